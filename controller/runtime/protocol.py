@@ -1,0 +1,111 @@
+"""What the loop needs of any place where trials run. The contract; `tests/contract/runtime_contract.py` holds it.
+
+Implementations (`local`, `simulated`, later `kubernetes`) know nothing of studies, budgets or metrics.
+Every action is idempotent on the attempt's name: a crash anywhere repeats it harmlessly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from controller.model import FailureClass
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """All that a runtime needs to start one attempt. `directory` is the attempt's own folder (it exists);
+    the runtime writes `log.txt` there (standard output and error, in order)."""
+
+    name: str
+    command: tuple[str, ...]
+    env: Mapping[str, str]  # added to the inherited environment
+    working_directory: Path
+    directory: Path
+    timeout_s: float | None = None
+    grace_s: float = 30.0
+    gpu: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How an attempt's process ended. Exactly one of code, signal and `unknown` says how.
+
+    signal: the process was killed by it. stopped: we had asked (stop()) before it ended. timed_out: the runtime ended it
+    at its timeout. out_of_memory: the system says that it killed for memory. unknown: it is gone and nobody saw its
+    exit (its supervisor was killed): infrastructure.
+    """
+
+    time: datetime
+    code: int | None = None
+    signal: int | None = None
+    stopped: bool = False
+    timed_out: bool = False
+    out_of_memory: bool = False
+    unknown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What the runtime shows of one attempt: running (exit is None) or ended. Shown until remove()."""
+
+    name: str
+    start_time: datetime
+    exit: Exit | None = None
+    node: str = ""
+
+
+class CannotStart(Exception):
+    """The attempt cannot be started as described (command not found, no such folder, no permission).
+
+    Nothing was started. `failure_class` is CONFIGURATION unless the machine is to blame (INFRASTRUCTURE).
+    """
+
+    def __init__(self, message: str, failure_class: FailureClass = FailureClass.CONFIGURATION) -> None:
+        super().__init__(message)
+        self.failure_class = failure_class
+
+
+class RuntimeLost(Exception):
+    """The runtime cannot be reached now; the loop looks again. Nothing is known about the attempts."""
+
+
+class Runtime(Protocol):
+    """All methods are coroutines on the caller's loop and return within seconds. An attempt is known by its name."""
+
+    async def start(self, launch: Launch) -> None:
+        """Start it unless it was started before, under this name, in this experiment's life (even if it ended since).
+
+        Returns when the process exists. Raises CannotStart, RuntimeLost.
+        """
+
+    async def stop(self, name: str, *, grace_s: float) -> None:
+        """Ask all its processes to end (SIGTERM), kill what is left after grace_s. Returns at once; repeating with a
+        shorter grace shortens it (0 kills now). An unknown or ended attempt is no error."""
+
+    async def remove(self, name: str) -> None:
+        """Forget an ended attempt; its folder stays. Unknown is no error; one still running is killed first."""
+
+    async def observe(self) -> Mapping[str, Sighting]:
+        """Everything of this experiment that runs or has ended and was not removed. A started attempt that is missing
+        here has vanished."""
+
+    async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
+        """At most `limit` bytes of the attempt's log from byte `offset`; empty at its present end. Works after its end.
+        A missing log is empty."""
+
+    async def wait(self, within_s: float, *, log_growth: bool) -> None:
+        """Return when an attempt may have ended or (log_growth) some running attempt's log may have grown, at the latest
+        after within_s. May return early; never loses a wake-up between observe() and wait()."""
+
+    def slots(self, gpu: float) -> int | None:
+        """How many attempts of `gpu` GPUs each fit at once; None = no limit that the runtime knows."""
+
+    async def close(self) -> None:
+        """Let go of the runtime without touching what runs. Leave no process behind if nothing runs."""
+
+
+Command = Sequence[str]

@@ -1,0 +1,73 @@
+"""What can go wrong in the suggestion service, as types: the words that both halves and the wire agree on.
+
+Pure: no gRPC codes here (`suggest.service` maps types to codes, `suggest.client` maps them back).
+Every message is a sentence for a person: the place, the value, the rule, the cure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with what somebody sent: `path` in the request (`spec.parameters.lr.min`), and a sentence."""
+
+    path: str
+    message: str
+
+
+class TunerError(Exception):
+    """The root of all errors that are somebody's fault but a bug's; `reason` is the machine's word for it."""
+
+    reason = "UNKNOWN"
+
+
+class InvalidArgument(TunerError):
+    """The request can never succeed as it stands; all problems at once."""
+
+    reason = "INVALID_ARGUMENT"
+
+    def __init__(self, problems: tuple[Problem, ...] | list[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(f"{p.path}: {p.message}" if p.path else p.message for p in self.problems))
+
+
+class NotFound(TunerError):
+    """No such namespace, study or trial."""
+
+    reason = "NOT_FOUND"
+
+
+class AlreadyExists(TunerError):
+    """The name is taken by something else than what was asked for."""
+
+    reason = "ALREADY_EXISTS"
+
+
+class FailedPrecondition(TunerError):
+    """Right request, wrong state: a trial completed another way, a study that does not take suggestions."""
+
+    reason = "FAILED_PRECONDITION"
+
+
+class NotOwner(FailedPrecondition):
+    """Another process holds the study; `address` is where it listens ("" when unknown)."""
+
+    reason = "NOT_OWNER"
+
+    def __init__(self, message: str, *, address: str = "") -> None:
+        self.address = address
+        super().__init__(message)
+
+
+class Unavailable(TunerError):
+    """The store or the server cannot answer now (locked, full, read-only, gone): try again, nothing was lost."""
+
+    reason = "UNAVAILABLE"
+
+
+class StoreBroken(TunerError):
+    """The store is damaged, or of a newer schema: trying again does not help; the message says what does."""
+
+    reason = "STORE_BROKEN"

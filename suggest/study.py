@@ -1,0 +1,89 @@
+"""A study: the durable record of a search. Pure values and the rules a study must obey.
+
+The nouns of the API; protobuf stays in `suggest.wire`, SQL in `suggest.store`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from suggest.space import Space, Value
+from suggest.trial import NO_LABELS
+
+
+class Direction(enum.Enum):
+    MINIMIZE = "minimize"
+    MAXIMIZE = "maximize"
+
+
+class ValueRule(enum.Enum):
+    """Which of a trial's measurements is its value."""
+
+    LAST = "last"
+    BEST = "best"
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    metric: str
+    direction: Direction
+    value: ValueRule = ValueRule.LAST
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """`name` is a key of `suggest.sampling.registry`; `settings` are checked there; camelCase keys."""
+
+    name: str
+    seed: int | None = None
+    settings: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """`name` is a key of `suggest.pruning.registry`; settings in camelCase: warmupSteps, interval, minTrials."""
+
+    name: str
+    settings: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StudySpec:
+    """Exactly one objective for now; the tuple keeps the place of several."""
+
+    space: Space
+    objectives: tuple[Objective, ...]
+    algorithm: Algorithm
+    pruning: Pruning | None = None
+
+    @property
+    def objective(self) -> Objective:
+        return self.objectives[0]
+
+
+@dataclass(frozen=True, slots=True)
+class StudyName:
+    """`namespaces/{namespace}/studies/{study}`; both are DNS labels of at most 63 characters."""
+
+    namespace: str
+    study: str
+
+    def __str__(self) -> str:
+        return f"namespaces/{self.namespace}/studies/{self.study}"
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """`seed` is drawn when the study is created without one, and never changes."""
+
+    name: StudyName
+    uid: str
+    spec: StudySpec
+    seed: int
+    labels: Mapping[str, str] = field(default=NO_LABELS)
+    create_time: datetime | None = None
+    owner_address: str = ""
+    owner_epoch: int = 0

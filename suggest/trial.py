@@ -1,0 +1,89 @@
+"""A trial: one assignment of parameters and its outcome, numbered in its study.
+
+Pure values; nothing here reads a clock or a store. How a trial's state may change is `OPEN`:
+queued -> running -> one of the five outcomes, and an outcome never changes.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import MappingProxyType
+
+from suggest.space import Assignment
+
+NO_LABELS: Mapping[str, str] = MappingProxyType({})
+
+
+class TrialState(enum.Enum):
+    """The value is the word used in JSON and tables."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    PRUNED = "pruned"
+    INFEASIBLE = "infeasible"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def finished(self) -> bool:
+        return self not in OPEN
+
+
+OPEN = frozenset({TrialState.QUEUED, TrialState.RUNNING})
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """The value of one metric at one step of one attempt. The key is (attempt, metric, step): the first report wins.
+
+    `value` may be NaN or infinite: that is what the trial said; it is never a best value.
+    """
+
+    attempt: int
+    metric: str
+    step: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a trial ended. `value` is finite when succeeded, optional when pruned, absent otherwise."""
+
+    state: TrialState
+    value: float | None = None
+    reason: str = ""
+    failure_class: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """`parameters` holds active parameters only; a queued trial's may be partial until it is handed out."""
+
+    number: int
+    state: TrialState
+    parameters: Assignment
+    value: float | None = None
+    step: int | None = None  # the step of the last measurement of the objective's metric
+    reason: str = ""
+    failure_class: str = ""
+    client_id: str = ""
+    request_id: str = ""
+    labels: Mapping[str, str] = field(default=NO_LABELS)
+    create_time: datetime | None = None
+    end_time: datetime | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self.state.finished
+
+
+@dataclass(frozen=True, slots=True)
+class StopAdvice:
+    """The answer to a report: whether the trial should stop, and why (a sentence with the figures)."""
+
+    should_stop: bool
+    reason: str = ""

@@ -1,0 +1,101 @@
+"""How an attempt's end is judged: exit facts -> verdict, failure class and a reason for people. Pure.
+
+What the exit codes mean to a person stands in docs/trials.md; what is retried, in the experiment's `retries`.
+"""
+
+from __future__ import annotations
+
+import math
+import signal as signals
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from controller.model import Attempt, AttemptState, FailureClass, StopCause
+
+INFEASIBLE_EXIT_CODE = 42
+SHELL_CANNOT_EXECUTE = frozenset({126, 127})  # what shells answer for a command that is not executable, or not there
+REASON_LENGTH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of an end: the exit as the runtime tells it, and what the log said."""
+
+    code: int | None = None
+    signal: int | None = None
+    stopped: bool = False
+    timed_out: bool = False
+    out_of_memory: bool = False
+    unknown: bool = False
+    value: float | None = None  # the objective's, by the experiment's rule; may be non-finite
+    metric: str = ""
+    last_line: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    verdict: AttemptState
+    failure_class: FailureClass | None = None
+    reason: str = ""
+
+
+def judge(
+    facts: Facts, cause: StopCause | None, *, asked_because: str = "", timeout_s: float | None = None
+) -> Judgement:
+    """`cause`: why we had asked it to stop, if we had. What ended by itself before our signal is judged on its merits."""
+    if facts.timed_out:
+        limit = f" of {timeout_s:g} s" if timeout_s is not None else ""
+        return _failed(FailureClass.TIMEOUT, f"it ran longer than its timeout{limit}")
+    if cause is not None and (facts.stopped or facts.unknown):
+        verdict = AttemptState.PRUNED if cause is StopCause.PRUNED else AttemptState.CANCELLED
+        return Judgement(verdict, reason=asked_because or cause.value)
+    if facts.unknown:
+        return _failed(FailureClass.INFRASTRUCTURE, "it is gone and nobody saw its exit code")
+    if facts.signal is not None:
+        if facts.out_of_memory:
+            return _failed(FailureClass.OUT_OF_MEMORY, "the system killed it for memory")
+        return _failed(FailureClass.INFRASTRUCTURE, f"killed by {_signal_name(facts.signal)}, which tuner did not send")
+    return _judge_code(facts)
+
+
+def _judge_code(facts: Facts) -> Judgement:
+    if facts.code == INFEASIBLE_EXIT_CODE:
+        return Judgement(AttemptState.INFEASIBLE, reason=facts.last_line or "exit code 42")
+    if facts.code == 0:
+        if facts.value is None:
+            return _failed(
+                FailureClass.METRICS_MISSING, f'exit code 0, but no line of its log reported "{facts.metric}"'
+            )
+        if not math.isfinite(facts.value):
+            return _failed(
+                FailureClass.METRICS_MISSING, f'the last "{facts.metric}" was {facts.value}, not a finite number'
+            )
+        return Judgement(AttemptState.SUCCEEDED)
+    said = f": {facts.last_line}" if facts.last_line else ", and nothing in its log"
+    if facts.code in SHELL_CANNOT_EXECUTE and facts.value is None:
+        return _failed(FailureClass.CONFIGURATION, f"exit code {facts.code} (a command could not be executed){said}")
+    return _failed(FailureClass.USER_ERROR, f"exit code {facts.code}{said}")
+
+
+def _failed(failure_class: FailureClass, reason: str) -> Judgement:
+    return Judgement(AttemptState.FAILED, failure_class, reason[:REASON_LENGTH])
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signals.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def may_retry(attempts: Iterable[Attempt], retries: Mapping[FailureClass, int]) -> bool:
+    """Whether the newest attempt's failure leaves a retry: its class has failed at most `retries` times in this trial.
+
+    Interrupted attempts and other classes' failures do not count against it.
+    """
+    history = tuple(attempts)
+    failure_class = history[-1].failure_class
+    if failure_class is None:
+        return False
+    failures = sum(1 for attempt in history if attempt.failure_class is failure_class)
+    return failures <= retries.get(failure_class, 0)

@@ -1,0 +1,67 @@
+"""What the runtime shows -> events for the state machine. Pure.
+
+Reads one sighting at a time, level-triggered: it is asked every turn about every attempt that has not ended, and says
+nothing where nothing changed. An attempt that was seen running and is not shown any more has vanished; one that was
+only recorded is not missed: it is started again.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from controller.failures import Facts, judge
+from controller.metrics import LogReader
+from controller.model import Attempt, AttemptState, ExperimentSpec, FailureClass, StopCause
+from controller.runtime.protocol import Exit, Sighting
+from controller.states import AttemptEvent, Ended, Seen
+
+
+def event_for(
+    attempt: Attempt, sighting: Sighting | None, log: LogReader, spec: ExperimentSpec, *, now: datetime
+) -> AttemptEvent | None:
+    """The event that turns what we knew into what is shown. `log` has read all that the attempt wrote, if it ended."""
+    if sighting is None:
+        return _missing(attempt, now)
+    if sighting.exit is not None:
+        return _ended(attempt, sighting, sighting.exit, log, spec)
+    if attempt.state is AttemptState.CREATED:
+        return Seen(sighting.start_time, sighting.node)
+    return None
+
+
+def _missing(attempt: Attempt, now: datetime) -> Ended | None:
+    if attempt.state is AttemptState.CREATED:
+        return None
+    if attempt.state is AttemptState.STOPPING and attempt.stop_cause is not None:
+        verdict = AttemptState.PRUNED if attempt.stop_cause is StopCause.PRUNED else AttemptState.CANCELLED
+        return Ended(verdict, now, reason=attempt.reason)
+    reason = "it vanished: the runtime does not know it any more"
+    return Ended(AttemptState.FAILED, now, reason=reason, failure_class=FailureClass.INFRASTRUCTURE)
+
+
+def _ended(attempt: Attempt, sighting: Sighting, end: Exit, log: LogReader, spec: ExperimentSpec) -> Ended:
+    facts = Facts(
+        code=end.code,
+        signal=end.signal,
+        stopped=end.stopped,
+        timed_out=end.timed_out,
+        out_of_memory=end.out_of_memory,
+        unknown=end.unknown,
+        value=log.value,
+        metric=spec.objective.metric,
+        last_line=log.last_line,
+    )
+    judged = judge(facts, attempt.stop_cause, asked_because=attempt.reason, timeout_s=spec.trial.timeout_s)
+    carries_value = judged.verdict in (AttemptState.SUCCEEDED, AttemptState.PRUNED)
+    return Ended(
+        judged.verdict,
+        end.time,
+        start_time=sighting.start_time,
+        value=log.value if carries_value else None,
+        step=log.step,
+        reason=judged.reason,
+        failure_class=judged.failure_class,
+        exit_code=end.code,
+        signal=end.signal,
+        node=sighting.node,
+    )

@@ -1,0 +1,80 @@
+"""Makes suggest/v1 from suggest.proto; `--check` makes it elsewhere, compares, and exits 1 if the two differ.
+
+Needs Python and pip only: the pinned generator lives in its own environment (.venv-proto), because grpcio-tools 1.75.1
+wants an older protobuf than the service runs on. 1.75.1 on purpose: its code loads on protobuf 6.31 to 7.
+"""
+
+from __future__ import annotations
+
+import argparse
+import filecmp
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+PINS = ("grpcio-tools==1.75.1", "mypy-protobuf==4.0.0", "protobuf==6.33.6", "setuptools<81")
+ROOT = Path(__file__).resolve().parent.parent
+PROTO_DIR = ROOT / "proto"
+SOURCE = PROTO_DIR / "suggest" / "v1" / "suggest.proto"
+ENVIRONMENT = ROOT / ".venv-proto"
+OUTPUTS = ("suggest_pb2.py", "suggest_pb2.pyi", "suggest_pb2_grpc.py", "suggest_pb2_grpc.pyi")
+
+
+def _generator() -> Path:
+    """The Python of an environment that holds exactly PINS; made when missing or when the pins have changed."""
+    python = ENVIRONMENT / "bin" / "python"
+    made_of = ENVIRONMENT / "pins.txt"
+    if not (made_of.exists() and made_of.read_text() == "\n".join(PINS)):
+        shutil.rmtree(ENVIRONMENT, ignore_errors=True)
+        venv.create(ENVIRONMENT, with_pip=True)
+        subprocess.run(
+            [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PINS], check=True
+        )
+        made_of.write_text("\n".join(PINS))
+    return python
+
+
+def generate(into: Path) -> None:
+    """Write the modules below `into`, as suggest/v1/*."""
+    python = _generator()
+    # protoc finds the mypy plug-ins on PATH.
+    path = os.pathsep.join([str(python.parent), os.environ.get("PATH", "")])
+    outputs = [f"--{kind}_out={into}" for kind in ("python", "grpc_python", "mypy", "mypy_grpc")]
+    subprocess.run(
+        [python, "-m", "grpc_tools.protoc", f"-I{PROTO_DIR}", *outputs, str(SOURCE)],
+        check=True,
+        env={**os.environ, "PATH": path},
+    )
+
+
+def stale() -> list[str]:
+    """Which generated files are not what the proto says."""
+    with tempfile.TemporaryDirectory() as fresh:
+        generate(Path(fresh))
+        made, committed = Path(fresh, "suggest", "v1"), ROOT / "suggest" / "v1"
+        _, differing, missing = filecmp.cmpfiles(made, committed, OUTPUTS, shallow=False)
+        return [*differing, *missing]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Make suggest/v1 from suggest.proto.")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if the stubs are not fresh")
+    if not parser.parse_args().check:
+        generate(ROOT)
+        return 0
+    if names := stale():
+        print(
+            f"suggest/v1: {', '.join(names)}: not what {SOURCE.relative_to(ROOT)} says; "
+            "run `python proto/generate.py` and commit the result",
+            file=sys.stderr,
+        )
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -6,6 +6,7 @@ Every message is a sentence for a person: the place, the value, the rule, the cu
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -15,6 +16,14 @@ class Problem:
 
     path: str
     message: str
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean momentum?` when a known word is near, else nothing: the end of a sentence."""
+    from difflib import get_close_matches  # costs milliseconds, and only people who mistype need it
+
+    near = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 class TunerError(Exception):

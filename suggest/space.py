@@ -1,54 +1,25 @@
 """The search space: parameters, their domains, their conditions; what is a point of it and what is not.
 
 Pure, standard library only (it is imported by `tuner validate` and by the controller's core).
+Problems carry paths relative to the space (`lr.min`); whoever read the space from somewhere puts the place before it.
 """
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Mapping
-from dataclasses import dataclass
+import heapq
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
-Value: TypeAlias = str | int | float | bool
+from suggest.domain import Choice, Domain, Float, Int, Scale, Value, identity, show
+from suggest.errors import InvalidArgument, Problem, did_you_mean
+
+__all__ = ["Assignment", "Choice", "Condition", "Domain", "Float", "Int", "Parameter", "Scale", "Space", "Value"]
+
 Assignment: TypeAlias = Mapping[str, Value]
 
-
-class Scale(enum.Enum):
-    LINEAR = "linear"
-    LOG = "log"
-
-
-@dataclass(frozen=True, slots=True)
-class Float:
-    """A real number in [min, max]. `step` puts it on the grid min + k*step; `points` gives a grid of that many
-    points, evenly spaced on the scale. At most one of the two; `step` needs the linear scale."""
-
-    min: float
-    max: float
-    scale: Scale = Scale.LINEAR
-    step: float | None = None
-    points: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Int:
-    """A whole number min + k*step in [min, max]. A log scale goes with step 1 only."""
-
-    min: int
-    max: int
-    scale: Scale = Scale.LINEAR
-    step: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One of several values, unordered. Values are equal only when their types are too: True is not 1."""
-
-    values: tuple[Value, ...]
-
-
-Domain: TypeAlias = Float | Int | Choice
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +29,194 @@ class Condition:
     parameter: str
     values: tuple[Value, ...]
 
+    def holds(self, active: Assignment) -> bool:
+        """`active` holds the values of active parameters only."""
+        if self.parameter not in active:
+            return False
+        value = active[self.parameter]
+        return any(v == value and identity(v) == identity(value) for v in self.values)
+
+    def __str__(self) -> str:
+        return f"{self.parameter} is {' or '.join(show(v) for v in self.values)}"
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """Active when all conditions hold. Order in a `Space` is the person's; conditions may point anywhere but in a cycle."""
+    """Active when all conditions hold. The order in a `Space` is the person's; conditions may point anywhere."""
 
     name: str
     domain: Domain
     when: tuple[Condition, ...] = ()
 
+    def active(self, among: Assignment) -> bool:
+        """`among` holds the values of active parameters only."""
+        return all(condition.holds(among) for condition in self.when)
+
 
 @dataclass(frozen=True, slots=True)
 class Space:
     parameters: tuple[Parameter, ...]
+    # What follows from the parameters, worked out when first asked for.
+    _ordered: tuple[Parameter, ...] | None = field(default=None, init=False, repr=False, compare=False)
+    _by_name: dict[str, Parameter] | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def by_name(self) -> Mapping[str, Parameter]:
+        if self._by_name is None:
+            object.__setattr__(self, "_by_name", {p.name: p for p in self.parameters})
+        assert self._by_name is not None
+        return self._by_name
+
+    @property
+    def ordered(self) -> tuple[Parameter, ...]:
+        """Every parameter after those its conditions name; otherwise the person's order.
+
+        Raises:
+            InvalidArgument: conditions lead in a cycle.
+        """
+        if self._ordered is None:
+            ordered, stuck = _sort(self.parameters)
+            if stuck:
+                raise InvalidArgument(self.problems())
+            object.__setattr__(self, "_ordered", tuple(ordered))
+        assert self._ordered is not None
+        return self._ordered
+
+    def active(self, assignment: Assignment, name: str) -> bool:
+        """Whether the parameter is active in the assignment, whatever else stands in it."""
+        return name in self.restricted(assignment, also=name)
+
+    def restricted(self, assignment: Assignment, *, also: str = "") -> dict[str, Value]:
+        """The assignment without inactive and unknown parameters; `also` is kept when active though it has no value."""
+        kept: dict[str, Value] = {}
+        for parameter in self.ordered:
+            name = parameter.name
+            if (name in assignment or name == also) and parameter.active(kept):
+                kept[name] = assignment.get(name, "")
+        return kept
+
+    def missing(self, assignment: Assignment) -> tuple[Parameter, ...]:
+        """Parameters that are active in the assignment and have no value in it."""
+        return tuple(p for p in self.ordered if p.name not in assignment and p.active(assignment))
+
+    def canonical(self, assignment: Assignment) -> dict[str, Value]:
+        """The same point as everyone writes it: in the order of the space, an int for an Int, a float for a Float.
+
+        For an assignment without problems; what is not in the space is left out.
+        """
+        point: dict[str, Value] = {}
+        for parameter in self.parameters:
+            if parameter.name in assignment:
+                value = assignment[parameter.name]
+                member = parameter.domain.canonical(value)
+                point[parameter.name] = value if member is None else member
+        return point
+
+    def point_problems(self, assignment: Assignment, *, partial: bool) -> tuple[Problem, ...]:
+        """What keeps the assignment from being a point, or (`partial`) a part of one that a sampler can complete."""
+        return tuple(self._point_problems(assignment, partial))
+
+    def _point_problems(self, assignment: Assignment, partial: bool) -> Iterator[Problem]:
+        known = self.by_name
+        for name in assignment:
+            if name not in known:
+                yield Problem(name, f"no parameter of the space{did_you_mean(name, known)}")
+        active: dict[str, Value] = {}
+        for parameter in self.ordered:
+            name = parameter.name
+            is_active = parameter.active(active)
+            if name not in assignment:
+                if is_active and not partial:
+                    yield Problem(name, "no value; every active parameter needs one")
+                continue
+            value = assignment[name]
+            if complaint := parameter.domain.complaint(value):
+                yield Problem(name, complaint)
+            elif not is_active:
+                failing = " and ".join(str(c) for c in parameter.when if not c.holds(active))
+                yield Problem(name, f"has a value but is active only when {failing}; leave it out, or give that too")
+            if is_active:
+                member = parameter.domain.canonical(value)
+                active[name] = value if member is None else member
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Everything that is wrong with the space, at once."""
+        return tuple(self._problems())
+
+    def _problems(self) -> Iterator[Problem]:
+        if not self.parameters:
+            yield Problem("", "no parameters; a search needs at least one")
+        names: set[str] = set()
+        for parameter in self.parameters:
+            name = parameter.name
+            if not NAME.fullmatch(name):
+                rule = "a letter or _, then at most 62 letters, digits, or _ . -"
+                yield Problem(name, f"{name!r} is no name for a parameter; use {rule}")
+            if name in names:
+                yield Problem(name, "there twice; every parameter needs a name of its own")
+            names.add(name)
+            for problem in parameter.domain.problems():
+                yield Problem(f"{name}.{problem.path}", problem.message)
+            yield from self._condition_problems(parameter)
+        yield from _cycles(self.parameters)
+
+    def _condition_problems(self, parameter: Parameter) -> Iterator[Problem]:
+        for condition in parameter.when:
+            path = f"{parameter.name}.when.{condition.parameter}"
+            parent = self.by_name.get(condition.parameter)
+            if parent is None:
+                known = (name for name in self.by_name if name != parameter.name)
+                yield Problem(path, f"{condition.parameter} is no parameter{did_you_mean(condition.parameter, known)}")
+            elif parent.name == parameter.name:
+                yield Problem(path, "a parameter cannot depend on itself; name another one")
+            elif not condition.values:
+                yield Problem(path, "no values; give those that make the parameter active")
+            elif not any(True for _ in parent.domain.problems()):
+                for value in condition.values:
+                    if complaint := parent.domain.complaint(value):
+                        yield Problem(path, f"can never hold: {complaint}")
+
+
+def _parents(parameter: Parameter, known: Mapping[str, int]) -> set[int]:
+    return {known[c.parameter] for c in parameter.when if c.parameter in known and c.parameter != parameter.name}
+
+
+def _sort(parameters: Sequence[Parameter]) -> tuple[list[Parameter], dict[int, set[int]]]:
+    """Parameters in topological order, the person's among the free; and what a cycle holds back, with its parents."""
+    place = {p.name: k for k, p in enumerate(parameters)}
+    waiting = {k: parents for k, p in enumerate(parameters) if (parents := _parents(p, place))}
+    children: dict[int, list[int]] = {}
+    for child, parents in waiting.items():
+        for parent in parents:
+            children.setdefault(parent, []).append(child)
+    free = [k for k in range(len(parameters)) if k not in waiting]
+    ordered: list[Parameter] = []
+    while free:
+        here = heapq.heappop(free)
+        ordered.append(parameters[here])
+        for child in children.get(here, ()):
+            waiting[child].discard(here)
+            if not waiting[child]:
+                del waiting[child]
+                heapq.heappush(free, child)
+    return ordered, waiting
+
+
+def _cycles(parameters: Sequence[Parameter]) -> Iterator[Problem]:
+    """One problem for each cycle, at its first parameter; those that only hang on a cycle are not blamed."""
+    _, stuck = _sort(parameters)
+    visited: set[int] = set()
+    for start in sorted(stuck):
+        path: list[int] = []
+        here = start
+        while here not in visited:
+            visited.add(here)
+            path.append(here)
+            here = min(parent for parent in stuck[here] if parent in stuck)
+        if here in path:
+            cycle = path[path.index(here) :]
+            first = cycle.index(min(cycle))
+            names = [parameters[k].name for k in [*cycle[first:], *cycle[:first], cycle[first]]]
+            yield Problem(
+                f"{names[0]}.when.{names[1]}", f"conditions lead in a circle: {' -> '.join(names)}; take one away"
+            )

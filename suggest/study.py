@@ -83,7 +83,7 @@ class Study:
     uid: str
     spec: StudySpec
     seed: int
-    labels: Mapping[str, str] = field(default=NO_LABELS)
+    labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
     create_time: datetime | None = None
     owner_address: str = ""
     owner_epoch: int = 0

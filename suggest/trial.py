@@ -72,7 +72,7 @@ class Trial:
     failure_class: str = ""
     client_id: str = ""
     request_id: str = ""
-    labels: Mapping[str, str] = field(default=NO_LABELS)
+    labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
     create_time: datetime | None = None
     end_time: datetime | None = None
 

@@ -1,0 +1,56 @@
+"""Parameters into a trial's command line: what `${name}` becomes. Pure; knows nothing of files and processes.
+
+`$${` is a literal `${`; other notations ($NAME, $(NAME), {{name}}) are the program's own and left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from controller.model import SecretRef, TrialTemplate
+from suggest.space import Assignment, Value
+
+_PLACEHOLDER = re.compile(r"\$\$\{|\$\{([^{}]*)\}")
+
+
+def placeholders(text: str) -> Iterator[str]:
+    """The names that stand in `${…}`, in order."""
+    return (found[1] for found in _PLACEHOLDER.finditer(text) if found[1] is not None)
+
+
+def as_text(value: Value) -> str:
+    """A value as it reaches a program: floats in their shortest form that reads back the same, true and false."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def fill(text: str, parameters: Assignment) -> str | None:
+    """`text` with its placeholders filled in; None where it mentions a parameter that has no value (is inactive)."""
+    if any(name not in parameters for name in placeholders(text)):
+        return None
+    return _PLACEHOLDER.sub(lambda m: "${" if m[1] is None else as_text(parameters[m[1]]), text)
+
+
+def fill_data(data: object, parameters: Assignment) -> object:
+    """The same for every string within plain data (a manifest): keys stay, what mentions an inactive parameter goes."""
+    if isinstance(data, str):
+        return fill(data, parameters)
+    if isinstance(data, list):
+        return [new for item in data if (new := fill_data(item, parameters)) is not None or item is None]
+    if isinstance(data, dict):
+        filled = {key: (fill_data(value, parameters), value) for key, value in data.items()}
+        return {key: new for key, (new, old) in filled.items() if new is not None or old is None}
+    return data
+
+
+def render(template: TrialTemplate, parameters: Assignment) -> tuple[tuple[str, ...], dict[str, str | SecretRef]]:
+    """The command line and the environment of one trial; elements that mention an inactive parameter are dropped."""
+    words = (fill(word, parameters) for word in (*template.command, *template.args))
+    env: dict[str, str | SecretRef] = {}
+    for name, value in template.env.items():
+        filled = fill(value, parameters) if isinstance(value, str) else value
+        if filled is not None:
+            env[name] = filled
+    return tuple(word for word in words if word is not None), env

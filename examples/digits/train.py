@@ -35,7 +35,7 @@ def load_digits() -> tuple[Array, Array, Array, Array]:
     """
     package = importlib.util.find_spec("sklearn")
     if package is None or package.origin is None:
-        sys.exit("train.py: the digits come with scikit-learn, which is not installed; pip install 'tuner[examples]'")
+        sys.exit("train.py: the digits come with scikit-learn, which is not installed: pip install scikit-learn")
     text = gzip.decompress((Path(package.origin).parent / "datasets/data/digits.csv.gz").read_bytes())
     table = np.array(text.replace(b"\n", b",").rstrip(b",").split(b","), dtype=np.float32).reshape(-1, 65)
     table = table[np.random.default_rng(SPLIT_SEED).permutation(len(table))]

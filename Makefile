@@ -1,0 +1,77 @@
+# Everything a person does with a checkout. Needs make and Python 3.11 or later; all else goes into .venv here.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+JOBS ?= auto
+MUTANTS := $(BIN)/python -m tests.sim.mutants
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help:  ## show this
+	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
+
+.PHONY: demo
+demo: $(VENV)/demo.stamp  ## tune a small network on handwritten digits, live; state in .demo, wiped first
+	rm -rf .demo
+	$(BIN)/tuner run examples/digits/experiment.yaml --state-dir .demo
+
+.PHONY: test
+test: $(VENV)/dev.stamp  ## run all tests
+	$(BIN)/python -m pytest -n $(JOBS) --maxprocesses=8 $(TESTS)
+
+.PHONY: check
+check: $(VENV)/dev.stamp  ## format, lint, types, who may import whom, stubs fresh
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python proto/generate.py --check
+
+.PHONY: format
+format: $(VENV)/dev.stamp  ## put the code in shape
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+.PHONY: mutants
+mutants: $(VENV)/dev.stamp  ## plant bugs and see that the simulation catches each
+	$(MUTANTS)
+
+.PHONY: bench
+bench: $(VENV)/dev.stamp  ## measure, and write the figures to docs/benchmarks.md
+	$(BIN)/python bench/throughput.py $(BENCH)
+	$(BIN)/python bench/suggest_latency.py $(BENCH)
+
+.PHONY: picture
+picture: $(VENV)/dev.stamp  ## record the README's picture from a real run
+	$(PIP) install 'pyte>=0.8'
+	$(BIN)/python bench/picture.py
+
+.PHONY: test-torch
+test-torch: $(VENV)/dev.stamp  ## install torch (gigabytes) and run the torch example's test
+	$(PIP) install -e '.[examples,torch]'
+	$(BIN)/python -m pytest tests/e2e/test_examples.py -k torch
+
+.PHONY: clean
+clean:  ## remove what make made
+	rm -rf $(VENV) .venv-proto .demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Stamps lie inside the environment, so that removing it starts over; a changed pyproject.toml installs again.
+$(VENV)/pip.stamp:
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else 1)' 2>/dev/null || { \
+	  echo "tuner needs Python 3.11 or later, and '$(PYTHON)' is older or missing; try: make PYTHON=python3.13 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
+	  echo "$(PYTHON) cannot make virtual environments; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --upgrade 'pip>=25.1'
+	@touch $@
+
+$(VENV)/demo.stamp: $(VENV)/pip.stamp pyproject.toml
+	$(PIP) install -e '.[examples]'
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/pip.stamp pyproject.toml
+	$(PIP) install -e '.[examples]' --group dev
+	@touch $@ $(VENV)/demo.stamp

@@ -34,8 +34,8 @@ class Launch:
 class Exit:
     """How an attempt's process ended. Exactly one of code, signal and `unknown` says how.
 
-    signal: the process was killed by it. stopped: we had asked (stop()) before it ended. timed_out: the runtime ended it
-    at its timeout. out_of_memory: the system says that it killed for memory. unknown: it is gone and nobody saw its
+    signal: the process was killed by it. stopped: we had asked (stop()) before it ended. timed_out: the runtime ended
+    it at its timeout. out_of_memory: the system says that it killed for memory. unknown: it is gone and nobody saw its
     exit (its supervisor was killed): infrastructure.
     """
 
@@ -94,12 +94,12 @@ class Runtime(Protocol):
         here has vanished."""
 
     async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
-        """At most `limit` bytes of the attempt's log from byte `offset`; empty at its present end. Works after its end.
-        A missing log is empty."""
+        """At most `limit` bytes of the attempt's log from byte `offset`; empty at its present end. Works after its end,
+        until remove(). A missing log is empty."""
 
     async def wait(self, within_s: float, *, log_growth: bool) -> None:
-        """Return when an attempt may have ended or (log_growth) some running attempt's log may have grown, at the latest
-        after within_s. May return early; never loses a wake-up between observe() and wait()."""
+        """Return when an attempt may have ended since observe(), or (log_growth) when the log of a running one may have
+        grown beyond what was read, at the latest after within_s. May return early; never loses a wake-up."""
 
     def slots(self, gpu: float) -> int | None:
         """How many attempts of `gpu` GPUs each fit at once; None = no limit that the runtime knows."""

@@ -1,0 +1,132 @@
+"""Facts of this machine's process table: who is alive, who is whose child, whether the kernel killed for memory.
+
+Imported by the supervisor: standard library only, nothing of the project, no pathlib, no typing, no dataclasses.
+Linux answers from /proc; elsewhere `ps` answers what it can, and the rest is "not known", never an error.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+_LINUX = sys.platform == "linux"
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def _read(path: str) -> bytes:
+    """All of a file of /proc; empty when the process is gone or not ours."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        parts = []
+        while part := os.read(fd, 1 << 16):
+            parts.append(part)
+        return b"".join(parts)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+def _boot_id() -> str:
+    return _read("/proc/sys/kernel/random/boot_id").decode().strip() if _LINUX else ""
+
+
+_BOOT_ID = _boot_id()
+
+
+def birth(pid: int) -> str | None:
+    """Boot and start time: with the pid, one process among all that ever were. None: it has ended (or is a zombie)."""
+    if not _LINUX:
+        return _birth_by_ps(pid)
+    # The command's name, in brackets, may itself hold spaces and brackets.
+    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    if not fields or fields[0] in (b"Z", b"X"):
+        return None
+    return f"{_BOOT_ID}/{fields[19].decode()}"
+
+
+def _birth_by_ps(pid: int) -> str | None:
+    import subprocess  # here: twice the start-up time, and Linux never needs it
+
+    shown = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    state, _, started = shown.stdout.strip().partition(" ")
+    return None if not state or state.startswith("Z") else started.strip()
+
+
+def open_pidfd(pid: int) -> int | None:
+    """A file that becomes readable when the process ends; None where there is no such thing or no such process."""
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
+
+
+def adopt_orphans() -> None:
+    """From now on, a process whose parent dies below us becomes our child (Linux; elsewhere it goes to init)."""
+    if not _LINUX:
+        return
+    import ctypes  # here: half a megabyte that only Linux needs
+
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def children() -> list[int]:
+    """Our children, adopted ones too; empty where the system does not tell."""
+    return [int(pid) for pid in _read(f"/proc/self/task/{os.getpid()}/children").split()] if _LINUX else []
+
+
+def everybody() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()] if _LINUX else []
+
+
+def carries(pid: int, marks: list[str]) -> bool:
+    """Whether the process was started with all these KEY=VALUE in its environment. No marks: nobody carries them."""
+    if not marks:
+        return False
+    environment = b"\0" + _read(f"/proc/{pid}/environ")
+    return all(b"\0" + os.fsencode(mark) + b"\0" in environment for mark in marks)
+
+
+def kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except OSError:
+        pass
+
+
+def signal_group(group: int, number: int) -> bool:
+    """Whether the group had anybody to signal (0: just ask)."""
+    try:
+        os.killpg(group, number)
+    except OSError:
+        return False
+    return True
+
+
+def ended_child() -> tuple[int, int | None] | None:
+    """A child that has ended: its pid, and its wait status if looking had to reap it.
+
+    Where the system lets us look first (status None), pid and group stay its own until the caller reaps it.
+    """
+    try:
+        if hasattr(os, "waitid"):
+            info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            return (info.si_pid, None) if info is not None else None
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        return (pid, status) if pid else None
+    except ChildProcessError:
+        return None
+
+
+def oom_kills() -> int:
+    """How often the kernel has killed for memory since boot; 0 where it does not tell."""
+    if not _LINUX:
+        return 0
+    after = _read("/proc/vmstat").partition(b"\noom_kill ")[2]
+    return int(after.split(b"\n", 1)[0]) if after else 0

@@ -1,0 +1,448 @@
+"""The small process that stays with an experiment's trials: starts them, ends them, keeps how they ended.
+
+It outlives the controller, and exits by itself when nobody is connected and nothing runs. Standard library only,
+nothing of the project but its sibling rooms, one thread, no waiting for anything slow.
+What a successor must know is in files before it is true or told: `live/<name>` links to the folder of each attempt that
+was not removed; there, `process.json` is written before the command runs, `exit.json` before its end is told.
+
+A line of JSON each: {"id", "do": start|stop|remove|list|leave, …} -> {"id"} or {"id", "refused", "infrastructure"}. Any
+message to a client, also unasked ones, may carry "attempts": what is true of these now.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+
+from controller.runtime import processes
+from controller.runtime.launching import Refused, launch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
+    Message: TypeAlias = dict[str, Any]  # JSON; both ends of the socket are in this folder
+
+ALONE_S = 2.0  # how long it stays with nobody connected and nothing running
+CLEARING_S = 2.0  # how long an end waits for the rest of the attempt's processes to be gone
+TICK_S = 0.05
+NOTHING_KNOWN = {
+    "pid": 0,
+    "birth": "",
+    "time": 0.0,
+    "timeout_s": None,
+    "grace_s": 0.0,
+    "gpu": 0.0,
+    "gpus": [],
+    "marks": [],
+}
+
+
+class Attempt:
+    """One process group that we started or took over. `facts` is process.json."""
+
+    __slots__ = (
+        "clear_by", "directory", "end", "exit", "facts", "kill_at", "killed", "ooms", "pidfd", "removers", "stopped",
+        "timed_out", "timeout_at", "watched",
+    )  # fmt: skip
+
+    def __init__(self, facts: Message, directory: str) -> None:
+        self.facts = facts
+        self.directory = directory
+        self.exit: Message | None = None  # exit.json: known when all its processes are gone
+        self.end: Message | None = None  # how the leader ended; the others are being cleared away
+        self.clear_by = 0.0
+        self.watched = False  # taken over: not our child
+        self.pidfd: int | None = None
+        self.ooms = processes.oom_kills()
+        self.stopped = self.timed_out = self.killed = False
+        self.kill_at: float | None = None
+        timeout_s = facts["timeout_s"]
+        self.timeout_at = None if timeout_s is None else time.monotonic() + timeout_s - (time.time() - facts["time"])
+        self.removers: list[tuple[Client, int]] = []
+
+    @property
+    def name(self) -> str:
+        return str(self.facts["name"])
+
+    @property
+    def pid(self) -> int:
+        return int(self.facts["pid"])
+
+    def shown(self) -> Message:
+        facts = self.facts
+        return {
+            "name": facts["name"], "directory": self.directory, "time": facts["time"], "gpu": facts["gpu"],
+            "gpus": facts["gpus"], "exit": self.exit,
+        }  # fmt: skip
+
+    def stop(self, grace_s: float) -> None:
+        if self.end is not None or self.exit is not None:
+            return
+        now = time.monotonic()
+        if grace_s > 0 and self.kill_at is None and not self.killed:
+            processes.signal_group(self.pid, signal.SIGTERM)
+        self.kill_at = now + grace_s if self.kill_at is None else min(self.kill_at, now + grace_s)
+        self.act_on_time(now)
+
+    def act_on_time(self, now: float) -> None:
+        if self.timeout_at is not None and now >= self.timeout_at:
+            self.timeout_at = None
+            self.timed_out = True
+            self.stop(self.facts["grace_s"])
+        if self.kill_at is not None and now >= self.kill_at and not self.killed:
+            self.killed = True
+            processes.signal_group(self.pid, signal.SIGKILL)
+
+    def next_time(self) -> float | None:
+        times = [t for t in (self.timeout_at, None if self.killed else self.kill_at) if t is not None]
+        return min(times, default=None)
+
+
+class Client:
+    __slots__ = ("leaving", "received", "sock", "unsent")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.received = bytearray()
+        self.unsent = bytearray()
+        self.leaving = False  # has said good-bye: does not keep us here
+
+    def send(self, message: Message) -> None:
+        self.unsent += json.dumps(message).encode() + b"\n"
+        self.flush()
+
+    def flush(self) -> None:
+        try:
+            while self.unsent:
+                del self.unsent[: self.sock.send(self.unsent)]
+        except BlockingIOError:
+            pass  # a frozen controller must not freeze us: poll says when it reads again
+        except OSError:
+            self.unsent.clear()  # it is gone; its next read says so
+
+
+class Supervisor:
+    def __init__(self, folder: str, socket_path: str) -> None:
+        self._live = os.path.join(folder, "live")
+        self._attempts: dict[str, Attempt] = {}
+        self._running: dict[int, Attempt] = {}  # by pid, until the exit is written
+        self._clients: dict[int, Client] = {}  # by file number
+        self._alone_at = time.monotonic() + ALONE_S
+        self._socket_path = socket_path
+        self._hung_up = False
+        self._listener = listen(socket_path)
+        self._wake, wake_write = os.pipe()
+        for fd in (self._wake, wake_write):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, self._hang_up)
+        processes.adopt_orphans()
+        os.makedirs(self._live, exist_ok=True)
+        for name in os.listdir(self._live):
+            self._take_over(name)
+
+    # What runs already
+
+    def _take_over(self, name: str) -> None:
+        link = os.path.join(self._live, name)
+        directory = os.readlink(link)
+        facts = read_json(os.path.join(directory, "process.json"))
+        if facts is None:
+            unlink(link)  # its folder was deleted, or its start was never written down
+            return
+        attempt = self._attempts[name] = Attempt({**NOTHING_KNOWN, **facts, "name": name}, directory)
+        attempt.exit = read_json(os.path.join(directory, "exit.json")) or None
+        if attempt.exit is not None:
+            return
+        pidfd = processes.open_pidfd(attempt.pid)
+        if processes.birth(attempt.pid) == attempt.facts["birth"]:
+            attempt.watched = True
+            attempt.pidfd = pidfd
+            self._running[attempt.pid] = attempt
+            return
+        if pidfd is not None:
+            os.close(pidfd)
+        # Its group's number may be another's by now: only who bears its marks is its own.
+        for pid in processes.everybody():
+            if processes.carries(pid, attempt.facts["marks"]):
+                processes.kill(pid)
+        self._settle(attempt, {"unknown": True})
+
+    def _look_after_the_watched(self) -> None:
+        for attempt in [a for a in self._running.values() if a.watched and a.end is None]:
+            if processes.birth(attempt.pid) != attempt.facts["birth"]:
+                self._leader_ended(attempt, {"unknown": True})
+
+    # Ends
+
+    def _reap(self) -> None:
+        while (ended := processes.ended_child()) is not None:
+            pid, status = ended
+            attempt = self._running.get(pid)
+            if attempt is not None:
+                processes.signal_group(pid, signal.SIGKILL)
+            if status is None:
+                _, status = os.waitpid(pid, 0)
+            if attempt is not None:
+                code = os.waitstatus_to_exitcode(status)
+                self._leader_ended(attempt, {"code": code} if code >= 0 else {"signal": -code})
+        for attempt in [a for a in self._running.values() if a.end is not None]:
+            self._clear(attempt)
+
+    def _leader_ended(self, attempt: Attempt, end: Message) -> None:
+        attempt.end = end
+        attempt.clear_by = time.monotonic() + CLEARING_S
+        if attempt.pidfd is not None:
+            os.close(attempt.pidfd)
+            attempt.pidfd = None
+        self._clear(attempt)
+
+    def _clear(self, attempt: Attempt) -> None:
+        """Kill what the leader left behind, in its group or escaped from it, as a container's end would."""
+        assert attempt.end is not None
+        left = processes.signal_group(attempt.pid, signal.SIGKILL)
+        for pid in processes.children():
+            if pid not in self._running and processes.carries(pid, attempt.facts["marks"]):
+                processes.kill(pid)
+                left = True
+        if not left or time.monotonic() >= attempt.clear_by:
+            self._settle(attempt, attempt.end)
+
+    def _settle(self, attempt: Attempt, end: Message) -> None:
+        self._running.pop(attempt.pid, None)
+        by_kill = end.get("signal") == signal.SIGKILL or end.get("code") == 128 + signal.SIGKILL
+        attempt.exit = {
+            **end,
+            "time": time.time(),
+            "stopped": attempt.stopped,
+            "timed_out": attempt.timed_out,
+            "out_of_memory": by_kill and not attempt.killed and processes.oom_kills() > attempt.ooms,
+        }
+        try:
+            write_json(os.path.join(attempt.directory, "exit.json"), attempt.exit)
+        except OSError as error:  # its folder was deleted, the disk is full: this life still knows
+            print(f"{attempt.name}: exit.json: {error}", file=sys.stderr, flush=True)
+        self._tell({"attempts": [attempt.shown()]})
+        if attempt.removers:
+            self._forget(attempt)
+
+    def _forget(self, attempt: Attempt) -> None:
+        del self._attempts[attempt.name]
+        unlink(os.path.join(self._live, attempt.name))
+        for client, number in attempt.removers:
+            client.send({"id": number})
+
+    # Requests
+
+    def _start(self, request: Message) -> Message | None:
+        name, directory = request["name"], request["directory"]
+        if name in self._attempts:
+            return self._attempts[name].shown()
+        facts_path = os.path.join(directory, "process.json")
+        if os.path.exists(facts_path):
+            return None  # started, ended and removed before
+        env = request["env"]
+        facts: Message = {key: request[key] for key in ("name", "timeout_s", "grace_s", "gpu", "gpus")}
+        facts["marks"] = [f"{key}={env[key]}" for key in ("TUNER_TRIAL_NAME", "TUNER_ATTEMPT") if key in env]
+        link = os.path.join(self._live, name)
+
+        def write_down(pid: int) -> None:
+            facts.update(pid=pid, birth=processes.birth(pid), time=time.time())
+            os.symlink(directory, link)
+            write_json(facts_path, facts)
+
+        try:
+            pid = launch(
+                request["command"], env, folder=request["folder"], log=os.path.join(directory, "log.txt"),
+                write_down=write_down,
+            )  # fmt: skip
+        except Refused:
+            unlink(facts_path)
+            unlink(link)
+            raise
+        attempt = self._attempts[name] = self._running[pid] = Attempt(facts, directory)
+        return attempt.shown()
+
+    def _answer(self, client: Client, request: Message) -> None:
+        reply: Message = {"id": request["id"]}
+        attempt = self._attempts.get(request.get("name", ""))
+        match request["do"]:
+            case "start":
+                try:
+                    started = self._start(request)
+                    reply["attempts"] = [] if started is None else [started]
+                except Refused as refused:
+                    reply.update(refused=refused.message, infrastructure=refused.infrastructure)
+            case "stop" if attempt is not None and attempt.end is None and attempt.exit is None:
+                attempt.stopped = True
+                attempt.stop(request["grace_s"])
+            case "remove" if attempt is not None:
+                attempt.removers.append((client, request["id"]))
+                if attempt.exit is None:
+                    attempt.stop(0)
+                else:
+                    self._forget(attempt)
+                return  # answered when forgotten
+            case "list":
+                reply["attempts"] = [attempt.shown() for attempt in self._attempts.values()]
+            case "leave":
+                client.leaving = True
+                reply["last"] = not self._running and not self._needed()
+        client.send(reply)
+
+    def _tell(self, message: Message) -> None:
+        for client in self._clients.values():
+            client.send(message)
+
+    # The loop
+
+    def run(self) -> None:
+        """Until nobody needs us. The caller ends the process at once: the kernel closes what is open."""
+        while self._running or self._needed():
+            poll = select.poll()
+            poll.register(self._listener, select.POLLIN)
+            poll.register(self._wake, select.POLLIN)
+            for fd, client in self._clients.items():
+                poll.register(fd, select.POLLIN | (select.POLLOUT if client.unsent else 0))
+            for attempt in self._running.values():
+                if attempt.pidfd is not None:
+                    poll.register(attempt.pidfd, select.POLLIN)
+            ready = poll.poll(self._patience_s() * 1000)
+            self._look_after_trials()  # first: an end that is seen now is told before anything new is begun
+            for fd, event in ready:
+                if fd == self._listener.fileno():
+                    self._accept()
+                elif fd in self._clients:
+                    if event & select.POLLOUT:
+                        self._clients[fd].flush()
+                    if event & ~select.POLLOUT:
+                        self._receive(self._clients[fd])
+            if self._hung_up:
+                self._hung_up = False
+                self._listener.close()
+                self._listener = listen(self._socket_path)
+
+    def _needed(self) -> bool:
+        if any(not client.leaving for client in self._clients.values()):
+            return True
+        return not self._clients and time.monotonic() < self._alone_at
+
+    def _patience_s(self) -> float:
+        now = time.monotonic()
+        times = [t for attempt in self._running.values() if (t := attempt.next_time()) is not None]
+        if any(a.end is not None or (a.watched and a.pidfd is None) for a in self._running.values()):
+            times.append(now + TICK_S)
+        if not self._clients and not self._running:
+            times.append(self._alone_at)
+        return max(0.0, min(min(times, default=now + 3600) - now, 3600) + 0.001)
+
+    def _look_after_trials(self) -> None:
+        try:
+            while os.read(self._wake, 4096):
+                pass
+        except BlockingIOError:
+            pass
+        now = time.monotonic()
+        for attempt in list(self._running.values()):
+            attempt.act_on_time(now)
+        self._reap()
+        self._look_after_the_watched()
+
+    def _hang_up(self, *_: object) -> None:
+        """The socket's folder may be gone (a log-out empties $XDG_RUNTIME_DIR): whoever cannot find us sends SIGHUP."""
+        self._hung_up = True
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return
+        sock.setblocking(False)
+        self._clients[sock.fileno()] = Client(sock)
+
+    def _receive(self, client: Client) -> None:
+        try:
+            data = client.sock.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            del self._clients[client.sock.fileno()]
+            client.sock.close()
+            self._alone_at = time.monotonic() + (0 if client.leaving else ALONE_S)
+            return
+        client.received += data
+        *lines, rest = client.received.split(b"\n")
+        client.received = rest
+        for line in lines:
+            self._answer(client, json.loads(line))
+
+
+def listen(path: str) -> socket.socket:
+    unlink(path)
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(16)
+    listener.setblocking(False)
+    return listener
+
+
+def unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def read_json(path: str) -> Message | None:
+    """None: there is no such file. Empty: it makes no sense (the machine lost power)."""
+    try:
+        with open(path, "rb") as file:
+            content = json.load(file)
+    except OSError:
+        return None
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def write_json(path: str, content: Message) -> None:
+    """All of it or nothing, also when we are killed halfway."""
+    scratch = f"{path}.tmp"
+    with open(scratch, "w", encoding="utf-8") as file:
+        json.dump(content, file)
+    os.replace(scratch, path)
+
+
+def main() -> None:
+    """Arguments: the experiment's folder, the socket's path. Prints a line once it can be reached, and detaches."""
+    folder, socket_path = sys.argv[-2:]
+    lock = os.open(os.path.join(folder, "supervisor.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    if os.fork():
+        os._exit(0)  # whoever started us is not our parent: nobody has to wait for us
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os._exit(0)  # there is one already
+    os.ftruncate(lock, 0)
+    os.chdir("/")
+    supervisor = Supervisor(folder, socket_path)
+    os.pwrite(lock, json.dumps({"pid": os.getpid(), "socket": socket_path}).encode(), 0)
+    os.write(1, b"ready\n")
+    os.dup2(0, 1)  # /dev/null: lets go of the pipe
+    supervisor.run()
+    for pid in processes.children():
+        processes.kill(pid)  # escaped from trials, without their marks
+    unlink(socket_path)
+    os._exit(0)

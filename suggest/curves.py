@@ -1,0 +1,74 @@
+"""What a trial reported: one curve for each attempt and metric, steps in rising order, the first report of a step wins.
+
+Columns of numbers, not objects: half a million measurements take a few megabytes.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_left, bisect_right
+
+from suggest.study import Direction
+from suggest.trial import Measurement
+
+
+class Curve:
+    """The values of one metric in one attempt; values may be NaN or infinite."""
+
+    __slots__ = ("steps", "values")
+
+    def __init__(self) -> None:
+        self.steps = array("q")
+        self.values = array("d")
+
+    def __contains__(self, step: int) -> bool:
+        at = bisect_left(self.steps, step)
+        return at < len(self.steps) and self.steps[at] == step
+
+    def add(self, step: int, value: float) -> None:
+        steps = self.steps
+        if not steps or step > steps[-1]:
+            steps.append(step)
+            self.values.append(value)
+        elif step not in self:
+            at = bisect_left(steps, step)
+            steps.insert(at, step)
+            self.values.insert(at, value)
+
+    def at_or_before(self, step: int) -> float | None:
+        at = bisect_right(self.steps, step)
+        return self.values[at - 1] if at else None
+
+    def best(self, direction: Direction) -> float | None:
+        """The best finite value."""
+        finite = [v for v in self.values if math.isfinite(v)]
+        pick = max if direction is Direction.MAXIMIZE else min
+        return pick(finite) if finite else None
+
+
+class Report:
+    """All curves of one trial."""
+
+    __slots__ = ("_curves", "newest_attempt")
+
+    def __init__(self) -> None:
+        self._curves: dict[tuple[int, str], Curve] = {}
+        self.newest_attempt = 0
+
+    def add(self, m: Measurement) -> None:
+        key = (m.attempt, m.metric)
+        curve = self._curves.get(key)
+        if curve is None:
+            curve = self._curves[key] = Curve()
+            self.newest_attempt = max(self.newest_attempt, m.attempt)
+        curve.add(m.step, m.value)
+
+    def __contains__(self, key: tuple[int, str, int]) -> bool:
+        attempt, metric, step = key
+        curve = self._curves.get((attempt, metric))
+        return curve is not None and step in curve
+
+    def newest(self, metric: str) -> Curve | None:
+        """The metric's curve in the newest attempt that has reported anything."""
+        return self._curves.get((self.newest_attempt, metric))

@@ -1,0 +1,250 @@
+"""One study in memory: what it proposes, what it knows of each trial, whom it advises to stop.
+
+A function of the study, its trials and their measurements: an engine rebuilt from the store answers as the lost one
+would have. No store, no clock, no lock in here; the owner stores first and tells the engine afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from suggest import pruning, sampling
+from suggest.curves import Curve, Report
+from suggest.errors import NotFound, Problem
+from suggest.pruning import Pruner
+from suggest.sampling import Sampler, Wanted
+from suggest.space import Assignment
+from suggest.study import Direction, Study, StudySpec, ValueRule
+from suggest.trial import Measurement, StopAdvice, Trial, TrialState
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """A trial to hand out. `queued`: it was enqueued, and keeps its number; else it is new."""
+
+    number: int
+    parameters: Assignment
+    queued: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """`exhausted`: fewer than asked for, because the space is finished."""
+
+    trials: tuple[Proposed, ...]
+    exhausted: bool
+
+
+class Engine:
+    """Not thread-safe: its owner holds the study's lock."""
+
+    def __init__(self, study: Study, trials: Iterable[Trial], measurements: Iterable[tuple[int, Measurement]]) -> None:
+        self._study = study
+        self._trials: dict[int, Trial] = {}
+        self._next = 0
+        self._queued: list[int] = []
+        self._requests: dict[str, list[int]] = {}
+        self._reports: dict[int, Report] = {}
+        self._before: dict[int, int | None] = {}  # a running trial's last step before its last report
+        self._best: Trial | None = None
+        for trial in trials:
+            self._index(trial)
+        reports = self._reports
+        for number, measurement in measurements:
+            report = reports.get(number)
+            if report is None:
+                report = reports[number] = Report()
+            report.add(measurement)
+        self._sampler = self._new_sampler()
+        self._pruner = self._new_pruner()
+
+    @property
+    def study(self) -> Study:
+        return self._study
+
+    @property
+    def next_number(self) -> int:
+        return self._next
+
+    def warm_up(self) -> None:
+        """Load what the first proposal would wait for; another thread may do it."""
+        self._sampler.warm_up()
+
+    def propose(self, count: int) -> Proposal:
+        """Queued trials first, completed where they are partial; then new ones. Changes no later answer."""
+        space = self._study.spec.space
+        chosen = [self._trials[number] for number in self._queued[:count]]
+        fixed = {t.number: space.canonical(t.parameters) for t in chosen}
+        new = range(self._next, self._next + count - len(chosen))
+        partial = [Wanted(number, part) for number, part in fixed.items() if space.missing(part)]
+        partial.sort(key=lambda one: not one.fixed)  # one that fixes nothing may find the space finished: not first
+        points = self._sampler.propose([*partial, *(Wanted(number, {}) for number in new)])
+        found = dict(zip([w.number for w in partial] + list(new), points, strict=False))
+        proposed = [
+            Proposed(number, found.get(number, part), queued=True)
+            for number, part in fixed.items()
+            if number in found or not space.missing(part)
+        ]
+        proposed += [Proposed(number, found[number], queued=False) for number in new if number in found]
+        return Proposal(tuple(proposed), exhausted=len(proposed) < count)
+
+    def put(self, trial: Trial) -> None:
+        """A new trial, or a new version of a known one."""
+        old = self._trials.get(trial.number)
+        self._index(trial)
+        self._sampler.put(trial)
+        if trial.state is TrialState.SUCCEEDED and (old is None or old.state is not TrialState.SUCCEEDED):
+            self._add_peer(trial.number)
+
+    def trial(self, number: int) -> Trial:
+        try:
+            return self._trials[number]
+        except KeyError:
+            there = f"0 to {self._next - 1}" if self._next else "none yet"
+            raise NotFound(f"{self._study.name} has no trial {number}; there are {there}") from None
+
+    def trials(self) -> Iterator[Trial]:
+        """In the order of their numbers."""
+        return (self._trials[number] for number in sorted(self._trials))
+
+    def trials_of_request(self, request_id: str) -> tuple[Trial, ...]:
+        return tuple(self._trials[number] for number in sorted(self._requests.get(request_id, ())))
+
+    def fresh(self, number: int, measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
+        """Those whose (attempt, metric, step) is new; the first within the batch wins."""
+        report = self._reports.get(number)
+        new: dict[tuple[int, str, int], Measurement] = {}
+        for m in measurements:
+            key = (m.attempt, m.metric, m.step)
+            if key not in new and (report is None or key not in report):
+                new[key] = m
+        return tuple(new.values())
+
+    def measure(self, number: int, measurements: Sequence[Measurement]) -> None:
+        """Remember what has been stored."""
+        if not measurements:
+            return
+        report = self._reports.setdefault(number, Report())
+        attempt, curve = report.newest_attempt, self._curve(number)
+        last = curve.steps[-1] if curve is not None else None
+        for measurement in measurements:
+            report.add(measurement)
+        state = self.trial(number).state
+        if not state.finished:
+            self._before[number] = last if report.newest_attempt == attempt else None
+        elif state is TrialState.SUCCEEDED:
+            self._pruner = self._new_pruner()  # a peer has changed after the fact: rare, so simply anew
+
+    def value_of(self, number: int) -> tuple[float | None, int | None]:
+        """The trial's value by the objective's rule, None when that is not finite; and its last step."""
+        self.trial(number)
+        curve = self._curve(number)
+        if curve is None:
+            return None, None
+        objective = self._study.spec.objective
+        last, step = curve.values[-1], curve.steps[-1]
+        if objective.value is ValueRule.BEST:
+            return curve.best(objective.direction), step
+        return (last if math.isfinite(last) else None), step
+
+    def advise(self, number: int) -> StopAdvice:
+        """Whether a running trial should stop; asked after each of its reports."""
+        curve = self._curve(number)
+        if self._pruner is None or curve is None or self.trial(number).state is not TrialState.RUNNING:
+            return StopAdvice(False)
+        previous = curve.steps[-2] if len(curve.steps) > 1 else None
+        before = self._before.get(number, previous)
+        return self._pruner.judge(curve, before=before)
+
+    def update_study(self, study: Study) -> None:
+        old, self._study = self._study.spec, study
+        new = study.spec
+        if (old.space, old.algorithm, old.objectives) != (new.space, new.algorithm, new.objectives):
+            self._sampler = self._new_sampler()
+            self._best = None
+            for trial in self._trials.values():
+                self._compare(trial)
+        self._pruner = self._new_pruner()
+
+    def optimal(self) -> Trial | None:
+        """The best succeeded trial, the earliest of equals."""
+        return self._best
+
+    def _index(self, trial: Trial) -> None:
+        number = trial.number
+        old = self._trials.get(number)
+        self._trials[number] = trial
+        self._next = max(self._next, number + 1)
+        if old is not None and old.state is TrialState.QUEUED:
+            del self._queued[bisect_left(self._queued, number)]
+        if trial.state is TrialState.QUEUED:
+            insort(self._queued, number)
+        if old is not None and old.request_id and old.request_id != trial.request_id:
+            self._requests[old.request_id].remove(number)
+        if trial.request_id and (old is None or old.request_id != trial.request_id):
+            self._requests.setdefault(trial.request_id, []).append(number)
+        if trial.finished:
+            self._before.pop(number, None)
+        self._compare(trial)
+
+    def _compare(self, trial: Trial) -> None:
+        if trial.state is not TrialState.SUCCEEDED or trial.value is None or not math.isfinite(trial.value):
+            return
+        sign = -1.0 if self._study.spec.objective.direction is Direction.MAXIMIZE else 1.0
+        best = self._best
+        if best is None or best.value is None or (sign * trial.value, trial.number) < (sign * best.value, best.number):
+            self._best = trial
+
+    def _curve(self, number: int) -> Curve | None:
+        """What counts of a trial: the objective's metric in the newest attempt."""
+        report = self._reports.get(number)
+        return None if report is None else report.newest(self._study.spec.objective.metric)
+
+    def _new_sampler(self) -> Sampler:
+        sampler = sampling.new_sampler(self._study.spec, self._study.seed)
+        for trial in self._trials.values():
+            sampler.put(trial)
+        return sampler
+
+    def _new_pruner(self) -> Pruner | None:
+        spec = self._study.spec
+        if spec.pruning is None:
+            return None
+        pruner = pruning.new_pruner(spec.pruning, spec.objective)
+        for trial in self._trials.values():
+            if trial.state is TrialState.SUCCEEDED and (curve := self._curve(trial.number)) is not None:
+                pruner.add_peer(curve)
+        return pruner
+
+    def _add_peer(self, number: int) -> None:
+        curve = self._curve(number)
+        if self._pruner is not None and curve is not None:
+            self._pruner.add_peer(curve)
+
+
+def check_spec(spec: StudySpec) -> tuple[Problem, ...]:
+    """Every rule a study must obey; paths are fields of the spec: `space.lr.min`, `algorithm.name`, `objectives`."""
+    return tuple(_spec_problems(spec))
+
+
+def _spec_problems(spec: StudySpec) -> Iterator[Problem]:
+    space = spec.space.problems()
+    yield from _under("space", space)
+    if len(spec.objectives) != 1:
+        yield Problem("objectives", f"{len(spec.objectives)} objectives; a study has exactly one for now")
+    for place, objective in enumerate(spec.objectives):
+        if not objective.metric:
+            yield Problem(f"objectives[{place}].metric", "no metric; name the one that trials report")
+    yield from _under("algorithm", sampling.algorithm_problems(spec.algorithm))
+    if not space:
+        yield from _under("space", sampling.space_problems(spec))
+    if spec.pruning is not None:
+        yield from _under("pruning", pruning.pruning_problems(spec.pruning))
+
+
+def _under(place: str, problems: Iterable[Problem]) -> Iterator[Problem]:
+    for problem in problems:
+        yield Problem(f"{place}.{problem.path}" if problem.path else place, problem.message)

@@ -1,0 +1,68 @@
+"""The algorithms by name: what each is, its settings, and how its sampler is made.
+
+Importing this brings neither Optuna nor NumPy; a sampler that needs them loads them with its first proposal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from suggest import settings as checked
+from suggest.errors import Problem, did_you_mean
+from suggest.sampling.grid import GridSampler, grid_problems
+from suggest.sampling.sampler import Sampler
+from suggest.sampling.uniform import RandomSampler
+from suggest.settings import NoSettings, Setting
+from suggest.study import Algorithm, StudySpec
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """`settings_type` and the third argument of `build` belong together; Any, for a table cannot say so."""
+
+    name: str
+    summary: str
+    settings_type: type
+    build: Callable[[StudySpec, int, Any], Sampler]
+    space_problems: Callable[[StudySpec], Iterator[Problem]] | None = None
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        return checked.declared(self.settings_type)
+
+
+_FAMILIES = (
+    Family("random", "Independent points, uniform on each parameter's scale.", NoSettings, RandomSampler),
+    Family("grid", "Every point of a finite space once, in order.", NoSettings, GridSampler, grid_problems),
+)
+_BY_NAME = {family.name: family for family in _FAMILIES}
+
+
+def algorithms() -> tuple[Family, ...]:
+    return _FAMILIES
+
+
+def algorithm_problems(algorithm: Algorithm) -> Iterator[Problem]:
+    """Paths are the algorithm's fields: `name`, `settings.window`."""
+    family = _BY_NAME.get(algorithm.name)
+    if family is None:
+        hint = did_you_mean(algorithm.name, _BY_NAME) or f"; there are {', '.join(_BY_NAME)}"
+        yield Problem("name", f"{algorithm.name!r} is no algorithm{hint}")
+        return
+    for problem in checked.problems(family.settings_type, algorithm.settings):
+        yield Problem(f"settings.{problem.path}", problem.message)
+
+
+def space_problems(spec: StudySpec) -> Iterator[Problem]:
+    """What the algorithm asks of a space beyond being one; paths are relative to the space."""
+    family = _BY_NAME.get(spec.algorithm.name)
+    if family is not None and family.space_problems is not None:
+        yield from family.space_problems(spec)
+
+
+def new_sampler(spec: StudySpec, seed: int) -> Sampler:
+    """For a spec without problems."""
+    family = _BY_NAME[spec.algorithm.name]
+    return family.build(spec, seed, checked.read(family.settings_type, spec.algorithm.settings))

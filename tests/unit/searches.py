@@ -1,0 +1,97 @@
+"""Builders for tests of searches: studies, trials, and drawn spaces (conditions over any depth)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from hypothesis import strategies as st
+
+from suggest.engine import Engine
+from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
+from suggest.study import Algorithm, Direction, Objective, Pruning, Study, StudyName, StudySpec, ValueRule
+from suggest.trial import Measurement, Trial, TrialState
+
+RUNNING, SUCCEEDED, PRUNED = TrialState.RUNNING, TrialState.SUCCEEDED, TrialState.PRUNED
+MAXIMIZE, MINIMIZE = Direction.MAXIMIZE, Direction.MINIMIZE
+
+
+def study(
+    space: Space,
+    algorithm: str = "random",
+    *,
+    settings: Mapping[str, Value] | None = None,
+    seed: int = 7,
+    pruning: Mapping[str, Value] | None = None,
+    direction: Direction = MAXIMIZE,
+    value: ValueRule = ValueRule.LAST,
+) -> Study:
+    rule = None if pruning is None else Pruning("median", pruning)
+    spec = StudySpec(
+        space, (Objective("accuracy", direction, value),), Algorithm(algorithm, None, settings or {}), rule
+    )
+    return Study(StudyName("default", "digits"), "uid", spec, seed)
+
+
+def accuracy(*values: float, attempt: int = 1, first: int = 0) -> list[Measurement]:
+    return [Measurement(attempt, "accuracy", first + k, v) for k, v in enumerate(values)]
+
+
+def play(engine: Engine, count: int) -> list[Trial]:
+    """Ask for `count` trials and put them as running."""
+    trials = [Trial(p.number, RUNNING, p.parameters) for p in engine.propose(count).trials]
+    for trial in trials:
+        engine.put(trial)
+    return trials
+
+
+def finish(engine: Engine, trials: Iterable[Trial], state: TrialState = SUCCEEDED, value: float | None = None) -> None:
+    for trial in trials:
+        engine.put(Trial(trial.number, state, trial.parameters, value=value))
+
+
+MIXED = Space(
+    (
+        Parameter("lr", Float(1e-5, 1.0, Scale.LOG)),
+        Parameter("momentum", Float(0.0, 0.99)),
+        Parameter("dropout", Float(0.0, 0.7)),
+        Parameter("layers", Int(1, 12)),
+        Parameter("width", Int(16, 1024, Scale.LOG)),
+        Parameter("optimizer", Choice(("sgd", "adam", "lamb"))),
+    )
+)
+
+CHOICES = Choice((True, 1, "1", 2.5, False, 0, "relu"))
+
+_FINITE = st.one_of(
+    st.builds(
+        lambda low, n, step: Int(low, low + n * step, step=step),
+        st.integers(-5, 5),
+        st.integers(0, 5),
+        st.integers(1, 3),
+    ),
+    st.builds(lambda n: Int(1, n, Scale.LOG), st.integers(1, 6)),
+    st.builds(lambda n: Float(0.1, Float(0.1, 9, step=0.1)._stepped(n), step=0.1), st.integers(1, 5)),
+    st.builds(lambda n: Float(1e-4, 1.0, Scale.LOG, points=n), st.integers(2, 5)),
+    st.builds(lambda n: Choice(CHOICES.values[:n]), st.integers(1, 7)),
+)
+_CONTINUOUS = st.sampled_from(
+    [Float(-1, 3), Float(1e-6, 10, Scale.LOG), Float(2, 2), Int(1, 10**6, Scale.LOG), Int(-(10**9), 10**9)]
+)
+
+
+@st.composite
+def spaces(draw: st.DrawFn, *, finite: bool = False, most: int = 6) -> Space:
+    domains: list[Domain] = draw(
+        st.lists(_FINITE if finite else st.one_of(_FINITE, _CONTINUOUS), min_size=1, max_size=most)
+    )
+    parameters: list[Parameter] = []
+    for place, domain in enumerate(domains):
+        when: list[Condition] = []
+        possible = [p for p in parameters if p.domain.count is not None and p.domain.count < 100]
+        for parent in draw(st.lists(st.sampled_from(possible), max_size=2, unique_by=id)) if possible else []:
+            values = tuple(parent.domain.at(k) for k in range(parent.domain.count or 0))
+            when.append(Condition(parent.name, tuple(draw(st.lists(st.sampled_from(values), min_size=1, max_size=3)))))
+        parameters.append(Parameter(f"p{place}", domain, tuple(when)))
+    space = Space(tuple(draw(st.permutations(parameters))))
+    assert space.problems() == ()
+    return space

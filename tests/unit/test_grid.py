@@ -1,0 +1,138 @@
+"""The numbering of a finite space, and who gets which of its points."""
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from suggest.engine import Engine, check_spec
+from suggest.sampling.grid import Grid
+from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Space
+from suggest.trial import Trial, TrialState
+from tests.unit.searches import RUNNING, finish, play, spaces, study
+
+
+def every_point(space: Space) -> Iterator[Assignment]:
+    """By brute force: the product of all values, inactive ones taken out."""
+    columns = [[p.domain.at(k) for k in range(p.domain.count or 0)] for p in space.parameters]
+    for values in itertools.product(*columns):
+        yield space.restricted({p.name: v for p, v in zip(space.parameters, values, strict=True)})
+
+
+def frozen(point: Assignment) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, repr(value)) for name, value in point.items()))
+
+
+@given(spaces(finite=True, most=4))
+@settings(max_examples=60, deadline=None)
+def test_the_grid_numbers_each_distinct_point_once(space: Space) -> None:
+    grid = Grid(space, {})
+    points = [grid.point(k) for k in range(grid.total)]
+    assert sorted(map(frozen, points)) == sorted({frozen(p) for p in every_point(space)})
+    assert [grid.index_of(p) for p in points] == list(range(grid.total))
+    assert all(space.point_problems(p, partial=False) == () for p in points)
+
+
+@given(spaces(finite=True, most=4), st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_fixed_part_leaves_the_points_that_agree_with_it(space: Space, data: st.DataObject) -> None:
+    whole = Grid(space, {})
+    point = whole.point(data.draw(st.integers(0, whole.total - 1)))
+    top = {n: v for n, v in point.items() if not space.by_name[n].when}
+    fixed = {n: v for n, v in top.items() if data.draw(st.booleans())}
+    part = Grid(space, fixed)
+    agreeing = [p for p in (whole.point(k) for k in range(whole.total)) if all(p.get(n) == fixed[n] for n in fixed)]
+    same_types = [p for p in agreeing if all(type(p[n]) is type(fixed[n]) for n in fixed)]
+    assert [part.point(k) for k in range(part.total)] == same_types
+
+
+def test_the_last_parameter_is_the_fastest() -> None:
+    grid = Grid(Space((Parameter("a", Choice(("x", "y"))), Parameter("b", Int(1, 2)))), {})
+    assert [tuple(grid.point(k).values()) for k in range(4)] == [("x", 1), ("x", 2), ("y", 1), ("y", 2)]
+
+
+def test_a_huge_grid_costs_nothing() -> None:
+    space = Space(tuple(Parameter(f"p{k}", Choice((False, True))) for k in range(30)))
+    grid = Grid(space, {})
+    assert grid.total == 2**30
+    assert grid.index_of(grid.point(123_456_789)) == 123_456_789
+    wide = Space((Parameter("n", Int(0, 2**40)), Parameter("x", Int(0, 2**40), (Condition("n", (77,)),))))
+    assert Grid(wide, {}).total == 2**40 + 2**40 + 1
+
+
+def test_many_parents_before_many_children_do_not_explode() -> None:
+    parents = [Parameter(f"p{k}", Choice((False, True))) for k in range(40)]
+    children = [Parameter(f"c{k}", Int(0, 2), (Condition(f"p{k}", (True,)),)) for k in range(40)]
+    assert Grid(Space((*parents, *children)), {}).total == 4**40
+
+
+SIX = Space((Parameter("a", Choice(("x", "y"))), Parameter("b", Int(1, 3))))
+
+
+def everything(engine: Engine) -> list[tuple[object, ...]]:
+    return [tuple(t.parameters.values()) for t in play(engine, 100)]
+
+
+def test_the_grid_ends_exactly_and_says_so() -> None:
+    engine = Engine(study(SIX, "grid"), (), ())
+    assert len(play(engine, 4)) == 4
+    proposal = engine.propose(5)
+    assert [tuple(p.parameters.values()) for p in proposal.trials] == [("y", 2), ("y", 3)]
+    assert proposal.exhausted
+    play(engine, 2)
+    assert engine.propose(1) == type(proposal)((), exhausted=True)
+
+
+def test_enqueued_and_imported_points_are_not_handed_out_again() -> None:
+    engine = Engine(study(SIX, "grid"), (), ())
+    engine.put(Trial(0, TrialState.SUCCEEDED, {"a": "x", "b": 2}, value=1.0))
+    engine.put(Trial(1, TrialState.QUEUED, {"a": "y"}))
+    assert everything(engine) == [("y", 1), ("x", 1), ("x", 3), ("y", 2), ("y", 3)]
+
+
+def test_only_a_cancelled_trial_gives_its_point_back() -> None:
+    engine = Engine(study(SIX, "grid"), (), ())
+    first, second, third = play(engine, 3)
+    finish(engine, [first], TrialState.FAILED)
+    finish(engine, [second, third], TrialState.CANCELLED)
+    assert everything(engine) == [("x", 2), ("x", 3), ("y", 1), ("y", 2), ("y", 3)]
+
+
+def test_a_part_whose_points_are_all_taken_is_run_again_for_the_person_asked() -> None:
+    engine = Engine(study(SIX, "grid"), (), ())
+    play(engine, 6)
+    engine.put(Trial(6, TrialState.QUEUED, {"a": "y"}))
+    proposal = engine.propose(2)
+    assert [p.parameters for p in proposal.trials] == [{"a": "y", "b": 1}]
+    assert proposal.exhausted
+
+
+@given(
+    spaces(finite=True, most=3), st.lists(st.tuples(st.integers(1, 4), st.sampled_from(list(TrialState))), max_size=8)
+)
+@settings(max_examples=60, deadline=None)
+def test_a_rebuilt_grid_goes_on_where_the_lost_one_was(space: Space, turns: list[tuple[int, TrialState]]) -> None:
+    engine = Engine(study(space, "grid"), (), ())
+    for count, state in turns:
+        finish(engine, play(engine, count)[:2], RUNNING if state is TrialState.QUEUED else state)
+    rebuilt = Engine(study(space, "grid"), engine.trials(), ())
+    assert rebuilt.propose(5) == engine.propose(5)
+    play(engine, 10_000)
+    held = [frozen(t.parameters) for t in engine.trials() if t.state is not TrialState.CANCELLED]
+    assert len(held) == len(set(held)) == Grid(space, {}).total
+
+
+def test_a_continuous_parameter_is_refused() -> None:
+    space = Space((Parameter("lr", Float(0, 1)), Parameter("b", Int(1, 3)), Parameter("c", Float(1, 1))))
+    (problem,) = check_spec(study(space, "grid").spec)
+    assert problem.path == "space.lr"
+    assert "points or step" in problem.message
+
+
+@pytest.mark.parametrize("count", [1, 64])
+def test_a_large_batch_is_one_pass(count: int) -> None:
+    space = Space((Parameter("a", Int(1, 100_000)),))
+    engine = Engine(study(space, "grid"), (), ())
+    assert [t.parameters["a"] for t in play(engine, count)] == list(range(1, count + 1))

@@ -66,7 +66,7 @@ class AsyncClient:
         raise NotImplementedError
 
     async def update_study(
-        self, name: StudyName, *, pruning: Pruning | None | Keep = KEEP, labels: Mapping[str, str] | Keep = KEEP
+        self, name: StudyName, *, pruning: Pruning | Keep | None = KEEP, labels: Mapping[str, str] | Keep = KEEP
     ) -> Study:
         raise NotImplementedError
 
@@ -91,7 +91,7 @@ class AsyncClient:
         request_id: str,
         labels: Mapping[str, str] = NO_LABELS,
     ) -> Suggestions:
-        """Up to `count` trials, running from now on. The same request_id again: the same trials, in their present state."""
+        """Up to `count` trials, running from now on. The same request_id again: the same trials, as they are now."""
         raise NotImplementedError
 
     async def report(self, name: StudyName, number: int, measurements: Sequence[Measurement]) -> StopAdvice:
@@ -114,7 +114,7 @@ class AsyncClient:
         measurements: Sequence[Measurement] = (),
         labels: Mapping[str, str] = NO_LABELS,
     ) -> Trial:
-        """Without an outcome: enqueued, may be partial, handed out by the next suggest(). With one: imported, finished."""
+        """Without an outcome: enqueued (may be partial), handed out by the next suggest(). With one: imported."""
         raise NotImplementedError
 
     async def list_measurements(self, name: StudyName, number: int | None = None) -> list[tuple[int, Measurement]]:

@@ -1,0 +1,84 @@
+"""Resource names: the one place where `namespaces/{ns}/studies/{study}/trials/{n}` is written and read.
+
+Pure. Every complaint names the field that held the name, and shows the form it must have.
+"""
+
+from __future__ import annotations
+
+import re
+
+from suggest.errors import InvalidArgument, Problem
+from suggest.study import StudyName
+
+ALL = "-"
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}", re.ASCII)
+
+LABEL_RULE = "lower-case letters, digits and '-', at most 63, with a letter or digit at both ends"
+
+
+def label_problem(text: str) -> str:
+    """What is wrong with a namespace or a study id; empty if nothing is."""
+    return "" if _LABEL.fullmatch(text) else f"{text[:80]!r} is no name; use {LABEL_RULE}"
+
+
+def namespace_name(namespace: str) -> str:
+    return f"namespaces/{namespace}"
+
+
+def trial_name(study: StudyName, number: int) -> str:
+    return f"{study}/trials/{number}"
+
+
+def all_trials_name(study: StudyName) -> str:
+    return f"{study}/trials/{ALL}"
+
+
+def parse_namespace(text: str, field: str, *, wildcard: bool = False) -> str:
+    """`-` (all) is let through with wildcard."""
+    (namespace,) = _split(text, field, "namespaces/{namespace}")
+    if not (wildcard and namespace == ALL):
+        _check_labels(field, namespace)
+    return namespace
+
+
+def parse_study(text: str, field: str) -> StudyName:
+    namespace, study = _split(text, field, "namespaces/{namespace}/studies/{study}")
+    _check_labels(field, namespace, study)
+    return StudyName(namespace, study)
+
+
+def parse_trial(text: str, field: str) -> tuple[StudyName, int]:
+    study, number = parse_trials(text, field)
+    if number is None:
+        raise _complaint(field, "one trial is needed here, by its number")
+    return study, number
+
+
+def parse_trials(text: str, field: str) -> tuple[StudyName, int | None]:
+    """One trial, or None for `trials/-`: all of the study."""
+    namespace, study, number = _split(text, field, "namespaces/{namespace}/studies/{study}/trials/{number}")
+    _check_labels(field, namespace, study)
+    if number == ALL:
+        return StudyName(namespace, study), None
+    if not _NUMBER.fullmatch(number):
+        raise _complaint(field, f"{number[:80]!r} is no trial number; use 0, 1, 2…")
+    return StudyName(namespace, study), int(number)
+
+
+def _split(text: str, field: str, form: str) -> list[str]:
+    """The variable segments of `text`, if its fixed ones are those of `form`."""
+    segments, expected = text.split("/"), form.split("/")
+    if len(segments) != len(expected) or segments[::2] != expected[::2]:
+        raise _complaint(field, f"{text[:200]!r} is not of the form {form}" if text else f"missing; use {form}")
+    return segments[1::2]
+
+
+def _check_labels(field: str, *labels: str) -> None:
+    for label in labels:
+        if problem := label_problem(label):
+            raise _complaint(field, problem)
+
+
+def _complaint(field: str, message: str) -> InvalidArgument:
+    return InvalidArgument([Problem(field, message)])

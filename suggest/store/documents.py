@@ -1,0 +1,85 @@
+"""A study's spec as plain JSON data and back: how it lies in the database.
+
+Independent of protobuf and of the YAML file, which may both change without touching what is stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scale, Space
+from suggest.study import Algorithm, Direction, Objective, Pruning, StudySpec, ValueRule
+
+# What json.loads gives: any of JSON's types at any depth.
+Document = dict[str, Any]
+
+
+def spec_document(spec: StudySpec) -> Document:
+    document: Document = {
+        "parameters": [_parameter_document(p) for p in spec.space.parameters],
+        "objectives": [
+            {"metric": o.metric, "direction": o.direction.value, "value": o.value.value} for o in spec.objectives
+        ],
+        "algorithm": {
+            "name": spec.algorithm.name,
+            "seed": spec.algorithm.seed,
+            "settings": dict(spec.algorithm.settings),
+        },
+    }
+    if spec.pruning is not None:
+        document["pruning"] = {"name": spec.pruning.name, "settings": dict(spec.pruning.settings)}
+    return document
+
+
+def spec_of(document: Document) -> StudySpec:
+    algorithm, pruning = document["algorithm"], document.get("pruning")
+    return StudySpec(
+        space=Space(tuple(_parameter_of(p) for p in document["parameters"])),
+        objectives=tuple(
+            Objective(o["metric"], Direction(o["direction"]), ValueRule(o["value"])) for o in document["objectives"]
+        ),
+        algorithm=Algorithm(algorithm["name"], algorithm["seed"], algorithm["settings"]),
+        pruning=None if pruning is None else Pruning(pruning["name"], pruning["settings"]),
+    )
+
+
+def fingerprint(spec: StudySpec) -> str:
+    """Equal for equal specs, across processes and versions of Python; true and 1 differ, as they do in JSON."""
+    text = json.dumps(spec_document(spec), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _parameter_document(parameter: Parameter) -> Document:
+    document = {"name": parameter.name, **_domain_document(parameter.domain)}
+    if parameter.when:
+        document["when"] = [{"parameter": c.parameter, "values": list(c.values)} for c in parameter.when]
+    return document
+
+
+def _domain_document(domain: Domain) -> Document:
+    match domain:
+        case Float(low, high, scale, step, points):
+            return {"type": "float", "min": low, "max": high, "scale": scale.value, "step": step, "points": points}
+        case Int(low, high, scale, step):
+            return {"type": "int", "min": low, "max": high, "scale": scale.value, "step": step}
+        case Choice(values):
+            return {"type": "choice", "values": list(values)}
+
+
+def _parameter_of(document: Document) -> Parameter:
+    when = tuple(Condition(c["parameter"], tuple(c["values"])) for c in document.get("when", ()))
+    return Parameter(document["name"], _domain_of(document), when)
+
+
+def _domain_of(document: Document) -> Domain:
+    match document["type"]:
+        case "float":
+            return Float(
+                document["min"], document["max"], Scale(document["scale"]), document["step"], document["points"]
+            )
+        case "int":
+            return Int(document["min"], document["max"], Scale(document["scale"]), document["step"])
+        case _:
+            return Choice(tuple(document["values"]))

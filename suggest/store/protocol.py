@@ -1,0 +1,116 @@
+"""What the service needs of a store of studies. The contract; `tests/contract/store_contract.py` holds it.
+
+Blocking and thread-safe. Every write is one transaction: done entirely when it returns, not at all when it raises.
+Raises Unavailable (try again; nothing changed), StoreBroken, and for writes NotOwner: the study was taken over or
+deleted since `lease` was given. Reading needs no lease and sees what was committed, by whomever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from suggest.study import Direction, Study, StudyName
+from suggest.trial import Measurement, Trial, TrialState
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to write one study: every write repeats `uid` and `epoch`, so an outdated one changes nothing."""
+
+    name: StudyName
+    uid: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class StudyRecord:
+    """A study, and what CreateStudy was told: by these a repetition is recognised."""
+
+    study: Study
+    request_id: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class StudyContents:
+    """All that an engine needs. A deleted trial is here as a cancelled one without measurements."""
+
+    study: Study
+    trials: Sequence[Trial]
+    measurements: Sequence[tuple[int, Measurement]]
+
+
+class Store(Protocol):
+    # Studies
+
+    def insert_study(self, record: StudyRecord) -> bool:
+        """False if the name is taken; then nothing was written."""
+
+    def study(self, name: StudyName) -> StudyRecord | None: ...
+
+    def studies(
+        self, namespace: str | None, *, labels: Mapping[str, str], after: StudyName | None, limit: int
+    ) -> list[Study]:
+        """Ordered by namespace and study; None means all namespaces."""
+
+    def update_study(self, lease: Lease, study: Study) -> None:
+        """Writes its spec and labels."""
+
+    def delete_study(self, lease: Lease) -> None:
+        """With all its trials and measurements; releases the lease."""
+
+    # Ownership
+
+    def take(self, name: StudyName, *, uid: str, address: str) -> Lease:
+        """Become the study's only writer, at once if its last one has died, and until release() or death.
+
+        Raises NotOwner with the holder's address; NotFound if there is no such study (any more).
+        """
+
+    def release(self, lease: Lease) -> None:
+        """Give it back; an outdated lease is no error."""
+
+    # Trials
+
+    def contents(self, name: StudyName) -> StudyContents: ...
+
+    def hand_out(self, lease: Lease, trials: Sequence[Trial]) -> None:
+        """Insert these running trials; one that is there as queued becomes this."""
+
+    def add_trial(
+        self, lease: Lease, trial: Trial, *, request_id: str, measurements: Sequence[Measurement]
+    ) -> None: ...
+
+    def add_measurements(self, lease: Lease, number: int, measurements: Sequence[Measurement]) -> None:
+        """None of them is known yet."""
+
+    def finish_trial(self, lease: Lease, trial: Trial, measurements: Sequence[Measurement]) -> None:
+        """An open trial becomes this finished one, and gets these last measurements (none of them known yet)."""
+
+    def relabel_trial(self, lease: Lease, number: int, labels: Mapping[str, str]) -> None: ...
+
+    def delete_trial(self, lease: Lease, number: int) -> None:
+        """Hide it from all reading, and remove its measurements; its number stays taken."""
+
+    def trial(self, name: StudyName, number: int) -> Trial | None: ...
+
+    def trial_added_by(self, name: StudyName, request_id: str) -> Trial | None:
+        """The trial that AddTrial made for this request; found even if it was deleted since."""
+
+    def trials(
+        self, name: StudyName, *, states: Sequence[TrialState], client_id: str, after: int, limit: int
+    ) -> list[Trial]:
+        """Numbers above `after`, in order; no states and no client_id mean all."""
+
+    def best_trial(self, name: StudyName, direction: Direction) -> Trial | None:
+        """The best value among the succeeded; of equals the first."""
+
+    def measurements(
+        self, name: StudyName, number: int | None, *, after: int, limit: int
+    ) -> list[tuple[int, int, Measurement]]:
+        """(position, trial, measurement), positions above `after`, in the order of the reports; None: all trials."""
+
+    def close(self) -> None:
+        """Release everything held."""

@@ -1,0 +1,134 @@
+"""Rows of the tables to nouns and back. No query, no connection."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Row
+
+from suggest.store.documents import spec_document, spec_of
+from suggest.store.protocol import StudyRecord
+from suggest.study import Study, StudyName
+from suggest.trial import Measurement, Trial, TrialState
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+# A row of any of our tables; its columns are checked by the contract tests, not by types.
+AnyRow = Row[Any]
+Columns = dict[str, Any]
+
+
+def microseconds(moment: datetime | None) -> int | None:
+    return None if moment is None else (moment - _EPOCH) // _MICROSECOND
+
+
+def moment(microseconds: int | None) -> datetime | None:
+    return None if microseconds is None else _EPOCH + microseconds * _MICROSECOND
+
+
+def study_columns(record: StudyRecord) -> Columns:
+    study = record.study
+    return {
+        "namespace": study.name.namespace,
+        "study": study.name.study,
+        "uid": study.uid,
+        "spec": spec_document(study.spec),
+        "seed": study.seed,
+        "labels": dict(study.labels),
+        "create_time_us": microseconds(study.create_time),
+        "create_request_id": record.request_id,
+        "fingerprint": record.fingerprint,
+        "owner_address": study.owner_address,
+        "owner_epoch": study.owner_epoch,
+    }
+
+
+def study_of(row: AnyRow) -> Study:
+    return Study(
+        name=StudyName(row.namespace, row.study),
+        uid=row.uid,
+        spec=spec_of(row.spec),
+        seed=row.seed,
+        labels=row.labels,
+        create_time=moment(row.create_time_us),
+        owner_address=row.owner_address,
+        owner_epoch=row.owner_epoch,
+    )
+
+
+def record_of(row: AnyRow) -> StudyRecord:
+    return StudyRecord(study_of(row), row.create_request_id, row.fingerprint)
+
+
+def trial_columns(name: StudyName, trial: Trial, *, add_request_id: str | None = None) -> Columns:
+    return {
+        "namespace": name.namespace,
+        "study": name.study,
+        "number": trial.number,
+        **outcome_columns(trial),
+        "parameters": dict(trial.parameters),
+        "client_id": trial.client_id,
+        "request_id": trial.request_id,
+        "add_request_id": add_request_id,
+        "labels": dict(trial.labels),
+        "create_time_us": microseconds(trial.create_time),
+        "deleted": False,
+    }
+
+
+def outcome_columns(trial: Trial) -> Columns:
+    """What changes when a trial finishes."""
+    return {
+        "state": trial.state.value,
+        "value": trial.value,
+        "step": trial.step,
+        "reason": trial.reason,
+        "failure_class": trial.failure_class,
+        "end_time_us": microseconds(trial.end_time),
+    }
+
+
+def trial_of(row: AnyRow) -> Trial:
+    # A deleted trial only ever reaches an engine, for which it is one that nobody wants any more.
+    state = TrialState.CANCELLED if row.deleted else TrialState(row.state)
+    return Trial(
+        number=row.number,
+        state=state,
+        parameters=row.parameters,
+        value=None if row.deleted else row.value,
+        step=None if row.deleted else row.step,
+        reason=row.reason,
+        failure_class=row.failure_class,
+        client_id=row.client_id,
+        request_id=row.request_id,
+        labels=row.labels,
+        create_time=moment(row.create_time_us),
+        end_time=moment(row.end_time_us),
+    )
+
+
+def measurement_columns(name: StudyName, number: int, measurements: Sequence[Measurement]) -> list[Columns]:
+    return [
+        {
+            "namespace": name.namespace,
+            "study": name.study,
+            "trial": number,
+            "attempt": m.attempt,
+            "metric": m.metric,
+            "step": m.step,
+            "value": None if math.isnan(m.value) else m.value,
+        }
+        for m in measurements
+    ]
+
+
+def measurement_of(row: AnyRow) -> Measurement:
+    return Measurement(row.attempt, row.metric, row.step, math.nan if row.value is None else row.value)
+
+
+def has_labels(study: Study, labels: Mapping[str, str]) -> bool:
+    return all(study.labels.get(key) == value for key, value in labels.items())

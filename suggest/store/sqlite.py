@@ -1,0 +1,109 @@
+"""How this store talks to SQLite: connections, pragmas, transactions, and what its errors mean to people.
+
+No table is named here. One writer connection, taken in turns; readers have their own and, thanks to WAL, never wait.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.pool import QueuePool, StaticPool
+
+from suggest.errors import StoreBroken, Unavailable
+
+BUSY_TIMEOUT_S = 5.0
+SYNC = {"normal": "NORMAL", "full": "FULL"}
+
+_LOCKED = f"another process has kept it locked for {BUSY_TIMEOUT_S:g} s; try again, or end that process"
+_BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_CURES = {
+    sqlite3.SQLITE_BUSY: _LOCKED,
+    sqlite3.SQLITE_LOCKED: _LOCKED,
+    sqlite3.SQLITE_FULL: "the disk is full; nothing was lost, make room and try again",
+    sqlite3.SQLITE_READONLY: "it is read-only; give this user the right to write the file and its folder",
+    sqlite3.SQLITE_PERM: "it is not accessible; give this user the right to write the file and its folder",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; see that its folder exists and that this user may write there",
+    sqlite3.SQLITE_IOERR: "reading or writing it failed; see that its disk is healthy and has room, then try again",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged; restore it from a backup, or move it away to begin anew",
+    sqlite3.SQLITE_NOTADB: "the file is no database, or has lost its beginning; restore it, or name another",
+}
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Errors of the database inside, as ours; what is a bug of ours (bad SQL, a violated constraint) passes through."""
+    try:
+        yield
+    except (SQLAlchemyError, sqlite3.Error) as e:
+        cause = e.orig if isinstance(e, DBAPIError) else e
+        code = getattr(cause, "sqlite_errorcode", None)
+        primary = None if code is None else code & 0xFF  # extended codes carry the primary one in their low byte
+        if primary not in _CURES:
+            raise
+        error = StoreBroken if primary in _BROKEN else Unavailable
+        raise error(f"{path}: {_CURES[primary]} (SQLite: {cause})") from e
+
+
+class Database:
+    """Opens `path`, creating it if need be. close() gives everything back."""
+
+    def __init__(self, path: Path, *, sync: str = "normal") -> None:
+        self.path = path
+        self._sync = SYNC[sync]
+        self._turn = threading.Lock()
+        with translated(path):
+            self._use_wal()
+        self._writers = self._engine(StaticPool, "BEGIN IMMEDIATE")
+        self._readers = self._engine(QueuePool, "BEGIN")
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """One transaction that holds the write lock from its beginning: committed at the end, or undone."""
+        with self._turn, translated(self.path), self._writers.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A consistent view for as long as it lasts."""
+        with translated(self.path), self._readers.begin() as connection:
+            yield connection
+
+    def close(self) -> None:
+        self._readers.dispose()
+        with self._turn:
+            self._writers.dispose()
+
+    def _engine(self, pool: type[QueuePool] | type[StaticPool], begin: str) -> Engine:
+        engine = create_engine("sqlite+pysqlite://", creator=self._connect, poolclass=pool)
+        # sqlite3 would begin transactions late and never IMMEDIATE, so they are begun by hand.
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
+        return engine
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute(f"PRAGMA synchronous = {self._sync}")
+        return connection
+
+    def _use_wal(self) -> None:
+        """SQLite does not wait its busy timeout for this switch, so two first starts at once take turns here."""
+        deadline = time.monotonic() + BUSY_TIMEOUT_S
+        with closing(self._connect()) as connection:
+            while True:
+                try:
+                    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+                except sqlite3.OperationalError as e:
+                    if e.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.02)
+                    continue
+                if mode != "wal":
+                    raise StoreBroken(f"{self.path}: SQLite cannot keep a write-ahead log there; use a local folder")
+                return

@@ -1,0 +1,98 @@
+"""The tables of the study store, as this version of the code wants them. Definitions only; no query.
+
+The namespace is in every key. A change here needs a migration (tests/contract holds the two against each other).
+Times are microseconds since 1970 UTC: exact, and the same on every database. A NULL measurement is NaN, which SQLite
+cannot keep otherwise.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    ForeignKeyConstraint,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+metadata = MetaData()
+
+studies = Table(
+    "studies",
+    metadata,
+    Column("namespace", String(63), primary_key=True),
+    Column("study", String(63), primary_key=True),
+    Column("uid", String(32), nullable=False),
+    Column("spec", JSON, nullable=False),
+    Column("seed", BigInteger, nullable=False),
+    Column("labels", JSON, nullable=False),
+    Column("create_time_us", BigInteger, nullable=False),
+    Column("create_request_id", Text, nullable=False),
+    Column("fingerprint", String(64), nullable=False),  # of the spec as created: what a repeated CreateStudy must match
+    Column("owner_address", Text, nullable=False),
+    Column("owner_epoch", BigInteger, nullable=False),
+)
+
+trials = Table(
+    "trials",
+    metadata,
+    Column("namespace", String(63), nullable=False),
+    Column("study", String(63), nullable=False),
+    Column("number", BigInteger, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("parameters", JSON, nullable=False),
+    Column("value", Float(53)),
+    Column("step", BigInteger),
+    Column("reason", Text, nullable=False),
+    Column("failure_class", Text, nullable=False),
+    Column("client_id", Text, nullable=False),
+    Column("request_id", Text, nullable=False),  # of the SuggestTrials that handed it out
+    Column("add_request_id", Text),  # of the AddTrial that made it; NULL otherwise
+    Column("labels", JSON, nullable=False),
+    Column("create_time_us", BigInteger, nullable=False),
+    Column("end_time_us", BigInteger),
+    Column(
+        "deleted", Boolean, nullable=False
+    ),  # taken out of the study; the row keeps its number from being given again
+    PrimaryKeyConstraint("namespace", "study", "number"),
+    UniqueConstraint("namespace", "study", "add_request_id"),
+    ForeignKeyConstraint(["namespace", "study"], ["studies.namespace", "studies.study"], ondelete="CASCADE"),
+)
+
+measurements = Table(
+    "measurements",
+    metadata,
+    # The order of the reports: what "last" means. BIGINT would be no rowid alias on SQLite.
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("namespace", String(63), nullable=False),
+    Column("study", String(63), nullable=False),
+    Column("trial", BigInteger, nullable=False),
+    Column("attempt", BigInteger, nullable=False),
+    Column("metric", Text, nullable=False),
+    Column("step", BigInteger, nullable=False),
+    Column("value", Float(53)),
+    UniqueConstraint("namespace", "study", "trial", "attempt", "metric", "step"),
+    ForeignKeyConstraint(
+        ["namespace", "study", "trial"],
+        ["trials.namespace", "trials.study", "trials.number"],
+        ondelete="CASCADE",
+    ),
+)
+
+# Alembic's own table, under our name: Optuna may keep its `alembic_version` in the same database server.
+VERSION_TABLE = "suggest_schema_version"
+version_metadata = MetaData()
+schema_version = Table(
+    VERSION_TABLE,
+    version_metadata,
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
+)

@@ -1,0 +1,187 @@
+"""An experiment as plain JSON data in one canonical form: what is stored, hashed, compared and shown.
+
+Made from a checked file, and turned into an `ExperimentSpec` without YAML and without checking again. Values are as
+the person gave them, secrets in `env` too, since a resumed experiment must run: show `redacted_document` only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controller.model import (
+    AlgorithmSpec,
+    Budget,
+    ExperimentSpec,
+    FailureClass,
+    MetricsRule,
+    Objective,
+    PruningSpec,
+    Resources,
+    SecretRef,
+    TrialTemplate,
+)
+from controller.spec.quantities import parse_bytes, parse_duration
+from controller.spec.trial_section import CLUSTER_KEYS
+from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scale, Space
+
+Json = dict[str, Any]  # plain data in the shape that `native.FILE` describes
+
+DEFAULT_TRIALS = 100
+LEAST_FAILED_TRIALS = 5
+ENDS_BY_ITSELF = "grid"
+REVISABLE = ("spec.trial", "spec.parallelism", "spec.budget", "spec.pruning")
+
+
+def fill_defaults(document: Json) -> None:
+    """The defaults that depend on other keys; all others are in the tables."""
+    spec = document["spec"]
+    budget, algorithm = spec.get("budget"), spec.get("algorithm")
+    if budget is None or algorithm is None:
+        return
+    if "trials" not in budget and algorithm.get("name") != ENDS_BY_ITSELF:
+        budget["trials"] = DEFAULT_TRIALS
+    budget.setdefault("failedTrials", max(LEAST_FAILED_TRIALS, -(-budget.get("trials", 0) // 10)))
+
+
+def space_of(parameters: Json, *, conditions: bool = True) -> Space:
+    return Space(
+        tuple(Parameter(name, _domain(given), _when(given) if conditions else ()) for name, given in parameters.items())
+    )
+
+
+def _domain(given: Json) -> Domain:
+    match given["type"]:
+        case "float":
+            step = given.get("step")
+            return Float(
+                float(given["min"]),
+                float(given["max"]),
+                Scale(given["scale"]),
+                None if step is None else float(step),
+                given.get("points"),
+            )
+        case "int":
+            return Int(given["min"], given["max"], Scale(given["scale"]), given["step"])
+        case _:
+            return Choice(tuple(given["values"]))
+
+
+def _when(given: Json) -> tuple[Condition, ...]:
+    return tuple(Condition(name, tuple(values)) for name, values in given.get("when", {}).items())
+
+
+def from_document(document: Mapping[str, object]) -> ExperimentSpec:
+    """The experiment that a canonical document (`ExperimentSpec.document`) describes."""
+    whole: Json = dict(document)
+    metadata, spec = whole["metadata"], whole["spec"]
+    objective, metrics, budget = spec["objective"], spec["metrics"], spec["budget"]
+    space = space_of(spec["parameters"])
+    target = objective.get("target")
+    return ExperimentSpec(
+        name=metadata["name"],
+        namespace=metadata["namespace"],
+        labels=metadata["labels"],
+        space=space,
+        objective=Objective(
+            objective["metric"],
+            objective["direction"] == "maximize",
+            None if target is None else float(target),
+            objective["value"],
+        ),
+        metrics=MetricsRule(metrics.get("step", ""), metrics.get("pattern")),
+        initial=tuple(space.canonical(point) for point in spec["initial"]),
+        algorithm=AlgorithmSpec(
+            spec["algorithm"]["name"], spec["algorithm"].get("seed"), spec["algorithm"]["settings"]
+        ),
+        pruning=_pruning(spec.get("pruning")),
+        parallelism=spec["parallelism"],
+        budget=Budget(budget.get("trials"), budget.get("failedTrials"), _seconds(budget.get("wallClock"))),
+        canary_s=parse_duration(spec["canary"]),
+        runtime=spec["runtime"],
+        trial=_trial(spec["trial"]),
+        document=document,
+    )
+
+
+def _pruning(given: Json | None) -> PruningSpec | None:
+    if given is None:
+        return None
+    return PruningSpec(given["name"], {name: value for name, value in given.items() if name != "name"})
+
+
+def _trial(given: Json) -> TrialTemplate:
+    resources = given["resources"]
+    memory, disk = resources.get("memory"), resources.get("ephemeralStorage")
+    cpu = resources.get("cpu")
+    return TrialTemplate(
+        command=tuple(given.get("command", ())),
+        args=tuple(given["args"]),
+        env={name: _env(value) for name, value in given["env"].items()},
+        resources=Resources(
+            cpu=None if cpu is None else float(cpu),
+            memory_bytes=None if memory is None else parse_bytes(memory),
+            gpu=float(resources["gpu"]),
+            ephemeral_storage_bytes=None if disk is None else parse_bytes(disk),
+            extended={name: count for name, count in resources.items() if "/" in name},
+        ),
+        timeout_s=_seconds(given.get("timeout")),
+        grace_s=parse_duration(given["gracePeriod"]),
+        retries={FailureClass(name): count for name, count in given["retries"].items()},
+        image=given.get("image", ""),
+        cluster={key: given[key] for key in CLUSTER_KEYS if key in given},
+    )
+
+
+def _env(value: str | Mapping[str, str]) -> str | SecretRef:
+    return value if isinstance(value, str) else SecretRef(*value["secret"].split("/", 1))
+
+
+def _seconds(text: str | None) -> float | None:
+    return None if text is None else parse_duration(text)
+
+
+def spec_hash(document: Mapping[str, object]) -> str:
+    """Equal exactly when two files mean the same after `--set` and defaults; the order of keys is no meaning."""
+    text = json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One value that differs between two documents; None = the key is not there."""
+
+    path: str
+    old: object
+    new: object
+
+    def __str__(self) -> str:
+        def shown(value: object) -> str:
+            return "nothing" if value is None else json.dumps(value, ensure_ascii=False)
+
+        return f"{self.path}: {shown(self.old)} -> {shown(self.new)}"
+
+
+def diff(old: Mapping[str, object], new: Mapping[str, object]) -> list[Change]:
+    """What changed, as deep as keys go; lists are compared whole. In the order of the new document."""
+    return _diff("", old, new)
+
+
+def _diff(path: str, old: Mapping[str, object], new: Mapping[str, object]) -> list[Change]:
+    changes: list[Change] = []
+    for key in [*new, *(key for key in old if key not in new)]:
+        below = f"{path}.{key}" if path else key
+        before, after = old.get(key), new.get(key)
+        if isinstance(before, dict) and isinstance(after, dict):
+            changes += _diff(below, before, after)
+        elif json.dumps(before, sort_keys=True) != json.dumps(after, sort_keys=True):  # true is not 1
+            changes.append(Change(below, before, after))
+    return changes
+
+
+def allowed_in_revision(change: Change) -> bool:
+    """Whether `tuner resume FILE` takes the change; a search space and an objective stay what they are."""
+    return any(change.path == root or change.path.startswith((f"{root}.", f"{root}[")) for root in REVISABLE)

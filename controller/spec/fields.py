@@ -1,0 +1,339 @@
+"""The kinds of value that a file is made of: how each is checked, what people are told, how it stands in a schema.
+
+A reader is a table of keys (`Section`); checking a file, its JSON Schema and its reference are three uses of the one
+table, so they cannot disagree. `take` turns raw data into its canonical form (the document's) or complains and
+returns INVALID; a canonical form is taken unchanged. Nothing here knows a key of the file by name.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from controller.spec.problems import Complaints, meant_by
+from controller.spec.substitute import as_text
+
+INVALID: Final = object()
+REQUIRED: Final = object()
+ABSENT: Final = object()  # optional, and nothing stands for it
+Schema = dict[str, Any]  # JSON Schema is JSON
+_SAFE_INTEGER = 2.0**53
+
+
+class Kind(Protocol):
+    @property
+    def what(self) -> str:
+        """What is needed here, for a sentence: "a whole number of at least 1"."""
+
+    def take(self, raw: object, at: str, say: Complaints) -> object: ...
+
+    def schema(self) -> Schema: ...
+
+
+def found(raw: object) -> str:
+    """What stands in the file, as one would say it."""
+    match raw:
+        case None:
+            return "nothing"
+        case list():
+            return "a list"
+        case dict():
+            return "a mapping"
+        case bool():
+            return "true" if raw else "false"
+        case str():
+            return f"the string {raw!r}" if len(raw) <= 40 else f"the string {raw[:37] + '...'!r}"
+        case _:
+            return f"the number {as_text(raw) if isinstance(raw, int | float) else raw}"
+
+
+def refuse(raw: object, at: str, say: Complaints, what: str) -> object:
+    say.add(at, f"{found(raw)} stands where {what} is needed")
+    return INVALID
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A string; `pattern` with its `rule` says which."""
+
+    what: str = "a string"
+    pattern: str = r"[\s\S]+"
+    rule: str = "something"
+    max_length: int | None = None
+
+    def take(self, raw: object, at: str, say: Complaints) -> object:
+        if isinstance(raw, int | float):
+            say.add(at, f'{found(raw)} stands where {self.what} is needed; put quotes around it: "{as_text(raw)}"')
+            return INVALID
+        if not isinstance(raw, str):
+            return refuse(raw, at, say, self.what)
+        if self.max_length is not None and len(raw) > self.max_length:
+            say.add(at, f"{len(raw)} characters are too many; use at most {self.max_length}")
+            return INVALID
+        if not re.fullmatch(self.pattern, raw):
+            say.add(at, f"{raw!r} is not {self.what}; use {self.rule}")
+            return INVALID
+        return raw
+
+    def schema(self) -> Schema:
+        limit = {} if self.max_length is None else {"maxLength": self.max_length}
+        return {"type": "string", "pattern": f"^(?:{self.pattern})$", **limit}
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    least: int | None = None
+
+    @property
+    def what(self) -> str:
+        return "a whole number" if self.least is None else f"a whole number of at least {self.least}"
+
+    def take(self, raw: object, at: str, say: Complaints) -> object:
+        integral = isinstance(raw, float) and raw.is_integer() and abs(raw) <= _SAFE_INTEGER
+        if isinstance(raw, bool) or not (isinstance(raw, int) or integral):
+            return refuse(raw, at, say, self.what)
+        assert isinstance(raw, int | float)
+        return int(raw) if self.least is None or raw >= self.least else refuse(raw, at, say, self.what)
+
+    def schema(self) -> Schema:
+        return {"type": "integer"} if self.least is None else {"type": "integer", "minimum": self.least}
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A finite number. Whole ones are kept as int, so that 1 and 1.0 mean the same."""
+
+    least: float | None = None
+
+    @property
+    def what(self) -> str:
+        return "a finite number" if self.least is None else f"a number of at least {self.least:g}"
+
+    def take(self, raw: object, at: str, say: Complaints) -> object:
+        if isinstance(raw, bool) or not isinstance(raw, int | float):
+            return refuse(raw, at, say, self.what)
+        try:
+            value = float(raw)
+        except OverflowError:
+            value = math.inf
+        if not math.isfinite(value) or (self.least is not None and value < self.least):
+            return refuse(raw, at, say, self.what)
+        return int(value) if value.is_integer() and abs(value) <= _SAFE_INTEGER else value
+
+    def schema(self) -> Schema:
+        return {"type": "number"} if self.least is None else {"type": "number", "minimum": self.least}
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    what: str = "true or false"
+
+    def take(self, raw: object, at: str, say: Complaints) -> object:
+        return raw if isinstance(raw, bool) else refuse(raw, at, say, self.what)
+
+    def schema(self) -> Schema:
+        return {"type": "boolean"}
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A string, number or boolean, kept with its type."""
+
+    what: str = "a string, a number, true or false"
+
+    def take(self, raw: object, at: str, say: Complaints) -> object:
+        return raw if isinstance(raw, str | int | float) else refuse(raw, at, say, self.what)
+
+    def schema(self) -> Schema:
+        return {"type": ["string", "number", "boolean"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One of a few words."""
+
+    words: tuple[str, ...]
+
+    @property
+    def what(self) -> str:
+        return " or ".join((", ".join(self.words[:-1]), self.words[-1]) if len(self.words) > 1 else self.words)
+
+    def take(self, raw: object, at: str, say: Complaints) -> object:
+        if raw in self.words:
+            return raw
+        if not isinstance(raw, str):
+            return refuse(raw, at, say, self.what)
+        meant = meant_by(raw, self.words)
+        say.add(at, f"{raw!r} is not {self.what}" + (f"; did you mean {meant}?" if meant else ""))
+        return INVALID
+
+    def schema(self) -> Schema:
+        return {"enum": list(self.words)}
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A value that is written in a small notation of its own: a duration, an amount of memory, a regular expression.
+
+    `read` gives the canonical form of a string or number, or raises ValueError with the sentence.
+    """
+
+    what: str
+    read: Callable[[str | int | float], object]
+    form: Mapping[str, object]
+    numbers: bool = True
+
+    def take(self, raw: object, at: str, say: Complaints) -> object:
+        if isinstance(raw, bool) or not isinstance(raw, str | int | float):
+            return refuse(raw, at, say, self.what)
+        try:
+            return self.read(raw)
+        except ValueError as error:
+            say.add(at, str(error))
+            return INVALID
+
+    def schema(self) -> Schema:
+        return dict(self.form)
+
+
+@dataclass(frozen=True, slots=True)
+class AnyData:
+    """Plain data that somebody else judges: a whole manifest."""
+
+    what: str = "a mapping"
+
+    def take(self, raw: object, at: str, say: Complaints) -> object:
+        return raw if isinstance(raw, dict) else refuse(raw, at, say, self.what)
+
+    def schema(self) -> Schema:
+        return {"type": "object"}
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    item: Kind
+    what: str = "a list"
+    least: int = 0
+
+    def take(self, raw: object, at: str, say: Complaints) -> object:
+        if not isinstance(raw, list):
+            return refuse(raw, at, say, self.what)
+        if len(raw) < self.least:
+            say.add(at, f"an empty list stands where {self.what} is needed")
+            return INVALID
+        taken = [self.item.take(item, f"{at}[{i}]", say) for i, item in enumerate(raw)]
+        return INVALID if any(item is INVALID for item in taken) else taken
+
+    def schema(self) -> Schema:
+        return {"type": "array", "items": self.item.schema()} | ({"minItems": self.least} if self.least else {})
+
+
+@dataclass(frozen=True, slots=True)
+class MapOf:
+    """Names that the person chooses, each with a value of one kind. What is wrong is left out, the rest is kept."""
+
+    item: Kind
+    what: str = "a mapping"
+    key_pattern: str = r"[\s\S]+"
+    key_rule: str = "a name"
+
+    def take(self, raw: object, at: str, say: Complaints) -> object:
+        if not isinstance(raw, dict):
+            return refuse(raw, at, say, self.what)
+        taken = {}
+        for key, value in raw.items():
+            below = f"{at}.{key}"
+            if not re.fullmatch(self.key_pattern, key):
+                say.add(below, f"{key!r} is no name here; use {self.key_rule}", at_key=True)
+                continue
+            item = self.item.take(value, below, say)
+            if item is not INVALID:
+                taken[key] = item
+        return taken
+
+    def schema(self) -> Schema:
+        names = {} if self.key_pattern == r"[\s\S]+" else {"propertyNames": {"pattern": f"^(?:{self.key_pattern})$"}}
+        return {"type": "object", "additionalProperties": self.item.schema(), **names}
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key of a section. `default` is in canonical form; `says` is the default in words where it depends on others."""
+
+    name: str
+    kind: Kind
+    help: str
+    default: object = ABSENT
+    says: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A mapping with keys of its own. `rest` takes keys that the table does not name; without it they are refused."""
+
+    keys: tuple[Key, ...]
+    what: str = "a mapping"
+    rest: Kind | None = None
+    rest_pattern: str = r"[\s\S]+"
+    refused: Mapping[str, str] = field(default_factory=dict)  # key -> why, and what instead
+    elsewhere: Mapping[str, str] = field(default_factory=dict)  # key that belongs to another section -> its path
+
+    def take(self, raw: object, at: str, say: Complaints) -> object:
+        if not isinstance(raw, dict):
+            return refuse(raw, at, say, self.what)
+        taken: dict[str, object] = {}
+        for key in self.keys:
+            below = f"{at}.{key.name}" if at else key.name
+            if raw.get(key.name) is not None:
+                value = key.kind.take(raw[key.name], below, say)
+                if value is not INVALID:
+                    taken[key.name] = value
+            elif key.name in raw:
+                say.add(below, f"nothing stands here; write {key.kind.what}, or take the key away")
+            elif key.default is REQUIRED:
+                say.add(below, f"is missing; write {key.kind.what}")
+            elif isinstance(key.kind, Section) and key.default is not ABSENT:
+                taken[key.name] = key.kind.take({}, below, say)
+            elif key.default is not ABSENT:
+                taken[key.name] = copy.copy(key.default)  # documents are changed, the table is not
+        known = {key.name for key in self.keys}
+        for name in raw:
+            if name not in known:
+                self._other(name, raw[name], f"{at}.{name}" if at else name, say, taken)
+        return taken
+
+    def _other(self, name: str, raw: object, below: str, say: Complaints, taken: dict[str, object]) -> None:
+        known = [key.name for key in self.keys]
+        if name in self.refused:
+            say.add(below, self.refused[name], at_key=True)
+        elif self.rest is not None and re.fullmatch(self.rest_pattern, name):
+            value = self.rest.take(raw, below, say)
+            if value is not INVALID:
+                taken[name] = value
+        elif name == "<<":
+            say.add(below, "merge keys are no part of YAML 1.2; write the keys out", at_key=True)
+        elif name in self.elsewhere:
+            say.add(below, f"no such key here; did you mean {self.elsewhere[name]}?", at_key=True)
+        elif meant := meant_by(name, known):
+            say.add(below, f"no such key; did you mean {meant}?", at_key=True)
+        elif (meant := meant_by(name, self.elsewhere)) is not None:
+            say.add(below, f"no such key here; did you mean {self.elsewhere[meant]}?", at_key=True)
+        else:
+            say.add(below, f"no such key; the keys here are {', '.join(known)}", at_key=True)
+
+    def schema(self) -> Schema:
+        properties = {}
+        for key in self.keys:
+            default = {} if key.default in (REQUIRED, ABSENT) else {"default": key.default}
+            properties[key.name] = {**key.kind.schema(), "description": key.help, **default}
+        required = [key.name for key in self.keys if key.default is REQUIRED]
+        other: Schema = {"additionalProperties": False}
+        if self.rest is not None and self.rest_pattern == r"[\s\S]+":
+            other = {"additionalProperties": self.rest.schema()}
+        elif self.rest is not None:
+            other |= {"patternProperties": {f"^(?:{self.rest_pattern})$": self.rest.schema()}}
+        return {"type": "object", "properties": properties, **({"required": required} if required else {}), **other}

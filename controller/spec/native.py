@@ -1,0 +1,165 @@
+"""The native file, `apiVersion: tuner.dev/v1`: the table of its keys. Tables only; rules across keys are in `rules`."""
+
+from __future__ import annotations
+
+import re
+
+from controller.model import MAX_NAME_LENGTH
+from controller.spec.fields import (
+    REQUIRED,
+    Key,
+    ListOf,
+    MapOf,
+    Number,
+    Parsed,
+    Scalar,
+    Section,
+    Text,
+    Whole,
+    Word,
+)
+from controller.spec.parameters import ParameterKind
+from controller.spec.trial_section import LABELS, TRIAL, duration
+
+API_VERSION = "tuner.dev/v1"
+DNS_LABEL = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+DNS_RULE = "lower-case letters, digits and -, with a letter or digit at both ends"
+NAMES = MapOf(Scalar(), "a mapping of names to values")
+
+
+def _pattern(raw: str | int | float) -> str:
+    if not isinstance(raw, str):
+        raise ValueError(f"{raw} is no pattern; write one with two groups, name and value: '(\\w+)=(\\S+)'")
+    try:
+        groups = re.compile(raw).groups
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"{raw!r} is no regular expression: {error}; write one such as '(\\w+)=(\\S+)'") from None
+    if groups != 2:
+        raise ValueError(f"{raw!r} has {groups} groups where two are needed, name and value; (?:…) groups without one")
+    return raw
+
+
+OBJECTIVE = Section(
+    (
+        Key(
+            "metric",
+            Text("the name of a metric", r"[^\s=]+", "a name without spaces or ="),
+            "The metric to optimise, as the trial prints it.",
+            REQUIRED,
+        ),
+        Key("direction", Word(("maximize", "minimize")), "Which way is better.", REQUIRED),
+        Key("target", Number(), "A trial that gets there ends the experiment.", says="none"),
+        Key("value", Word(("last", "best")), "Which of a trial's measurements is its value.", "last"),
+    )
+)
+METRICS = Section(
+    (
+        Key(
+            "step",
+            Text("the name of a key", r"[^\s=]+", "a name without spaces or ="),
+            "The key that holds the step.",
+            says="`step`, else `epoch`, else a counter",
+        ),
+        Key(
+            "pattern",
+            Parsed("a regular expression with two groups", _pattern, {"type": "string", "format": "regex"}),
+            "Finds name and value in a line, as two groups.",
+            says="`name=value`, `name: value` and JSON lines",
+        ),
+    )
+)
+ALGORITHM = Section(
+    (
+        Key(
+            "name", Text("the name of an algorithm", r"[a-z0-9:_-]+", "tpe, random or grid"), "Which algorithm.", "tpe"
+        ),
+        Key("seed", Whole(0), "Makes the search repeatable.", says="drawn once"),
+        Key("settings", NAMES, "Settings of the algorithm.", {}),
+    ),
+    elsewhere={},
+)
+PRUNING = Section(
+    (Key("name", Text("the name of a pruner", r"[a-z0-9:_-]+", "median"), "Which rule.", REQUIRED),),
+    rest=Scalar(),
+)
+BUDGET = Section(
+    (
+        Key(
+            "trials",
+            Whole(1),
+            "Every outcome but cancelled counts.",
+            says="100; none with a grid, which ends by itself",
+        ),
+        Key(
+            "failedTrials",
+            Whole(1),
+            "The experiment fails at the failure of this number.",
+            says="a tenth of `trials`, at least 5",
+        ),
+        Key("wallClock", duration(above_zero=True), "Running time; pauses and downtime do not count.", says="none"),
+    ),
+    elsewhere={"parallelism": "spec.parallelism", "timeout": "wallClock", "target": "spec.objective.target"},
+)
+SPEC = Section(
+    (
+        Key("objective", OBJECTIVE, "What is optimised.", REQUIRED),
+        Key("metrics", METRICS, "How a trial's lines are read.", {}),
+        Key("parameters", MapOf(ParameterKind(), "a mapping of names to parameters"), "The search space.", REQUIRED),
+        Key(
+            "initial", ListOf(NAMES, "a list of points"), "Points that are tried first; partial ones are completed.", []
+        ),
+        Key("algorithm", ALGORITHM, "What suggests the points.", {}),
+        Key("pruning", PRUNING, "What stops hopeless trials; other keys are the rule's settings.", says="none"),
+        Key("parallelism", Whole(1), "Trials at a time.", 1),
+        Key("budget", BUDGET, "When to stop; the first limit reached counts.", {}),
+        Key(
+            "canary",
+            duration(above_zero=False),
+            "The first trial runs alone until its first metric, or this long; 0s: not at all.",
+            "10s",
+        ),
+        Key("runtime", Word(("local", "kubernetes")), "Where trials run.", "local"),
+        Key("trial", TRIAL, "What a trial executes.", REQUIRED),
+    ),
+    elsewhere={
+        "trials": "budget.trials",
+        "failedTrials": "budget.failedTrials",
+        "wallClock": "budget.wallClock",
+        "metric": "objective.metric",
+        "direction": "objective.direction",
+        "target": "objective.target",
+        "seed": "algorithm.seed",
+        "name": "metadata.name",
+        "namespace": "metadata.namespace",
+        "timeout": "trial.timeout",
+        "retries": "trial.retries",
+        "env": "trial.env",
+        "command": "trial.command",
+        "image": "trial.image",
+        "resources": "trial.resources",
+    },
+)
+METADATA = Section(
+    (
+        Key(
+            "name",
+            Text("a name for an experiment", DNS_LABEL, DNS_RULE, MAX_NAME_LENGTH),
+            "For people, and in every trial's name.",
+            REQUIRED,
+        ),
+        Key(
+            "namespace", Text("the name of a namespace", DNS_LABEL, DNS_RULE, 63), "Whose experiment it is.", "default"
+        ),
+        Key("labels", LABELS, "Labels of the experiment.", {}),
+    )
+)
+FILE = Section(
+    (
+        Key("apiVersion", Word((API_VERSION,)), f"`{API_VERSION}`.", REQUIRED),
+        Key("kind", Word(("Experiment",)), "`Experiment`.", REQUIRED),
+        Key("metadata", METADATA, "What it is called.", REQUIRED),
+        Key("spec", SPEC, "What it is.", REQUIRED),
+    ),
+    what="a mapping with apiVersion, kind, metadata and spec",
+    elsewhere={key.name: f"spec.{key.name}" for key in SPEC.keys} | {"name": "metadata.name"},
+)

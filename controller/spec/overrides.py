@@ -1,0 +1,125 @@
+"""`--set PATH=VALUE`: a value of the file replaced before it is read. VALUE is YAML typed; null takes the key away.
+
+Works on plain data; whether the path means anything is for the reader to say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from controller.spec.problems import Mark, Marks, Placed, SpecErrors
+from controller.spec.yaml_text import Data, parse, plain_scalar
+
+_INDEX = re.compile(r"\[([0-9]{1,6})\]")
+_QUOTED = re.compile(r'"([^"]+)"')
+
+
+class _Wrong(Exception):
+    """The override cannot be applied; the message says why and what to write."""
+
+
+def apply(data: Data, marks: Marks, override: str) -> None:
+    """Changes `data` and `marks` as `override` says.
+
+    Raises:
+        SpecErrors: not PATH=VALUE, VALUE is not YAML, or PATH leads through what is no mapping or list.
+    """
+    mark = Mark(0, 0, f"--set {override}")
+    path, equals, text = override.partition("=")
+    path = path.strip()
+    if not equals or not path:
+        raise _error(mark, path, "write PATH=VALUE, such as spec.budget.trials=10")
+    value, under = _value(text, mark)
+    try:
+        _put(data, path, value, under, marks, mark)
+    except _Wrong as wrong:
+        raise _error(mark, path, str(wrong)) from None
+
+
+def _error(mark: Mark, path: str, message: str) -> SpecErrors:
+    return SpecErrors("command line", [Placed(mark, path, message)])
+
+
+def _value(text: str, mark: Mark) -> tuple[Data, Marks]:
+    if "\n" not in text and not re.search(r"[\[\]{}\"'#&*!|>%@`:]", text):
+        return plain_scalar(text.strip()), Marks({}, {})  # spares the import of YAML for the common case
+    try:
+        return parse(text, "")
+    except SpecErrors as error:
+        raise _error(mark, "", error.placed[0].message) from None
+
+
+def _put(data: Data, path: str, value: Data, under: Marks, marks: Marks, mark: Mark) -> None:
+    here: Data = data
+    walked = ""
+    steps = list(_steps(path, data))
+    for number, step in enumerate(steps):
+        last = number == len(steps) - 1
+        below = f"{walked}[{step}]" if isinstance(step, int) else f"{walked}.{step}" if walked else step
+        if isinstance(step, int):
+            if not isinstance(here, list):
+                raise _Wrong(f"{walked} is no list, so [{step}] is no place in it")
+            if step >= len(here) + last:
+                raise _Wrong(f"{walked} has {len(here)} elements, so the last one is [{len(here) - 1}]")
+            if last:
+                here[step : step + 1] = [value]
+            else:
+                here = here[step]
+        else:
+            if not isinstance(here, dict):
+                raise _Wrong(f"{walked or 'the file'} is no mapping, so it has no {step}")
+            if last and value is None:
+                here.pop(step, None)
+            elif last:
+                here[step] = value
+            else:
+                if here.get(step) is None:
+                    here[step] = [] if isinstance(steps[number + 1], int) else {}
+                here = here[step]
+        walked = below
+    _remark(walked, under, marks, mark)
+
+
+def _remark(path: str, under: Marks, marks: Marks, mark: Mark) -> None:
+    for table in (marks.keys, marks.values):
+        for known in [k for k in table if k == path or k.startswith((f"{path}.", f"{path}["))]:
+            del table[known]
+    for table, new in ((marks.keys, under.keys), (marks.values, under.values)):
+        for below in new:
+            table[path + (below if not below or below.startswith("[") else f".{below}")] = mark
+    marks.keys[path] = marks.values[path] = mark
+
+
+def _steps(path: str, data: Data) -> Iterator[str | int]:
+    """The keys and indices of a path. A key with a dot in it is found if it is there, or stands in double quotes."""
+    rest, here = path, data
+    while rest:
+        if index := _INDEX.match(rest):
+            step: str | int = int(index[1])
+            rest = rest[index.end() :]
+        elif quoted := _QUOTED.match(rest):
+            step, rest = quoted[1], rest[quoted.end() :]
+        else:
+            step = _key(rest, here)
+            rest = rest[len(step) :]
+        if step == "" or (rest and rest[0] not in ".["):
+            raise _Wrong("write a path such as spec.trial.command[2]")
+        yield step
+        rest = rest[1:] if rest.startswith(".") else rest
+        if isinstance(here, dict) and isinstance(step, str):
+            here = here.get(step)
+        elif isinstance(here, list) and isinstance(step, int) and step < len(here):
+            here = here[step]
+        else:
+            here = None
+
+
+def _key(rest: str, here: Data) -> str:
+    if isinstance(here, dict):
+        known = [
+            key for key in here if key and rest.startswith(key) and rest[len(key) : len(key) + 1] in ("", ".", "[")
+        ]
+        if known:
+            return max(known, key=len)
+    return re.split(r"[.\[]", rest, maxsplit=1)[0]

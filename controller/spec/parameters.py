@@ -1,0 +1,102 @@
+"""One parameter under `spec.parameters`: `[a, b]`, or a mapping whose keys depend on its type.
+
+Shapes only: what a range, a step or a condition must obey is `suggest.space`'s to say.
+"""
+
+from __future__ import annotations
+
+from controller.spec.fields import (
+    INVALID,
+    REQUIRED,
+    Key,
+    ListOf,
+    MapOf,
+    Number,
+    Scalar,
+    Schema,
+    Section,
+    Whole,
+    Word,
+    refuse,
+)
+from controller.spec.problems import Complaints, meant_by
+
+
+class OneOrMore:
+    """A value or a list of them; kept as a list."""
+
+    what = "a value or a list of values"
+    _list = ListOf(Scalar(), what)
+
+    def take(self, raw: object, at: str, say: Complaints) -> object:
+        if not isinstance(raw, list):
+            value = Scalar(self.what).take(raw, at, say)
+            return value if value is INVALID else [value]
+        return self._list.take(raw, at, say)
+
+    def schema(self) -> Schema:
+        return {"oneOf": [Scalar().schema(), self._list.schema()]}
+
+
+SCALE = Key("scale", Word(("linear", "log")), "Whether equal steps or equal ratios count the same.", "linear")
+WHEN = Key("when", MapOf(OneOrMore(), "a mapping of parameters to values"), "Active only when these have these values.")
+VALUES = ListOf(Scalar(), "a list of choices")
+TYPES: dict[str, Section] = {
+    "float": Section(
+        (
+            Key("type", Word(("float",)), "A real number.", REQUIRED),
+            Key("min", Number(), "Smallest value.", REQUIRED),
+            Key("max", Number(), "Largest value.", REQUIRED),
+            SCALE,
+            Key("step", Number(), "Only min + k * step."),
+            Key("points", Whole(), "Only this many values, evenly spaced on the scale; makes it fit a grid."),
+            WHEN,
+        )
+    ),
+    "int": Section(
+        (
+            Key("type", Word(("int",)), "A whole number.", REQUIRED),
+            Key("min", Whole(), "Smallest value.", REQUIRED),
+            Key("max", Whole(), "Largest value.", REQUIRED),
+            SCALE,
+            Key("step", Whole(), "Only min + k * step.", 1),
+            WHEN,
+        )
+    ),
+    "choice": Section(
+        (
+            Key("type", Word(("choice",)), "One of several values.", REQUIRED),
+            Key("values", VALUES, "The values: strings, numbers, booleans.", REQUIRED),
+            WHEN,
+        )
+    ),
+}
+
+
+class ParameterKind:
+    """A list is a choice: both spellings have one canonical form."""
+
+    what = "a list of choices, or a mapping such as {type: float, min: 0, max: 1}"
+
+    def take(self, raw: object, at: str, say: Complaints) -> object:
+        if isinstance(raw, list):
+            values = VALUES.take(raw, at, say)
+            return INVALID if values is INVALID else {"type": "choice", "values": values}
+        if not isinstance(raw, dict):
+            return refuse(raw, at, say, self.what)
+        kind = raw.get("type")
+        if kind is None:
+            say.add(f"{at}.type", f"is missing; write type: {', '.join(TYPES)}, as it fits")
+            return INVALID
+        section = TYPES.get(kind) if isinstance(kind, str) else None
+        if section is None:
+            meant = meant_by(kind, TYPES) if isinstance(kind, str) else None
+            cure = f"did you mean {meant}?" if meant else f"use {', '.join(TYPES)}"
+            say.add(f"{at}.type", f"{kind!r} is no type of parameter; {cure}")
+            return INVALID
+        before = len(say.found)
+        taken = section.take(raw, at, say)
+        return taken if len(say.found) == before else INVALID
+
+    def schema(self) -> Schema:
+        return {"oneOf": [VALUES.schema() | {"minItems": 1}, *(section.schema() for section in TYPES.values())]}

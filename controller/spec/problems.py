@@ -1,0 +1,192 @@
+"""What is wrong with a file: collected without a place, placed by path, shown all at once.
+
+Whoever finds a problem knows its path (`spec.parameters.lr.min`), never a line: lines belong to `yaml_text` and meet
+paths here only. Nothing here knows what the keys of the file are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from suggest.errors import InvalidArgument, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place in the text, both counted from 1; or the `--set` that a value came from."""
+
+    line: int
+    column: int
+    override: str = ""
+
+
+NOWHERE = Mark(0, 0)  # of what is wrong with the file itself: there is no such file
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Where each path's key and value stand. The root's path is ""."""
+
+    keys: dict[str, Mark]
+    values: dict[str, Mark]
+
+    def nearest(self, path: str, *, at_key: bool = False) -> Mark:
+        """The mark of `path`, else of the closest path above it that the text has."""
+        exact = (self.keys if at_key else self.values).get(path)
+        while exact is None and path:
+            path = path[: max(path.rfind("."), path.rfind("["), 0)]
+            exact = self.keys.get(path) or self.values.get(path)
+        return exact or self.values.get("", Mark(1, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """One problem and its place; `str` is the line that a person reads."""
+
+    mark: Mark
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        if not self.mark.override:
+            words = f"{self.path}: {self.message}" if self.path else self.message
+            return words if self.mark == NOWHERE else f"{self.mark.line}:{self.mark.column} {words}"
+        # Do not repeat the path that the override itself spells out.
+        own = self.mark.override.removeprefix("--set ").partition("=")[0].strip()
+        return f"{self.mark.override}: {self.message if self.path in ('', own) else f'{self.path}: {self.message}'}"
+
+
+class SpecErrors(InvalidArgument):
+    """A file that cannot be run as it stands: every problem, each with its place."""
+
+    reason = "INVALID_FILE"
+
+    def __init__(self, source: str, problems: Iterable[Placed]) -> None:
+        self.source = source
+        self.placed = tuple(sorted(problems, key=lambda p: (p.mark.override != "", p.mark.line, p.mark.column)))
+        super().__init__([Problem(p.path, p.message) for p in self.placed])
+
+    def __str__(self) -> str:
+        if len(self.placed) == 1 and self.placed[0].mark == NOWHERE:
+            return f"{self.source}: {self.placed[0]}"
+        count = f"{len(self.placed)} problem{'' if len(self.placed) == 1 else 's'}"
+        return "\n".join([f"{self.source}: {count}", *(f"  {p}" for p in self.placed)])
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    path: str
+    message: str
+    at_key: bool = False
+
+
+class Complaints:
+    """The problems found so far, without their places."""
+
+    def __init__(self) -> None:
+        self.found: list[Complaint] = []
+
+    def add(self, path: str, message: str, *, at_key: bool = False) -> None:
+        self.found.append(Complaint(path, message, at_key))
+
+    def within(self, path: str) -> bool:
+        """Whether something at or below `path` is wrong."""
+        return any(c.path == path or c.path.startswith((f"{path}.", f"{path}[")) for c in self.found)
+
+    def placed(self, marks: Marks) -> list[Placed]:
+        return [Placed(marks.nearest(c.path, at_key=c.at_key), c.path, c.message) for c in self.found]
+
+
+# How other tools, and other people, spell what this file calls otherwise.
+FOREIGN: Mapping[str, tuple[str, ...]] = {
+    "minimum": ("min",),
+    "low": ("min",),
+    "lower": ("min",),
+    "maximum": ("max",),
+    "high": ("max",),
+    "upper": ("max",),
+    "choices": ("values",),
+    "options": ("values",),
+    "categories": ("values",),
+    "list": ("values",),
+    "log": ("scale",),
+    "distribution": ("scale",),
+    "condition": ("when",),
+    "goal": ("target", "direction"),
+    "objectiveMetricName": ("metric",),
+    "name": ("metric",),
+    "maxTrialCount": ("trials", "budget.trials"),
+    "maxTrials": ("trials", "budget.trials"),
+    "nTrials": ("trials", "budget.trials"),
+    "maxFailedTrialCount": ("failedTrials", "budget.failedTrials"),
+    "maxFailedTrials": ("failedTrials", "budget.failedTrials"),
+    "maxDuration": ("wallClock", "budget.wallClock"),
+    "walltime": ("wallClock",),
+    "timeout": ("wallClock", "trial.timeout"),
+    "parallelTrialCount": ("parallelism",),
+    "maxConcurrent": ("parallelism",),
+    "nJobs": ("parallelism",),
+    "jobs": ("parallelism",),
+    "sampler": ("algorithm",),
+    "earlyStopping": ("pruning",),
+    "pruner": ("pruning",),
+    "searchSpace": ("parameters",),
+    "space": ("parameters",),
+    "params": ("parameters",),
+    "algorithmName": ("name",),
+    "algorithmSettings": ("settings",),
+    "randomState": ("seed",),
+    "trialTemplate": ("trial",),
+    "cmd": ("command",),
+    "entrypoint": ("command",),
+    "environment": ("env",),
+    "mem": ("memory",),
+    "gpus": ("gpu",),
+    "cpus": ("cpu",),
+    "serviceAccountName": ("serviceAccount",),
+    "priorityClassName": ("priorityClass",),
+    "terminationGracePeriodSeconds": ("gracePeriod",),
+    "activeDeadlineSeconds": ("timeout",),
+    "mountPath": ("mount",),
+    "claimName": ("claim",),
+    "persistentVolumeClaim": ("claim",),
+    "oom": ("outOfMemory",),
+    "maximise": ("maximize",),
+    "minimise": ("minimize",),
+    "max": ("maximize",),
+    "min": ("minimize",),
+    "double": ("float",),
+    "integer": ("int",),
+    "categorical": ("choice",),
+    "discrete": ("choice",),
+}
+
+
+def meant_by(word: str, options: Iterable[str]) -> str | None:
+    """The option that `word` was meant to be, if one is close in letters, known from elsewhere, or an abbreviation."""
+    known = list(options)
+    by_plain = {_plain(option): option for option in known}
+    if _plain(word) in by_plain:
+        return by_plain[_plain(word)]
+    for option in FOREIGN_PLAIN.get(_plain(word), ()):
+        if option in known:
+            return option
+    for option in known:
+        if len(option) > 1 and _initials(word) == option.lower():
+            return option
+    import difflib  # costs milliseconds, and only who mistypes needs it
+
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return close[0] if close else None
+
+
+def _plain(word: str) -> str:
+    return word.replace("_", "").replace("-", "").lower()
+
+
+def _initials(words: str) -> str:
+    return "".join(part[0] for part in words.lower().replace("-", "_").split("_") if part)
+
+
+FOREIGN_PLAIN = {_plain(word): options for word, options in FOREIGN.items()}

@@ -1,0 +1,141 @@
+"""From a file's text to an experiment: the whole way, and the only one. Every problem of the file at once.
+
+Order: YAML, overrides, shapes (tables), rules, the canonical document, the spec. Reads one file and asks nobody.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from controller.model import ExperimentSpec
+from controller.spec import rules
+from controller.spec.document import Json, fill_defaults, from_document
+from controller.spec.native import API_VERSION, FILE
+from controller.spec.overrides import apply
+from controller.spec.problems import NOWHERE, Complaints, Mark, Marks, Placed, SpecErrors
+from controller.spec.yaml_text import MAX_BYTES, Data, parse, too_large
+from suggest.errors import Problem
+
+STDIN = "-"
+# Where the service's words stand in the file.
+_PLACES = (
+    (re.compile(r"space\b"), "spec.parameters"),
+    (re.compile(r"objectives\[0\]|objective\b"), "spec.objective"),
+    (re.compile(r"algorithm\b"), "spec.algorithm"),
+    (re.compile(r"pruning\.settings\b|pruning\b"), "spec.pruning"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A file that was read: its experiment, its text as the person wrote it, and what is odd but allowed."""
+
+    source: str
+    text: str
+    spec: ExperimentSpec
+    warnings: tuple[str, ...]
+    marks: Marks
+
+    def locate(self, problems: Iterable[Problem]) -> SpecErrors:
+        """The service's problems with the study, with their places in this file."""
+        placed = []
+        for problem in problems:
+            path = _file_path(problem.path)
+            if path not in self.marks.values and path not in self.marks.keys:
+                path_in_list = re.sub(r"^(spec\.parameters\..+)\.values(\[[0-9]+\])?$", r"\1\2", path)
+                path = path_in_list if path_in_list in self.marks.values else path
+            placed.append(Placed(self.marks.nearest(path), path, problem.message))
+        return SpecErrors(self.source, placed)
+
+
+def _file_path(path: str) -> str:
+    path = re.sub(r"^(study\.)?(spec\.)?", "", path)
+    for pattern, place in _PLACES:
+        if found := pattern.match(path):
+            return place + path[found.end() :]
+    return f"spec.{path}" if path else "spec"
+
+
+def read(text: str, *, source: str, overrides: Sequence[str] = ()) -> Document:
+    """The experiment that `text` describes; `source` is what to call the file in messages.
+
+    Raises:
+        SpecErrors: the file, or an override, cannot be run as it stands.
+    """
+    data, marks = parse(text, source)
+    wrong: list[Placed] = []
+    for override in overrides:
+        try:
+            apply(data, marks, override)
+        except SpecErrors as error:
+            wrong += error.placed
+    say = Complaints()
+    document = _check(data, say)
+    wrong += say.placed(marks)
+    if wrong:
+        raise SpecErrors(source, wrong)
+    return Document(source, text, from_document(document), rules.warnings(document), marks)
+
+
+def _check(data: Data, say: Complaints) -> Json:
+    if isinstance(data, dict) and str(data.get("apiVersion", "")).startswith("kubeflow.org/"):
+        cure = f"write it with apiVersion: {API_VERSION} (tuner init shows how)"
+        say.add("apiVersion", f"{data['apiVersion']} is Katib's, and Katib's files are not read yet; {cure}")
+        return {}
+    document = FILE.take(data, "", say)
+    if not isinstance(document, dict) or not isinstance(data, dict):
+        return {}
+    rules.check(document, data, say)
+    if not say.found:
+        fill_defaults(document)
+    return document
+
+
+def read_path(path: str | Path, *, overrides: Sequence[str] = ()) -> Document:
+    """The experiment in a file; `-` is standard input.
+
+    Raises:
+        SpecErrors: as `read`, and when there is no file that can be read as text.
+    """
+    if str(path) == STDIN:
+        return read(
+            _decode(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input"),
+            source="standard input",
+            overrides=overrides,
+        )
+    source = str(path)
+    try:
+        size = Path(source).stat().st_size
+        if size > MAX_BYTES:
+            raise SpecErrors(source, [Placed(NOWHERE, "", too_large(size))])
+        with Path(source).open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise _unreadable(source, "there is no such file; tuner init writes one to start from") from None
+    except IsADirectoryError:
+        raise _unreadable(
+            source, "is a directory; name the file in it: " + str(Path(source) / "experiment.yaml")
+        ) from None
+    except (OSError, ValueError) as error:
+        raise _unreadable(source, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    return read(_decode(content, source), source=source, overrides=overrides)
+
+
+def _unreadable(source: str, message: str) -> SpecErrors:
+    return SpecErrors(source, [Placed(NOWHERE, "", message)])
+
+
+def _decode(content: bytes, source: str) -> str:
+    if len(content) > MAX_BYTES:
+        raise _unreadable(source, too_large(len(content)))
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        column = error.start - content.rfind(b"\n", 0, error.start)
+        what = f"the byte 0x{content[error.start]:02x} is no UTF-8; save the file as UTF-8"
+        raise SpecErrors(source, [Placed(Mark(line, column), "", what)]) from None

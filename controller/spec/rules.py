@@ -1,0 +1,149 @@
+"""What must hold between the keys of a file that are right each by itself. Pure.
+
+The search space's own rules are `suggest.space`'s; which algorithms and settings there are, the service's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from controller.spec.document import Json, space_of
+from controller.spec.fields import found
+from controller.spec.problems import Complaints, meant_by
+from controller.spec.substitute import placeholders
+from controller.spec.trial_section import INSTEAD_OF_TEMPLATE
+from suggest.space import Space
+
+_ALONE = re.compile(r"\$\{([^{}]*)\}")
+WORKLOAD = ("command", "args", "env", "template")
+
+
+def check(document: Json, raw: Json, say: Complaints) -> None:
+    """`document` is canonical and lacks what was refused; `raw` is what the person wrote."""
+    spec, raw_spec = document.get("spec"), raw.get("spec")
+    if not isinstance(spec, dict) or not isinstance(raw_spec, dict):
+        return
+    raw_parameters = raw_spec.get("parameters")
+    names = list(raw_parameters) if isinstance(raw_parameters, dict) else None
+    _space(spec, raw_parameters, say)
+    trial, raw_trial = spec.get("trial"), raw_spec.get("trial")
+    if isinstance(trial, dict) and isinstance(raw_trial, dict):
+        _workload(trial, raw_trial, spec.get("runtime", "local"), say)
+        if names is not None:
+            _placeholders(trial, names, _conditional(raw_parameters), say)
+        _volumes(trial, say)
+
+
+def _space(spec: Json, raw: Any, say: Complaints) -> None:
+    if "parameters" not in spec:
+        return
+    whole = not say.within("spec.parameters")
+    # A condition on a parameter that could not be read is no problem of its own.
+    space = space_of(spec["parameters"], conditions=whole)
+    problems = space.problems() if whole or spec["parameters"] else ()
+    for problem in problems:
+        path = problem.path
+        name = path.partition(".values")[0]
+        if isinstance(raw, dict) and isinstance(raw.get(name), list):
+            path = path.replace(f"{name}.values", name, 1)  # `[a, b]` has no key `values`
+        say.add(f"spec.parameters.{path}" if path else "spec.parameters", problem.message)
+    if whole and not problems:
+        _initial(spec.get("initial", []), space, say)
+
+
+def _initial(points: list[Any], space: Space, say: Complaints) -> None:
+    for number, point in enumerate(points):
+        for problem in space.point_problems(point, partial=True):
+            at = f"spec.initial[{number}]"
+            known = problem.path in space.by_name
+            say.add(f"{at}.{problem.path}" if problem.path else at, problem.message, at_key=not known)
+
+
+def _conditional(raw: Any) -> set[str]:
+    return {name for name, given in raw.items() if isinstance(given, dict) and given.get("when")}
+
+
+def _workload(trial: Json, raw: Json, runtime: str, say: Complaints) -> None:
+    gpu = trial.get("resources", {}).get("gpu", 0)
+    if runtime == "kubernetes" and isinstance(gpu, float):
+        say.add("spec.trial.resources.gpu", f"{gpu} is no whole number, and a cluster shares no GPU; use 1, or local")
+    if raw.get("template") is None:
+        if raw.get("command") is None:
+            say.add("spec.trial.command", "is missing; write the program as a list: [python, train.py]")
+        if runtime == "kubernetes" and "image" not in raw:
+            say.add("spec.trial.image", "is missing; a trial on a cluster needs the image of a container")
+        return
+    if runtime == "local":
+        say.add("spec.trial.template", "needs runtime: kubernetes; a local trial runs a command", at_key=True)
+    for key in raw:
+        if key in INSTEAD_OF_TEMPLATE:
+            say.add(f"spec.trial.{key}", "does not go with template; move it into the template", at_key=True)
+    template = raw["template"]
+    if isinstance(template, dict):
+        for key in ("apiVersion", "kind"):
+            if not isinstance(template.get(key), str):
+                say.add(f"spec.trial.template.{key}", f"{found(template.get(key))} stands where a string is needed")
+
+
+def _volumes(trial: Json, say: Complaints) -> None:
+    for name, volume in trial.get("volumes", {}).items():
+        at = f"spec.trial.volumes.{name}"
+        sources = [key for key in ("claim", "nfs", "emptyDir") if key in volume]
+        if len(sources) != 1 and not say.within(at):
+            given = " and ".join(sources) or "no source"
+            say.add(at, f"{given} given; a volume has one of claim, nfs, emptyDir")
+
+
+def _strings(data: object, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(data, str):
+        yield path, data
+    elif isinstance(data, list):
+        for index, item in enumerate(data):
+            yield from _strings(item, f"{path}[{index}]")
+    elif isinstance(data, dict):
+        for key, item in data.items():
+            yield from _strings(item, f"{path}.{key}")
+
+
+def workload_strings(trial: Json) -> Iterator[tuple[str, str]]:
+    """Every string in which `${name}` is filled in, with its path."""
+    for key in WORKLOAD:
+        yield from _strings(trial.get(key), f"spec.trial.{key}")
+
+
+def _placeholders(trial: Json, names: list[str], conditional: set[str], say: Complaints) -> None:
+    for path, text in workload_strings(trial):
+        for name in placeholders(text):
+            if name in names:
+                continue
+            meant = meant_by(name, names)
+            if meant:
+                say.add(path, f"${{{name}}} is no parameter; did you mean ${{{meant}}}?")
+            else:
+                have = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+                cure = f"; $${{{name}}} stands for a literal ${{{name}}}" if name else ""
+                say.add(path, f"${{{name}}} is no parameter; there are {have}{cure}")
+        in_command = path.startswith(("spec.trial.command[", "spec.trial.args["))
+        alone = _ALONE.fullmatch(text)
+        if in_command and alone and alone[1] in conditional:
+            flag = f"--{alone[1]}=${{{alone[1]}}}"
+            say.add(path, f"{text} is not always there, and its flag would be left alone; write {flag} as one element")
+        elif path == "spec.trial.command[0]" and any(name in conditional for name in placeholders(text)):
+            say.add(path, f"{text} is not always there, and a trial needs its program; use a choice without when")
+
+
+def warnings(document: Json) -> tuple[str, ...]:
+    """What is allowed and seldom meant."""
+    spec = document["spec"]
+    texts = [text for _, text in workload_strings(spec["trial"])]
+    if any("TUNER_PARAMETERS" in text for text in texts):
+        return ()
+    mentioned = {name for text in texts for name in placeholders(text)}
+    silent = [name for name in spec["parameters"] if name not in mentioned]
+    where = "template" if "template" in spec["trial"] else "command, args or env"
+    return tuple(
+        f"spec.parameters.{name}: no {where} mentions ${{{name}}}; it still arrives in TUNER_PARAMETERS"
+        for name in silent
+    )

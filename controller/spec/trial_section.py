@@ -1,0 +1,277 @@
+"""The keys under `spec.trial`: what one attempt executes and what it is given.
+
+Tables only; rules across keys are in `rules`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from controller.spec.fields import (
+    ABSENT,
+    INVALID,
+    REQUIRED,
+    AnyData,
+    Flag,
+    Key,
+    ListOf,
+    MapOf,
+    Number,
+    Parsed,
+    Schema,
+    Section,
+    Text,
+    Whole,
+    Word,
+    found,
+    refuse,
+)
+from controller.spec.problems import Complaints
+from controller.spec.quantities import (
+    AMOUNT_SCHEMA,
+    DURATION_SCHEMA,
+    format_bytes,
+    format_duration,
+    parse_bytes,
+    parse_cpu,
+    parse_duration,
+)
+from controller.spec.substitute import as_text
+
+LABEL_KEY = r"([A-Za-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+LABEL_KEY_RULE = "letters, digits, _ . - with a letter or digit at both ends, and a domain/ before them if need be"
+ENV_NAME = r"[A-Za-z_][A-Za-z0-9_.-]*"
+DNS_NAME = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
+SECRET = re.compile(rf"({DNS_NAME})/([A-Za-z0-9_.-]+)")
+
+
+def duration(*, above_zero: bool) -> Parsed:
+    def read(raw: str | int | float) -> str:
+        if not isinstance(raw, str):
+            raise ValueError(f"{as_text(raw)} has no unit; write {as_text(raw)}s, {as_text(raw)}m or {as_text(raw)}h")
+        seconds = parse_duration(raw)
+        if above_zero and seconds == 0:
+            raise ValueError(f"{raw!r} leaves no time at all; write a longer one, or take the key away for no limit")
+        return format_duration(seconds)
+
+    return Parsed("a duration such as 90s, 30m or 1h30m", read, {"type": "string", "pattern": DURATION_SCHEMA})
+
+
+def _cpu(raw: str | int | float) -> int | float:
+    cores = parse_cpu(raw)
+    if not 0 < cores < 1e6:
+        raise ValueError(f"{raw} is no number of CPUs; write 2, 0.5 or 500m")
+    return int(cores) if cores.is_integer() else cores
+
+
+MEMORY = Parsed(
+    "an amount of memory such as 512Mi",
+    lambda raw: format_bytes(parse_bytes(raw)),
+    {"type": ["string", "integer"], "pattern": AMOUNT_SCHEMA},
+)
+CPU = Parsed("a number of CPUs such as 2 or 500m", _cpu, {"type": ["number", "string"], "pattern": r"^[0-9.]+m?$"})
+
+
+class CommandWord:
+    """An element of a command line: numbers and booleans are written out."""
+
+    what = "a string or a number"
+
+    def take(self, raw: object, at: str, say: Complaints) -> object:
+        if not isinstance(raw, str | int | float):
+            return refuse(raw, at, say, self.what)
+        return as_text(raw)
+
+    def schema(self) -> Schema:
+        return {"type": ["string", "number", "boolean"]}
+
+
+class CommandLine:
+    def __init__(self, what: str, least: int) -> None:
+        self.what = what
+        self._list = ListOf(CommandWord(), what, least)
+
+    def take(self, raw: object, at: str, say: Complaints) -> object:
+        if isinstance(raw, str):
+            say.add(at, f"{found(raw)} stands where {self.what} is needed; write [sh, -c, ...] to have a shell read it")
+            return INVALID
+        return self._list.take(raw, at, say)
+
+    def schema(self) -> Schema:
+        return self._list.schema()
+
+
+class EnvValue:
+    what = "a string, a number or {secret: name/key}"
+
+    def take(self, raw: object, at: str, say: Complaints) -> object:
+        if isinstance(raw, str | int | float):
+            return as_text(raw)
+        if not isinstance(raw, dict) or set(raw) != {"secret"}:
+            return refuse(raw, at, say, self.what)
+        secret = raw["secret"]
+        if not isinstance(secret, str) or not SECRET.fullmatch(secret):
+            say.add(f"{at}.secret", f"{found(secret)} is no secret's key; write name/key")
+            return INVALID
+        return {"secret": secret}
+
+    def schema(self) -> Schema:
+        secret = {"type": "string", "pattern": f"^{SECRET.pattern}$"}
+        reference = {"type": "object", "properties": {"secret": secret}, "required": ["secret"]}
+        return {"oneOf": [{"type": ["string", "number", "boolean"]}, reference | {"additionalProperties": False}]}
+
+
+RESOURCES = Section(
+    (
+        Key("cpu", CPU, "Cores; enforced on a cluster, advisory locally."),
+        Key("memory", MEMORY, "Memory; enforced on a cluster only."),
+        Key("gpu", Number(0), "GPUs: `nvidia.com/gpu` on a cluster; locally slots, where 0.5 shares one.", 0),
+        Key("ephemeralStorage", MEMORY, "Scratch disk of the container."),
+    ),
+    rest=Whole(0),
+    rest_pattern=r"[a-z0-9.-]+/[A-Za-z0-9_.-]+",
+    refused={"nvidia.com/gpu": "is what gpu stands for; write gpu: 1"},
+)
+VOLUME = Section(
+    (
+        Key(
+            "mount", Text("an absolute path", r"/.*", "a path that begins with /"), "Where the trial sees it.", REQUIRED
+        ),
+        Key(
+            "claim",
+            Text("the name of a PersistentVolumeClaim", DNS_NAME, "lower-case letters, digits, - and ."),
+            "A PersistentVolumeClaim.",
+        ),
+        Key(
+            "nfs",
+            Section(
+                (
+                    Key("server", Text("a host name"), "Host.", REQUIRED),
+                    Key("path", Text("a path"), "Path on it.", REQUIRED),
+                )
+            ),
+            "An NFS export.",
+        ),
+        Key("emptyDir", AnyData(), "Scratch space that ends with the attempt."),
+        Key("readOnly", Flag(), "Mounted read-only.", False),
+    ),
+    refused={"hostPath": "a trial may not see the disk of its node; use claim, nfs or emptyDir"},
+)
+CONDITION = Section(
+    (
+        Key("type", Text("the type of a condition"), "Type of the condition in `status.conditions`.", REQUIRED),
+        Key("status", Text("the status of a condition"), "Its status.", "True"),
+    )
+)
+TOLERATION = Section(
+    (
+        Key("key", Text("a taint's key"), "The taint's key; none tolerates every taint."),
+        Key("operator", Word(("Exists", "Equal")), "How the value is compared."),
+        Key("value", Text("a taint's value", r"[\s\S]*"), "The taint's value."),
+        Key("effect", Word(("NoSchedule", "PreferNoSchedule", "NoExecute")), "The taint's effect; none means all."),
+        Key("tolerationSeconds", Whole(0), "How long NoExecute is tolerated."),
+    )
+)
+LABELS = MapOf(Text("a label's value", r"[\s\S]*"), "a mapping of labels", LABEL_KEY, LABEL_KEY_RULE)
+RETRIES = Section(
+    (
+        Key("infrastructure", Whole(0), "Evicted, preempted, node lost, killed from outside.", 3),
+        Key("timeout", Whole(0), "Ran past `timeout`.", 0),
+        Key("outOfMemory", Whole(0), "Killed for memory.", 0),
+        Key("userError", Whole(0), "The program exited with an error.", 0),
+        Key("metricsMissing", Whole(0), "Exited with 0 and reported no value.", 0),
+    ),
+    refused={"configuration": "is never retried: it pauses the experiment; mend the cause, then tuner resume"},
+)
+
+TRIAL = Section(
+    (
+        Key(
+            "command",
+            CommandLine("a list of words, [python, train.py]", 1),
+            "The program and its arguments; `${name}` is a parameter. Required without `template`.",
+        ),
+        Key("args", CommandLine("a list of words", 0), "More arguments, after the command.", []),
+        Key(
+            "env",
+            MapOf(EnvValue(), "a mapping of names to values", ENV_NAME, "letters, digits and _"),
+            "Environment variables: values, or `{secret: name/key}`.",
+            {},
+        ),
+        Key("resources", RESOURCES, "What one attempt is given: requests and limits alike.", {}),
+        Key("timeout", duration(above_zero=True), "An attempt that runs longer is stopped and failed.", says="none"),
+        Key("gracePeriod", duration(above_zero=False), "From SIGTERM to SIGKILL.", "30s"),
+        Key("retries", RETRIES, "How often an attempt is repeated, by why it failed.", {}),
+        Key("image", Text("the name of an image"), "Container image (cluster)."),
+        Key("imagePullPolicy", Word(("Always", "IfNotPresent", "Never")), "When the image is pulled (cluster)."),
+        Key(
+            "imagePullSecrets",
+            ListOf(Text("a secret's name"), "a list of secrets' names"),
+            "Secrets for the registry (cluster).",
+        ),
+        Key("shm", MEMORY, "Size of /dev/shm (cluster)."),
+        Key(
+            "volumes",
+            MapOf(
+                VOLUME,
+                "a mapping of names to volumes",
+                r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?",
+                "lower-case letters, digits and -",
+            ),
+            "Volumes by name (cluster).",
+        ),
+        Key(
+            "checkpoints",
+            Section((Key("claim", Text("the name of a PersistentVolumeClaim"), "The claim.", REQUIRED),)),
+            "Where `TUNER_CHECKPOINT_DIR` lives (cluster).",
+        ),
+        Key("nodeSelector", LABELS, "Labels that a node must have (cluster)."),
+        Key("tolerations", ListOf(TOLERATION, "a list of tolerations"), "Taints that are tolerated (cluster)."),
+        Key("priorityClass", Text("the name of a PriorityClass"), "Priority of the pods (cluster)."),
+        Key("serviceAccount", Text("the name of a ServiceAccount"), "Account of the pods (cluster)."),
+        Key("queue", Text("the name of a LocalQueue"), "Kueue's LocalQueue (cluster)."),
+        Key(
+            "distributed",
+            Section((Key("workers", Whole(1), "Pods per attempt.", REQUIRED),)),
+            "One attempt on several pods (cluster).",
+        ),
+        Key(
+            "template",
+            AnyData("a whole object with apiVersion, kind and spec"),
+            "Any kind of object, instead of command and image (cluster).",
+        ),
+        Key("success", CONDITION, "The condition that means success; a Job's is built in (cluster)."),
+        Key("failure", CONDITION, "The condition that means failure; a Job's is built in (cluster)."),
+        Key(
+            "primary",
+            Section(
+                (
+                    Key("labels", LABELS, "Labels of the pod.", ABSENT),
+                    Key("container", Text("the name of a container"), "Its container."),
+                )
+            ),
+            "Whose log is read (cluster).",
+        ),
+    )
+)
+CLUSTER_KEYS = (
+    "imagePullPolicy",
+    "imagePullSecrets",
+    "shm",
+    "volumes",
+    "checkpoints",
+    "nodeSelector",
+    "tolerations",
+    "priorityClass",
+    "serviceAccount",
+    "queue",
+    "distributed",
+    "template",
+    "success",
+    "failure",
+    "primary",
+)
+INSTEAD_OF_TEMPLATE = frozenset(
+    {"command", "args", "env", "resources", "image", "imagePullPolicy", "imagePullSecrets", "shm", "volumes"}
+    | {"checkpoints", "nodeSelector", "tolerations", "priorityClass", "serviceAccount", "distributed"}
+)

@@ -1,0 +1,237 @@
+"""YAML text to plain data and the place of everything in it. Knows nothing of experiments.
+
+Only the parser of PyYAML is used (libyaml's where the wheel has it): it imports and parses several times faster than
+a pure reader, which is felt in every `tuner run`. What scalars mean is decided here, by YAML 1.2's core schema: `no`
+is a string, `1e-4` a number, `1_000` a string. Text may come from anybody: nothing here recurses deeper, expands
+further or takes longer than the limits below allow.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from controller.spec.problems import Mark, Marks, Placed, SpecErrors
+
+MAX_BYTES = 1_000_000
+MAX_DEPTH = 64
+MAX_NODES = 50_000  # after aliases are written out
+MAX_NUMBER_LENGTH = 300
+
+Data: TypeAlias = "str | int | float | bool | list[Data] | dict[str, Data] | None"
+
+_INT = re.compile(r"[-+]?[0-9]+")
+_OCTAL = re.compile(r"0o[0-7]+")
+_HEX = re.compile(r"0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_WORDS: dict[str, Data] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
+    **dict.fromkeys((f"{sign}.{word}" for sign in ("", "+") for word in ("inf", "Inf", "INF")), float("inf")),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
+}
+
+
+@dataclass(slots=True)
+class _Node:
+    mark: Mark
+    value: Data = None  # of a scalar
+    text: str = ""
+    items: list[_Node] | None = None
+    entries: list[tuple[_Node, _Node]] | None = None
+    size: int = 1
+    depth: int = 1
+    open: bool = False
+    key: _Node | None = field(default=None, repr=False)  # a mapping's key that waits for its value
+
+
+class _Refused(Exception):
+    def __init__(self, mark: Mark, message: str) -> None:
+        self.placed = Placed(mark, "", message)
+
+
+def plain_scalar(text: str) -> Data:
+    """The value of an unquoted scalar in YAML 1.2's core schema."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if len(text) > MAX_NUMBER_LENGTH:
+        return text
+    if _INT.fullmatch(text):
+        return int(text)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    if _OCTAL.fullmatch(text):
+        return int(text, 8)
+    return int(text, 16) if _HEX.fullmatch(text) else text
+
+
+def parse(text: str, source: str) -> tuple[Data, Marks]:
+    """The data of the only document in `text`, and where each path stands.
+
+    Raises:
+        SpecErrors: not one well-formed document within the limits, a key twice, a tag.
+    """
+    text = text.removeprefix("\ufeff")
+    if len(text) > MAX_BYTES:
+        raise SpecErrors(source, [Placed(Mark(1, 1), "", too_large(len(text)))])
+    try:
+        root = _compose(text)
+    except _Refused as refused:
+        raise SpecErrors(source, [refused.placed]) from None
+    if root is None or (root.items is None and root.entries is None and root.value is None):
+        raise SpecErrors(source, [Placed(Mark(1, 1), "", "the file is empty; tuner init writes one to start from")])
+    marks = Marks({}, {})
+    twice: list[Placed] = []
+    data = _flatten(root, "", marks, twice)
+    if twice:
+        raise SpecErrors(source, twice)
+    return data, marks
+
+
+def too_large(size: int) -> str:
+    return f"{size / 1e6:.1f} MB is too large for an experiment; at most {MAX_BYTES / 1e6:.0f} MB is read"
+
+
+def _mark(event: Any) -> Mark:  # PyYAML has no types
+    return Mark(event.start_mark.line + 1, event.start_mark.column + 1)
+
+
+def _compose(text: str) -> _Node | None:
+    """The tree of nodes, built without recursion; an alias is the very node of its anchor."""
+    import yaml  # type: ignore[import-untyped]  # here: a spec from the database needs no YAML
+
+    root: _Node | None = None
+    stack: list[_Node] = []
+    anchors: dict[str, _Node] = {}
+    documents = 0
+    try:
+        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            match event:
+                case yaml.DocumentStartEvent():
+                    documents += 1
+                    if documents > 1:
+                        raise _Refused(_mark(event), "a second document begins here; one file holds one experiment")
+                    continue
+                case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
+                    done = stack.pop()
+                    done.open = False
+                    if stack:
+                        _grow(stack[-1], done)
+                    continue
+                case yaml.AliasEvent():
+                    node = _aliased(event, anchors)
+                    if stack:
+                        _grow(stack[-1], node)
+                case yaml.ScalarEvent():
+                    node = _scalar(event)
+                    if stack:
+                        _grow(stack[-1], node)
+                case yaml.SequenceStartEvent() | yaml.MappingStartEvent():
+                    if event.tag not in (None, "!"):
+                        raise _Refused(_mark(event), f"the tag {event.tag} means nothing here; remove it")
+                    if len(stack) >= MAX_DEPTH:
+                        raise _Refused(_mark(event), f"nested more than {MAX_DEPTH} levels deep")
+                    node = _Node(_mark(event), open=True)
+                    if isinstance(event, yaml.MappingStartEvent):
+                        node.entries = []
+                    else:
+                        node.items = []
+                case _:
+                    continue
+            if getattr(event, "anchor", None) and not isinstance(event, yaml.AliasEvent):
+                anchors[event.anchor] = node
+            if stack:
+                _attach(stack[-1], node, event)
+            else:
+                root = node
+            if isinstance(event, yaml.SequenceStartEvent | yaml.MappingStartEvent):
+                stack.append(node)
+    except yaml.MarkedYAMLError as error:
+        raise _syntax(error, text) from error
+    except yaml.YAMLError as error:  # a character that YAML forbids
+        raise _unprintable(text, error) from error
+    return root
+
+
+def _grow(parent: _Node, child: _Node) -> None:
+    """Counts a child that is complete, as often as it is referred to."""
+    parent.size += child.size
+    parent.depth = max(parent.depth, child.depth + 1)
+    if parent.size > MAX_NODES:
+        raise _Refused(parent.mark, f"more than {MAX_NODES} values once every alias is written out; write less")
+    if parent.depth > MAX_DEPTH:
+        raise _Refused(parent.mark, f"nested more than {MAX_DEPTH} levels deep")
+
+
+def _aliased(event: Any, anchors: dict[str, _Node]) -> _Node:
+    node = anchors.get(event.anchor)
+    if node is None:
+        raise _Refused(_mark(event), f"*{event.anchor} stands for nothing; no &{event.anchor} comes before it")
+    if node.open:
+        raise _Refused(_mark(event), f"*{event.anchor} stands inside of &{event.anchor}, so it would never end")
+    return node
+
+
+def _scalar(event: Any) -> _Node:
+    if event.tag not in (None, "!", "tag:yaml.org,2002:str"):
+        raise _Refused(_mark(event), f"the tag {event.tag} means nothing here; remove it")
+    plain = event.style in (None, "") and event.tag is None
+    return _Node(_mark(event), value=plain_scalar(event.value) if plain else event.value, text=event.value)
+
+
+def _attach(parent: _Node, node: _Node, event: Any) -> None:
+    if parent.items is not None:
+        parent.items.append(node)
+    elif parent.key is None:
+        if node.items is not None or node.entries is not None:
+            raise _Refused(_mark(event), "a key must be a plain word; put quotes around text that has { or [ in it")
+        parent.key = node
+    else:
+        assert parent.entries is not None
+        parent.entries.append((parent.key, node))
+        parent.key = None
+
+
+def _syntax(error: Any, text: str) -> _Refused:
+    at = error.problem_mark or error.context_mark
+    mark = Mark(at.line + 1, at.column + 1) if at else Mark(1, 1)
+    lines = text.splitlines()
+    line = lines[mark.line - 1] if mark.line <= len(lines) else ""
+    message = f"not YAML: {error.problem or error}"
+    if error.context:
+        message += f" {error.context}"
+    if "\t" in line[: mark.column + 1]:
+        message += "; indent with spaces, YAML takes no tabs there"
+    elif "${" in line:
+        message += '; put quotes around what contains ${…}: "--lr=${lr}"'
+    return _Refused(mark, message)
+
+
+def _unprintable(text: str, error: Exception) -> _Refused:
+    bad = next((i for i, c in enumerate(text) if c not in "\t\n\r\x85" and not c.isprintable() and c < " "), None)
+    if bad is None:
+        return _Refused(Mark(1, 1), f"not YAML: {error}")
+    line = text.count("\n", 0, bad) + 1
+    return _Refused(Mark(line, bad - text.rfind("\n", 0, bad)), f"the character {text[bad]!r} may not stand in YAML")
+
+
+def _flatten(node: _Node, path: str, marks: Marks, twice: list[Placed]) -> Data:
+    """Writes aliases out; recursion and size are bounded by what `_grow` let through."""
+    marks.values.setdefault(path, node.mark)
+    if node.items is not None:
+        return [_flatten(item, f"{path}[{i}]", marks, twice) for i, item in enumerate(node.items)]
+    if node.entries is None:
+        return node.value
+    result: dict[str, Data] = {}
+    for key, value in node.entries:
+        below = f"{path}.{key.text}" if path else key.text
+        if key.text in result:
+            first = marks.keys[below]
+            twice.append(Placed(key.mark, below, f"this key is already in line {first.line}; keep one of the two"))
+            continue
+        marks.keys[below] = key.mark
+        result[key.text] = _flatten(value, below, marks, twice)
+    return result

@@ -49,9 +49,12 @@ class OpenTrial:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that a decision depends on. `counts`: finished trials by outcome. `slots`: what the runtime can hold, None =
-    no limit. `canary_over`: the first trial has shown itself. `advised`: trials that the study says are hopeless, and
-    why. `stops_sent`: trials whose newest attempt was told to stop in this process's life, and the grace it was given."""
+    """All that a decision depends on.
+
+    counts: finished trials by outcome. slots: what the runtime can hold, None = no limit. canary_over: the first trial
+    has shown itself. advised: trials that the study says are hopeless, and why. stops_sent: trials whose newest attempt
+    was told to stop in this process's life, and the grace it was given.
+    """
 
     spec: ExperimentSpec
     state: ExperimentState
@@ -280,6 +283,9 @@ def _change(
             yield ChangeState(ExperimentState.STOPPED, "stopped by tuner stop", True)
     elif ending is not None and not left and not actions:
         yield ChangeState(ending.state, ending.reason, True)
+    elif snapshot.slots == 0 and snapshot.state is ExperimentState.RUNNING and not busy:
+        gpus = snapshot.spec.trial.resources.gpu
+        yield ChangeState(ExperimentState.PAUSED, f"a trial asks for {gpus:g} GPUs: more than this machine has", True)
     elif snapshot.state is ExperimentState.PAUSED:
         if not busy:
             yield ChangeState(ExperimentState.PAUSED, "", True)

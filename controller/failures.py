@@ -42,7 +42,7 @@ class Judgement:
 def judge(
     facts: Facts, cause: StopCause | None, *, asked_because: str = "", timeout_s: float | None = None
 ) -> Judgement:
-    """`cause`: why we had asked it to stop, if we had. What ended by itself before our signal is judged on its merits."""
+    """`cause`: why we had asked it to stop, if we had. What ended by itself before our signal is judged on its own."""
     if facts.timed_out:
         limit = f" of {timeout_s:g} s" if timeout_s is not None else ""
         return _failed(FailureClass.TIMEOUT, f"it ran longer than its timeout{limit}")

@@ -75,8 +75,11 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class MetricsRule:
-    """How log lines become measurements. `step`: the key that holds the step ("" = `step`, else `epoch`, else a counter).
-    `pattern`: a regular expression with two groups, name and value, found anywhere in a line (None = the built-in forms)."""
+    """How log lines become measurements.
+
+    step: the key that holds the step ("" = `step`, else `epoch`, else a counter). pattern: a regular expression of two
+    groups, name and value, found anywhere in a line (None = the built-in forms).
+    """
 
     step: str = ""
     pattern: str | None = None
@@ -127,7 +130,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class TrialTemplate:
-    """What one attempt executes. `cluster` keeps the fields that only the Kubernetes runtime reads, as the file has them."""
+    """What one attempt executes. `cluster` keeps what only the Kubernetes runtime reads, as the file has it."""
 
     command: tuple[str, ...]
     args: tuple[str, ...] = ()

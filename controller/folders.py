@@ -1,0 +1,63 @@
+"""Where an experiment's files are, and what is written into an attempt's folder before it starts.
+
+    <home>/experiments/<uid>/experiment.yaml, experiment.r2.yaml ...
+                            /trials/<n>/checkpoint/            survives the attempts of a trial
+                            /trials/<n>/<attempt>/log.txt parameters.json provenance.json output/
+
+The runtime writes the log; nothing here is read back by the controller: these files are for people.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from suggest.space import Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFolders:
+    root: Path
+    output: Path
+    checkpoint: Path
+
+    @property
+    def log(self) -> Path:
+        return self.root / "log.txt"
+
+
+class Folders(Protocol):
+    """What the loop needs of the file system."""
+
+    def prepare(
+        self, trial: int, attempt: int, *, parameters: Assignment, provenance: Mapping[str, object]
+    ) -> AttemptFolders:
+        """Make the attempt's folder with its two records; may be repeated."""
+
+
+class ExperimentFolders:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def revision(self, number: int) -> Path:
+        return self.root / ("experiment.yaml" if number == 1 else f"experiment.r{number}.yaml")
+
+    def trial(self, trial: int) -> Path:
+        return self.root / "trials" / str(trial)
+
+    def attempt(self, trial: int, attempt: int) -> AttemptFolders:
+        root = self.trial(trial) / str(attempt)
+        return AttemptFolders(root, root / "output", self.trial(trial) / "checkpoint")
+
+    def prepare(
+        self, trial: int, attempt: int, *, parameters: Assignment, provenance: Mapping[str, object]
+    ) -> AttemptFolders:
+        folders = self.attempt(trial, attempt)
+        folders.output.mkdir(parents=True, exist_ok=True)
+        folders.checkpoint.mkdir(exist_ok=True)
+        (folders.root / "parameters.json").write_text(json.dumps(parameters, indent=1) + "\n", encoding="utf-8")
+        (folders.root / "provenance.json").write_text(json.dumps(provenance, indent=1) + "\n", encoding="utf-8")
+        return folders

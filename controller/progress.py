@@ -1,0 +1,35 @@
+"""What a running experiment looks like from outside: values that the loop hands to whoever draws them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from controller.model import AttemptState, Experiment
+from suggest.trial import Trial, TrialState
+
+
+@dataclass(frozen=True, slots=True)
+class RunningTrial:
+    number: int
+    attempt: int
+    state: AttemptState
+    start_time: datetime | None
+    step: int | None  # of the objective's last reading
+    value: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """`trend`: the best value after each succeeded trial. `trouble`: what it waits for, if service, store or
+    runtime does not answer. `stopping`: somebody asked it to stop."""
+
+    experiment: Experiment
+    counts: Mapping[TrialState, int]
+    queued: int
+    running: tuple[RunningTrial, ...]
+    best: Trial | None
+    trend: tuple[float, ...]
+    trouble: str = ""
+    stopping: bool = False

@@ -1,0 +1,74 @@
+"""How a benchmark's figures are shown and kept: a table between markers in docs/benchmarks.md, with the machine.
+
+Standard library only: a script that measures memory must not carry the libraries that it measures.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "benchmarks.md"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _processor() -> str:
+    try:
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return found[1] if found else platform.processor() or platform.machine()
+
+
+def _commit() -> str:
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+    return git("rev-parse", "--short", "HEAD") + (" (changed)" if git("status", "--porcelain", "-uno") else "")
+
+
+def machine() -> str:
+    """One paragraph: where and with what the figures were measured, and how busy the machine was."""
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("optuna", "grpcio", "sqlalchemy"))
+    load = f"load average {os.getloadavg()[0]:.1f} at the end"
+    return (
+        f"Measured on {datetime.now(UTC):%Y-%m-%d} at {_commit()}: {_processor()}, {os.cpu_count()} cores, {load}; "
+        f"{platform.system()} {platform.release()}, Python {platform.python_version()}, {versions}."
+    )
+
+
+def keep(section: str, text: str) -> None:
+    """Print `text`, and put it between the section's markers in the page, in place of what was there."""
+    print(f"\n{text}\n")
+    page = PAGE.read_text(encoding="utf-8")
+    pattern = rf"(<!-- {section} -->\n).*?(<!-- /{section} -->)"
+    page, places = re.subn(pattern, lambda m: f"{m[1]}\n{text}\n\n{m[2]}", page, flags=re.DOTALL)
+    if places != 1:
+        sys.exit(f"{PAGE}: no section {section}; it needs the two lines <!-- {section} --> and <!-- /{section} -->")
+    PAGE.write_text(page, encoding="utf-8")
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value below which `share` of them lie; of few values, the nearest one above."""
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+def median(values: Sequence[float]) -> float:
+    return statistics.median(values)
+
+
+def verdict(value: float, at_most: float) -> str:
+    return "yes" if value <= at_most else "**no**"

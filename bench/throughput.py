@@ -1,0 +1,258 @@
+"""What a search costs beside its trials: 200 random digits trials by `tuner run`, `xargs -P 2`, and Optuna's loop.
+
+All run the very same command lines, two at a time, by turns. Also: how soon the first trial runs, how long a slot
+stays empty, how much memory the tuner takes. `make bench` runs it; `--quick` is a smoke test that keeps nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from record import ROOT, keep, machine, median, quantile, table, verdict
+
+PYTHON = Path(sys.executable)
+TUNER = PYTHON.parent / "tuner"
+DIGITS = ROOT / "examples" / "digits"
+SLOTS = 2
+OPTUNA_STORAGES = ("SQLite", "journal file", "in memory")
+
+OVER_XARGS, FIRST_TRIAL_S, SLOT_IDLE_MS, HELP_S, MEMORY_MB = 1.10, 0.7, 20.0, 0.12, 150.0
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """When a trial's process ran, in seconds since the epoch."""
+
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One `tuner run`: its trials, how long until the first one's process, peak memory of its processes in MB."""
+
+    spans: list[Span]
+    command_lines: list[list[str]]
+    first_trial_s: float
+    memory_mb: float | None
+    supervisor_mb: float | None
+
+
+def wall(spans: list[Span]) -> float:
+    """From the first process's start to the last one's exit."""
+    return max(span.end for span in spans) - min(span.start for span in spans)
+
+
+def idle(spans: list[Span]) -> list[float]:
+    """Seconds from each exit to the start that took the slot over: ends and starts are paired in order."""
+    starts = sorted(span.start for span in spans)
+    ends = sorted(span.end for span in spans)
+    # The first trial runs alone until its first line (the canary), so the second start waits for no exit either.
+    return [max(0.0, start - end) for start, end in zip(starts[SLOTS:], ends, strict=False)]
+
+
+def command_line(parameters: dict[str, Any]) -> list[str]:
+    """What random.yaml makes of the parameters."""
+    return ["train.py", *(f"--{name.replace('_', '-')}={value}" for name, value in parameters.items())]
+
+
+class Memory(threading.Thread):
+    """Watches the peak memory of a process and of its experiment's supervisor, where there is a /proc."""
+
+    def __init__(self, pid: int, state: Path) -> None:
+        super().__init__(daemon=True)
+        self.pid, self.state = pid, str(state).encode()
+        self.peak_mb: float | None = None
+        self.supervisor_mb: float | None = None
+        self.supervisor: int | None = None
+
+    @staticmethod
+    def _peak_mb(pid: int) -> float | None:
+        try:
+            status = Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            return None
+        found = [line for line in status.splitlines() if line.startswith("VmHWM")]
+        return int(found[0].split()[1]) / 1024 if found else None
+
+    def _find_supervisor(self) -> int | None:
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                command = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"supervisor" in command and self.state in command + str((entry / "cwd").resolve()).encode():
+                return int(entry.name)
+        return None
+
+    def run(self) -> None:
+        while (now := self._peak_mb(self.pid)) is not None:
+            self.peak_mb = now
+            self.supervisor = self.supervisor or self._find_supervisor()
+            if self.supervisor:
+                self.supervisor_mb = self._peak_mb(self.supervisor) or self.supervisor_mb
+            time.sleep(0.05)
+
+
+def tuner_run(trials: int, folder: Path) -> Run:
+    state = folder / "state"
+    shutil.rmtree(state, ignore_errors=True)
+    command = [
+        str(TUNER),
+        "run",
+        "random.yaml",
+        "--set",
+        f"spec.budget.trials={trials}",
+        "--state-dir",
+        str(state),
+        "-q",
+    ]
+    with (folder / "tuner.log").open("wb") as log:
+        asked = time.time()
+        process = subprocess.Popen(command, cwd=DIGITS, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        memory = Memory(process.pid, state)
+        if Path("/proc/self/status").exists():
+            memory.start()
+        if process.wait() != 0:
+            sys.exit(f"tuner run ended with {process.returncode}:\n{(folder / 'tuner.log').read_text()}")
+    asking = [str(TUNER), "get", "trials", "digits-random", "-o", "json", "--state-dir", str(state)]
+    answer = json.loads(subprocess.run(asking, check=True, capture_output=True, text=True).stdout)
+    spans = [
+        Span(*(datetime.fromisoformat(attempt[key]).timestamp() for key in ("startTime", "endTime")))
+        for trial in answer
+        for attempt in trial["attempts"]
+    ]
+    if len(spans) != trials:
+        sys.exit(f"{trials} trials were asked for, {len(spans)} attempts ran")
+    lines = [command_line(trial["parameters"]) for trial in sorted(answer, key=lambda trial: trial["number"])]
+    first_s = min(span.start for span in spans) - asked
+    return Run(spans, lines, first_s, memory.peak_mb, memory.supervisor_mb)
+
+
+def xargs_run(lines: list[list[str]], folder: Path) -> float:
+    (folder / "lines").write_text("".join(" ".join(line) + "\n" for line in lines))
+    with (folder / "lines").open("rb") as source, (folder / "xargs.log").open("wb") as log:
+        start = time.perf_counter()
+        command = ["xargs", "-P", str(SLOTS), "-L", "1", str(PYTHON)]
+        done = subprocess.run(command, cwd=DIGITS, stdin=source, stdout=log, stderr=log, check=False)
+        seconds = time.perf_counter() - start
+    if done.returncode not in (0, 123):  # 123: some command failed, as a trial with infeasible parameters does
+        sys.exit(f"xargs ended with {done.returncode}:\n{(folder / 'xargs.log').read_text()}")
+    return seconds
+
+
+def optuna_run(kind: str, lines: list[list[str]], folder: Path) -> float:
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    for leftover in folder.glob("optuna.*"):
+        leftover.unlink()
+    storages: dict[str, Callable[[], optuna.storages.BaseStorage]] = {
+        "SQLite": lambda: optuna.storages.RDBStorage(f"sqlite:///{folder}/optuna.db"),
+        "journal file": lambda: optuna.storages.JournalStorage(
+            optuna.storages.journal.JournalFileBackend(f"{folder}/optuna.log")
+        ),
+        "in memory": optuna.storages.InMemoryStorage,
+    }
+    spans: list[Span] = []
+
+    def objective(trial: optuna.Trial) -> float:
+        trial.suggest_float("lr", 1e-4, 1.0, log=True)
+        trial.suggest_float("momentum", 0, 0.95)
+        trial.suggest_int("batch", 8, 128, step=8)
+        trial.suggest_int("width", 16, 128, step=16)
+        trial.suggest_float("weight_decay", 1e-6, 1e-2, log=True)
+        if trial.suggest_categorical("activation", ["relu", "tanh", "sigmoid"]) == "relu":
+            trial.suggest_float("dropout", 0, 0.7)
+        start = time.time()
+        # The work is the others', whatever was drawn: the same command lines for all.
+        command = [str(PYTHON), *lines[trial.number]]
+        done = subprocess.run(command, cwd=DIGITS, capture_output=True, text=True, check=False)
+        spans.append(Span(start, time.time()))
+        return float(done.stdout.rsplit("accuracy=", 1)[-1].split()[0]) if done.returncode == 0 else 0.0
+
+    sampler = optuna.samplers.RandomSampler(seed=7)
+    study = optuna.create_study(storage=storages[kind](), sampler=sampler, direction="maximize")
+    study.optimize(objective, n_trials=len(lines), n_jobs=SLOTS)
+    return wall(spans)
+
+
+def time_of(command: list[str], repeats: int) -> float:
+    """The median wall seconds of a command, after one run that warms the file cache."""
+    taken = []
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        taken.append(time.perf_counter() - start)
+    return median(taken[1:])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="twelve trials, one round; keeps nothing")
+    quick = parser.parse_args().quick
+    trials, rounds = (12, 1) if quick else (200, 3)
+    runs: list[Run] = []
+    bare: list[float] = []
+    theirs: dict[str, list[float]] = {kind: [] for kind in OPTUNA_STORAGES}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        firsts = [tuner_run(1, folder).first_trial_s for _ in range(2 if quick else 8)][1:]
+        for turn in range(rounds):
+            print(f"round {turn + 1} of {rounds}", file=sys.stderr)
+            runs.append(tuner_run(trials, folder))
+            lines = runs[-1].command_lines
+            bare.append(xargs_run(lines, folder))
+            for kind in OPTUNA_STORAGES:
+                theirs[kind].append(optuna_run(kind, lines, folder))
+    empty = os.devnull
+    help_s, bare_python_s = time_of([str(TUNER), "--help"], 11), time_of([str(PYTHON), empty], 11)
+
+    ours = [wall(run.spans) for run in runs]
+    over = median([a / b for a, b in zip(ours, bare, strict=True)])
+    rows = [["xargs -P 2", f"{median(bare):.2f}", "1.00"], ["tuner run", f"{median(ours):.2f}", f"**{over:.3f}**"]]
+    for kind, seconds in theirs.items():
+        ratio = median([a / b for a, b in zip(seconds, bare, strict=True)])
+        rows.append([f"Optuna's loop, {kind}", f"{median(seconds):.2f}", f"{ratio:.3f}"])
+    first = table(["who", f"seconds for {trials} trials (median of {rounds})", "over xargs, in the same round"], rows)
+
+    gaps_ms = [1e3 * gap for run in runs for gap in idle(run.spans)]
+    memory = max(run.memory_mb or 0 for run in runs)  # 0: a system without /proc
+    supervisor = max(run.supervisor_mb or 0 for run in runs)
+    first_s, gap_ms = median(firsts), median(gaps_ms)
+    claims = [
+        ["over xargs", f"{over:.3f}", f"{OVER_XARGS:.2f}", verdict(over, OVER_XARGS)],
+        ["from the command to the first trial's process", f"{first_s:.2f} s", f"{FIRST_TRIAL_S:g} s",
+         verdict(first_s, FIRST_TRIAL_S)],
+        ["a slot empty between two trials, median", f"{gap_ms:.1f} ms", f"{SLOT_IDLE_MS:g} ms",
+         verdict(gap_ms, SLOT_IDLE_MS)],
+        ["the same, 90 % of them", f"{quantile(gaps_ms, 0.9):.1f} ms", "", ""],
+        ["`tuner --help`", f"{help_s:.3f} s", f"{HELP_S:g} s", verdict(help_s, HELP_S)],
+        ["an empty Python program, for comparison", f"{bare_python_s:.3f} s", "", ""],
+        ["peak memory of controller and service, one process", f"{memory:.0f} MB", f"{MEMORY_MB:g} MB",
+         verdict(memory, MEMORY_MB)],
+        ["peak memory of the supervisor beside it", f"{supervisor:.0f} MB", "", ""],
+    ]  # fmt: skip
+    second = table(["figure", "measured", "at most", "met"], claims)
+    text = f"{first}\n\n{second}"
+    if quick:
+        print(text)
+    else:
+        keep("throughput", f"{text}\n\n{machine()}")
+
+
+if __name__ == "__main__":
+    main()

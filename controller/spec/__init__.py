@@ -6,7 +6,10 @@ Asks nobody: neither the service nor a cluster is needed to read a file. YAML is
 from controller.spec.document import Change, allowed_in_revision, diff, from_document, spec_hash
 from controller.spec.problems import Placed, SpecErrors
 from controller.spec.reading import Document, read, read_path
-from controller.spec.substitute import render
+from controller.spec.redaction import redacted, redacted_document
+from controller.spec.schema import schema
+from controller.spec.starter import starter
+from controller.spec.substitute import fill_data, render
 
 __all__ = [
     "Change",
@@ -15,9 +18,14 @@ __all__ = [
     "SpecErrors",
     "allowed_in_revision",
     "diff",
+    "fill_data",
     "from_document",
     "read",
     "read_path",
+    "redacted",
+    "redacted_document",
     "render",
+    "schema",
     "spec_hash",
+    "starter",
 ]

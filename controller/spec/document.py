@@ -24,8 +24,8 @@ from controller.model import (
     SecretRef,
     TrialTemplate,
 )
+from controller.spec.cluster_section import CLUSTER_KEYS
 from controller.spec.quantities import parse_bytes, parse_duration
-from controller.spec.trial_section import CLUSTER_KEYS
 from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scale, Space
 
 Json = dict[str, Any]  # plain data in the shape that `native.FILE` describes

@@ -1,20 +1,20 @@
 """The kinds of value that a file is made of: how each is checked, what people are told, how it stands in a schema.
 
-A reader is a table of keys (`Section`); checking a file, its JSON Schema and its reference are three uses of the one
-table, so they cannot disagree. `take` turns raw data into its canonical form (the document's) or complains and
+A reader is a table of keys (`sections.Section`); checking a file, its JSON Schema and its reference are three uses of
+the one table, so they cannot disagree. `take` turns raw data into its canonical form (the document's) or complains and
 returns INVALID; a canonical form is taken unchanged. Nothing here knows a key of the file by name.
 """
 
 from __future__ import annotations
 
-import copy
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from controller.spec.problems import Complaints, meant_by
+from controller.spec.problems import Complaints
+from controller.spec.spelling import meant_by
 from controller.spec.substitute import as_text
 
 INVALID: Final = object()
@@ -233,34 +233,6 @@ class ListOf:
 
 
 @dataclass(frozen=True, slots=True)
-class MapOf:
-    """Names that the person chooses, each with a value of one kind. What is wrong is left out, the rest is kept."""
-
-    item: Kind
-    what: str = "a mapping"
-    key_pattern: str = r"[\s\S]+"
-    key_rule: str = "a name"
-
-    def take(self, raw: object, at: str, say: Complaints) -> object:
-        if not isinstance(raw, dict):
-            return refuse(raw, at, say, self.what)
-        taken = {}
-        for key, value in raw.items():
-            below = f"{at}.{key}"
-            if not re.fullmatch(self.key_pattern, key):
-                say.add(below, f"{key!r} is no name here; use {self.key_rule}", at_key=True)
-                continue
-            item = self.item.take(value, below, say)
-            if item is not INVALID:
-                taken[key] = item
-        return taken
-
-    def schema(self) -> Schema:
-        names = {} if self.key_pattern == r"[\s\S]+" else {"propertyNames": {"pattern": f"^(?:{self.key_pattern})$"}}
-        return {"type": "object", "additionalProperties": self.item.schema(), **names}
-
-
-@dataclass(frozen=True, slots=True)
 class Key:
     """A key of a section. `default` is in canonical form; `says` is the default in words where it depends on others."""
 
@@ -269,71 +241,3 @@ class Key:
     help: str
     default: object = ABSENT
     says: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A mapping with keys of its own. `rest` takes keys that the table does not name; without it they are refused."""
-
-    keys: tuple[Key, ...]
-    what: str = "a mapping"
-    rest: Kind | None = None
-    rest_pattern: str = r"[\s\S]+"
-    refused: Mapping[str, str] = field(default_factory=dict)  # key -> why, and what instead
-    elsewhere: Mapping[str, str] = field(default_factory=dict)  # key that belongs to another section -> its path
-
-    def take(self, raw: object, at: str, say: Complaints) -> object:
-        if not isinstance(raw, dict):
-            return refuse(raw, at, say, self.what)
-        taken: dict[str, object] = {}
-        for key in self.keys:
-            below = f"{at}.{key.name}" if at else key.name
-            if raw.get(key.name) is not None:
-                value = key.kind.take(raw[key.name], below, say)
-                if value is not INVALID:
-                    taken[key.name] = value
-            elif key.name in raw:
-                say.add(below, f"nothing stands here; write {key.kind.what}, or take the key away")
-            elif key.default is REQUIRED:
-                say.add(below, f"is missing; write {key.kind.what}")
-            elif isinstance(key.kind, Section) and key.default is not ABSENT:
-                taken[key.name] = key.kind.take({}, below, say)
-            elif key.default is not ABSENT:
-                taken[key.name] = copy.copy(key.default)  # documents are changed, the table is not
-        known = {key.name for key in self.keys}
-        for name in raw:
-            if name not in known:
-                self._other(name, raw[name], f"{at}.{name}" if at else name, say, taken)
-        return taken
-
-    def _other(self, name: str, raw: object, below: str, say: Complaints, taken: dict[str, object]) -> None:
-        known = [key.name for key in self.keys]
-        if name in self.refused:
-            say.add(below, self.refused[name], at_key=True)
-        elif self.rest is not None and re.fullmatch(self.rest_pattern, name):
-            value = self.rest.take(raw, below, say)
-            if value is not INVALID:
-                taken[name] = value
-        elif name == "<<":
-            say.add(below, "merge keys are no part of YAML 1.2; write the keys out", at_key=True)
-        elif name in self.elsewhere:
-            say.add(below, f"no such key here; did you mean {self.elsewhere[name]}?", at_key=True)
-        elif meant := meant_by(name, known):
-            say.add(below, f"no such key; did you mean {meant}?", at_key=True)
-        elif (meant := meant_by(name, self.elsewhere)) is not None:
-            say.add(below, f"no such key here; did you mean {self.elsewhere[meant]}?", at_key=True)
-        else:
-            say.add(below, f"no such key; the keys here are {', '.join(known)}", at_key=True)
-
-    def schema(self) -> Schema:
-        properties = {}
-        for key in self.keys:
-            default = {} if key.default in (REQUIRED, ABSENT) else {"default": key.default}
-            properties[key.name] = {**key.kind.schema(), "description": key.help, **default}
-        required = [key.name for key in self.keys if key.default is REQUIRED]
-        other: Schema = {"additionalProperties": False}
-        if self.rest is not None and self.rest_pattern == r"[\s\S]+":
-            other = {"additionalProperties": self.rest.schema()}
-        elif self.rest is not None:
-            other |= {"patternProperties": {f"^(?:{self.rest_pattern})$": self.rest.schema()}}
-        return {"type": "object", "properties": properties, **({"required": required} if required else {}), **other}

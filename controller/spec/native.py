@@ -5,21 +5,21 @@ from __future__ import annotations
 import re
 
 from controller.model import MAX_NAME_LENGTH
+from controller.spec.cluster_section import LABELS
 from controller.spec.fields import (
     REQUIRED,
     Key,
     ListOf,
-    MapOf,
     Number,
     Parsed,
     Scalar,
-    Section,
     Text,
     Whole,
     Word,
 )
 from controller.spec.parameters import ParameterKind
-from controller.spec.trial_section import LABELS, TRIAL, duration
+from controller.spec.sections import MapOf, Section
+from controller.spec.trial_section import TRIAL, duration
 
 API_VERSION = "tuner.dev/v1"
 DNS_LABEL = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"

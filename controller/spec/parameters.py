@@ -10,16 +10,16 @@ from controller.spec.fields import (
     REQUIRED,
     Key,
     ListOf,
-    MapOf,
     Number,
     Scalar,
     Schema,
-    Section,
     Whole,
     Word,
     refuse,
 )
-from controller.spec.problems import Complaints, meant_by
+from controller.spec.problems import Complaints
+from controller.spec.sections import MapOf, Section
+from controller.spec.spelling import meant_by
 
 
 class OneOrMore:

@@ -6,7 +6,7 @@ paths here only. Nothing here knows what the keys of the file are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from suggest.errors import InvalidArgument, Problem
@@ -96,97 +96,3 @@ class Complaints:
 
     def placed(self, marks: Marks) -> list[Placed]:
         return [Placed(marks.nearest(c.path, at_key=c.at_key), c.path, c.message) for c in self.found]
-
-
-# How other tools, and other people, spell what this file calls otherwise.
-FOREIGN: Mapping[str, tuple[str, ...]] = {
-    "minimum": ("min",),
-    "low": ("min",),
-    "lower": ("min",),
-    "maximum": ("max",),
-    "high": ("max",),
-    "upper": ("max",),
-    "choices": ("values",),
-    "options": ("values",),
-    "categories": ("values",),
-    "list": ("values",),
-    "log": ("scale",),
-    "distribution": ("scale",),
-    "condition": ("when",),
-    "goal": ("target", "direction"),
-    "objectiveMetricName": ("metric",),
-    "name": ("metric",),
-    "maxTrialCount": ("trials", "budget.trials"),
-    "maxTrials": ("trials", "budget.trials"),
-    "nTrials": ("trials", "budget.trials"),
-    "maxFailedTrialCount": ("failedTrials", "budget.failedTrials"),
-    "maxFailedTrials": ("failedTrials", "budget.failedTrials"),
-    "maxDuration": ("wallClock", "budget.wallClock"),
-    "walltime": ("wallClock",),
-    "timeout": ("wallClock", "trial.timeout"),
-    "parallelTrialCount": ("parallelism",),
-    "maxConcurrent": ("parallelism",),
-    "nJobs": ("parallelism",),
-    "jobs": ("parallelism",),
-    "sampler": ("algorithm",),
-    "earlyStopping": ("pruning",),
-    "pruner": ("pruning",),
-    "searchSpace": ("parameters",),
-    "space": ("parameters",),
-    "params": ("parameters",),
-    "algorithmName": ("name",),
-    "algorithmSettings": ("settings",),
-    "randomState": ("seed",),
-    "trialTemplate": ("trial",),
-    "cmd": ("command",),
-    "entrypoint": ("command",),
-    "environment": ("env",),
-    "mem": ("memory",),
-    "gpus": ("gpu",),
-    "cpus": ("cpu",),
-    "serviceAccountName": ("serviceAccount",),
-    "priorityClassName": ("priorityClass",),
-    "terminationGracePeriodSeconds": ("gracePeriod",),
-    "activeDeadlineSeconds": ("timeout",),
-    "mountPath": ("mount",),
-    "claimName": ("claim",),
-    "persistentVolumeClaim": ("claim",),
-    "oom": ("outOfMemory",),
-    "maximise": ("maximize",),
-    "minimise": ("minimize",),
-    "max": ("maximize",),
-    "min": ("minimize",),
-    "double": ("float",),
-    "integer": ("int",),
-    "categorical": ("choice",),
-    "discrete": ("choice",),
-}
-
-
-def meant_by(word: str, options: Iterable[str]) -> str | None:
-    """The option that `word` was meant to be, if one is close in letters, known from elsewhere, or an abbreviation."""
-    known = list(options)
-    by_plain = {_plain(option): option for option in known}
-    if _plain(word) in by_plain:
-        return by_plain[_plain(word)]
-    for option in FOREIGN_PLAIN.get(_plain(word), ()):
-        if option in known:
-            return option
-    for option in known:
-        if len(option) > 1 and _initials(word) == option.lower():
-            return option
-    import difflib  # costs milliseconds, and only who mistypes needs it
-
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return close[0] if close else None
-
-
-def _plain(word: str) -> str:
-    return word.replace("_", "").replace("-", "").lower()
-
-
-def _initials(words: str) -> str:
-    return "".join(part[0] for part in words.lower().replace("-", "_").split("_") if part)
-
-
-FOREIGN_PLAIN = {_plain(word): options for word, options in FOREIGN.items()}

@@ -9,11 +9,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from controller.spec.cluster_section import INSTEAD_OF_TEMPLATE
 from controller.spec.document import Json, space_of
 from controller.spec.fields import found
-from controller.spec.problems import Complaints, meant_by
+from controller.spec.problems import Complaints
+from controller.spec.spelling import meant_by
 from controller.spec.substitute import placeholders
-from controller.spec.trial_section import INSTEAD_OF_TEMPLATE
 from suggest.space import Space
 
 _ALONE = re.compile(r"\$\{([^{}]*)\}")

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import re
 
+from controller.spec.cluster_section import CONDITION, DNS_NAME, LABELS, TOLERATION, VOLUME
 from controller.spec.fields import (
     ABSENT,
     INVALID,
     REQUIRED,
     AnyData,
-    Flag,
     Key,
     ListOf,
-    MapOf,
     Number,
     Parsed,
     Schema,
-    Section,
     Text,
     Whole,
     Word,
@@ -36,12 +34,10 @@ from controller.spec.quantities import (
     parse_cpu,
     parse_duration,
 )
+from controller.spec.sections import MapOf, Section
 from controller.spec.substitute import as_text
 
-LABEL_KEY = r"([A-Za-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
-LABEL_KEY_RULE = "letters, digits, _ . - with a letter or digit at both ends, and a domain/ before them if need be"
 ENV_NAME = r"[A-Za-z_][A-Za-z0-9_.-]*"
-DNS_NAME = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
 SECRET = re.compile(rf"({DNS_NAME})/([A-Za-z0-9_.-]+)")
 
 
@@ -132,47 +128,6 @@ RESOURCES = Section(
     rest_pattern=r"[a-z0-9.-]+/[A-Za-z0-9_.-]+",
     refused={"nvidia.com/gpu": "is what gpu stands for; write gpu: 1"},
 )
-VOLUME = Section(
-    (
-        Key(
-            "mount", Text("an absolute path", r"/.*", "a path that begins with /"), "Where the trial sees it.", REQUIRED
-        ),
-        Key(
-            "claim",
-            Text("the name of a PersistentVolumeClaim", DNS_NAME, "lower-case letters, digits, - and ."),
-            "A PersistentVolumeClaim.",
-        ),
-        Key(
-            "nfs",
-            Section(
-                (
-                    Key("server", Text("a host name"), "Host.", REQUIRED),
-                    Key("path", Text("a path"), "Path on it.", REQUIRED),
-                )
-            ),
-            "An NFS export.",
-        ),
-        Key("emptyDir", AnyData(), "Scratch space that ends with the attempt."),
-        Key("readOnly", Flag(), "Mounted read-only.", False),
-    ),
-    refused={"hostPath": "a trial may not see the disk of its node; use claim, nfs or emptyDir"},
-)
-CONDITION = Section(
-    (
-        Key("type", Text("the type of a condition"), "Type of the condition in `status.conditions`.", REQUIRED),
-        Key("status", Text("the status of a condition"), "Its status.", "True"),
-    )
-)
-TOLERATION = Section(
-    (
-        Key("key", Text("a taint's key"), "The taint's key; none tolerates every taint."),
-        Key("operator", Word(("Exists", "Equal")), "How the value is compared."),
-        Key("value", Text("a taint's value", r"[\s\S]*"), "The taint's value."),
-        Key("effect", Word(("NoSchedule", "PreferNoSchedule", "NoExecute")), "The taint's effect; none means all."),
-        Key("tolerationSeconds", Whole(0), "How long NoExecute is tolerated."),
-    )
-)
-LABELS = MapOf(Text("a label's value", r"[\s\S]*"), "a mapping of labels", LABEL_KEY, LABEL_KEY_RULE)
 RETRIES = Section(
     (
         Key("infrastructure", Whole(0), "Evicted, preempted, node lost, killed from outside.", 3),
@@ -253,25 +208,4 @@ TRIAL = Section(
             "Whose log is read (cluster).",
         ),
     )
-)
-CLUSTER_KEYS = (
-    "imagePullPolicy",
-    "imagePullSecrets",
-    "shm",
-    "volumes",
-    "checkpoints",
-    "nodeSelector",
-    "tolerations",
-    "priorityClass",
-    "serviceAccount",
-    "queue",
-    "distributed",
-    "template",
-    "success",
-    "failure",
-    "primary",
-)
-INSTEAD_OF_TEMPLATE = frozenset(
-    {"command", "args", "env", "resources", "image", "imagePullPolicy", "imagePullSecrets", "shm", "volumes"}
-    | {"checkpoints", "nodeSelector", "tolerations", "priorityClass", "serviceAccount", "distributed"}
 )

@@ -1,0 +1,76 @@
+"""The keys under `spec.trial` that only a cluster reads: volumes, tolerations, conditions. Tables only.
+
+The reader checks their shapes, `TrialTemplate.cluster` carries them, the Kubernetes runtime gives them their meaning.
+"""
+
+from __future__ import annotations
+
+from controller.spec.fields import REQUIRED, AnyData, Flag, Key, Text, Whole, Word
+from controller.spec.sections import MapOf, Section
+
+LABEL_KEY = r"([A-Za-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+LABEL_KEY_RULE = "letters, digits, _ . - with a letter or digit at both ends, and a domain/ before them if need be"
+DNS_NAME = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
+
+VOLUME = Section(
+    (
+        Key(
+            "mount", Text("an absolute path", r"/.*", "a path that begins with /"), "Where the trial sees it.", REQUIRED
+        ),
+        Key(
+            "claim",
+            Text("the name of a PersistentVolumeClaim", DNS_NAME, "lower-case letters, digits, - and ."),
+            "A PersistentVolumeClaim.",
+        ),
+        Key(
+            "nfs",
+            Section(
+                (
+                    Key("server", Text("a host name"), "Host.", REQUIRED),
+                    Key("path", Text("a path"), "Path on it.", REQUIRED),
+                )
+            ),
+            "An NFS export.",
+        ),
+        Key("emptyDir", AnyData(), "Scratch space that ends with the attempt."),
+        Key("readOnly", Flag(), "Mounted read-only.", False),
+    ),
+    refused={"hostPath": "a trial may not see the disk of its node; use claim, nfs or emptyDir"},
+)
+CONDITION = Section(
+    (
+        Key("type", Text("the type of a condition"), "Type of the condition in `status.conditions`.", REQUIRED),
+        Key("status", Text("the status of a condition"), "Its status.", "True"),
+    )
+)
+TOLERATION = Section(
+    (
+        Key("key", Text("a taint's key"), "The taint's key; none tolerates every taint."),
+        Key("operator", Word(("Exists", "Equal")), "How the value is compared."),
+        Key("value", Text("a taint's value", r"[\s\S]*"), "The taint's value."),
+        Key("effect", Word(("NoSchedule", "PreferNoSchedule", "NoExecute")), "The taint's effect; none means all."),
+        Key("tolerationSeconds", Whole(0), "How long NoExecute is tolerated."),
+    )
+)
+LABELS = MapOf(Text("a label's value", r"[\s\S]*"), "a mapping of labels", LABEL_KEY, LABEL_KEY_RULE)
+CLUSTER_KEYS = (
+    "imagePullPolicy",
+    "imagePullSecrets",
+    "shm",
+    "volumes",
+    "checkpoints",
+    "nodeSelector",
+    "tolerations",
+    "priorityClass",
+    "serviceAccount",
+    "queue",
+    "distributed",
+    "template",
+    "success",
+    "failure",
+    "primary",
+)
+INSTEAD_OF_TEMPLATE = frozenset(
+    {"command", "args", "env", "resources", "image", "imagePullPolicy", "imagePullSecrets", "shm", "volumes"}
+    | {"checkpoints", "nodeSelector", "tolerations", "priorityClass", "serviceAccount", "distributed"}
+)

@@ -1,0 +1,80 @@
+"""The native file described to people: the table of all keys and defaults in docs/experiment.md.
+
+    python -m controller.spec.reference docs/experiment.md
+
+writes it between the file's two markers; a test says when that is due.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from controller.spec.fields import ABSENT, REQUIRED, Key, Kind, ListOf
+from controller.spec.native import FILE
+from controller.spec.parameters import TYPES, ParameterKind
+from controller.spec.sections import MapOf, Section
+
+BEGIN = "<!-- made by controller.spec.reference from the reader's tables: begin -->"
+END = "<!-- made by controller.spec.reference from the reader's tables: end -->"
+HEAD = "| key | value | default | meaning |\n| --- | --- | --- | --- |"
+
+
+def table() -> str:
+    """All keys of the file, in its order, as a Markdown table."""
+    return "\n".join([HEAD, *_rows(FILE, "")])
+
+
+def _rows(section: Section, at: str) -> Iterator[str]:
+    for key in section.keys:
+        path = f"{at}.{key.name}" if at else key.name
+        yield f"| `{path}` | {_cell(key.kind.what)} | {_cell(_default(key))} | {_cell(key.help)} |"
+        yield from _below(key.kind, path)
+
+
+def _below(kind: Kind, path: str) -> Iterator[str]:
+    match kind:
+        case Section():
+            yield from _rows(kind, path)
+        case MapOf(item=item):
+            yield from _below(item, f"{path}.NAME")
+        case ListOf(item=item):
+            yield from _below(item, f"{path}[]")
+        case ParameterKind():
+            for name, section in TYPES.items():
+                yield from _rows(section, f"{path}({name})")
+        case _:
+            pass
+
+
+def _default(key: Key) -> str:
+    if key.default is REQUIRED:
+        return "**required**"
+    if key.says:
+        return key.says
+    if key.default is ABSENT or key.default in ({}, []):
+        return "—"
+    return f"`{key.default if isinstance(key.default, str) else json.dumps(key.default)}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def rewritten(page: str) -> str:
+    """The page with the table of today between its markers."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+
+
+def main() -> None:
+    for name in sys.argv[1:]:
+        path = Path(name)
+        path.write_text(rewritten(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

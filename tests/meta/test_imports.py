@@ -1,0 +1,52 @@
+"""What a start-up costs: which modules come in by which door."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = ("alembic", "google.protobuf", "grpc", "kubernetes", "numpy", "optuna", "scipy", "sqlalchemy")
+
+
+def heavy_after(program: str) -> list[str]:
+    """The heavy packages that a fresh Python has loaded when `program` is done."""
+    ending = f"\nimport sys\nprint(*(name for name in {HEAVY!r} if name in sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", program + ending], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1].split() if done.stdout.splitlines() else []
+
+
+@pytest.mark.parametrize("noun", ["space", "errors", "trial", "study"])
+def test_the_nouns_of_the_service_bring_no_library_with_them(noun: str) -> None:
+    assert heavy_after(f"import suggest.{noun}") == []
+
+
+@pytest.mark.parametrize("module", ["model", "states", "observe", "decide", "metrics", "failures", "budget"])
+def test_the_core_of_the_controller_brings_no_library_with_it(module: str) -> None:
+    assert heavy_after(f"import controller.{module}") == []
+
+
+def test_help_loads_nothing_that_a_search_needs() -> None:
+    program = (
+        "import contextlib, io, sys\n"
+        "from controller.cli.main import main\n"
+        "sys.argv = ['tuner', '--help']\n"
+        "with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):\n"
+        "    main()\n"
+        "assert 'run' in shown.getvalue()\n"
+    )
+    assert heavy_after(program) == []
+
+
+@pytest.mark.parametrize("package", ["suggest", "controller"])
+def test_the_packages_under_test_are_this_checkouts(package: str) -> None:
+    program = f"import {package}; print({package}.__file__)"
+    # From elsewhere, so that only the installation decides.
+    done = subprocess.run([sys.executable, "-c", program], cwd="/", capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == str(ROOT / package / "__init__.py"), done.stderr

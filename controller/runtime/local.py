@@ -171,30 +171,19 @@ class LocalRuntime:
         raise self._unreachable("dies before it answers")
 
     async def _connected(self) -> SupervisorConnection:
+        """The connection, with all it has to tell heard; made anew where it was lost."""
         async with self._connecting:
-            if self._connection is not None and not self._connection.lost:
-                return self._connection
-            self._connection = None
-            connection = await self._reach()
-            self._shown.clear()
-            self._sightings.clear()
-            try:
-                await connection.ask("list", {})
-                for name, kill_at in list(self._stops.items()):
-                    await connection.ask("stop", {"name": name, "grace_s": max(0.0, kill_at - time.monotonic())})
-            except ConnectionError as error:
-                raise self._unreachable("dies before it answers") from error
-            self._connection = connection
-            return connection
+            if self._connection is None or self._connection.lost:
+                self._connection = await self._reach()
+            return self._connection
 
     async def _reach(self) -> SupervisorConnection:
         give_up_at = time.monotonic() + _GIVE_UP_S
         hang_up_at = time.monotonic() + _HANG_UP_S
         while time.monotonic() < give_up_at:
             pid, path = self._supervisor()
-            if path:
-                with contextlib.suppress(OSError):
-                    return await SupervisorConnection.open(path, show=self._show, lost=self._changed.set)
+            with contextlib.suppress(OSError):  # nobody there, or somebody who is just going
+                return await self._introduce(path)
             if await asyncio.to_thread(self._spawn):
                 continue
             # One lives and is just coming, just going, or its socket was deleted under it.
@@ -204,6 +193,20 @@ class LocalRuntime:
                     os.kill(pid, signal.SIGHUP)
             await asyncio.sleep(_RETRY_S)
         raise self._unreachable("cannot be reached")
+
+    async def _introduce(self, path: str) -> SupervisorConnection:
+        """Hear of all attempts, and repeat what a predecessor may have taken to its grave. Raises OSError."""
+        connection = await SupervisorConnection.open(path, show=self._show, lost=self._changed.set)
+        self._shown.clear()
+        self._sightings.clear()
+        try:
+            await connection.ask("list", {})
+            for name, kill_at in list(self._stops.items()):
+                await connection.ask("stop", {"name": name, "grace_s": max(0.0, kill_at - time.monotonic())})
+        except BaseException:
+            connection.abandon()
+            raise
+        return connection
 
     def _supervisor(self) -> tuple[int, str]:
         """The living supervisor's pid and socket, as it wrote them into its lock; the last one's if none lives."""

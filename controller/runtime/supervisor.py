@@ -171,10 +171,7 @@ class Supervisor:
             return
         if pidfd is not None:
             os.close(pidfd)
-        # Its group's number may be another's by now: only who bears its marks is its own.
-        for pid in processes.everybody():
-            if processes.carries(pid, attempt.facts["marks"]):
-                processes.kill(pid)
+        self._kill_marked(attempt, processes.everybody())  # its group's number may be another's by now
         self._settle(attempt, {"unknown": True})
 
     def _look_after_the_watched(self) -> None:
@@ -210,12 +207,19 @@ class Supervisor:
         """Kill what the leader left behind, in its group or escaped from it, as a container's end would."""
         assert attempt.end is not None
         left = processes.signal_group(attempt.pid, signal.SIGKILL)
-        for pid in processes.children():
-            if pid not in self._running and processes.carries(pid, attempt.facts["marks"]):
-                processes.kill(pid)
-                left = True
+        if attempt.watched:
+            left = self._kill_marked(attempt, processes.everybody())  # a group may also be kept by init's zombies
+        else:
+            left |= self._kill_marked(attempt, processes.children())
         if not left or time.monotonic() >= attempt.clear_by:
             self._settle(attempt, attempt.end)
+
+    def _kill_marked(self, attempt: Attempt, pids: list[int]) -> bool:
+        """Whether there were any. Who bears an attempt's marks is its own, whatever group or parent it has."""
+        marked = [p for p in pids if p not in self._running and processes.carries(p, attempt.facts["marks"])]
+        for pid in marked:
+            processes.kill(pid)
+        return bool(marked)
 
     def _settle(self, attempt: Attempt, end: Message) -> None:
         self._running.pop(attempt.pid, None)

@@ -1,0 +1,353 @@
+"""What every runtime promises, as claims: subclass `RuntimeContract` and give it a `world` fixture.
+
+Nothing here knows of processes: a `Script` says what an attempt does, the world makes it so. Time passes only in
+`Runtime.wait`, so that a runtime in virtual time can keep the same promises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import pytest
+
+from controller.model import FailureClass
+from controller.runtime.protocol import CannotStart, Exit, Launch, Runtime, Sighting
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What an attempt does: prints its lines, takes its time (None: for ever), exits with its code."""
+
+    lines: tuple[str, ...] = ()
+    lasts_s: float | None = 0.0
+    code: int = 0
+    ignores_sigterm: bool = False
+    command_exists: bool = True
+
+
+FOREVER = Script(lasts_s=None)
+STUBBORN = Script(lines=("deaf",), lasts_s=None, ignores_sigterm=True)
+
+
+class World(Protocol):
+    """One experiment's place to run, and what only its owner can do to it."""
+
+    async def open(self) -> Runtime:
+        """A runtime as a new controller would make it."""
+
+    async def crash(self, runtime: Runtime) -> None:
+        """The controller that held this runtime dies without a word."""
+
+    async def vanish(self, name: str) -> None:
+        """An ended attempt's traces are gone from the place, behind the runtime's back. No runtime is open."""
+
+    def launch(self, name: str, script: Script) -> Launch: ...
+
+    def runs(self, name: str) -> int:
+        """How often the attempt's command was really run."""
+
+
+Claim = Callable[..., Awaitable[None]]
+
+
+def on_a_loop(claim: Claim) -> Callable[..., None]:
+    """pytest calls plain functions."""
+
+    @functools.wraps(claim)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(claim(*args, **kwargs))  # type: ignore[arg-type]
+
+    return run
+
+
+async def seen(runtime: Runtime, name: str, condition: Callable[[Sighting], bool]) -> Sighting:
+    """The attempt, as soon as it looks so; fails after 400 waits."""
+    sighting = None
+    for _ in range(400):
+        sighting = (await runtime.observe()).get(name)
+        if sighting is not None and condition(sighting):
+            return sighting
+        await runtime.wait(0.05, log_growth=False)
+    raise AssertionError(f"{name} never looked so; last seen: {sighting}")
+
+
+async def ended(runtime: Runtime, name: str) -> Exit:
+    """How it ended, without the time: whole values compare."""
+    exit = (await seen(runtime, name, lambda sighting: sighting.exit is not None)).exit
+    assert exit is not None
+    assert exit.time.tzinfo is not None
+    return exit
+
+
+def alike(exit: Exit, **facts: Any) -> bool:
+    return exit == Exit(time=exit.time, **facts)
+
+
+async def printed(runtime: Runtime, name: str, text: bytes) -> None:
+    for _ in range(400):
+        if text in await runtime.read_log(name, 0):
+            return
+        await runtime.observe()
+        await runtime.wait(0.05, log_growth=True)
+    raise AssertionError(f"{name} never printed {text!r}")
+
+
+class RuntimeContract:
+    @pytest.fixture
+    def world(self) -> World:
+        raise NotImplementedError
+
+    @on_a_loop
+    async def test_an_attempt_runs_and_its_exit_code_is_learned(self, world: World) -> None:
+        runtime = await world.open()
+        assert await runtime.observe() == {}
+        await runtime.start(world.launch("a", Script(lasts_s=0.05, code=42)))
+        assert alike(await ended(runtime, "a"), code=42)
+        assert world.runs("a") == 1
+        await runtime.close()
+
+    @on_a_loop
+    async def test_a_running_attempt_is_shown_with_its_start_and_no_exit(self, world: World) -> None:
+        runtime = await world.open()
+        await runtime.start(world.launch("a", FOREVER))
+        sighting = (await runtime.observe())["a"]
+        assert (sighting.name, sighting.exit, sighting.start_time.tzinfo is None) == ("a", None, False)
+        await runtime.remove("a")
+        await runtime.close()
+
+    @on_a_loop
+    async def test_starting_twice_runs_once(self, world: World) -> None:
+        runtime = await world.open()
+        launch = world.launch("a", Script(lasts_s=0.05))
+        await asyncio.gather(runtime.start(launch), runtime.start(launch))
+        await ended(runtime, "a")
+        await runtime.start(launch)
+        assert alike(await ended(runtime, "a"), code=0)
+        assert world.runs("a") == 1
+        await runtime.close()
+
+    @on_a_loop
+    async def test_starting_again_after_a_crash_runs_once(self, world: World) -> None:
+        runtime = await world.open()
+        launch = world.launch("a", Script(lasts_s=0.3, code=3))
+        await runtime.start(launch)
+        await world.crash(runtime)
+        runtime = await world.open()
+        await runtime.start(launch)
+        assert alike(await ended(runtime, "a"), code=3)
+        assert world.runs("a") == 1
+        await runtime.close()
+
+    @on_a_loop
+    async def test_a_removed_attempt_is_forgotten_for_good_and_never_starts_again(self, world: World) -> None:
+        runtime = await world.open()
+        launch = world.launch("a", Script())
+        await runtime.start(launch)
+        await ended(runtime, "a")
+        await runtime.remove("a")
+        await runtime.remove("a")
+        assert await runtime.observe() == {}
+        await runtime.close()
+        runtime = await world.open()
+        await runtime.start(launch)
+        assert await runtime.observe() == {}
+        assert world.runs("a") == 1
+        await runtime.close()
+
+    @on_a_loop
+    async def test_removing_a_running_attempt_kills_it_first(self, world: World) -> None:
+        runtime = await world.open()
+        await runtime.start(world.launch("a", STUBBORN))
+        await runtime.remove("a")
+        assert await runtime.observe() == {}
+        await runtime.close()
+
+    @on_a_loop
+    async def test_a_running_attempt_is_adopted_and_its_exit_code_learned(self, world: World) -> None:
+        runtime = await world.open()
+        await runtime.start(world.launch("a", Script(lasts_s=0.5, code=7)))
+        await world.crash(runtime)
+        runtime = await world.open()
+        assert (await runtime.observe())["a"].exit is None
+        assert alike(await ended(runtime, "a"), code=7)
+        await runtime.close()
+
+    @on_a_loop
+    async def test_an_end_while_nobody_watched_is_learned_later(self, world: World) -> None:
+        runtime = await world.open()
+        await runtime.start(world.launch("a", Script(lasts_s=0.2, code=7)))
+        await runtime.start(world.launch("clock", Script(lasts_s=0.5)))
+        await world.crash(runtime)
+        runtime = await world.open()
+        await ended(runtime, "clock")
+        await runtime.close()
+        runtime = await world.open()
+        assert alike(await ended(runtime, "a"), code=7)
+        await runtime.close()
+
+    @on_a_loop
+    async def test_closing_leaves_running_attempts_alone(self, world: World) -> None:
+        runtime = await world.open()
+        await runtime.start(world.launch("a", Script(lasts_s=0.3, code=5)))
+        await runtime.close()
+        runtime = await world.open()
+        assert alike(await ended(runtime, "a"), code=5)
+        await runtime.close()
+
+    @on_a_loop
+    async def test_stop_asks_with_sigterm(self, world: World) -> None:
+        runtime = await world.open()
+        await runtime.start(world.launch("a", FOREVER))
+        await runtime.stop("a", grace_s=60)
+        assert alike(await ended(runtime, "a"), signal=15, stopped=True)
+        await runtime.close()
+
+    @on_a_loop
+    async def test_who_ignores_sigterm_is_killed_after_its_grace(self, world: World) -> None:
+        runtime = await world.open()
+        await runtime.start(world.launch("a", STUBBORN))
+        await printed(runtime, "a", b"deaf")
+        await runtime.stop("a", grace_s=0.2)
+        assert (await runtime.observe())["a"].exit is None
+        assert alike(await ended(runtime, "a"), signal=9, stopped=True)
+        await runtime.close()
+
+    @on_a_loop
+    async def test_a_second_stop_shortens_the_grace_and_never_lengthens_it(self, world: World) -> None:
+        runtime = await world.open()
+        for name in ("shortened", "kept"):
+            await runtime.start(world.launch(name, STUBBORN))
+            await printed(runtime, name, b"deaf")
+        await runtime.stop("shortened", grace_s=600)
+        await runtime.stop("shortened", grace_s=0)
+        await runtime.stop("kept", grace_s=0.1)
+        await runtime.stop("kept", grace_s=600)
+        for name in ("shortened", "kept"):
+            assert alike(await ended(runtime, name), signal=9, stopped=True)
+        await runtime.close()
+
+    @on_a_loop
+    async def test_an_attempt_that_ended_before_it_was_stopped_was_not_stopped(self, world: World) -> None:
+        runtime = await world.open()
+        await runtime.start(world.launch("a", Script(code=1)))
+        await ended(runtime, "a")
+        await runtime.stop("a", grace_s=0)
+        assert alike(await ended(runtime, "a"), code=1)
+        await runtime.close()
+
+    @on_a_loop
+    async def test_an_attempt_that_takes_too_long_is_ended_and_says_so(self, world: World) -> None:
+        runtime = await world.open()
+        await runtime.start(replace(world.launch("a", FOREVER), timeout_s=0.2))
+        await runtime.start(replace(world.launch("deaf", STUBBORN), timeout_s=0.5, grace_s=0.1))
+        assert alike(await ended(runtime, "a"), signal=15, timed_out=True)
+        assert alike(await ended(runtime, "deaf"), signal=9, timed_out=True)
+        await runtime.close()
+
+    @on_a_loop
+    async def test_a_timeout_holds_without_a_controller(self, world: World) -> None:
+        runtime = await world.open()
+        await runtime.start(replace(world.launch("a", FOREVER), timeout_s=0.3))
+        await world.crash(runtime)
+        runtime = await world.open()
+        assert alike(await ended(runtime, "a"), signal=15, timed_out=True)
+        await runtime.close()
+
+    @on_a_loop
+    async def test_what_cannot_be_started_leaves_nothing_and_may_be_started_once_mended(self, world: World) -> None:
+        runtime = await world.open()
+        with pytest.raises(CannotStart) as refusal:
+            await runtime.start(world.launch("a", Script(command_exists=False)))
+        assert refusal.value.failure_class is FailureClass.CONFIGURATION
+        assert await runtime.observe() == {}
+        await runtime.start(world.launch("a", Script()))
+        assert alike(await ended(runtime, "a"), code=0)
+        await runtime.close()
+
+    @on_a_loop
+    async def test_a_vanished_attempt_is_missing(self, world: World) -> None:
+        runtime = await world.open()
+        for name in ("a", "b"):
+            await runtime.start(world.launch(name, Script()))
+            await ended(runtime, name)
+        await runtime.close()
+        await world.vanish("a")
+        runtime = await world.open()
+        assert list(await runtime.observe()) == ["b"]
+        await runtime.close()
+
+    @on_a_loop
+    async def test_unknown_names_are_no_errors(self, world: World) -> None:
+        runtime = await world.open()
+        await runtime.stop("nobody", grace_s=1)
+        await runtime.remove("nobody")
+        assert await runtime.read_log("nobody", 0) == b""
+        await runtime.close()
+
+    @on_a_loop
+    async def test_a_log_is_read_in_pieces_also_after_the_end(self, world: World) -> None:
+        runtime = await world.open()
+        await runtime.start(world.launch("a", Script(lines=("first", "second"))))
+        await ended(runtime, "a")
+        assert await runtime.read_log("a", 0) == b"first\nsecond\n"
+        assert await runtime.read_log("a", 6, limit=3) == b"sec"
+        assert await runtime.read_log("a", 13) == b""
+        assert await runtime.read_log("a", 1000) == b""
+        await runtime.close()
+
+    @on_a_loop
+    async def test_log_growth_ends_a_wait(self, world: World) -> None:
+        runtime = await world.open()
+        await runtime.start(world.launch("a", Script(lines=("hello",), lasts_s=None)))
+        log = b""
+        for _ in range(10):  # each may return early; none may last
+            await runtime.observe()
+            if log := await runtime.read_log("a", 0):
+                break
+            await runtime.wait(600, log_growth=True)
+        assert log == b"hello\n"
+        await runtime.remove("a")
+        await runtime.close()
+
+    @on_a_loop
+    async def test_an_end_ends_a_wait_also_one_begun_later(self, world: World) -> None:
+        runtime = await world.open()
+        for name, lasts_s in (("before", 0.0), ("during", 0.5)):
+            await runtime.observe()
+            await runtime.start(world.launch(name, Script(lasts_s=lasts_s)))
+            for _ in range(10):
+                await runtime.wait(600, log_growth=False)
+                if (await runtime.observe())[name].exit is not None:
+                    break
+            assert (await runtime.observe())[name].exit is not None
+        await runtime.close()
+
+    @on_a_loop
+    async def test_a_wait_is_over_in_time(self, world: World) -> None:
+        runtime = await world.open()
+        await runtime.observe()
+        await runtime.wait(0.05, log_growth=False)
+        await runtime.wait(0.05, log_growth=True)
+        await runtime.wait(0, log_growth=True)
+        await runtime.close()
+
+    @on_a_loop
+    async def test_64_start_at_once(self, world: World) -> None:
+        runtime = await world.open()
+        names = [f"a-{number}" for number in range(64)]
+        await asyncio.gather(*(runtime.start(world.launch(name, Script(code=1))) for name in names))
+        assert [alike(await ended(runtime, name), code=1) for name in names] == [True] * 64
+        assert [world.runs(name) for name in names] == [1] * 64
+        await asyncio.gather(*(runtime.remove(name) for name in names))
+        assert await runtime.observe() == {}
+        await runtime.close()
+
+    @on_a_loop
+    async def test_without_gpus_there_is_no_limit_that_the_runtime_knows(self, world: World) -> None:
+        runtime = await world.open()
+        assert runtime.slots(0) is None
+        await runtime.close()

@@ -1,0 +1,456 @@
+"""The local runtime with real processes: the contract, and what only processes can do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.model import FailureClass
+from controller.runtime import processes
+from controller.runtime.launching import launch as launch_process
+from controller.runtime.local import LocalRuntime
+from controller.runtime.protocol import CannotStart, Launch, Runtime
+from tests.contract.runtime_contract import (
+    FOREVER,
+    STUBBORN,
+    RuntimeContract,
+    Script,
+    alike,
+    ended,
+    on_a_loop,
+    printed,
+)
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+
+
+async def eventually(condition: Callable[[], bool], *, within_s: float = 10) -> None:
+    give_up_at = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < give_up_at
+        await asyncio.sleep(0.01)
+
+
+class LocalWorld:
+    def __init__(self, folder: Path, mark: str) -> None:
+        self.folder = folder
+        self._mark = mark  # in the environment of everything that this test starts
+
+    async def open(self) -> LocalRuntime:
+        return LocalRuntime(self.folder)
+
+    async def crash(self, runtime: Runtime) -> None:
+        assert isinstance(runtime, LocalRuntime)
+        assert runtime._connection is not None
+        runtime._connection.abandon()
+
+    async def vanish(self, name: str) -> None:
+        await eventually(lambda: not self.alive())
+        shutil.rmtree(self.directory(name))
+
+    def launch(self, name: str, script: Script) -> Launch:
+        lines = [
+            f"echo >> {shlex.quote(str(self.directory(name) / 'ran'))}",
+            *(["trap '' TERM"] if script.ignores_sigterm else []),
+            *(f"echo {shlex.quote(line)}" for line in script.lines),
+            *(["exec sleep 600"] if script.lasts_s is None else []),
+            *([f"sleep {script.lasts_s}"] if script.lasts_s else []),
+            f"exit {script.code}",
+        ]
+        return self.shell(name, "\n".join(lines), program="/bin/sh" if script.command_exists else "pyton3")
+
+    def shell(self, name: str, text: str, *, program: str = "/bin/sh") -> Launch:
+        directory = self.directory(name)
+        directory.mkdir(parents=True, exist_ok=True)
+        return Launch(
+            name=name,
+            command=(program, "-c", text),
+            env={"TUNER_TRIAL_NAME": name, "TUNER_ATTEMPT": "1"},
+            working_directory=self.folder,
+            directory=directory,
+        )
+
+    def directory(self, name: str) -> Path:
+        return self.folder / "trials" / name / "1"
+
+    def runs(self, name: str) -> int:
+        try:
+            return len((self.directory(name) / "ran").read_text().splitlines())
+        except FileNotFoundError:
+            return 0
+
+    def supervisor(self) -> int:
+        return int(json.loads((self.folder / "supervisor.lock").read_bytes())["pid"])
+
+    def pid(self, name: str) -> int:
+        return int(json.loads((self.directory(name) / "process.json").read_bytes())["pid"])
+
+    def alive(self) -> list[int]:
+        """Every process that this test has brought about."""
+        if sys.platform == "linux":
+            return [pid for pid in processes.everybody() if pid != os.getpid() and processes.carries(pid, [self._mark])]
+        written = [self.folder / "supervisor.lock", *self.folder.glob("trials/*/1/process.json")]
+        pids = [json.loads(path.read_bytes())["pid"] for path in written if path.exists()]
+        return [pid for pid in pids if processes.birth(pid) is not None]
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalWorld]:
+    run = uuid.uuid4().hex
+    monkeypatch.setenv("TUNER_TEST_RUN", run)
+    world = LocalWorld(tmp_path, f"TUNER_TEST_RUN={run}")
+    yield world
+    for _ in range(5):  # the supervisor's death sets others free
+        for pid in world.alive():
+            processes.kill(pid)
+    log = tmp_path / "supervisor.log"
+    assert not log.exists() or log.read_text() == ""
+
+
+class TestLocalRuntime(RuntimeContract):
+    @pytest.fixture
+    def world(self, world: LocalWorld) -> LocalWorld:
+        return world
+
+
+@on_a_loop
+async def test_after_close_with_nothing_running_no_process_and_no_socket_is_left(world: LocalWorld) -> None:
+    runtime = await world.open()
+    await runtime.start(world.launch("a", Script()))
+    await ended(runtime, "a")
+    socket = Path(json.loads((world.folder / "supervisor.lock").read_bytes())["socket"])
+    assert socket.exists()
+    await runtime.close()
+    await eventually(lambda: not world.alive())
+    assert not socket.exists()
+
+
+@on_a_loop
+async def test_the_supervisor_goes_by_itself_when_its_last_trial_ends_without_a_controller(world: LocalWorld) -> None:
+    runtime = await world.open()
+    await runtime.start(world.launch("a", Script(lasts_s=0.3, code=4)))
+    await runtime.close()
+    assert world.alive()
+    await eventually(lambda: not world.alive())
+    runtime = await world.open()
+    assert alike(await ended(runtime, "a"), code=4)
+    await runtime.close()
+
+
+@on_a_loop
+async def test_the_supervisor_goes_soon_after_a_controller_died_with_nothing_running(world: LocalWorld) -> None:
+    runtime = await world.open()
+    await runtime.observe()
+    await world.crash(runtime)
+    await eventually(lambda: not world.alive())
+
+
+@on_a_loop
+async def test_a_killed_supervisors_trial_is_seen_running_and_ends_as_unknown(world: LocalWorld) -> None:
+    runtime = await world.open()
+    launch = world.launch("a", Script(lines=("on",), lasts_s=0.5))
+    await runtime.start(launch)
+    await printed(runtime, "a", b"on")
+    await runtime.observe()
+    os.kill(world.supervisor(), signal.SIGKILL)
+    await runtime.wait(600, log_growth=False)  # told at once
+    assert (await runtime.observe())["a"].exit is None
+    await runtime.start(launch)
+    assert alike(await ended(runtime, "a"), unknown=True)
+    assert world.runs("a") == 1
+    await runtime.close()
+
+
+@on_a_loop
+async def test_a_trial_that_ended_while_no_supervisor_lived_is_unknown(world: LocalWorld) -> None:
+    runtime = await world.open()
+    await runtime.start(world.launch("a", FOREVER))
+    await world.crash(runtime)
+    os.kill(world.supervisor(), signal.SIGKILL)
+    os.kill(world.pid("a"), signal.SIGKILL)
+    await eventually(lambda: not world.alive())
+    for _ in range(2):  # written down by the first, read by the second
+        runtime = await world.open()
+        assert alike(await ended(runtime, "a"), unknown=True)
+        await runtime.close()
+        await eventually(lambda: not world.alive())
+
+
+@on_a_loop
+async def test_a_stop_is_kept_when_the_supervisor_dies_in_its_grace(world: LocalWorld) -> None:
+    runtime = await world.open()
+    await runtime.start(world.launch("a", STUBBORN))
+    await printed(runtime, "a", b"deaf")
+    await runtime.stop("a", grace_s=0.5)
+    os.kill(world.supervisor(), signal.SIGKILL)
+    assert alike(await ended(runtime, "a"), unknown=True, stopped=True)
+    await runtime.close()
+
+
+@on_a_loop
+async def test_a_timeout_is_kept_when_the_supervisor_dies(world: LocalWorld) -> None:
+    runtime = await world.open()
+    await runtime.start(replace(world.launch("a", FOREVER), timeout_s=0.5))
+    os.kill(world.supervisor(), signal.SIGKILL)
+    assert alike(await ended(runtime, "a"), unknown=True, timed_out=True)
+    await runtime.close()
+
+
+@on_a_loop
+async def test_a_start_that_was_never_written_down_may_happen(world: LocalWorld) -> None:
+    runtime = await world.open()
+    launch = world.launch("a", Script())
+    (world.folder / "live").mkdir()
+    (world.folder / "live" / "a").symlink_to(launch.directory)
+    assert await runtime.observe() == {}
+    await runtime.start(launch)
+    assert alike(await ended(runtime, "a"), code=0)
+    await runtime.close()
+
+
+def test_a_supervisor_killed_before_the_gate_opens_never_runs_the_command(tmp_path: Path) -> None:
+    killed = os.fork()
+    if killed == 0:
+        command = ["/bin/sh", "-c", f"echo > {tmp_path / 'ran'}"]
+
+        def die(pid: int) -> None:
+            (tmp_path / "pid").write_text(str(pid))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        launch_process(command, {}, folder="/", log=str(tmp_path / "log.txt"), write_down=die)
+    os.waitpid(killed, 0)
+    waiting = int((tmp_path / "pid").read_text())
+    asyncio.run(eventually(lambda: processes.birth(waiting) is None))
+    assert not (tmp_path / "ran").exists()
+
+
+@on_a_loop
+async def test_forked_children_die_with_their_leader(world: LocalWorld) -> None:
+    runtime = await world.open()
+    await runtime.start(world.shell("a", "sleep 600 & sleep 600 & exit 3"))
+    assert alike(await ended(runtime, "a"), code=3)
+    assert world.alive() == [world.supervisor()]
+    await runtime.close()
+
+
+@on_a_loop
+async def test_stop_reaches_forked_children(world: LocalWorld) -> None:
+    runtime = await world.open()
+    await runtime.start(world.shell("a", "(trap '' TERM; sleep 600; sleep 600) & echo on; wait"))
+    await printed(runtime, "a", b"on")
+    await runtime.stop("a", grace_s=60)
+    assert alike(await ended(runtime, "a"), signal=15, stopped=True)
+    assert world.alive() == [world.supervisor()]
+    await runtime.close()
+
+
+@linux_only
+@on_a_loop
+async def test_children_that_escaped_into_their_own_session_die_too(world: LocalWorld) -> None:
+    runtime = await world.open()
+    escape = f"{sys.executable} -S -c 'import os,time; os.setsid(); print(1, flush=True); time.sleep(600)' &"
+    await runtime.start(world.shell("a", f"{escape} while [ ! -s {world.directory('a')}/log.txt ]; do sleep .01; done"))
+    await runtime.start(world.launch("other", FOREVER))
+    assert alike(await ended(runtime, "a"), code=0)
+    assert sorted(world.alive()) == sorted([world.supervisor(), world.pid("other")])
+    await runtime.remove("other")
+    await runtime.close()
+
+
+@pytest.mark.parametrize(
+    ("command", "folder", "message"),
+    [
+        (("pyton3", "train.py"), ".", 'command not found: "pyton3" (PATH=/bin)'),
+        (("./nothing.sh",), ".", 'command not found: "./nothing.sh" (in {folder})'),
+        (("./plain.txt",), ".", 'permission denied: "./plain.txt" is not executable; chmod +x it'),
+        (("./headless",), ".", '"./headless" is no program: its first line should be one such as #!/bin/sh'),
+        (("./lost.sh",), ".", 'the interpreter that the first line of "./lost.sh" names does not exist'),
+        (("true",), "missing", "no such folder: {folder}/missing"),
+        (("true",), "plain.txt", "not a folder: {folder}/plain.txt"),
+        (("true", "\0"), ".", 'cannot run "true": Invalid argument'),
+    ],
+)
+@on_a_loop
+async def test_what_cannot_be_started_says_why(
+    world: LocalWorld, command: tuple[str, ...], folder: str, message: str
+) -> None:
+    (world.folder / "plain.txt").write_text("echo")
+    for name, text in (("headless", "\1\2\3"), ("lost.sh", "#!/no/such/shell\n")):
+        (world.folder / name).write_text(text)
+        (world.folder / name).chmod(0o755)
+    runtime = await world.open()
+    launch = world.shell("a", "")
+    env = {**launch.env, "PATH": "/bin"}
+    with pytest.raises(CannotStart) as refusal:
+        await runtime.start(replace(launch, command=command, env=env, working_directory=world.folder / folder))
+    assert str(refusal.value).startswith(message.format(folder=world.folder))
+    assert refusal.value.failure_class is FailureClass.CONFIGURATION
+    assert list(launch.directory.iterdir()) == []
+    assert list((world.folder / "live").iterdir()) == []
+    assert await runtime.observe() == {}
+    await runtime.close()
+
+
+@on_a_loop
+async def test_a_missing_attempt_folder_is_the_machines_fault(world: LocalWorld) -> None:
+    runtime = await world.open()
+    launch = world.launch("a", Script())
+    launch.directory.rmdir()
+    with pytest.raises(CannotStart, match=r"cannot write .*log\.txt: No such file or directory") as refusal:
+        await runtime.start(launch)
+    assert refusal.value.failure_class is FailureClass.INFRASTRUCTURE
+    await runtime.close()
+
+
+@on_a_loop
+async def test_a_trial_reads_nothing_and_its_output_and_errors_are_in_order(world: LocalWorld) -> None:
+    runtime = await world.open()
+    await runtime.start(world.shell("a", "cat; echo one; echo two >&2; echo three; pwd"))
+    await ended(runtime, "a")
+    assert await runtime.read_log("a", 0) == f"one\ntwo\nthree\n{world.folder}\n".encode()
+    await runtime.close()
+
+
+@on_a_loop
+async def test_a_trial_gets_the_controllers_environment_of_now_and_its_own(
+    world: LocalWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = await world.open()
+    await runtime.observe()
+    monkeypatch.setenv("SET_LATER", "by the \N{GREEK SMALL LETTER LAMDA} shell")
+    launch = world.shell("a", 'echo "$SET_LATER|$TUNER_TRIAL_NAME|$OWN"')
+    await runtime.start(replace(launch, env={**launch.env, "OWN": "x=y"}))
+    await ended(runtime, "a")
+    assert (await runtime.read_log("a", 0)).decode() == "by the \N{GREEK SMALL LETTER LAMDA} shell|a|x=y\n"
+    await runtime.close()
+
+
+@on_a_loop
+async def test_a_trial_has_default_signals_and_no_files_of_ours(world: LocalWorld) -> None:
+    runtime = await world.open()
+    look = "import os,signal; print(signal.getsignal(2) is signal.default_int_handler, len(os.listdir('/dev/fd')))"
+    await runtime.start(replace(world.shell("a", ""), command=(sys.executable, "-c", look)))
+    await ended(runtime, "a")
+    assert await runtime.read_log("a", 0) == b"True 4\n"
+    await runtime.close()
+
+
+@on_a_loop
+async def test_a_log_of_100_mb_is_read_in_pieces(world: LocalWorld) -> None:
+    runtime = await world.open()
+    await runtime.start(world.shell("a", "head -c 100000000 /dev/zero; echo end"))
+    await ended(runtime, "a")
+    assert len(await runtime.read_log("a", 0)) == 1 << 20
+    assert await runtime.read_log("a", 100_000_000) == b"end\n"
+    await runtime.close()
+
+
+@on_a_loop
+async def test_gpus_are_shared_out_returned_and_remembered(world: LocalWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    show = 'echo "gpu=$CUDA_VISIBLE_DEVICES"; exec sleep 600'
+    runtime = await world.open()
+    assert runtime.slots(1) == 2
+    await runtime.start(replace(world.shell("a", show), gpu=1))
+    await world.crash(runtime)
+    runtime = await world.open()
+    await runtime.start(replace(world.shell("b", show), gpu=1))
+    with pytest.raises(CannotStart, match="no room for 1 GPU") as refusal:
+        await runtime.start(replace(world.shell("c", show), gpu=1))
+    assert refusal.value.failure_class is FailureClass.INFRASTRUCTURE
+    await runtime.start(world.shell("none", show))
+    for name, ids in (("a", b"gpu=4\n"), ("b", b"gpu=5\n"), ("none", b"gpu=4,5\n")):
+        await printed(runtime, name, ids)
+    await runtime.remove("a")
+    await asyncio.gather(*(runtime.start(replace(world.shell(name, show), gpu=0.5)) for name in ("d", "e")))
+    for name in ("d", "e"):
+        await printed(runtime, name, b"gpu=4\n")
+    await asyncio.gather(*(runtime.remove(name) for name in ("b", "d", "e", "none")))
+    await runtime.close()
+
+
+@on_a_loop
+async def test_a_supervisor_whose_socket_was_deleted_is_found_again(world: LocalWorld) -> None:
+    runtime = await world.open()
+    await runtime.start(world.launch("a", Script(lasts_s=2, code=6)))
+    supervisor = world.supervisor()
+    await world.crash(runtime)
+    Path(json.loads((world.folder / "supervisor.lock").read_bytes())["socket"]).unlink()
+    runtime = await world.open()
+    assert alike(await ended(runtime, "a"), code=6)
+    assert world.supervisor() == supervisor
+    await runtime.close()
+
+
+@on_a_loop
+async def test_two_controllers_at_once_get_one_supervisor(world: LocalWorld) -> None:
+    one, other = await world.open(), await world.open()
+    await asyncio.gather(one.observe(), other.observe())
+    await one.start(world.launch("a", Script(code=2)))
+    assert alike(await ended(other, "a"), code=2)
+    await one.close()
+    assert alike(await ended(other, "a"), code=2)
+    await other.close()
+    await eventually(lambda: not world.alive())
+
+
+@on_a_loop
+async def test_a_controller_killed_with_its_whole_group_leaves_trials_and_supervisor_alone(world: LocalWorld) -> None:
+    launch = world.launch("a", Script(lasts_s=0.6, code=8))
+    text = f"""
+import asyncio, os, signal
+from pathlib import Path
+from controller.runtime.local import LocalRuntime
+from controller.runtime.protocol import Launch
+
+async def main():
+    await LocalRuntime(Path({str(world.folder)!r})).start(Launch("a", {launch.command!r}, {dict(launch.env)!r},
+        working_directory=Path("/"), directory=Path({str(launch.directory)!r})))
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGKILL):
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_IGN)
+        os.killpg(0, number)
+
+asyncio.run(main())
+"""
+    root = Path(__file__).parents[2]
+    killed = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", text], cwd=root, start_new_session=True, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL
+    runtime = await world.open()
+    assert alike(await ended(runtime, "a"), code=8)
+    assert world.runs("a") == 1
+    await runtime.close()
+
+
+def test_the_supervisor_imports_little_and_nothing_of_the_project_but_its_siblings() -> None:
+    look = (
+        "import sys; sys.path.append('.'); import controller.runtime.supervisor;"
+        "print(*sorted(m for m in sys.modules if m.startswith(('controller', 'suggest', 'typing', 'dataclasses',"
+        "'pathlib', 'subprocess', 'threading', 'asyncio'))))"
+    )
+    root = Path(__file__).parents[2]
+    shown = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", look], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.split() == [
+        "controller",
+        "controller.runtime",
+        "controller.runtime.launching",
+        "controller.runtime.processes",
+        "controller.runtime.supervisor",
+    ]

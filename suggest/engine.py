@@ -41,7 +41,12 @@ class Proposal:
 class Engine:
     """Not thread-safe: its owner holds the study's lock."""
 
-    def __init__(self, study: Study, trials: Iterable[Trial], measurements: Iterable[tuple[int, Measurement]]) -> None:
+    def __init__(
+        self,
+        study: Study,
+        trials: Iterable[Trial],
+        measurements: Iterable[tuple[int, Measurement]],
+    ) -> None:
         self._study = study
         self._trials: dict[int, Trial] = {}
         self._next = 0
@@ -92,11 +97,14 @@ class Engine:
         return Proposal(tuple(proposed), exhausted=len(proposed) < count)
 
     def put(self, trial: Trial) -> None:
-        """A new trial, or a new version of a known one."""
+        """A new trial, or a new version of a known one. A deleted trial comes as a cancelled one."""
         old = self._trials.get(trial.number)
         self._index(trial)
+        if old is not None and old.finished and old.state is not trial.state:
+            self._recompute()
+            return
         self._sampler.put(trial)
-        if trial.state is TrialState.SUCCEEDED and (old is None or old.state is not TrialState.SUCCEEDED):
+        if trial.state is TrialState.SUCCEEDED and (old is None or not old.finished):
             self._add_peer(trial.number)
 
     def trial(self, number: int) -> Trial:
@@ -160,14 +168,8 @@ class Engine:
         return self._pruner.judge(curve, before=before)
 
     def update_study(self, study: Study) -> None:
-        old, self._study = self._study.spec, study
-        new = study.spec
-        if (old.space, old.algorithm, old.objectives) != (new.space, new.algorithm, new.objectives):
-            self._sampler = self._new_sampler()
-            self._best = None
-            for trial in self._trials.values():
-                self._compare(trial)
-        self._pruner = self._new_pruner()
+        self._study = study
+        self._recompute()
 
     def optimal(self) -> Trial | None:
         """The best succeeded trial, the earliest of equals."""
@@ -202,6 +204,14 @@ class Engine:
         """What counts of a trial: the objective's metric in the newest attempt."""
         report = self._reports.get(number)
         return None if report is None else report.newest(self._study.spec.objective.metric)
+
+    def _recompute(self) -> None:
+        """What follows from all trials together, after a change that is too rare to follow it step by step."""
+        self._best = None
+        for trial in self._trials.values():
+            self._compare(trial)
+        self._sampler = self._new_sampler()
+        self._pruner = self._new_pruner()
 
     def _new_sampler(self) -> Sampler:
         sampler = sampling.new_sampler(self._study.spec, self._study.seed)

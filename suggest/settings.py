@@ -53,9 +53,13 @@ class NoSettings:
 
 
 def declared(settings: type) -> tuple[Setting, ...]:
+    # Every field was made by `setting`, which is where these types hold.
+    fields: list[tuple[str, Any, Mapping[str, Any]]] = [
+        (f.name, f.default, f.metadata) for f in dataclasses.fields(settings)
+    ]
     return tuple(
-        Setting(_camel(f.name), type(f.default), f.default, f.metadata["meaning"], f.metadata["min"], f.metadata["max"])
-        for f in dataclasses.fields(settings)
+        Setting(_camel(name), type(default), default, about["meaning"], about["min"], about["max"])
+        for name, default, about in fields
     )
 
 

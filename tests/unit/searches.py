@@ -11,7 +11,7 @@ from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scal
 from suggest.study import Algorithm, Direction, Objective, Pruning, Study, StudyName, StudySpec, ValueRule
 from suggest.trial import Measurement, Trial, TrialState
 
-RUNNING, SUCCEEDED, PRUNED = TrialState.RUNNING, TrialState.SUCCEEDED, TrialState.PRUNED
+QUEUED, RUNNING, SUCCEEDED = TrialState.QUEUED, TrialState.RUNNING, TrialState.SUCCEEDED
 MAXIMIZE, MINIMIZE = Direction.MAXIMIZE, Direction.MINIMIZE
 
 

@@ -1,0 +1,97 @@
+"""A study seen as an Optuna storage: the trials of a window, for one sampler and one proposal.
+
+Read-only: Optuna's samplers may leave attributes behind, which nobody needs after the proposal and which are dropped.
+Everything else that would write raises. One study (id 0); trials have their numbers as ids.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Container, Sequence
+from typing import Any, NoReturn
+
+from optuna.distributions import BaseDistribution
+from optuna.storages import BaseStorage
+from optuna.study import StudyDirection
+from optuna.study._frozen import FrozenStudy
+from optuna.trial import FrozenTrial, TrialState
+
+STUDY_ID = 0
+STUDY_NAME = "window"
+
+
+class WindowStorage(BaseStorage):
+    """`trials` in the order of their numbers; append to `trials` what the next proposal shall see besides."""
+
+    def __init__(self, direction: StudyDirection, trials: Sequence[FrozenTrial]) -> None:
+        self._direction = direction
+        self.trials = list(trials)
+
+    def get_study_id_from_name(self, study_name: str) -> int:
+        return STUDY_ID
+
+    def get_study_name_from_id(self, study_id: int) -> str:
+        return STUDY_NAME
+
+    def get_study_directions(self, study_id: int) -> list[StudyDirection]:
+        return [self._direction]
+
+    # Any in attributes: Optuna's own type for them.
+    def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
+        return {}
+
+    def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
+        return {}
+
+    def get_all_studies(self) -> list[FrozenStudy]:
+        return [FrozenStudy(STUDY_NAME, self._direction, {}, {}, STUDY_ID)]
+
+    def get_trial(self, trial_id: int) -> FrozenTrial:
+        for trial in self.trials:
+            if trial.number == trial_id:
+                return trial
+        raise KeyError(trial_id)
+
+    def get_all_trials(
+        self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
+    ) -> list[FrozenTrial]:
+        found = [trial for trial in self.trials if states is None or trial.state in states]
+        return copy.deepcopy(found) if deepcopy else found
+
+    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
+        """Dropped: what a sampler would tell its twins in other processes."""
+
+    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
+        """Dropped, as those of trials."""
+
+    def create_new_study(self, directions: Sequence[StudyDirection], study_name: str | None = None) -> NoReturn:
+        _refuse()
+
+    def delete_study(self, study_id: int) -> NoReturn:
+        _refuse()
+
+    def set_study_user_attr(self, study_id: int, key: str, value: Any) -> NoReturn:
+        _refuse()
+
+    def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> NoReturn:
+        _refuse()
+
+    def set_trial_param(
+        self, trial_id: int, param_name: str, param_value_internal: float, distribution: BaseDistribution
+    ) -> NoReturn:
+        _refuse()
+
+    def set_trial_state_values(
+        self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
+    ) -> NoReturn:
+        _refuse()
+
+    def set_trial_intermediate_value(self, trial_id: int, step: int, intermediate_value: float) -> NoReturn:
+        _refuse()
+
+    def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> NoReturn:
+        _refuse()
+
+
+def _refuse() -> NoReturn:
+    raise NotImplementedError("a study seen through Optuna is read-only; change it through the suggestion service")

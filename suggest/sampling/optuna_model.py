@@ -1,0 +1,159 @@
+"""The model behind TPE: Optuna's own sampler, shown a window of trials and asked group by group.
+
+This module imports Optuna, and is imported with the first proposal that needs it. Optuna sees only numbers: a grid is
+its index, in order (evenly spaced on the parameter's own scale, so a log grid needs no logarithm), and so is a choice
+(to Optuna 1 and True would be the same choice).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import TPESampler
+from optuna.samplers._tpe import _truncnorm
+from optuna.study import Study as OptunaStudy
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
+from scipy.special import log_ndtr  # type: ignore[import-untyped]  # SciPy has no types of its own
+
+from suggest.optuna_storage import STUDY_NAME, WindowStorage
+from suggest.sampling.sampler import Wanted, generator
+from suggest.sampling.tpe import TpeSettings
+from suggest.space import Assignment, Choice, Domain, Float, Int, Parameter, Scale, Space, Value
+from suggest.study import Direction, StudySpec
+from suggest.trial import Trial, TrialState
+
+# Half of Optuna's time goes into this function, a Python loop over elements; SciPy's is the same function in C.
+_truncnorm._log_ndtr = log_ndtr
+
+_STATES = {
+    TrialState.SUCCEEDED: OptunaState.COMPLETE,
+    TrialState.PRUNED: OptunaState.PRUNED,
+    TrialState.RUNNING: OptunaState.RUNNING,
+}
+
+
+class Model:
+    def __init__(self, spec: StudySpec, seed: int, settings: TpeSettings) -> None:
+        self._space = spec.space
+        self._seed = seed
+        self._settings = settings
+        maximize = spec.objective.direction is Direction.MAXIMIZE
+        self._direction = StudyDirection.MAXIMIZE if maximize else StudyDirection.MINIMIZE
+        self._groups = tuple(_groups(spec.space))
+        self._distributions = {p.name: _distribution(p.domain) for p in spec.space.parameters if p.domain.count != 1}
+        self._frozen: dict[int, FrozenTrial] = {}  # finished trials of the window, each built once
+
+    def propose(self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[Wanted]) -> list[Assignment]:
+        known = self._frozen
+        self._frozen = {t.number: known.get(t.number) or self._freeze(t) for t in learnt}
+        trials = [*self._frozen.values(), *(self._freeze(t) for t in running)]
+        storage = WindowStorage(self._direction, trials)
+        points: list[Assignment] = []
+        for one in wanted:
+            point = self._point(storage, one)
+            points.append(point)
+            storage.trials.append(self._freeze(Trial(one.number, TrialState.RUNNING, point)))
+        return points
+
+    def _point(self, storage: WindowStorage, wanted: Wanted) -> Assignment:
+        settings = self._settings
+        sampler = TPESampler(
+            n_startup_trials=0,  # those were drawn before this model was asked
+            n_ei_candidates=settings.candidates,
+            multivariate=settings.multivariate,
+            constant_liar=settings.constant_liar,
+            seed=generator(self._seed, wanted.number, "tpe").getrandbits(32),
+        )
+        study = OptunaStudy(STUDY_NAME, storage, sampler=sampler)
+        trial = self._freeze(Trial(wanted.number, TrialState.RUNNING, {}))
+        values: dict[str, Value] = {}
+        for group in self._groups:
+            if not group[0].active(values):
+                continue
+            free: dict[str, BaseDistribution] = {}
+            for parameter in group:
+                name = parameter.name
+                if name in wanted.fixed:
+                    values[name] = wanted.fixed[name]
+                elif name in self._distributions:
+                    free[name] = self._distributions[name]
+                else:
+                    values[name] = parameter.domain.at(0)
+            for name, number in self._ask(study, trial, free).items():
+                values[name] = _decode(self._space.by_name[name].domain, number)
+        return {p.name: values[p.name] for p in self._space.parameters if p.name in values}
+
+    def _ask(
+        self, study: OptunaStudy, trial: FrozenTrial, free: dict[str, BaseDistribution]
+    ) -> Mapping[str, float | int]:
+        # Far from all trials densities underflow to zero, which Optuna means and NumPy would warn of.
+        with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
+            if self._settings.multivariate:
+                return study.sampler.sample_relative(study, trial, free)
+            return {n: study.sampler.sample_independent(study, trial, n, d) for n, d in free.items()}
+
+    def _freeze(self, trial: Trial) -> FrozenTrial:
+        params: dict[str, float | int] = {}
+        for name, value in trial.parameters.items():
+            if name in self._distributions:
+                number = _encode(self._space.by_name[name].domain, value)
+                if number is not None:
+                    params[name] = number
+        reported = {} if trial.value is None or trial.step is None else {trial.step: trial.value}
+        return FrozenTrial(
+            number=trial.number,
+            state=_STATES[trial.state],
+            value=trial.value,
+            datetime_start=None,
+            datetime_complete=None,
+            params=params,
+            distributions={name: self._distributions[name] for name in params},
+            user_attrs={},
+            system_attrs={},
+            intermediate_values=reported,
+            trial_id=trial.number,
+        )
+
+
+def _groups(space: Space) -> Iterator[list[Parameter]]:
+    """Parameters with the same conditions, parents before children."""
+    groups: dict[str, list[Parameter]] = {}
+    for parameter in space.ordered:
+        groups.setdefault(repr(parameter.when), []).append(parameter)  # by repr: to == True is 1
+    yield from groups.values()
+
+
+def _distribution(domain: Domain) -> BaseDistribution:
+    """For a domain of more than one value."""
+    match domain:
+        case Float() if domain.count is None:
+            return FloatDistribution(domain.min, domain.max, log=domain.scale is Scale.LOG)
+        case Int(scale=Scale.LOG):
+            return IntDistribution(domain.min, domain.max, log=True)
+        case Choice():
+            return CategoricalDistribution(tuple(range(domain.count)))
+    assert domain.count is not None
+    return IntDistribution(0, domain.count - 1)
+
+
+def _by_value(domain: Domain) -> bool:
+    return domain.count is None or (isinstance(domain, Int) and domain.scale is Scale.LOG)
+
+
+def _encode(domain: Domain, value: Value) -> float | int | None:
+    if not _by_value(domain):
+        return domain.index_of(value)
+    member = domain.canonical(value)
+    return None if isinstance(member, str) else member
+
+
+def _decode(domain: Domain, number: float | int) -> Value:
+    if not _by_value(domain):
+        return domain.at(int(number))
+    assert not isinstance(domain, Choice)
+    inside = min(max(number, domain.min), domain.max)
+    return float(inside) if isinstance(domain, Float) else int(inside)

@@ -1,0 +1,57 @@
+"""TPE: random search first, then the genuine `optuna.samplers.TPESampler` over a bounded window of the study.
+
+The declared tree is walked from the root: parameters with the same conditions are drawn together (jointly when
+`multivariate`), each group once its conditions are decided. A fresh Optuna sampler for each trial, seeded by (study
+seed, number): nothing to lose in a crash. Importing this brings no Optuna; the first proposal beyond the random ones
+does, or `warm_up`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from suggest.sampling.sampler import Wanted
+from suggest.sampling.uniform import draw_point
+from suggest.sampling.window import Window
+from suggest.settings import setting
+from suggest.space import Assignment
+from suggest.study import StudySpec
+from suggest.trial import Trial
+
+if TYPE_CHECKING:
+    from suggest.sampling.optuna_model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class TpeSettings:
+    startup_trials: int = setting(10, "finished trials before the model takes over from random search", min=0)
+    window: int = setting(200, "finished trials the model sees: the best 25 and the most recent", min=50, max=1000)
+    candidates: int = setting(24, "points drawn for each trial, the most promising is taken", min=1, max=10_000)
+    multivariate: bool = setting(True, "model parameters together, not each by itself")
+    constant_liar: bool = setting(True, "keep away from running trials")
+
+
+class TpeSampler:
+    def __init__(self, spec: StudySpec, seed: int, settings: TpeSettings) -> None:
+        self._spec = spec
+        self._seed = seed
+        self._settings = settings
+        self._window = Window(spec.objective.direction, settings.window)
+        self._model: Model | None = None
+
+    def put(self, trial: Trial) -> None:
+        self._window.put(trial)
+
+    def propose(self, wanted: Sequence[Wanted]) -> list[Assignment]:
+        if self._window.finished < self._settings.startup_trials:
+            return [draw_point(self._spec.space, self._seed, one) for one in wanted]
+        if self._model is None:
+            from suggest.sampling.optuna_model import Model
+
+            self._model = Model(self._spec, self._seed, self._settings)
+        return self._model.propose(self._window.learnt(), self._window.running(), wanted)
+
+    def warm_up(self) -> None:
+        import suggest.sampling.optuna_model  # noqa: F401  the import is all there is to do

@@ -1,0 +1,128 @@
+"""The examples as a person runs them: the installed `tuner`, real files, real training, a state folder of their own."""
+
+from __future__ import annotations
+
+import collections
+import importlib.util
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
+TUNER = Path(sys.executable).parent / "tuner"
+FINISHED = {"succeeded", "pruned", "infeasible", "failed"}
+
+
+def tuner(*arguments: str | Path, state: Path) -> subprocess.CompletedProcess[str]:
+    command = [TUNER, *arguments, "--state-dir", state]
+    return subprocess.run(
+        command, cwd=DIGITS, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240, check=False
+    )
+
+
+def run(file: str, *settings: str, state: Path) -> None:
+    overrides = [word for setting in settings for word in ("--set", setting)]
+    done = tuner("run", file, *overrides, state=state)
+    assert done.returncode == 0, done.stderr
+
+
+def trials_of(name: str, *, state: Path) -> list[dict[str, Any]]:
+    done = tuner("get", "trials", name, "-o", "json", state=state)
+    assert done.returncode == 0, done.stderr
+    trials: list[dict[str, Any]] = json.loads(done.stdout)
+    return trials
+
+
+def best_of(name: str, *, state: Path) -> dict[str, Any]:
+    done = tuner("best", name, "-o", "json", state=state)
+    assert done.returncode == 0, done.stderr
+    best: dict[str, Any] = json.loads(done.stdout)
+    return best
+
+
+@pytest.mark.parametrize("file", sorted(DIGITS.glob("*.yaml")), ids=lambda file: file.name)
+def test_every_file_of_the_example_is_valid(file: Path, tmp_path: Path) -> None:
+    done = tuner("validate", file, state=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_search_finds_a_network_that_reads_the_digits(tmp_path: Path) -> None:
+    run("experiment.yaml", state=tmp_path)
+    trials = trials_of("digits", state=tmp_path)
+    best = best_of("digits", state=tmp_path)
+    states = collections.Counter(trial["state"] for trial in trials)
+    print(f"best accuracy {best['value']} with {best['parameters']}; {dict(states)}")  # shown by pytest -rP
+
+    assert [trial["number"] for trial in trials] == list(range(40))
+    assert set(states) <= FINISHED
+    assert states["failed"] == 0
+    assert states["pruned"] > 0
+    assert best["value"] == max(trial["value"] for trial in trials if trial["state"] == "succeeded")
+    assert best["value"] >= 0.95
+    assert all(("dropout" in trial["parameters"]) == (trial["parameters"]["activation"] == "relu") for trial in trials)
+
+
+def test_the_grid_tries_every_combination_once(tmp_path: Path) -> None:
+    run("grid.yaml", state=tmp_path)
+    trials = trials_of("digits-grid", state=tmp_path)
+    points = [tuple(sorted(trial["parameters"].items())) for trial in trials]
+    assert {trial["state"] for trial in trials} <= {"succeeded", "infeasible"}
+    assert (len(points), len(set(points))) == (24, 24)
+
+
+def test_a_random_search_can_be_made_shorter_on_the_command_line(tmp_path: Path) -> None:
+    run("random.yaml", "spec.budget.trials=6", state=tmp_path)
+    assert len(trials_of("digits-random", state=tmp_path)) == 6
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed: make test-torch")
+def test_the_same_search_with_torch(tmp_path: Path) -> None:
+    run("torch.yaml", "spec.budget.trials=4", state=tmp_path)
+    states = {trial["state"] for trial in trials_of("digits-torch", state=tmp_path)}
+    assert states <= {"succeeded", "pruned", "infeasible"}
+    assert best_of("digits-torch", state=tmp_path)["value"] > 0
+
+
+def train(*arguments: str, program: str = "train.py", without: str = "") -> subprocess.CompletedProcess[str]:
+    """The training program by itself, as if the package `without` were not installed."""
+    start = f"import runpy, sys; sys.modules[{without!r}] = None; sys.path.insert(0, '.')"
+    command = [sys.executable, "-c", f"{start}; runpy.run_path({program!r}, run_name='__main__')", *arguments]
+    return subprocess.run(command, cwd=DIGITS, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_training_prints_one_line_an_epoch_and_nothing_else() -> None:
+    done = train("--epochs=3", "--lr=0.1")
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["epoch=1", "epoch=2", "epoch=3"]
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_training_is_the_same_every_time() -> None:
+    assert train("--epochs=2", "--dropout=0.3").stdout == train("--epochs=2", "--dropout=0.3").stdout
+
+
+def test_parameters_that_lead_nowhere_are_called_infeasible() -> None:
+    done = train("--lr=1000")
+    assert done.returncode == 42
+    assert done.stdout.splitlines()[-1] == "the loss is no longer finite in epoch 1: lr=1000 is too large here"
+
+
+@pytest.mark.parametrize(("program", "package"), [("train.py", "scikit-learn"), ("train_torch.py", "torch")])
+def test_a_missing_package_is_named_with_the_cure(program: str, package: str) -> None:
+    done = train(program=program, without={"scikit-learn": "sklearn"}.get(package, package))
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [done.stderr.strip()]
+    assert done.stderr.strip().endswith(f"not installed: pip install {package}")
+
+
+def test_training_ends_when_it_is_asked_to() -> None:
+    command = [sys.executable, "train.py", "--epochs=100000"]
+    with subprocess.Popen(command, cwd=DIGITS, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == -signal.SIGTERM

@@ -7,39 +7,12 @@ by its meaning. An error of the service arrives as the type of `suggest.errors` 
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
 from suggest.space import Assignment, Value
 from suggest.study import Pruning, Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
-
-
-class Keep(enum.Enum):
-    """`KEEP`: leave this as it is (None would mean: remove it)."""
-
-    KEEP = "keep"
-
-
-KEEP = Keep.KEEP
-
-
-@dataclass(frozen=True, slots=True)
-class Suggestions:
-    """Fewer trials than asked and `exhausted`: the search space has no further point."""
-
-    trials: tuple[Trial, ...]
-    exhausted: bool
-
-
-@dataclass(frozen=True, slots=True)
-class AlgorithmInfo:
-    """What `ListAlgorithms` says of one algorithm; `settings`: name -> a sentence (type, default, meaning)."""
-
-    name: str
-    description: str
-    settings: Mapping[str, str]
 
 
 class AsyncClient:

@@ -1,0 +1,35 @@
+"""What calls carry and answer beyond the nouns. Pure values, shared by `suggest.studies` and `suggest.client`."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from suggest.trial import Trial
+
+
+class Keep(enum.Enum):
+    """`KEEP`: leave this as it is (None would mean: remove it)."""
+
+    KEEP = "keep"
+
+
+KEEP = Keep.KEEP
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestions:
+    """Fewer trials than asked and `exhausted`: the search space has no further point."""
+
+    trials: tuple[Trial, ...]
+    exhausted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AlgorithmInfo:
+    """One algorithm on offer; `settings`: name -> a sentence (type, default, meaning)."""
+
+    name: str
+    description: str
+    settings: Mapping[str, str]

@@ -1,0 +1,113 @@
+"""Which studies this process writes: the lease and the engine of each, taken when first written to.
+
+One writer of a study at a time; different studies do not wait for each other. An engine is a cache of the store: one
+that may have run ahead of it is thrown away, and loaded again when next needed. What is written is not known here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from suggest.engine import Engine
+from suggest.errors import NotFound, NotOwner
+from suggest.store.protocol import Lease, Store, StudyRecord
+from suggest.study import StudyName
+
+
+@dataclass(slots=True)
+class _Seat:
+    """A study's place in memory. Everything in it is touched under its lock only."""
+
+    name: StudyName
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    lease: Lease | None = None
+    engine: Engine | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """The study is the caller's alone until the `with` ends."""
+
+    lease: Lease
+    engine: Engine
+    _seat: _Seat
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Around what changes store and engine: should it fail half-way, the engine is loaded anew."""
+        try:
+            yield
+        except BaseException:
+            self._seat.engine = None
+            raise
+
+    def forget_engine(self) -> None:
+        """The store has changed in a way that this engine cannot follow."""
+        self._seat.engine = None
+
+
+class Seats:
+    def __init__(self, store: Store, *, address: str) -> None:
+        self._store = store
+        self._address = address
+        self._seats: dict[StudyName, _Seat] = {}
+        self._seats_lock = threading.Lock()
+
+    @contextmanager
+    def writing(self, name: StudyName) -> Iterator[Writer]:
+        """Raises NotFound, NotOwner."""
+        with self._seated(name) as seat:
+            lease = self._lease(seat)
+            if seat.engine is None:
+                contents = self._store.contents(name)
+                seat.engine = Engine(contents.study, contents.trials, contents.measurements)
+            yield Writer(lease, seat.engine, seat)
+
+    @contextmanager
+    def deleting(self, name: StudyName) -> Iterator[Lease]:
+        """For a study that is gone at the end: needs no engine, and works where none can be made."""
+        with self._seated(name) as seat:
+            yield self._lease(seat)
+            seat.lease = seat.engine = None
+
+    def close(self) -> None:
+        """Give back every study."""
+        for seat in list(self._seats.values()):
+            with seat.lock:
+                self._leave(seat)
+
+    def record(self, name: StudyName) -> StudyRecord:
+        """What the store has; needs no seat."""
+        record = self._store.study(name)
+        if record is None:
+            raise NotFound(f"{name} does not exist")
+        return record
+
+    @contextmanager
+    def _seated(self, name: StudyName) -> Iterator[_Seat]:
+        seat = self._seats.get(name)
+        if seat is None:
+            self.record(name)  # names that nobody created take no memory
+            with self._seats_lock:
+                # Never removed, even with its study: somebody may be waiting for its lock.
+                seat = self._seats.setdefault(name, _Seat(name))
+        with seat.lock:
+            try:
+                yield seat
+            except NotOwner:
+                self._leave(seat)
+                raise
+
+    def _lease(self, seat: _Seat) -> Lease:
+        if seat.lease is None:
+            uid = self.record(seat.name).study.uid
+            seat.lease = self._store.take(seat.name, uid=uid, address=self._address)
+        return seat.lease
+
+    def _leave(self, seat: _Seat) -> None:
+        lease, seat.lease, seat.engine = seat.lease, None, None
+        if lease is not None:
+            self._store.release(lease)

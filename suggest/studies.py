@@ -1,0 +1,358 @@
+"""The service itself, as an object: what may be done with studies and trials. No gRPC, no protobuf, no SQL in here.
+
+Thread-safe and blocking; whose turn it is and which engine answers is the business of `suggest.seats`. All methods
+are safe to repeat. They raise what `suggest.errors` has; paths of problems are fields of the request.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from suggest.engine import Engine, check_spec
+from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, Problem
+from suggest.replies import KEEP, Keep, Suggestions
+from suggest.seats import Seats
+from suggest.space import Assignment
+from suggest.store.documents import fingerprint, spec_document
+from suggest.store.protocol import Store, StudyRecord
+from suggest.study import Pruning, Study, StudyName, StudySpec
+from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
+
+MAX_COUNT = 1000
+MAX_MEASUREMENTS = 10_000
+_RUNNING = TrialState.RUNNING
+
+
+class Studies:
+    """`address`: where this process can be reached; told to whoever finds a study taken."""
+
+    def __init__(self, store: Store, *, address: str) -> None:
+        self._store = store
+        self._seats = Seats(store, address=address)
+
+    def close(self) -> None:
+        """Give back every study. The store stays open; it is the caller's."""
+        self._seats.close()
+
+    # Studies
+
+    def validate(self, spec: StudySpec) -> None:
+        problems = [Problem(_spec_path(p.path), p.message) for p in check_spec(spec)]
+        seed = spec.algorithm.seed
+        if seed is not None and not 0 <= seed < 2**63:
+            problems.append(Problem("spec.algorithm.seed", f"{seed} is no seed; use 0 to 2^63 - 1"))
+        if problems:
+            raise InvalidArgument(problems)
+
+    def create_study(
+        self, name: StudyName, spec: StudySpec, *, request_id: str, labels: Mapping[str, str] = NO_LABELS
+    ) -> Study:
+        _check_request_id(request_id)
+        self.validate(spec)
+        seed = spec.algorithm.seed
+        study = Study(
+            name=name,
+            uid=secrets.token_hex(8),
+            spec=spec,
+            seed=secrets.randbits(31) if seed is None else seed,
+            labels=dict(labels),
+            create_time=datetime.now(UTC),
+        )
+        record = StudyRecord(study, request_id, fingerprint(spec))
+        if self._store.insert_study(record):
+            return study
+        there = self._seats.record(name)
+        if (there.request_id, there.fingerprint) == (request_id, record.fingerprint):
+            return there.study
+        raise AlreadyExists(f"{name} exists{_difference(there.study.spec, spec)}; use another name, or delete it first")
+
+    def study(self, name: StudyName) -> Study:
+        return self._seats.record(name).study
+
+    def list_studies(
+        self,
+        namespace: str | None,
+        *,
+        labels: Mapping[str, str] = NO_LABELS,
+        after: StudyName | None = None,
+        limit: int,
+    ) -> list[Study]:
+        return self._store.studies(namespace, labels=labels, after=after, limit=limit)
+
+    def update_study(
+        self,
+        name: StudyName,
+        *,
+        pruning: Pruning | Keep | None = KEEP,
+        labels: Mapping[str, str] | Keep = KEEP,
+    ) -> Study:
+        with self._seats.writing(name) as writer:
+            engine = writer.engine
+            study = engine.study
+            if pruning is not KEEP:
+                study = replace(study, spec=replace(study.spec, pruning=pruning))
+                self.validate(study.spec)
+            if labels is not KEEP:
+                study = replace(study, labels=dict(labels))
+            with writer.changing():
+                self._store.update_study(writer.lease, study)
+                engine.update_study(study)
+            return study
+
+    def delete_study(self, name: StudyName) -> None:
+        with self._seats.deleting(name) as lease:
+            self._store.delete_study(lease)
+
+    # Trials
+
+    def suggest(
+        self,
+        name: StudyName,
+        count: int,
+        *,
+        client_id: str,
+        request_id: str,
+        labels: Mapping[str, str] = NO_LABELS,
+    ) -> Suggestions:
+        if not 1 <= count <= MAX_COUNT:
+            raise InvalidArgument([Problem("count", f"{count} trials at once; ask for 1 to {MAX_COUNT}")])
+        _check_request_id(request_id)
+        with self._seats.writing(name) as writer:
+            engine = writer.engine
+            if known := engine.trials_of_request(request_id):
+                return Suggestions(known, exhausted=len(known) < count)
+            proposal = engine.propose(count)
+            now = datetime.now(UTC)
+            trials = []
+            for p in sorted(proposal.trials, key=lambda p: p.number):
+                base = engine.trial(p.number) if p.queued else Trial(p.number, _RUNNING, p.parameters, create_time=now)
+                trials.append(
+                    replace(
+                        base,
+                        state=_RUNNING,
+                        parameters=p.parameters,
+                        client_id=client_id,
+                        request_id=request_id,
+                        labels={**base.labels, **labels},
+                    )
+                )
+            if trials:
+                with writer.changing():
+                    self._store.hand_out(writer.lease, trials)
+                    for trial in trials:
+                        engine.put(trial)
+            return Suggestions(tuple(trials), proposal.exhausted)
+
+    def add_trial(
+        self,
+        name: StudyName,
+        parameters: Assignment,
+        *,
+        request_id: str,
+        outcome: Outcome | None = None,
+        measurements: Sequence[Measurement] = (),
+        labels: Mapping[str, str] = NO_LABELS,
+    ) -> Trial:
+        _check_request_id(request_id)
+        _check_measurements(measurements)
+        if outcome is not None:
+            _check_outcome(outcome)
+        elif measurements:
+            raise InvalidArgument([Problem("measurements", "only a finished trial has some; set outcome too")])
+        with self._seats.writing(name) as writer:
+            engine = writer.engine
+            if known := self._store.trial_added_by(name, request_id):
+                return known
+            space = engine.study.spec.space
+            if problems := space.point_problems(parameters, partial=outcome is None):
+                raise InvalidArgument([Problem(f"parameters.{p.path}", p.message) for p in problems])
+            trial = Trial(
+                number=engine.next_number,
+                state=TrialState.QUEUED if outcome is None else TrialState.RUNNING,
+                parameters=space.canonical(parameters),
+                labels=dict(labels),
+                create_time=datetime.now(UTC),
+            )
+            with writer.changing():
+                engine.put(trial)
+                fresh = engine.fresh(trial.number, measurements)
+                engine.measure(trial.number, fresh)
+                if outcome is not None:
+                    trial = _finished(engine, trial, outcome)
+                    engine.put(trial)
+                self._store.add_trial(writer.lease, trial, request_id=request_id, measurements=fresh)
+            return trial
+
+    def report(self, name: StudyName, number: int, measurements: Sequence[Measurement]) -> StopAdvice:
+        _check_measurements(measurements)
+        with self._seats.writing(name) as writer:
+            engine = writer.engine
+            trial = engine.trial(number)
+            fresh = engine.fresh(number, measurements)
+            if trial.finished:
+                if fresh:
+                    raise FailedPrecondition(f"{name}: trial {number} is {trial.state.value}; it takes no more reports")
+                return StopAdvice(True, f"the trial is {trial.state.value} already")
+            if trial.state is TrialState.QUEUED:
+                raise FailedPrecondition(
+                    f"{name}: trial {number} is queued; it reports after SuggestTrials handed it out"
+                )
+            if fresh:
+                with writer.changing():
+                    self._store.add_measurements(writer.lease, number, fresh)
+                    engine.measure(number, fresh)
+            return engine.advise(number)
+
+    def complete(
+        self, name: StudyName, number: int, outcome: Outcome, *, measurements: Sequence[Measurement] = ()
+    ) -> Trial:
+        _check_measurements(measurements)
+        _check_outcome(outcome)
+        with self._seats.writing(name) as writer:
+            engine = writer.engine
+            trial = engine.trial(number)
+            fresh = engine.fresh(number, measurements)
+            if trial.finished:
+                if fresh or not _same_way(trial, outcome):
+                    raise FailedPrecondition(
+                        f"{name}: trial {number} has ended as {_words(trial.state, trial.value)}; "
+                        f"it cannot end again as {_words(outcome.state, outcome.value)}"
+                        + (" with further measurements" if fresh else "")
+                    )
+                return trial
+            if trial.state is TrialState.QUEUED and (outcome.state is not TrialState.CANCELLED or fresh):
+                raise FailedPrecondition(
+                    f"{name}: trial {number} is queued, nobody has run it; it can only be cancelled"
+                )
+            with writer.changing():
+                engine.measure(number, fresh)
+                finished = _finished(engine, trial, outcome)
+                self._store.finish_trial(writer.lease, finished, fresh)
+                engine.put(finished)
+            return finished
+
+    def relabel_trial(self, name: StudyName, number: int, labels: Mapping[str, str]) -> Trial:
+        with self._seats.writing(name) as writer:
+            engine = writer.engine
+            trial = replace(engine.trial(number), labels=dict(labels))
+            self._existing(name, number)
+            with writer.changing():
+                self._store.relabel_trial(writer.lease, number, labels)
+                engine.put(trial)
+            return trial
+
+    def delete_trial(self, name: StudyName, number: int) -> None:
+        with self._seats.writing(name) as writer:
+            engine = writer.engine
+            state = engine.trial(number).state
+            self._existing(name, number)
+            if state is TrialState.RUNNING:
+                raise FailedPrecondition(f"{name}: trial {number} is running; complete it as cancelled first")
+            self._store.delete_trial(writer.lease, number)
+            writer.forget_engine()  # what the search has learned from it goes with it
+
+    def trial(self, name: StudyName, number: int) -> Trial:
+        trial = self._store.trial(name, number)
+        return self._existing(name, number) if trial is None else trial
+
+    def list_trials(
+        self,
+        name: StudyName,
+        *,
+        states: Sequence[TrialState] = (),
+        client_id: str = "",
+        after: int = -1,
+        limit: int,
+    ) -> list[Trial]:
+        found = self._store.trials(name, states=states, client_id=client_id, after=after, limit=limit)
+        if not found:
+            self._seats.record(name)
+        return found
+
+    def list_measurements(
+        self, name: StudyName, number: int | None, *, after: int = 0, limit: int
+    ) -> list[tuple[int, int, Measurement]]:
+        """(position, trial, measurement)."""
+        found = self._store.measurements(name, number, after=after, limit=limit)
+        if not found:
+            self._seats.record(name) if number is None else self.trial(name, number)
+        return found
+
+    def optimal_trials(self, name: StudyName) -> list[Trial]:
+        best = self._store.best_trial(name, self._seats.record(name).study.spec.objective.direction)
+        return [] if best is None else [best]
+
+    def _existing(self, name: StudyName, number: int) -> Trial:
+        """The trial, unless it was deleted (an engine still knows those)."""
+        trial = self._store.trial(name, number)
+        if trial is None:
+            self._seats.record(name)
+            raise NotFound(f"{name} has no trial {number}")
+        return trial
+
+
+def _finished(engine: Engine, trial: Trial, outcome: Outcome) -> Trial:
+    """`trial` as it ended; the engine knows all its measurements."""
+    value, step = engine.value_of(trial.number)
+    if outcome.value is not None:
+        value = outcome.value
+    if outcome.state is TrialState.SUCCEEDED and value is None:
+        metric = engine.study.spec.objective.metric
+        raise FailedPrecondition(
+            f"{engine.study.name}: trial {trial.number} has no finite value of {metric!r}, so it has not succeeded; "
+            "report one, give a value, or complete it as failed"
+        )
+    return replace(
+        trial,
+        state=outcome.state,
+        value=value if outcome.state in (TrialState.SUCCEEDED, TrialState.PRUNED) else None,
+        step=step,
+        reason=outcome.reason,
+        failure_class=outcome.failure_class,
+        end_time=datetime.now(UTC),
+    )
+
+
+def _same_way(trial: Trial, outcome: Outcome) -> bool:
+    """Reasons are prose and may differ."""
+    same_value = outcome.value is None or outcome.value == trial.value
+    return trial.state is outcome.state and same_value and trial.failure_class == outcome.failure_class
+
+
+def _words(state: TrialState, value: float | None) -> str:
+    return state.value if value is None else f"{state.value} ({value!r})"
+
+
+def _check_request_id(request_id: str) -> None:
+    if not 0 < len(request_id) <= 128:
+        message = "is needed to recognise a repetition; use 1 to 128 characters, best random ones"
+        raise InvalidArgument([Problem("request_id", message)])
+
+
+def _check_measurements(measurements: Sequence[Measurement]) -> None:
+    if len(measurements) > MAX_MEASUREMENTS:
+        message = f"{len(measurements)} at once; send at most {MAX_MEASUREMENTS}"
+        raise InvalidArgument([Problem("measurements", message)])
+
+
+def _check_outcome(outcome: Outcome) -> None:
+    if outcome.value is not None and not math.isfinite(outcome.value):
+        path = f"outcome.{outcome.state.value}.value"
+        message = f"{outcome.value} is not finite; leave it out, or complete the trial as failed"
+        raise InvalidArgument([Problem(path, message)])
+
+
+def _spec_path(path: str) -> str:
+    """A path of the noun as one of the message, where parameters lie directly in the spec."""
+    first, dot, rest = path.partition(".")
+    return f"spec.{'parameters' if first == 'space' else first}{dot}{rest}"
+
+
+def _difference(there: StudySpec, wanted: StudySpec) -> str:
+    old, new = spec_document(there), spec_document(wanted)
+    parts = [key for key in ("parameters", "objectives", "algorithm", "pruning") if old.get(key) != new.get(key)]
+    return f" with other {' and '.join(parts)}" if parts else ", created by another request"

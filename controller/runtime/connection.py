@@ -6,19 +6,14 @@ Knows the form of messages, not their meaning, and never reconnects: a lost conn
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import itertools
 import json
-import os
-import stat
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, TypeAlias
 
 Message: TypeAlias = dict[str, Any]  # JSON; both ends of the socket are in this folder
 
 _LINE_LIMIT = 1 << 28  # a list of 100,000 attempts fits
-_MAX_PATH = 100  # of a socket: 104 on macOS, 108 on Linux, with the final zero
 _LEAVE_S = 5.0
 
 
@@ -88,24 +83,3 @@ class SupervisorConnection:
                 if not answer.done():
                     answer.set_exception(ConnectionResetError())
             self._tell_lost()
-
-
-def socket_path(folder: Path) -> str:
-    """Where the supervisor of this experiment should listen: short, whatever the folder; in a place only we can enter.
-
-    Raises:
-        PermissionError: somebody else has made a folder of that name.
-    """
-    name = hashlib.sha256(os.fsencode(folder)).hexdigest()[:20]
-    places = [Path("/tmp", f"tuner-{os.getuid()}")]
-    if session := os.environ.get("XDG_RUNTIME_DIR"):
-        places.insert(0, Path(session, "tuner"))
-    for place in places:
-        path = place / f"{name}.sock"
-        if len(os.fsencode(path)) < _MAX_PATH and place.parent.is_dir():
-            break
-    place.mkdir(mode=0o700, exist_ok=True)
-    found = place.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise PermissionError(f"{place} must be a folder that only you can enter; remove it, or set XDG_RUNTIME_DIR")
-    return str(path)

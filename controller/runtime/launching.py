@@ -96,13 +96,33 @@ def _run(command: list[str], env: dict[str, str], *, folder: str, log_fd: int, g
             stage = b"folder"
             os.chdir(folder)
             stage = b"exec"
-            os.execvpe(command[0], command, env)
+            _execute(command, env)
     except OSError as error:
         os.write(fault, b"%s %d" % (stage, error.errno or errno.EINVAL))
     except BaseException:  # a NUL in an argument, say: the parent must hear of everything
         os.write(fault, b"%s %d" % (stage, errno.EINVAL))
     finally:
         os._exit(127)
+
+
+def _places(program: str, env: dict[str, str]) -> list[str]:
+    """Where the program may be. Not os.get_exec_path: it imports `warnings`, anew in each child."""
+    if "/" in program:
+        return [program]
+    return [os.path.join(folder, program) for folder in env.get("PATH", os.defpath).split(os.pathsep)]
+
+
+def _execute(command: list[str], env: dict[str, str]) -> None:
+    """As execvpe. Raises OSError: the most telling of those that the places gave."""
+    denied: OSError | None = None
+    for place in _places(command[0], env):
+        try:
+            os.execve(place, command, env)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            missing = error
+        except PermissionError as error:
+            denied = error
+    raise denied or missing
 
 
 def _drop_empty(log: str) -> None:
@@ -118,13 +138,8 @@ def _refusal(program: str, env: dict[str, str], *, folder: str, stage: bytes, nu
     if stage == b"folder":
         words = {errno.ENOENT: "no such folder", errno.ENOTDIR: "not a folder", errno.EACCES: "permission denied"}
         return Refused(f"{words.get(number, os.strerror(number))}: {folder}", infrastructure)
-    if "/" in program:
-        places = [os.path.join(folder, program)]
-        searched = f"in {folder}"
-    else:
-        places = [os.path.join(folder, place, program) for place in os.get_exec_path(env)]
-        searched = f"PATH={os.pathsep.join(os.get_exec_path(env))}"
-    exists = any(os.path.exists(place) for place in places)
+    searched = f"in {folder}" if "/" in program else f"PATH={env.get('PATH', os.defpath)}"
+    exists = any(os.path.exists(os.path.join(folder, place)) for place in _places(program, env))
     if number in (errno.ENOENT, errno.ENOTDIR, errno.EACCES) and not exists:
         return Refused(f'command not found: "{program}" ({searched})', infrastructure)
     if number == errno.ENOENT:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from controller.model import FailureClass
 from controller.runtime import gpus
-from controller.runtime.connection import Message, SupervisorConnection, socket_path
+from controller.runtime.connection import Message, SupervisorConnection
 from controller.runtime.protocol import CannotStart, Exit, Launch, RuntimeLost, Sighting
 
 _BOOT = "import sys; sys.path.append(sys.argv[1]); from controller.runtime.supervisor import main; main()"
@@ -218,8 +218,7 @@ class LocalRuntime:
 
     def _spawn(self) -> bool:
         """Whether a new supervisor is ready. False: another holds the lock, or it could not start."""
-        path = socket_path(self._folder)
-        arguments = ("-I", "-S", "-X", "utf8", "-c", _BOOT, str(_ROOT), str(self._folder), path)
+        arguments = ("-I", "-S", "-X", "utf8", "-c", _BOOT, str(_ROOT), str(self._folder))
         with (self._folder / "supervisor.log").open("ab") as log:
             started = subprocess.run(
                 (sys.executable, *arguments),

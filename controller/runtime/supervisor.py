@@ -16,12 +16,13 @@ import json
 import os
 import select
 import signal
-import socket
 import sys
 import time
 
 from controller.runtime import processes
 from controller.runtime.launching import Refused, launch
+from controller.runtime.listening import Client, listen
+from controller.runtime.supervised import NOTHING_KNOWN, Attempt, read_json, unlink, write_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,112 +33,18 @@ if TYPE_CHECKING:
 ALONE_S = 2.0  # how long it stays with nobody connected and nothing running
 CLEARING_S = 2.0  # how long an end waits for the rest of the attempt's processes to be gone
 TICK_S = 0.05
-NOTHING_KNOWN = {
-    "pid": 0,
-    "birth": "",
-    "time": 0.0,
-    "timeout_s": None,
-    "grace_s": 0.0,
-    "gpu": 0.0,
-    "gpus": [],
-    "marks": [],
-}
-
-
-class Attempt:
-    """One process group that we started or took over. `facts` is process.json."""
-
-    __slots__ = (
-        "clear_by", "directory", "end", "exit", "facts", "kill_at", "killed", "ooms", "pidfd", "removers", "stopped",
-        "timed_out", "timeout_at", "watched",
-    )  # fmt: skip
-
-    def __init__(self, facts: Message, directory: str) -> None:
-        self.facts = facts
-        self.directory = directory
-        self.exit: Message | None = None  # exit.json: known when all its processes are gone
-        self.end: Message | None = None  # how the leader ended; the others are being cleared away
-        self.clear_by = 0.0
-        self.watched = False  # taken over: not our child
-        self.pidfd: int | None = None
-        self.ooms = processes.oom_kills()
-        self.stopped = self.timed_out = self.killed = False
-        self.kill_at: float | None = None
-        timeout_s = facts["timeout_s"]
-        self.timeout_at = None if timeout_s is None else time.monotonic() + timeout_s - (time.time() - facts["time"])
-        self.removers: list[tuple[Client, int]] = []
-
-    @property
-    def name(self) -> str:
-        return str(self.facts["name"])
-
-    @property
-    def pid(self) -> int:
-        return int(self.facts["pid"])
-
-    def shown(self) -> Message:
-        facts = self.facts
-        return {
-            "name": facts["name"], "directory": self.directory, "time": facts["time"], "gpu": facts["gpu"],
-            "gpus": facts["gpus"], "exit": self.exit,
-        }  # fmt: skip
-
-    def stop(self, grace_s: float) -> None:
-        if self.end is not None or self.exit is not None:
-            return
-        now = time.monotonic()
-        if grace_s > 0 and self.kill_at is None and not self.killed:
-            processes.signal_group(self.pid, signal.SIGTERM)
-        self.kill_at = now + grace_s if self.kill_at is None else min(self.kill_at, now + grace_s)
-        self.act_on_time(now)
-
-    def act_on_time(self, now: float) -> None:
-        if self.timeout_at is not None and now >= self.timeout_at:
-            self.timeout_at = None
-            self.timed_out = True
-            self.stop(self.facts["grace_s"])
-        if self.kill_at is not None and now >= self.kill_at and not self.killed:
-            self.killed = True
-            processes.signal_group(self.pid, signal.SIGKILL)
-
-    def next_time(self) -> float | None:
-        times = [t for t in (self.timeout_at, None if self.killed else self.kill_at) if t is not None]
-        return min(times, default=None)
-
-
-class Client:
-    __slots__ = ("leaving", "received", "sock", "unsent")
-
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
-        self.received = bytearray()
-        self.unsent = bytearray()
-        self.leaving = False  # has said good-bye: does not keep us here
-
-    def send(self, message: Message) -> None:
-        self.unsent += json.dumps(message).encode() + b"\n"
-        self.flush()
-
-    def flush(self) -> None:
-        try:
-            while self.unsent:
-                del self.unsent[: self.sock.send(self.unsent)]
-        except BlockingIOError:
-            pass  # a frozen controller must not freeze us: poll says when it reads again
-        except OSError:
-            self.unsent.clear()  # it is gone; its next read says so
 
 
 class Supervisor:
-    def __init__(self, folder: str, socket_path: str) -> None:
+    def __init__(self, folder: str, lock: int) -> None:
+        self._folder = folder
+        self._lock = lock
         self._live = os.path.join(folder, "live")
         self._attempts: dict[str, Attempt] = {}
         self._running: dict[int, Attempt] = {}  # by pid, until the exit is written
         self._clients: dict[int, Client] = {}  # by file number
         self._alone_at = time.monotonic() + ALONE_S
-        self._socket_path = socket_path
         self._hung_up = False
-        self._listener = listen(socket_path)
         self._wake, wake_write = os.pipe()
         for fd in (self._wake, wake_write):
             os.set_blocking(fd, False)
@@ -149,6 +56,7 @@ class Supervisor:
         os.makedirs(self._live, exist_ok=True)
         for name in os.listdir(self._live):
             self._take_over(name)
+        self._listen()
 
     # What runs already
 
@@ -333,7 +241,8 @@ class Supervisor:
             if self._hung_up:
                 self._hung_up = False
                 self._listener.close()
-                self._listener = listen(self._socket_path)
+                unlink(self.socket_path)
+                self._listen()
 
     def _needed(self) -> bool:
         if any(not client.leaving for client in self._clients.values()):
@@ -355,15 +264,20 @@ class Supervisor:
                 pass
         except BlockingIOError:
             pass
-        now = time.monotonic()
-        for attempt in list(self._running.values()):
-            attempt.act_on_time(now)
         self._reap()
         self._look_after_the_watched()
+        now = time.monotonic()
+        for attempt in self._running.values():  # after the ends: who made it in time was not late
+            attempt.act_on_time(now)
 
     def _hang_up(self, *_: object) -> None:
         """The socket's folder may be gone (a log-out empties $XDG_RUNTIME_DIR): whoever cannot find us sends SIGHUP."""
         self._hung_up = True
+
+    def _listen(self) -> None:
+        self._listener, self.socket_path = listen(self._folder)
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, json.dumps({"pid": os.getpid(), "socket": self.socket_path}).encode(), 0)
 
     def _accept(self) -> None:
         try:
@@ -374,64 +288,19 @@ class Supervisor:
         self._clients[sock.fileno()] = Client(sock)
 
     def _receive(self, client: Client) -> None:
-        try:
-            data = client.sock.recv(1 << 16)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
+        requests = client.receive()
+        if requests is None:
             del self._clients[client.sock.fileno()]
             client.sock.close()
             self._alone_at = time.monotonic() + (0 if client.leaving else ALONE_S)
             return
-        client.received += data
-        *lines, rest = client.received.split(b"\n")
-        client.received = rest
-        for line in lines:
-            self._answer(client, json.loads(line))
-
-
-def listen(path: str) -> socket.socket:
-    unlink(path)
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
-    listener.listen(16)
-    listener.setblocking(False)
-    return listener
-
-
-def unlink(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
-
-
-def read_json(path: str) -> Message | None:
-    """None: there is no such file. Empty: it makes no sense (the machine lost power)."""
-    try:
-        with open(path, "rb") as file:
-            content = json.load(file)
-    except OSError:
-        return None
-    except ValueError:
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def write_json(path: str, content: Message) -> None:
-    """All of it or nothing, also when we are killed halfway."""
-    scratch = f"{path}.tmp"
-    with open(scratch, "w", encoding="utf-8") as file:
-        json.dump(content, file)
-    os.replace(scratch, path)
+        for request in requests:
+            self._answer(client, request)
 
 
 def main() -> None:
-    """Arguments: the experiment's folder, the socket's path. Prints a line once it can be reached, and detaches."""
-    folder, socket_path = sys.argv[-2:]
+    """Argument: the experiment's folder. Detaches, and prints a line once it can be reached as its lock file says."""
+    folder = sys.argv[-1]
     lock = os.open(os.path.join(folder, "supervisor.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if os.fork():
         os._exit(0)  # whoever started us is not our parent: nobody has to wait for us
@@ -441,12 +310,11 @@ def main() -> None:
         os._exit(0)  # there is one already
     os.ftruncate(lock, 0)
     os.chdir("/")
-    supervisor = Supervisor(folder, socket_path)
-    os.pwrite(lock, json.dumps({"pid": os.getpid(), "socket": socket_path}).encode(), 0)
+    supervisor = Supervisor(folder, lock)
     os.write(1, b"ready\n")
     os.dup2(0, 1)  # /dev/null: lets go of the pipe
     supervisor.run()
     for pid in processes.children():
         processes.kill(pid)  # escaped from trials, without their marks
-    unlink(socket_path)
+    unlink(supervisor.socket_path)
     os._exit(0)

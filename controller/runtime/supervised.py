@@ -1,0 +1,121 @@
+"""One attempt under the supervisor: its process group, its deadlines, its two files.
+
+`process.json` is written before the command runs, `exit.json` before its end is told. Imported by the supervisor:
+standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+
+from controller.runtime import processes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
+    from controller.runtime.listening import Client
+
+    Message: TypeAlias = dict[str, Any]  # JSON; both ends of the socket are in this folder
+
+NOTHING_KNOWN = {
+    "pid": 0,
+    "birth": "",
+    "time": 0.0,
+    "timeout_s": None,
+    "grace_s": 0.0,
+    "gpu": 0.0,
+    "gpus": [],
+    "marks": [],
+}
+
+
+class Attempt:
+    """One process group that we started or took over. `facts` is process.json."""
+
+    __slots__ = (
+        "clear_by", "directory", "end", "exit", "facts", "kill_at", "killed", "ooms", "pidfd", "removers", "stopped",
+        "timed_out", "timeout_at", "watched",
+    )  # fmt: skip
+
+    def __init__(self, facts: Message, directory: str) -> None:
+        self.facts = facts
+        self.directory = directory
+        self.exit: Message | None = None  # exit.json: known when all its processes are gone
+        self.end: Message | None = None  # how the leader ended; the others are being cleared away
+        self.clear_by = 0.0
+        self.watched = False  # taken over: not our child
+        self.pidfd: int | None = None
+        self.ooms = processes.oom_kills()
+        self.stopped = self.timed_out = self.killed = False
+        self.kill_at: float | None = None
+        timeout_s = facts["timeout_s"]
+        self.timeout_at = None if timeout_s is None else time.monotonic() + timeout_s - (time.time() - facts["time"])
+        self.removers: list[tuple[Client, int]] = []
+
+    @property
+    def name(self) -> str:
+        return str(self.facts["name"])
+
+    @property
+    def pid(self) -> int:
+        return int(self.facts["pid"])
+
+    def shown(self) -> Message:
+        facts = self.facts
+        return {
+            "name": facts["name"], "directory": self.directory, "time": facts["time"], "gpu": facts["gpu"],
+            "gpus": facts["gpus"], "exit": self.exit,
+        }  # fmt: skip
+
+    def stop(self, grace_s: float) -> None:
+        if self.end is not None or self.exit is not None:
+            return
+        now = time.monotonic()
+        if grace_s > 0 and self.kill_at is None and not self.killed:
+            processes.signal_group(self.pid, signal.SIGTERM)
+        self.kill_at = now + grace_s if self.kill_at is None else min(self.kill_at, now + grace_s)
+        self.act_on_time(now)
+
+    def act_on_time(self, now: float) -> None:
+        if self.timeout_at is not None and now >= self.timeout_at:
+            self.timeout_at = None
+            self.timed_out = True
+            self.stop(self.facts["grace_s"])
+        if self.kill_at is not None and now >= self.kill_at and not self.killed:
+            self.killed = True
+            processes.signal_group(self.pid, signal.SIGKILL)
+
+    def next_time(self) -> float | None:
+        times = [t for t in (self.timeout_at, None if self.killed else self.kill_at) if t is not None]
+        return min(times, default=None)
+
+
+def unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def read_json(path: str) -> Message | None:
+    """None: there is no such file. Empty: it makes no sense (the machine lost power)."""
+    try:
+        with open(path, "rb") as file:
+            content = json.load(file)
+    except OSError:
+        return None
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def write_json(path: str, content: Message) -> None:
+    """All of it or nothing, also when we are killed halfway."""
+    scratch = f"{path}.tmp"
+    with open(scratch, "w", encoding="utf-8") as file:
+        json.dump(content, file)
+    os.replace(scratch, path)

@@ -12,9 +12,7 @@ import stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, TypeAlias
-
-    Message: TypeAlias = dict[str, Any]
+    from controller.runtime.supervised import Message
 
 MAX_PATH = 100  # of a socket, in bytes: 104 on macOS and 108 on Linux, with the final zero
 
@@ -58,7 +56,7 @@ class Client:
 
 
 def listen(folder: str) -> tuple[socket.socket, str]:
-    """Listen for the controllers of this experiment, in a place that only we can enter. Returns the socket and its path.
+    """Listen for the controllers of this experiment, in a place that only we can enter. Returns it and its path.
 
     Raises:
         OSError: there is no such place.

@@ -10,14 +10,13 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable
 
 from controller.runtime import processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TypeAlias
-
-    from controller.runtime.listening import Client
 
     Message: TypeAlias = dict[str, Any]  # JSON; both ends of the socket are in this folder
 
@@ -37,8 +36,8 @@ class Attempt:
     """One process group that we started or took over. `facts` is process.json."""
 
     __slots__ = (
-        "clear_by", "directory", "end", "exit", "facts", "kill_at", "killed", "ooms", "pidfd", "removers", "stopped",
-        "timed_out", "timeout_at", "watched",
+        "clear_by", "directory", "end", "exit", "facts", "kill_at", "killed", "ooms", "pidfd", "stopped", "timed_out",
+        "timeout_at", "watched", "when_forgotten",
     )  # fmt: skip
 
     def __init__(self, facts: Message, directory: str) -> None:
@@ -54,7 +53,7 @@ class Attempt:
         self.kill_at: float | None = None
         timeout_s = facts["timeout_s"]
         self.timeout_at = None if timeout_s is None else time.monotonic() + timeout_s - (time.time() - facts["time"])
-        self.removers: list[tuple[Client, int]] = []
+        self.when_forgotten: list[Callable[[], None]] = []
 
     @property
     def name(self) -> str:
@@ -71,8 +70,13 @@ class Attempt:
             "gpus": facts["gpus"], "exit": self.exit,
         }  # fmt: skip
 
+    @property
+    def running(self) -> bool:
+        return self.end is None and self.exit is None
+
     def stop(self, grace_s: float) -> None:
-        if self.end is not None or self.exit is not None:
+        """Also for a timeout; only who asks sets `stopped`."""
+        if not self.running:
             return
         now = time.monotonic()
         if grace_s > 0 and self.kill_at is None and not self.killed:

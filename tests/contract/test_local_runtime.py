@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import shlex
@@ -116,6 +117,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalWorl
     for _ in range(5):  # the supervisor's death sets others free
         for pid in world.alive():
             processes.kill(pid)
+    if (lock := tmp_path / "supervisor.lock").exists():
+        with contextlib.suppress(ValueError):  # empty: killed on its way up
+            Path(json.loads(lock.read_bytes())["socket"]).unlink(missing_ok=True)
     log = tmp_path / "supervisor.log"
     assert not log.exists() or log.read_text() == ""
 
@@ -455,4 +459,5 @@ def test_the_supervisor_imports_little_and_nothing_of_the_project_but_its_siblin
         "controller.runtime.processes",
         "controller.runtime.supervised",
         "controller.runtime.supervisor",
+        "controller.runtime.trials",
     ]

@@ -1,0 +1,203 @@
+"""All attempts of one experiment that were not removed, and what becomes of them; part of the supervisor.
+
+What a successor must know is in files before it is true or told: `live/<name>` links to the folder of each attempt that
+was not removed; `supervised` says what is in there. Standard library only; knows nothing of sockets.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+from controller.runtime import processes
+from controller.runtime.launching import Refused, launch
+from controller.runtime.supervised import NOTHING_KNOWN, Attempt, read_json, unlink, write_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from controller.runtime.supervised import Message
+
+CLEARING_S = 2.0  # how long an end waits for the rest of the attempt's processes to be gone
+TICK_S = 0.05  # how often to look at what cannot wake us
+
+
+class Trials:
+    """`tell` hears of each end, once it is written down."""
+
+    def __init__(self, folder: str, *, tell: Callable[[Message], None]) -> None:
+        self._tell = tell
+        self._live = os.path.join(folder, "live")
+        self._attempts: dict[str, Attempt] = {}
+        self._running: dict[int, Attempt] = {}  # by pid, until the exit is written
+        processes.adopt_orphans()
+        os.makedirs(self._live, exist_ok=True)
+        for name in os.listdir(self._live):
+            self._take_over(name)
+
+    @property
+    def running(self) -> bool:
+        return bool(self._running)
+
+    def shown(self) -> list[Message]:
+        return [attempt.shown() for attempt in self._attempts.values()]
+
+    def start(self, request: Message) -> list[Message]:
+        """What there is to show of it now: nothing if it was started, ended and removed before. Raises Refused."""
+        name, directory = request["name"], request["directory"]
+        if name in self._attempts:
+            return [self._attempts[name].shown()]
+        facts_path = os.path.join(directory, "process.json")
+        if os.path.exists(facts_path):
+            return []  # started, ended and removed before
+        env = request["env"]
+        facts: Message = {key: request[key] for key in ("name", "timeout_s", "grace_s", "gpu", "gpus")}
+        facts["marks"] = [f"{key}={env[key]}" for key in ("TUNER_TRIAL_NAME", "TUNER_ATTEMPT") if key in env]
+        link = os.path.join(self._live, name)
+
+        def write_down(pid: int) -> None:
+            facts.update(pid=pid, birth=processes.birth(pid), time=time.time())
+            os.symlink(directory, link)
+            write_json(facts_path, facts)
+
+        try:
+            pid = launch(
+                request["command"], env, folder=request["folder"], log=os.path.join(directory, "log.txt"),
+                write_down=write_down,
+            )  # fmt: skip
+        except Refused:
+            unlink(facts_path)
+            unlink(link)
+            raise
+        attempt = self._attempts[name] = self._running[pid] = Attempt(facts, directory)
+        return [attempt.shown()]
+
+    def stop(self, name: str, *, grace_s: float) -> None:
+        self._reap()  # who has ended already was not stopped
+        attempt = self._attempts.get(name)
+        if attempt is not None and attempt.running:
+            attempt.stopped = True
+            attempt.stop(grace_s)
+
+    def remove(self, name: str, *, then: Callable[[], None]) -> None:
+        """Kill it if it runs, forget it when it has ended, and then call back."""
+        attempt = self._attempts.get(name)
+        if attempt is None:
+            then()
+            return
+        attempt.when_forgotten.append(then)
+        if attempt.exit is None:
+            attempt.stop(0)
+        else:
+            self._forget(attempt)
+
+    def look_after(self) -> None:
+        """Whenever a child may have ended, a pidfd is readable or a time has come."""
+        self._reap()
+        for attempt in [a for a in self._running.values() if a.watched and a.end is None]:
+            if processes.birth(attempt.pid) != attempt.facts["birth"]:
+                self._leader_ended(attempt, {"unknown": True})
+        now = time.monotonic()
+        for attempt in self._running.values():  # after the ends: who made it in time was not late
+            attempt.act_on_time(now)
+
+    def next_look(self) -> float | None:
+        """When to look after them at the latest, by the monotonic clock; None: when something wakes us."""
+        times = [t for attempt in self._running.values() if (t := attempt.next_time()) is not None]
+        if any(a.end is not None or (a.watched and a.pidfd is None) for a in self._running.values()):
+            times.append(time.monotonic() + TICK_S)
+        return min(times, default=None)
+
+    def pidfds(self) -> list[int]:
+        return [attempt.pidfd for attempt in self._running.values() if attempt.pidfd is not None]
+
+    def _take_over(self, name: str) -> None:
+        link = os.path.join(self._live, name)
+        try:
+            directory = os.readlink(link)
+        except OSError:
+            return  # nothing of ours
+        facts = read_json(os.path.join(directory, "process.json"))
+        if facts is None:
+            unlink(link)  # its folder was deleted, or its start was never written down
+            return
+        attempt = self._attempts[name] = Attempt({**NOTHING_KNOWN, **facts, "name": name}, directory)
+        attempt.exit = read_json(os.path.join(directory, "exit.json")) or None
+        if attempt.exit is not None:
+            return
+        pidfd = processes.open_pidfd(attempt.pid)
+        if processes.birth(attempt.pid) == attempt.facts["birth"]:
+            attempt.watched = True
+            attempt.pidfd = pidfd
+            self._running[attempt.pid] = attempt
+            return
+        if pidfd is not None:
+            os.close(pidfd)
+        self._kill_marked(attempt, processes.everybody())  # its group's number may be another's by now
+        self._settle(attempt, {"unknown": True})
+
+    def _reap(self) -> None:
+        while (ended := processes.ended_child()) is not None:
+            pid, status = ended
+            attempt = self._running.get(pid)
+            if attempt is not None:
+                processes.signal_group(pid, signal.SIGKILL)
+            if status is None:
+                _, status = os.waitpid(pid, 0)
+            if attempt is not None:
+                code = os.waitstatus_to_exitcode(status)
+                self._leader_ended(attempt, {"code": code} if code >= 0 else {"signal": -code})
+        for attempt in [a for a in self._running.values() if a.end is not None]:
+            self._clear(attempt)
+
+    def _leader_ended(self, attempt: Attempt, end: Message) -> None:
+        attempt.end = end
+        attempt.clear_by = time.monotonic() + CLEARING_S
+        if attempt.pidfd is not None:
+            os.close(attempt.pidfd)
+            attempt.pidfd = None
+        self._clear(attempt)
+
+    def _clear(self, attempt: Attempt) -> None:
+        """Kill what the leader left behind, in its group or escaped from it, as a container's end would."""
+        assert attempt.end is not None
+        left = processes.signal_group(attempt.pid, signal.SIGKILL)
+        if attempt.watched:
+            left = self._kill_marked(attempt, processes.everybody())  # a group may also be kept by init's zombies
+        else:
+            left |= self._kill_marked(attempt, processes.children())
+        if not left or time.monotonic() >= attempt.clear_by:
+            self._settle(attempt, attempt.end)
+
+    def _kill_marked(self, attempt: Attempt, pids: list[int]) -> bool:
+        """Whether there were any. Who bears an attempt's marks is its own, whatever group or parent it has."""
+        marked = [p for p in pids if p not in self._running and processes.carries(p, attempt.facts["marks"])]
+        for pid in marked:
+            processes.kill(pid)
+        return bool(marked)
+
+    def _settle(self, attempt: Attempt, end: Message) -> None:
+        self._running.pop(attempt.pid, None)
+        by_kill = end.get("signal") == signal.SIGKILL or end.get("code") == 128 + signal.SIGKILL
+        attempt.exit = {
+            **end,
+            "time": time.time(),
+            "stopped": attempt.stopped,
+            "timed_out": attempt.timed_out,
+            "out_of_memory": by_kill and not attempt.killed and processes.oom_kills() > attempt.ooms,
+        }
+        try:
+            write_json(os.path.join(attempt.directory, "exit.json"), attempt.exit)
+        except OSError as error:  # its folder was deleted, the disk is full: this life still knows
+            print(f"{attempt.name}: exit.json: {error}", file=sys.stderr, flush=True)
+        self._tell(attempt.shown())
+        if attempt.when_forgotten:
+            self._forget(attempt)
+
+    def _forget(self, attempt: Attempt) -> None:
+        del self._attempts[attempt.name]
+        unlink(os.path.join(self._live, attempt.name))
+        for call in attempt.when_forgotten:
+            call()

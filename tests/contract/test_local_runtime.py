@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import random
 import shlex
 import shutil
 import signal
@@ -176,6 +177,33 @@ async def test_a_killed_supervisors_trial_is_seen_running_and_ends_as_unknown(wo
     assert alike(await ended(runtime, "a"), unknown=True)
     assert world.runs("a") == 1
     await runtime.close()
+
+
+@on_a_loop
+async def test_a_supervisor_killed_at_any_moment_never_runs_a_trial_twice_and_loses_none(world: LocalWorld) -> None:
+    moments = random.Random(5)
+    runtime = await world.open()
+    await runtime.observe()
+    names = [f"a-{number}" for number in range(40)]
+
+    async def kill_supervisors() -> None:
+        for _ in range(12):
+            await asyncio.sleep(moments.uniform(0.001, 0.08))
+            with contextlib.suppress(ValueError, ProcessLookupError):  # one is just on its way up, or dead already
+                os.kill(world.supervisor(), signal.SIGKILL)
+
+    async def start_all() -> None:
+        for name in names:
+            await runtime.start(world.launch(name, Script(lasts_s=0.02, code=3)))
+
+    await asyncio.gather(kill_supervisors(), start_all())
+    for name in names:
+        exit = await ended(runtime, name)
+        assert exit.code == 3 or exit.unknown
+        assert world.runs(name) == 1 or (exit.unknown and world.runs(name) == 0)
+    assert sorted(await runtime.observe()) == sorted(names)
+    await runtime.close()
+    await eventually(lambda: not world.alive())
 
 
 @on_a_loop

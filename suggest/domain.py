@@ -298,6 +298,10 @@ class Choice:
             x = number(value)
             if x is not None and not math.isfinite(x):
                 yield Problem(f"values[{index}]", f"{show(value)} is not finite; a choice is text, a bool or a number")
+            elif isinstance(x, int) and abs(x) > EXACT:
+                yield Problem(
+                    f"values[{index}]", f"{x} is beyond ±2^53, where doubles skip whole numbers; make it text"
+                )
             elif identity(value) in seen:
                 yield Problem(f"values[{index}]", f"{show(value)} is there twice; leave one out")
             seen.add(identity(value))

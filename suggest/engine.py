@@ -173,7 +173,7 @@ class Engine:
 
     def optimal(self) -> Trial | None:
         """The best succeeded trial, the earliest of equals."""
-        return self._best
+        return None if self._best is None else self._trials[self._best.number]  # as it is labelled now
 
     def _index(self, trial: Trial) -> None:
         number = trial.number

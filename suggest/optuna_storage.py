@@ -21,11 +21,9 @@ STUDY_NAME = "window"
 
 
 class WindowStorage(BaseStorage):
-    """`trials` in the order of their numbers; append to `trials` what the next proposal shall see besides."""
-
     def __init__(self, direction: StudyDirection, trials: Sequence[FrozenTrial]) -> None:
         self._direction = direction
-        self.trials = list(trials)
+        self._trials = list(trials)
 
     def get_study_id_from_name(self, study_name: str) -> int:
         return STUDY_ID
@@ -47,7 +45,7 @@ class WindowStorage(BaseStorage):
         return [FrozenStudy(STUDY_NAME, self._direction, {}, {}, STUDY_ID)]
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
-        for trial in self.trials:
+        for trial in self._trials:
             if trial.number == trial_id:
                 return trial
         raise KeyError(trial_id)
@@ -55,7 +53,7 @@ class WindowStorage(BaseStorage):
     def get_all_trials(
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
     ) -> list[FrozenTrial]:
-        found = [trial for trial in self.trials if states is None or trial.state in states]
+        found = [trial for trial in self._trials if states is None or trial.state in states]
         return copy.deepcopy(found) if deepcopy else found
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:

@@ -122,22 +122,26 @@ class Space:
             if name not in known:
                 yield Problem(name, f"no parameter of the space{did_you_mean(name, known)}")
         active: dict[str, Value] = {}
+        unsure: set[str] = set()  # hangs on a value that is wrong: whether it is active cannot be said
         for parameter in self.ordered:
             name = parameter.name
             is_active = parameter.active(active)
+            if any(c.parameter in unsure for c in parameter.when):
+                unsure.add(name)
             if name not in assignment:
                 if is_active and not partial:
                     yield Problem(name, "no value; every active parameter needs one")
                 continue
             value = assignment[name]
-            if complaint := parameter.domain.complaint(value):
-                yield Problem(name, complaint)
-            elif not is_active:
+            member = parameter.domain.canonical(value)
+            if member is None:
+                unsure.add(name)
+                yield Problem(name, parameter.domain.complaint(value))
+            elif is_active:
+                active[name] = member
+            elif name not in unsure:
                 failing = " and ".join(str(c) for c in parameter.when if not c.holds(active))
                 yield Problem(name, f"has a value but is active only when {failing}; leave it out, or give that too")
-            if is_active:
-                member = parameter.domain.canonical(value)
-                active[name] = value if member is None else member
 
     def problems(self) -> tuple[Problem, ...]:
         """Everything that is wrong with the space, at once."""

@@ -7,6 +7,7 @@ its index, in order (evenly spaced on the parameter's own scale, so a log grid n
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -21,7 +22,7 @@ from scipy.special import log_ndtr  # type: ignore[import-untyped]  # SciPy has 
 
 from suggest.optuna_storage import STUDY_NAME, WindowStorage
 from suggest.sampling.sampler import Wanted, generator
-from suggest.sampling.tpe import TpeSettings
+from suggest.sampling.tpe import LIARS, TpeSettings
 from suggest.space import Assignment, Choice, Domain, Float, Int, Parameter, Scale, Space, Value
 from suggest.study import Direction, StudySpec
 from suggest.trial import Trial, TrialState
@@ -50,13 +51,13 @@ class Model:
     def propose(self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[Wanted]) -> list[Assignment]:
         known = self._frozen
         self._frozen = {t.number: known.get(t.number) or self._freeze(t) for t in learnt}
-        trials = [*self._frozen.values(), *(self._freeze(t) for t in running)]
-        storage = WindowStorage(self._direction, trials)
+        away = [self._freeze(t) for t in running]
         points: list[Assignment] = []
         for one in wanted:
+            storage = WindowStorage(self._direction, [*self._frozen.values(), *away[-LIARS:]])
             point = self._point(storage, one)
             points.append(point)
-            storage.trials.append(self._freeze(Trial(one.number, TrialState.RUNNING, point)))
+            insort(away, self._freeze(Trial(one.number, TrialState.RUNNING, point)), key=lambda t: t.number)
         return points
 
     def _point(self, storage: WindowStorage, wanted: Wanted) -> Assignment:

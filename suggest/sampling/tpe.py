@@ -24,11 +24,14 @@ if TYPE_CHECKING:
     from suggest.sampling.optuna_model import Model
 
 
+LIARS = 64  # running trials, the most recent ones, that a proposal keeps away from
+
+
 @dataclass(frozen=True, slots=True)
 class TpeSettings:
     startup_trials: int = setting(10, "finished trials before the model takes over from random search", min=0)
     window: int = setting(200, "finished trials the model sees: the best 25 and the most recent", min=50, max=1000)
-    candidates: int = setting(24, "points drawn for each trial, the most promising is taken", min=1, max=10_000)
+    candidates: int = setting(24, "points drawn for each trial, the most promising is taken", min=1, max=1000)
     multivariate: bool = setting(True, "model parameters together, not each by itself")
     constant_liar: bool = setting(True, "keep away from running trials")
 
@@ -51,7 +54,7 @@ class TpeSampler:
             from suggest.sampling.optuna_model import Model
 
             self._model = Model(self._spec, self._seed, self._settings)
-        return self._model.propose(self._window.learnt(), self._window.running(), wanted)
+        return self._model.propose(self._window.learnt(), self._window.running(LIARS), wanted)
 
     def warm_up(self) -> None:
         import suggest.sampling.optuna_model  # noqa: F401  the import is all there is to do

@@ -14,7 +14,6 @@ from suggest.study import Direction
 from suggest.trial import Trial, TrialState
 
 BEST = 25  # as many as Optuna's gamma ever takes for good ones
-RUNNING = 64  # the running trials a model is told to keep away from
 
 
 class Window:
@@ -67,9 +66,9 @@ class Window:
             chosen.add(number)
         return (self._finished[number] for number in sorted(chosen))
 
-    def running(self) -> Iterator[Trial]:
-        """The most recent running trials, in the order of their numbers."""
-        return (self._open[number] for number in self._running[-RUNNING:])
+    def running(self, most: int) -> Iterator[Trial]:
+        """The `most` recent running trials, in the order of their numbers."""
+        return (self._open[number] for number in self._running[-most:])
 
 
 def _teaches(trial: Trial) -> bool:

@@ -20,11 +20,10 @@ from scipy.special import log_ndtr
 from suggest.engine import Engine
 from suggest.optuna_storage import STUDY_ID, STUDY_NAME, WindowStorage
 from suggest.sampling import optuna_model
-from suggest.sampling.window import BEST, RUNNING, Window
+from suggest.sampling.window import BEST, Window
 from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Scale, Space, Value
 from suggest.trial import Trial, TrialState
-from tests.unit.searches import CHOICES, MAXIMIZE, MINIMIZE, MIXED, SUCCEEDED, finish, play, spaces, study
-from tests.unit.searches import RUNNING as RUNS
+from tests.unit.searches import CHOICES, MAXIMIZE, MINIMIZE, MIXED, RUNNING, SUCCEEDED, finish, play, spaces, study
 
 TREE = Space(
     (
@@ -47,7 +46,7 @@ def played(space: Space, count: int, config: dict[str, Value] | None = None, *, 
     engine = Engine(study(space, "tpe", settings=config, seed=seed), (), ())
     for k in range(count):
         (trial,) = play(engine, 1)
-        states = (SUCCEEDED, SUCCEEDED, TrialState.PRUNED, TrialState.FAILED, RUNS)
+        states = (SUCCEEDED, SUCCEEDED, TrialState.PRUNED, TrialState.FAILED, RUNNING)
         state = states[k % 5]
         value = worth(trial.parameters) if state in states[:3] else None
         engine.put(Trial(trial.number, state, trial.parameters, value=value, step=k if value is not None else None))
@@ -148,9 +147,9 @@ def test_what_tells_nothing_is_no_part_of_the_window() -> None:
 
 
 def test_only_the_most_recent_running_trials_repel() -> None:
-    running = [Trial(n, RUNS, {}) for n in range(100)]
+    running = [Trial(n, RUNNING, {}) for n in range(100)]
     window = window_of(*running, done(99, 0.5))
-    assert [t.number for t in window.running()] == list(range(99 - RUNNING, 99))
+    assert [t.number for t in window.running(64)] == list(range(99 - 64, 99))
 
 
 def test_the_model_keeps_no_more_than_its_window() -> None:

@@ -57,6 +57,7 @@ DIGITS = Space(
         (Choice(("a", "b", "a")), "x.values[2]", "'a' is there twice"),
         (Choice((1, 1.0)), "x.values[1]", "1 is there twice"),
         (Choice((1.5, float("nan"))), "x.values[1]", "nan is not finite"),
+        (Choice((1, 2**60)), "x.values[1]", "2^53"),
         (Choice(tuple(range(10_001))), "x.values", "more than 10000"),
     ],
 )
@@ -136,6 +137,7 @@ def test_parents_come_first_and_otherwise_the_order_is_the_persons() -> None:
             {"lr": "not a finite", "batch": "not a whole", "activation": "none"},
         ),
         ({"lr": 2, "batch": 12, "activation": "tanh"}, {"lr": "outside 0.0001 to 1", "batch": "nearest are 8 or 16"}),
+        ({"lr": 0.1, "batch": 8, "activation": "rely", "dropout": 0.1}, {"activation": "none of the choices"}),
         ({"lr": 0.1, "batch": 8, "activation": "tanh", "drop_out": 1}, {"drop_out": "did you mean dropout?"}),
     ],
 )

@@ -31,9 +31,7 @@ def _generator() -> Path:
     if not (made_of.exists() and made_of.read_text() == "\n".join(PINS)):
         shutil.rmtree(ENVIRONMENT, ignore_errors=True)
         venv.create(ENVIRONMENT, with_pip=True)
-        subprocess.run(
-            [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PINS], check=True
-        )
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PINS], check=True)
         made_of.write_text("\n".join(PINS))
     return python
 

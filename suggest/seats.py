@@ -25,6 +25,7 @@ class _Seat:
     lock: threading.Lock = field(default_factory=threading.Lock)
     lease: Lease | None = None
     engine: Engine | None = None
+    warm: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,12 @@ class Writer:
     def forget_engine(self) -> None:
         """The store has changed in a way that this engine cannot follow."""
         self._seat.engine = None
+
+    def warm_up(self) -> None:
+        """Load in the background, once, what the algorithm will need when it is first asked in earnest."""
+        if not self._seat.warm:
+            self._seat.warm = True
+            threading.Thread(target=self.engine.warm_up, name="warm-up").start()
 
 
 class Seats:

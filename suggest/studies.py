@@ -12,10 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from suggest.domain import show
 from suggest.engine import Engine, check_spec
 from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, Problem
-from suggest.replies import KEEP, Keep, Suggestions
+from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
+from suggest.sampling import registry
 from suggest.seats import Seats
+from suggest.settings import Setting
 from suggest.space import Assignment
 from suggest.store.documents import fingerprint, spec_document
 from suggest.store.protocol import Store, StudyRecord
@@ -39,6 +42,12 @@ class Studies:
         self._seats.close()
 
     # Studies
+
+    def algorithms(self) -> tuple[AlgorithmInfo, ...]:
+        return tuple(
+            AlgorithmInfo(a.name, a.summary, {s.name: _setting_words(s) for s in a.settings})
+            for a in registry.algorithms()
+        )
 
     def validate(self, spec: StudySpec) -> None:
         problems = [Problem(_spec_path(p.path), p.message) for p in check_spec(spec)]
@@ -120,6 +129,8 @@ class Studies:
     ) -> Suggestions:
         if not 1 <= count <= MAX_COUNT:
             raise InvalidArgument([Problem("count", f"{count} trials at once; ask for 1 to {MAX_COUNT}")])
+        if not 0 < len(client_id) <= 256:
+            raise InvalidArgument([Problem("client_id", "say who asks, in 1 to 256 characters")])
         _check_request_id(request_id)
         with self._seats.writing(name) as writer:
             engine = writer.engine
@@ -233,6 +244,8 @@ class Studies:
                 finished = _finished(engine, trial, outcome)
                 self._store.finish_trial(writer.lease, finished, fresh)
                 engine.put(finished)
+            # Here, for until its first outcome an algorithm has nothing to compute from, and starting goes first.
+            writer.warm_up()
             return finished
 
     def relabel_trial(self, name: StudyName, number: int, labels: Mapping[str, str]) -> Trial:
@@ -344,6 +357,10 @@ def _check_outcome(outcome: Outcome) -> None:
         path = f"outcome.{outcome.state.value}.value"
         message = f"{outcome.value} is not finite; leave it out, or complete the trial as failed"
         raise InvalidArgument([Problem(path, message)])
+
+
+def _setting_words(setting: Setting) -> str:
+    return f"{setting.kind.__name__}, default {show(setting.default)}: {setting.meaning}"
 
 
 def _spec_path(path: str) -> str:

@@ -1,0 +1,68 @@
+"""Addresses of the suggestion service, `HOST:PORT` or `unix:PATH`: reading them, and what is wrong with one.
+
+Pure; whether an address is free is found out by `suggest.server`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+from suggest.errors import InvalidArgument, Problem
+
+MAX_SOCKET_PATH = 100  # the system's limit is 108 bytes on Linux and 104 on macOS, with a final zero
+_UNIX = "unix:"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Either a socket's path or host and port."""
+
+    path: str = ""
+    host: str = ""
+    port: int = 0
+
+    def __str__(self) -> str:
+        """As people write it, and as gRPC takes it."""
+        if self.path:
+            return f"{_UNIX}{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def private(self) -> bool:
+        """Nobody on another machine can reach it."""
+        if self.path or self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def parse_address(text: str) -> Address:
+    """Raises InvalidArgument."""
+    if text.startswith(_UNIX):
+        return _socket(text)
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise _refused(f"{text!r} is no address; use HOST:PORT, such as localhost:8765, or unix:PATH")
+    return Address(host=host, port=int(port))
+
+
+def _socket(text: str) -> Address:
+    path = text.removeprefix(_UNIX)
+    if path.startswith("//"):
+        path = path.removeprefix("//")  # unix:///PATH, the URL's way
+    if not path:
+        raise _refused(f"{text!r} names no socket; use unix:PATH")
+    if (size := len(path.encode())) > MAX_SOCKET_PATH:
+        raise _refused(
+            f"{text}: a socket's path may have {MAX_SOCKET_PATH} bytes, this has {size}; use a shorter one, "
+            "such as unix:/tmp/tuner.sock"
+        )
+    return Address(path=path)
+
+
+def _refused(message: str) -> InvalidArgument:
+    return InvalidArgument([Problem("address", message)])

@@ -1,0 +1,97 @@
+"""Getting a gRPC server onto an address that nobody else has, and gRPC itself into the process without its noise.
+
+All of gRPC's and the system's peculiarities about that are here; nothing about the service.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from suggest.address import Address
+from suggest.errors import Unavailable
+
+if TYPE_CHECKING:
+    import grpc
+
+
+def bind(server: grpc.aio.Server, address: Address) -> Address:
+    """Where it listens then. Nothing else may listen there already."""
+    _refuse_taken(address)
+    with _private_umask() if address.path else contextlib.nullcontext():
+        try:
+            port = server.add_insecure_port(str(address))
+        except RuntimeError as e:
+            raise Unavailable(f"cannot listen at {address}: {e}") from e
+    return address if address.path else Address(host=address.host, port=port)
+
+
+def _refuse_taken(address: Address) -> None:
+    """gRPC's own complaint would name neither the reason nor a cure; and it would take a live socket's name away."""
+    if address.path:
+        _refuse_taken_socket(Path(address.path))
+        return
+    try:
+        family, kind, protocol, _, target = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(target)
+    except OSError as e:
+        raise Unavailable(
+            f"cannot listen at {address}: {e.strerror or e}; use another port, or end the process that has it"
+        ) from e
+
+
+def _refuse_taken_socket(path: Path) -> None:
+    """A socket file without a listener is what a killed server leaves behind: it is removed."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        if not path.parent.is_dir():
+            raise Unavailable(
+                f"cannot listen at unix:{path}: there is no folder {path.parent}; make it first"
+            ) from None
+        return
+    if not stat.S_ISSOCK(mode):
+        raise Unavailable(f"cannot listen at unix:{path}: something else lies there; use another path")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+        except OSError as e:
+            raise Unavailable(f"cannot listen at unix:{path}: {e.strerror}") from e
+        else:
+            raise Unavailable(f"cannot listen at unix:{path}: another server does; use it, or end it")
+
+
+@contextlib.contextmanager
+def _private_umask() -> Iterator[None]:
+    """The socket is its owner's alone from the moment it exists."""
+    before = os.umask(0o177)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def import_grpc_quietly() -> None:
+    """gRPC's core writes to stderr about forks and failed connections: ours to say, where it matters to people.
+
+    It reads these once, when imported; the environment that trials inherit stays as it was.
+    """
+    wanted = {"GRPC_VERBOSITY": "NONE", "GRPC_ENABLE_FORK_SUPPORT": "0"}
+    added = {key: value for key, value in wanted.items() if key not in os.environ}
+    os.environ.update(added)
+    try:
+        import grpc  # noqa: F401
+    finally:
+        for key in added:
+            del os.environ[key]

@@ -1,0 +1,92 @@
+"""Around every call to the server: plain methods run in worker threads, every error becomes a status, always by abort.
+
+Nothing about studies is known here. An error that is not ours is a bug: the client gets an id, the log gets the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from typing import Any, TypeAlias
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from suggest.errors import InvalidArgument, Problem, StoreBroken, TunerError
+from suggest.status import InternalError, code_of, status_of
+
+log = logging.getLogger(__name__)
+
+# What requests, replies and contexts are is the handlers' affair.
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+class _Garbage:
+    """Stands for a request that is no message of the right type."""
+
+
+class Guard(grpc.aio.ServerInterceptor):
+    """Applies to all unary methods; a handler that is no coroutine function runs in `executor`."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        handler = await continuation(handler_call_details)
+        if handler is None or handler.unary_unary is None:
+            return handler
+        return grpc.unary_unary_rpc_method_handler(
+            self._guarded(handler.unary_unary, method=str(handler_call_details.method)),
+            request_deserializer=_lenient(handler.request_deserializer),
+            response_serializer=handler.response_serializer,
+        )
+
+    def _guarded(
+        self, behaviour: Callable[[Any, Any], Any], *, method: str
+    ) -> Callable[[Any, Context], Awaitable[Any]]:
+        is_coroutine = inspect.iscoroutinefunction(behaviour)
+
+        async def guarded(request: Any, context: Context) -> Any:
+            try:
+                if isinstance(request, _Garbage):
+                    raise InvalidArgument([Problem("", f"the bytes sent to {method} are no request of that method")])
+                if is_coroutine:
+                    return await behaviour(request, context)
+                return await asyncio.get_running_loop().run_in_executor(self._executor, behaviour, request, context)
+            except grpc.aio.AbortError:
+                raise
+            except TunerError as e:
+                error = e
+                if isinstance(e, StoreBroken):
+                    log.error("method=%s error=%s", method, e)
+            except Exception:
+                bug = secrets.token_hex(4)
+                log.exception("method=%s bug=%s", method, bug)
+                error = InternalError(f"this is a bug of the server; its log has the details under {bug}")
+            message, metadata = status_of(error)
+            await context.abort(code_of(error), message, metadata)
+
+        return guarded
+
+
+def _lenient(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
+    """gRPC would answer INTERNAL to what cannot be parsed; whose fault it is must be said."""
+    if deserialize is None:
+        return None
+
+    def read(serialized: bytes) -> Any:
+        try:
+            return deserialize(serialized)
+        except DecodeError:
+            return _Garbage()
+
+    return read

@@ -1,0 +1,154 @@
+"""The process around the service: one gRPC server on one address over one store, from binding to a graceful stop.
+
+The same for `tuner serve` and embedded in `tuner run` (a private socket, the controller's loop). Nothing is decided
+here about studies; nothing heavy is imported before a server is started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from suggest.address import parse_address
+from suggest.binding import bind, import_grpc_quietly
+from suggest.errors import InvalidArgument, Problem
+
+if TYPE_CHECKING:
+    import grpc
+
+    from suggest.store.sql import SqlStore
+    from suggest.studies import Studies
+
+log = logging.getLogger(__name__)
+
+SERVICE = "tuner.suggest.v1.SuggestService"
+WORKERS = 8
+GRACE_S = 10.0
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),  # a second server on the port must fail, not share it
+    ("grpc.max_receive_message_length", 4 << 20),
+)
+
+
+class Server:
+    """Belongs to the loop that starts it. `storage_url`: sqlite:///PATH. `sync`: normal or full."""
+
+    def __init__(self, storage_url: str, address: str, *, insecure: bool = False, sync: str = "normal") -> None:
+        self._storage_url = storage_url
+        self._asked = parse_address(address)
+        self._sync = sync
+        self._bound = self._asked
+        self._started: _Started | None = None
+        if not (insecure or self._asked.private):
+            message = (
+                f"{address} can be reached from other machines, and there is no authentication yet; "
+                "use localhost or unix:PATH, or --insecure if everybody who can reach it may do everything"
+            )
+            raise InvalidArgument([Problem("address", message)])
+
+    @property
+    def address(self) -> str:
+        """Where it listens, with the port that the system chose."""
+        return str(self._bound)
+
+    async def start(self) -> None:
+        """Raises Unavailable (the address is taken, the store does not answer), StoreBroken, InvalidArgument."""
+        with contextlib.ExitStack() as undo:
+            executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="suggest")
+            undo.callback(executor.shutdown)
+            # The imports and the disk take longer than a loop should stand still.
+            store = await asyncio.get_running_loop().run_in_executor(executor, self._open_store)
+            undo.callback(store.close)
+            self._started = await self._listen(store, executor)
+            undo.pop_all()
+        log.info("listening=%s storage=%s", self.address, self._storage_url)
+
+    async def stop(self, grace_s: float = GRACE_S) -> None:
+        """Take no more calls, finish what was begun within grace_s, give back the studies. Again is no error."""
+        started, self._started = self._started, None
+        if started is None:
+            return
+        await started.grpc_server.stop(grace_s)
+        await asyncio.get_running_loop().run_in_executor(None, started.close)
+        if self._bound.path:
+            Path(self._bound.path).unlink(missing_ok=True)
+
+    def _open_store(self) -> SqlStore:
+        from suggest.admin import open_store
+
+        return open_store(self._storage_url, sync=self._sync)
+
+    async def _listen(self, store: SqlStore, executor: ThreadPoolExecutor) -> _Started:
+        import_grpc_quietly()
+        import grpc
+
+        from suggest.interceptor import Guard
+        from suggest.service import SuggestServicer
+        from suggest.studies import Studies
+        from suggest.v1.suggest_pb2_grpc import add_SuggestServiceServicer_to_server
+
+        server = grpc.aio.server(interceptors=[Guard(executor)], options=_OPTIONS)
+        self._bound = bind(server, self._asked)
+        studies = Studies(store, address=self.address)
+        add_SuggestServiceServicer_to_server(SuggestServicer(studies), server)
+        await _add_health_and_reflection(server)
+        await server.start()
+        return _Started(server, studies, store, executor)
+
+
+class _Started:
+    def __init__(
+        self, grpc_server: grpc.aio.Server, studies: Studies, store: SqlStore, executor: ThreadPoolExecutor
+    ) -> None:
+        self.grpc_server = grpc_server
+        self._studies = studies
+        self._store = store
+        self._executor = executor
+
+    def close(self) -> None:
+        self._executor.shutdown()
+        try:
+            self._studies.close()
+        finally:
+            self._store.close()
+
+
+def serve(address: str, storage_url: str, *, insecure: bool = False, sync: str = "normal") -> int:
+    """Run a server until SIGTERM (143) or SIGINT (130), the exit code. Raises what Server.start() does."""
+    return asyncio.run(_serve(Server(storage_url, address, insecure=insecure, sync=sync), storage_url))
+
+
+async def _serve(server: Server, storage_url: str) -> int:
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[int] = loop.create_future()
+
+    def end(received: int) -> None:
+        if not ended.done():
+            ended.set_result(128 + received)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end, number)
+    await server.start()
+    print(f"listening on {server.address}, storage {storage_url}", file=sys.stderr, flush=True)
+    code = await ended
+    await server.stop()
+    return code
+
+
+async def _add_health_and_reflection(server: grpc.aio.Server) -> None:
+    # Both packages are untyped.
+    from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
+    from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
+
+    import suggest.v1.suggest_pb2  # noqa: F401  reflection answers from what is loaded
+
+    servicer = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    await servicer.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
+    reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)

@@ -1,0 +1,246 @@
+"""The gRPC servicer: each method reads its request, asks `suggest.studies`, writes the reply.
+
+Methods are plain and blocking: `suggest.interceptor` runs them in worker threads and turns what they raise into
+statuses. No rule about studies lives here.
+"""
+
+# ruff: noqa: N802 - the methods are named as in the proto
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.field_mask_pb2 import FieldMask
+from google.protobuf.message import Message
+
+from suggest import names, wire
+from suggest.errors import InvalidArgument, Problem
+from suggest.replies import KEEP
+from suggest.studies import Studies
+from suggest.study import StudyName
+from suggest.v1 import suggest_pb2 as pb
+from suggest.v1.suggest_pb2_grpc import SuggestServiceServicer
+
+MAX_PAGE = 1000
+DEFAULT_PAGE = 100
+MAX_REPLY_BYTES = 3 << 20  # clients in other languages take 4 MiB unless told otherwise
+
+M = TypeVar("M", bound=Message)
+
+
+class SuggestServicer(SuggestServiceServicer):
+    """`context` goes unused throughout: deadlines and cancellation are gRPC's, a write that began is finished."""
+
+    def __init__(self, studies: Studies) -> None:
+        self._studies = studies
+
+    # Studies
+
+    def CreateStudy(self, request: pb.CreateStudyRequest, context: Any) -> pb.Study:
+        problems: wire.Problems = []
+        namespace = names.parse_namespace(request.parent, "parent")
+        if problem := names.label_problem(request.study_id):
+            problems.append(Problem("study_id", problem))
+        spec = wire.read_spec(request.study.spec, "spec", problems)
+        labels = wire.read_labels(request.study.labels, "labels", problems)
+        wire.raise_if(problems)
+        name = StudyName(namespace, request.study_id)
+        return wire.write_study(self._studies.create_study(name, spec, request_id=request.request_id, labels=labels))
+
+    def GetStudy(self, request: pb.GetStudyRequest, context: Any) -> pb.Study:
+        return wire.write_study(self._studies.study(names.parse_study(request.name, "name")))
+
+    def ListStudies(self, request: pb.ListStudiesRequest, context: Any) -> pb.ListStudiesResponse:
+        namespace = names.parse_namespace(request.parent, "parent", wildcard=True)
+        after = names.parse_study(token, "page_token") if (token := _read_token(request.page_token)) else None
+        limit = _limit(request.page_size)
+        found = self._studies.list_studies(
+            None if namespace == names.ALL else namespace, labels=dict(request.labels), after=after, limit=limit + 1
+        )
+        page, rest = _page(((wire.write_study(s), str(s.name)) for s in found), limit)
+        return pb.ListStudiesResponse(studies=page, next_page_token=rest)
+
+    def UpdateStudy(self, request: pb.UpdateStudyRequest, context: Any) -> pb.Study:
+        problems: wire.Problems = []
+        name = names.parse_study(request.study.name, "study.name")
+        paths = _read_mask(request.update_mask, ("spec.pruning", "labels"))
+        pruning, labels = None, wire.read_labels(request.study.labels, "study.labels", problems)
+        if request.study.spec.HasField("pruning"):
+            pruning = wire.read_pruning(request.study.spec.pruning, "study.spec.pruning", problems)
+        wire.raise_if(problems)
+        study = self._studies.update_study(
+            name,
+            pruning=pruning if "spec.pruning" in paths else KEEP,
+            labels=labels if "labels" in paths else KEEP,
+        )
+        return wire.write_study(study)
+
+    def DeleteStudy(self, request: pb.DeleteStudyRequest, context: Any) -> Empty:
+        self._studies.delete_study(names.parse_study(request.name, "name"))
+        return Empty()
+
+    def ValidateStudy(self, request: pb.ValidateStudyRequest, context: Any) -> pb.ValidateStudyResponse:
+        problems: wire.Problems = []
+        spec = wire.read_spec(request.spec, "spec", problems)
+        wire.raise_if(problems)
+        self._studies.validate(spec)
+        return pb.ValidateStudyResponse()
+
+    def ListAlgorithms(self, request: pb.ListAlgorithmsRequest, context: Any) -> pb.ListAlgorithmsResponse:
+        algorithms = [
+            pb.AlgorithmInfo(name=a.name, description=a.description, settings=dict(a.settings))
+            for a in self._studies.algorithms()
+        ]
+        return pb.ListAlgorithmsResponse(algorithms=algorithms)
+
+    # Trials
+
+    def AddTrial(self, request: pb.AddTrialRequest, context: Any) -> pb.Trial:
+        problems: wire.Problems = []
+        study = names.parse_study(request.parent, "parent")
+        parameters = wire.read_values(request.parameters, "parameters", problems)
+        outcome = wire.read_outcome(request.outcome, "outcome", problems) if request.HasField("outcome") else None
+        measurements = wire.read_measurements(request.measurements, "measurements", problems)
+        labels = wire.read_labels(request.labels, "labels", problems)
+        wire.raise_if(problems)
+        added = self._studies.add_trial(
+            study,
+            parameters,
+            request_id=request.request_id,
+            outcome=outcome,
+            measurements=measurements,
+            labels=labels,
+        )
+        return wire.write_trial(study, added)
+
+    def GetTrial(self, request: pb.GetTrialRequest, context: Any) -> pb.Trial:
+        study, number = names.parse_trial(request.name, "name")
+        return wire.write_trial(study, self._studies.trial(study, number))
+
+    def ListTrials(self, request: pb.ListTrialsRequest, context: Any) -> pb.ListTrialsResponse:
+        problems: wire.Problems = []
+        study = names.parse_study(request.parent, "parent")
+        states = wire.read_states(request.states, "states", problems)
+        wire.raise_if(problems)
+        limit = _limit(request.page_size)
+        found = self._studies.list_trials(
+            study,
+            states=states,
+            client_id=request.client_id,
+            after=_read_position(request.page_token, first=-1),
+            limit=limit + 1,
+        )
+        page, rest = _page(((wire.write_trial(study, t), str(t.number)) for t in found), limit)
+        return pb.ListTrialsResponse(trials=page, next_page_token=rest)
+
+    def UpdateTrial(self, request: pb.UpdateTrialRequest, context: Any) -> pb.Trial:
+        problems: wire.Problems = []
+        study, number = names.parse_trial(request.trial.name, "trial.name")
+        _read_mask(request.update_mask, ("labels",))
+        labels = wire.read_labels(request.trial.labels, "trial.labels", problems)
+        wire.raise_if(problems)
+        return wire.write_trial(study, self._studies.relabel_trial(study, number, labels))
+
+    def DeleteTrial(self, request: pb.DeleteTrialRequest, context: Any) -> Empty:
+        study, number = names.parse_trial(request.name, "name")
+        self._studies.delete_trial(study, number)
+        return Empty()
+
+    def SuggestTrials(self, request: pb.SuggestTrialsRequest, context: Any) -> pb.SuggestTrialsResponse:
+        problems: wire.Problems = []
+        study = names.parse_study(request.parent, "parent")
+        labels = wire.read_labels(request.labels, "labels", problems)
+        wire.raise_if(problems)
+        suggestions = self._studies.suggest(
+            study, request.count, client_id=request.client_id, request_id=request.request_id, labels=labels
+        )
+        return pb.SuggestTrialsResponse(
+            trials=[wire.write_trial(study, t) for t in suggestions.trials], exhausted=suggestions.exhausted
+        )
+
+    def ReportMeasurements(self, request: pb.ReportMeasurementsRequest, context: Any) -> pb.ReportMeasurementsResponse:
+        problems: wire.Problems = []
+        study, number = names.parse_trial(request.name, "name")
+        measurements = wire.read_measurements(request.measurements, "measurements", problems)
+        if not measurements:
+            problems.append(Problem("measurements", "none; report at least one"))
+        wire.raise_if(problems)
+        advice = self._studies.report(study, number, measurements)
+        return pb.ReportMeasurementsResponse(should_stop=advice.should_stop, reason=advice.reason)
+
+    def CompleteTrial(self, request: pb.CompleteTrialRequest, context: Any) -> pb.Trial:
+        problems: wire.Problems = []
+        study, number = names.parse_trial(request.name, "name")
+        outcome = wire.read_outcome(request.outcome, "outcome", problems)
+        measurements = wire.read_measurements(request.measurements, "measurements", problems)
+        wire.raise_if(problems)
+        return wire.write_trial(study, self._studies.complete(study, number, outcome, measurements=measurements))
+
+    def ListMeasurements(self, request: pb.ListMeasurementsRequest, context: Any) -> pb.ListMeasurementsResponse:
+        study, number = names.parse_trials(request.parent, "parent")
+        limit = _limit(request.page_size)
+        after = _read_position(request.page_token, first=0)
+        found = self._studies.list_measurements(study, number, after=after, limit=limit + 1)
+        messages = (
+            (pb.TrialMeasurement(trial=trial, measurement=wire.write_measurement(m)), str(position))
+            for position, trial, m in found
+        )
+        page, rest = _page(messages, limit)
+        return pb.ListMeasurementsResponse(measurements=page, next_page_token=rest)
+
+    def ListOptimalTrials(self, request: pb.ListOptimalTrialsRequest, context: Any) -> pb.ListOptimalTrialsResponse:
+        study = names.parse_study(request.parent, "parent")
+        found = self._studies.optimal_trials(study)
+        return pb.ListOptimalTrialsResponse(trials=[wire.write_trial(study, t) for t in found])
+
+
+def _limit(page_size: int) -> int:
+    if page_size < 0:
+        raise InvalidArgument(
+            [Problem("page_size", f"{page_size} is negative; use 0 for the default of {DEFAULT_PAGE}")]
+        )
+    return min(page_size or DEFAULT_PAGE, MAX_PAGE)
+
+
+def _page(found: Iterable[tuple[M, str]], limit: int) -> tuple[list[M], str]:
+    """At most `limit` messages and MAX_REPLY_BYTES, and a token for the rest, if `found` has more."""
+    page: list[M] = []
+    size, last = 0, ""
+    for message, position in found:
+        size += message.ByteSize()
+        if page and (len(page) == limit or size > MAX_REPLY_BYTES):
+            return page, base64.urlsafe_b64encode(last.encode()).decode()
+        page.append(message)
+        last = position
+    return page, ""
+
+
+def _read_token(token: str) -> str:
+    try:
+        return base64.b64decode(token, altchars=b"-_", validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError, ValueError):
+        raise _bad_token() from None
+
+
+def _read_position(token: str, *, first: int) -> int:
+    text = _read_token(token)
+    if text and not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise _bad_token()
+    return int(text) if text else first
+
+
+def _bad_token() -> InvalidArgument:
+    return InvalidArgument([Problem("page_token", "not one that this method returned; leave it out to begin anew")])
+
+
+def _read_mask(mask: FieldMask, known: Sequence[str]) -> frozenset[str]:
+    if not mask.paths:
+        raise InvalidArgument([Problem("update_mask", f"empty; name what changes: {', '.join(known)}")])
+    if unknown := [path for path in mask.paths if path not in known]:
+        message = f"{', '.join(unknown)[:200]} cannot be changed; only {', '.join(known)}"
+        raise InvalidArgument([Problem("update_mask", message)])
+    return frozenset(mask.paths)

@@ -1,0 +1,126 @@
+"""Errors to gRPC statuses and back: the one table that server and client share.
+
+A status carries google.rpc.ErrorInfo (reason, metadata) and, for invalid arguments, google.rpc.BadRequest with every
+problem. Nothing else about the server's inside ever goes out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+
+from suggest.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    NotOwner,
+    Problem,
+    StoreBroken,
+    TunerError,
+    Unavailable,
+)
+
+DOMAIN = "tuner.dev"
+DETAILS_KEY = "grpc-status-details-bin"
+
+# Most specific first: the first class that fits decides.
+_CODES: tuple[tuple[type[TunerError], grpc.StatusCode], ...] = (
+    (InvalidArgument, grpc.StatusCode.INVALID_ARGUMENT),
+    (NotFound, grpc.StatusCode.NOT_FOUND),
+    (AlreadyExists, grpc.StatusCode.ALREADY_EXISTS),
+    (FailedPrecondition, grpc.StatusCode.FAILED_PRECONDITION),
+    (Unavailable, grpc.StatusCode.UNAVAILABLE),
+    (StoreBroken, grpc.StatusCode.DATA_LOSS),
+)
+_PLAIN = {c.reason: c for c in (NotFound, AlreadyExists, FailedPrecondition, Unavailable, StoreBroken)}
+# gRPC lets a peer refuse metadata of more than 8 KiB, and sends the message in it twice, escaped.
+_MAX_MESSAGE = 1000
+_MAX_PROBLEMS = 3000
+
+
+class InternalError(TunerError):
+    """A bug in the server; the id in the message is also in its log."""
+
+    reason = "INTERNAL"
+
+
+def code_of(error: TunerError) -> grpc.StatusCode:
+    return next((code for kind, code in _CODES if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
+
+
+def status_of(error: TunerError) -> tuple[str, tuple[tuple[str, bytes], ...]]:
+    """The message and the trailing metadata to abort with."""
+    # Imported with the first error: most processes never see one.
+    from google.protobuf.any_pb2 import Any as AnyMessage
+    from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
+
+    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN)
+    if isinstance(error, NotOwner):
+        info.metadata["address"] = error.address
+    details = [info]
+    if isinstance(error, InvalidArgument):
+        details.append(_bad_request(error))
+    message = _shortened(str(error), _MAX_MESSAGE)
+    status = status_pb2.Status(code=code_of(error).value[0], message=message)
+    for detail in details:
+        packed = AnyMessage()
+        packed.Pack(detail)
+        status.details.append(packed)
+    return message, ((DETAILS_KEY, status.SerializeToString()),)
+
+
+def error_of(failure: grpc.RpcError, *, address: str, timeout_s: float) -> TunerError:
+    """What a client raises for a call that failed. `address`: whom it called."""
+    # Both kinds of RpcError that grpc raises are also calls, with metadata in pairs; its types say otherwise.
+    call: Any = failure
+    code: grpc.StatusCode = call.code()
+    message: str = call.details() or code.name.lower()
+    for key, value in call.trailing_metadata() or ():
+        if key == DETAILS_KEY:
+            return _from_details(value, message)
+    match code:
+        case grpc.StatusCode.UNAVAILABLE:
+            return Unavailable(f"no suggestion service answers at {address}; see that it runs there ({message})")
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return Unavailable(f"the suggestion service at {address} did not answer within {timeout_s:g} s")
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return Unavailable(f"what answers at {address} is no suggestion service, or an older one ({message})")
+        case grpc.StatusCode.INVALID_ARGUMENT:
+            return InvalidArgument([Problem("", message)])
+    return InternalError(f"the suggestion service at {address} failed: {message}")
+
+
+def _bad_request(error: InvalidArgument) -> Any:  # google.rpc has no types
+    from google.rpc import error_details_pb2
+
+    bad, room = error_details_pb2.BadRequest(), _MAX_PROBLEMS
+    for i, problem in enumerate(error.problems):
+        description = _shortened(problem.message, 500)
+        room -= len(description.encode()) + len(problem.path.encode())
+        if room < 0:
+            bad.field_violations.add(description=f"and {len(error.problems) - i} more problems")
+            break
+        bad.field_violations.add(field=problem.path, description=description)
+    return bad
+
+
+def _from_details(serialized: bytes, message: str) -> TunerError:
+    from google.rpc import error_details_pb2, status_pb2
+
+    info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+    for detail in status_pb2.Status.FromString(serialized).details:
+        # Unpack says whether the detail is of that type.
+        detail.Unpack(info) or detail.Unpack(bad)
+    if info.reason == InvalidArgument.reason:
+        return InvalidArgument(
+            [Problem(v.field, v.description) for v in bad.field_violations] or [Problem("", message)]
+        )
+    if info.reason == NotOwner.reason:
+        return NotOwner(message, address=info.metadata["address"])
+    return _PLAIN.get(info.reason, InternalError)(message)
+
+
+def _shortened(text: str, limit: int) -> str:
+    return text if len(text.encode()) <= limit else text.encode()[:limit].decode(errors="ignore") + "…"

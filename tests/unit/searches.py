@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from suggest.engine import Engine
@@ -15,20 +16,23 @@ QUEUED, RUNNING, SUCCEEDED = TrialState.QUEUED, TrialState.RUNNING, TrialState.S
 MAXIMIZE, MINIMIZE = Direction.MAXIMIZE, Direction.MINIMIZE
 
 
+def examples(count: int) -> settings:
+    """So many drawn cases, however busy the machine is."""
+    return settings(max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
 def study(
     space: Space,
     algorithm: str = "random",
     *,
-    settings: Mapping[str, Value] | None = None,
+    config: Mapping[str, Value] | None = None,
     seed: int = 7,
     pruning: Mapping[str, Value] | None = None,
     direction: Direction = MAXIMIZE,
     value: ValueRule = ValueRule.LAST,
 ) -> Study:
     rule = None if pruning is None else Pruning("median", pruning)
-    spec = StudySpec(
-        space, (Objective("accuracy", direction, value),), Algorithm(algorithm, None, settings or {}), rule
-    )
+    spec = StudySpec(space, (Objective("accuracy", direction, value),), Algorithm(algorithm, None, config or {}), rule)
     return Study(StudyName("default", "digits"), "uid", spec, seed)
 
 

@@ -4,7 +4,7 @@ import math
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from suggest.engine import Engine, check_spec
@@ -21,6 +21,7 @@ from tests.unit.searches import (
     RUNNING,
     SUCCEEDED,
     accuracy,
+    examples,
     finish,
     play,
     spaces,
@@ -66,7 +67,7 @@ def test_a_trials_draw_depends_on_the_seed_and_its_number_alone(algorithm: str) 
 
 
 @given(spaces(), st.integers(0, 2**63 - 1))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_random_points_are_points(space: Space, seed: int) -> None:
     for trial in play(Engine(study(space, seed=seed), (), ()), 5):
         assert space.point_problems(trial.parameters, partial=False) == ()

@@ -3,14 +3,14 @@
 import itertools
 from collections.abc import Iterator
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from suggest.engine import Engine, check_spec
 from suggest.sampling.grid import Grid
 from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Space
 from suggest.trial import Trial, TrialState
-from tests.unit.searches import RUNNING, finish, play, spaces, study
+from tests.unit.searches import RUNNING, examples, finish, play, spaces, study
 
 
 def every_point(space: Space) -> Iterator[Assignment]:
@@ -25,7 +25,7 @@ def frozen(point: Assignment) -> tuple[tuple[str, str], ...]:
 
 
 @given(spaces(finite=True, most=4))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_the_grid_numbers_each_distinct_point_once(space: Space) -> None:
     grid = Grid(space, {})
     points = [grid.point(k) for k in range(grid.total)]
@@ -35,7 +35,7 @@ def test_the_grid_numbers_each_distinct_point_once(space: Space) -> None:
 
 
 @given(spaces(finite=True, most=4), st.data())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_fixed_part_leaves_the_points_that_agree_with_it(space: Space, data: st.DataObject) -> None:
     whole = Grid(space, {})
     point = whole.point(data.draw(st.integers(0, whole.total - 1)))
@@ -111,7 +111,7 @@ def test_a_part_whose_points_are_all_taken_is_run_again_for_the_person_asked() -
 @given(
     spaces(finite=True, most=3), st.lists(st.tuples(st.integers(1, 4), st.sampled_from(list(TrialState))), max_size=8)
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_rebuilt_grid_goes_on_where_the_lost_one_was(space: Space, turns: list[tuple[int, TrialState]]) -> None:
     engine = Engine(study(space, "grid"), (), ())
     for count, state in turns:

@@ -5,7 +5,7 @@ import time
 
 import optuna
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from suggest.curves import Curve
@@ -13,7 +13,7 @@ from suggest.engine import Engine
 from suggest.pruning.median import KEPT_COLUMNS, MedianPruner, MedianSettings
 from suggest.study import Direction, Objective
 from suggest.trial import StopAdvice, Trial
-from tests.unit.searches import MAXIMIZE, MINIMIZE, MIXED, RUNNING, SUCCEEDED, accuracy, study
+from tests.unit.searches import MAXIMIZE, MINIMIZE, MIXED, RUNNING, SUCCEEDED, accuracy, examples, study
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -144,7 +144,7 @@ CURVES = st.integers(1, 6).flatmap(lambda n: st.lists(VALUES, min_size=n, max_si
     st.integers(1, 4),
     st.integers(1, 6),
 )
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @pytest.mark.filterwarnings("ignore:All-NaN slice encountered:RuntimeWarning")
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
 def test_it_decides_as_optuna_does_where_steps_line_up(

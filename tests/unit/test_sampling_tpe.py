@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import optuna
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from optuna.samplers import TPESampler
 from optuna.samplers._tpe import _truncnorm
@@ -23,7 +23,19 @@ from suggest.sampling import optuna_model
 from suggest.sampling.window import BEST, Window
 from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Scale, Space, Value
 from suggest.trial import Trial, TrialState
-from tests.unit.searches import CHOICES, MAXIMIZE, MINIMIZE, MIXED, RUNNING, SUCCEEDED, finish, play, spaces, study
+from tests.unit.searches import (
+    CHOICES,
+    MAXIMIZE,
+    MINIMIZE,
+    MIXED,
+    RUNNING,
+    SUCCEEDED,
+    examples,
+    finish,
+    play,
+    spaces,
+    study,
+)
 
 TREE = Space(
     (
@@ -43,7 +55,7 @@ def worth(point: Assignment) -> float:
 
 
 def played(space: Space, count: int, config: dict[str, Value] | None = None, *, seed: int = 7) -> Engine:
-    engine = Engine(study(space, "tpe", settings=config, seed=seed), (), ())
+    engine = Engine(study(space, "tpe", config=config, seed=seed), (), ())
     for k in range(count):
         (trial,) = play(engine, 1)
         states = (SUCCEEDED, SUCCEEDED, TrialState.PRUNED, TrialState.FAILED, RUNNING)
@@ -54,7 +66,7 @@ def played(space: Space, count: int, config: dict[str, Value] | None = None, *, 
 
 
 @given(spaces(), st.integers(0, 2**62), st.booleans(), st.booleans())
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_every_point_is_a_point(space: Space, seed: int, multivariate: bool, liar: bool) -> None:
     config: dict[str, Value] = {"multivariate": multivariate, "constantLiar": liar, **AT_ONCE}
     engine = played(space, 8, config, seed=seed)
@@ -64,10 +76,10 @@ def test_every_point_is_a_point(space: Space, seed: int, multivariate: bool, lia
 
 
 @given(spaces(), st.integers(0, 99))
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_a_rebuilt_engine_proposes_the_same(space: Space, seed: int) -> None:
     engine = played(space, 12, {"startupTrials": 3}, seed=seed)
-    same = study(space, "tpe", settings={"startupTrials": 3}, seed=seed)
+    same = study(space, "tpe", config={"startupTrials": 3}, seed=seed)
     backwards = Engine(same, reversed(list(engine.trials())), ())
     assert backwards.propose(2) == engine.propose(2)
 
@@ -153,7 +165,7 @@ def test_only_the_most_recent_running_trials_repel() -> None:
 
 
 def test_the_model_keeps_no_more_than_its_window() -> None:
-    engine = Engine(study(TREE, "tpe", settings={"window": 50}), played(TREE, 200).trials(), ())
+    engine = Engine(study(TREE, "tpe", config={"window": 50}), played(TREE, 200).trials(), ())
     engine.propose(1)
     model = engine._sampler._model  # type: ignore[attr-defined]  # what it holds is the claim
     assert len(model._frozen) == 50

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from suggest.errors import InvalidArgument, Problem
 from suggest.space import Choice, Condition, Float, Int, Parameter, Scale, Space, Value
+from tests.unit.searches import examples
 
 LOG = Scale.LOG
 
@@ -200,6 +201,7 @@ def grids(draw: st.DrawFn) -> Float | Int | Choice:
 
 
 @given(grids(), st.data())
+@examples(100)
 def test_a_grid_finds_every_value_it_gives(domain: Float | Int | Choice, data: st.DataObject) -> None:
     assert not list(domain.problems())
     assert domain.count is not None

@@ -135,12 +135,12 @@ class Engine:
         """Remember what has been stored."""
         if not measurements:
             return
+        state = self.trial(number).state
         report = self._reports.setdefault(number, Report())
         attempt, curve = report.newest_attempt, self._curve(number)
         last = curve.steps[-1] if curve is not None else None
         for measurement in measurements:
             report.add(measurement)
-        state = self.trial(number).state
         if not state.finished:
             self._before[number] = last if report.newest_attempt == attempt else None
         elif state is TrialState.SUCCEEDED:

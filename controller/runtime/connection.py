@@ -1,20 +1,36 @@
-"""The controller's end of the socket to an experiment's supervisor: numbered requests, answers, news in between.
+"""The controller's end of the socket to an experiment's supervisor: finding or starting one, and talking with it.
 
-Knows the form of messages, not their meaning, and never reconnects: a lost connection stays lost.
+Knows the form of messages (numbered requests, answers, news in between), not their meaning. A lost connection stays
+lost; who needs another reaches again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
-from collections.abc import Callable, Mapping
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
+
+from controller.runtime.protocol import RuntimeLost
 
 Message: TypeAlias = dict[str, Any]  # JSON; both ends of the socket are in this folder
 
 _LINE_LIMIT = 1 << 28  # a list of 100,000 attempts fits
 _LEAVE_S = 5.0
+_BOOT = "import sys; sys.path.append(sys.argv[1]); from controller.runtime.supervisor import main; main()"
+_ROOT = Path(__file__).parents[2]
+_GIVE_UP_S = 10.0
+_HANG_UP_S = 0.5  # longer than a supervisor takes to come or go
+_RETRY_S = 0.02
+_TRIES = 3
 
 
 class SupervisorConnection:
@@ -83,3 +99,65 @@ class SupervisorConnection:
                 if not answer.done():
                     answer.set_exception(ConnectionResetError())
             self._tell_lost()
+
+
+async def reach(folder: Path, introduce: Callable[[str], Awaitable[SupervisorConnection]]) -> SupervisorConnection:
+    """The living supervisor of the experiment in this folder, or a new one.
+
+    introduce: connects to a socket's path and says and hears what must be first; may raise OSError.
+
+    Raises:
+        RuntimeLost: none can be started, or the one that lives does not answer.
+    """
+    give_up_at = time.monotonic() + _GIVE_UP_S
+    hang_up_at = time.monotonic() + _HANG_UP_S
+    failures = 0
+    while time.monotonic() < give_up_at:
+        pid, path = _written_in_the_lock(folder)
+        with contextlib.suppress(OSError):  # nobody there, or somebody who is just going
+            return await introduce(path)
+        match await asyncio.to_thread(_spawn, folder):
+            case b"ready\n":
+                continue
+            case b"held\n":  # one lives, and is just coming or going, or its socket was deleted under it
+                if pid and time.monotonic() >= hang_up_at:
+                    hang_up_at = give_up_at
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGHUP)
+            case _:
+                failures += 1
+                if failures == _TRIES:
+                    raise unreachable(folder, "does not start")
+        await asyncio.sleep(_RETRY_S)
+    raise unreachable(folder, "cannot be reached")
+
+
+def unreachable(folder: Path, what: str) -> RuntimeLost:
+    return RuntimeLost(f"the supervisor of the trials {what}; see {folder / 'supervisor.log'}")
+
+
+def _written_in_the_lock(folder: Path) -> tuple[int, str]:
+    """The living supervisor's pid and socket; the last one's if none lives."""
+    try:
+        written = json.loads((folder / "supervisor.lock").read_bytes())
+        return written["pid"], written["socket"]
+    except (OSError, ValueError):
+        return 0, ""
+
+
+def _spawn(folder: Path) -> bytes:
+    """What the new supervisor says for itself; it has left our process group and is not our child."""
+    arguments = ("-I", "-S", "-X", "utf8", "-c", _BOOT, str(_ROOT), str(folder))
+    try:
+        with (folder / "supervisor.log").open("ab") as log:
+            started = subprocess.run(
+                (sys.executable, *arguments),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+                check=False,
+            )
+    except OSError as error:
+        raise RuntimeLost(f"cannot start the supervisor of the trials: {error}") from error
+    return started.stdout

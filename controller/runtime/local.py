@@ -8,11 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -20,16 +16,11 @@ from pathlib import Path
 
 from controller.model import FailureClass
 from controller.runtime import gpus
-from controller.runtime.connection import Message, SupervisorConnection
-from controller.runtime.protocol import CannotStart, Exit, Launch, RuntimeLost, Sighting
+from controller.runtime.connection import Message, SupervisorConnection, reach, unreachable
+from controller.runtime.protocol import CannotStart, Exit, Launch, Sighting
 
-_BOOT = "import sys; sys.path.append(sys.argv[1]); from controller.runtime.supervisor import main; main()"
-_ROOT = Path(__file__).parents[2]
-_GIVE_UP_S = 10.0
 _LOG_POLL_S = 0.02
 _LARGE_READ = 1 << 16
-_RETRY_S = 0.02
-_HANG_UP_S = 0.5
 _TRIES = 3
 
 
@@ -48,6 +39,7 @@ class LocalRuntime:
         self._stops: dict[str, float] = {}  # when each is to be killed: a new supervisor must hear it again
         self._lent: dict[str, tuple[float, tuple[str, ...]]] = {}  # GPUs of attempts whose start is under way
         self._changed = asyncio.Event()
+        self._growing: dict[str, Path] = {}  # the logs of what runs
         self._log_seen: dict[str, int] = {}
         self._gpus: tuple[str, ...] | None = None
 
@@ -85,7 +77,7 @@ class LocalRuntime:
 
     async def remove(self, name: str) -> None:
         await self._ask("remove", name=name)
-        for known in (self._shown, self._sightings, self._stops, self._log_seen):
+        for known in (self._shown, self._sightings, self._growing, self._stops, self._log_seen):
             known.pop(name, None)
 
     async def observe(self) -> Mapping[str, Sighting]:
@@ -108,14 +100,26 @@ class LocalRuntime:
         return data
 
     async def wait(self, within_s: float, *, log_growth: bool) -> None:
-        deadline = time.monotonic() + within_s
-        while not self._changed.is_set():
-            left = deadline - time.monotonic()
-            if left <= 0 or (log_growth and self._a_log_has_grown()):
-                return
+        if log_growth:
+            self._look_for_log_growth()
+        # One timer that fires again and again: a fifth of the price of a wait for each look.
+        loop = asyncio.get_running_loop()
+        timer: asyncio.TimerHandle | None = None
+
+        def look_again() -> None:
+            nonlocal timer
+            self._look_for_log_growth()
+            timer = loop.call_later(_LOG_POLL_S, look_again)
+
+        if log_growth:
+            timer = loop.call_later(_LOG_POLL_S, look_again)
+        try:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(left, _LOG_POLL_S) if log_growth else left):
+                async with asyncio.timeout(within_s):
                     await self._changed.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     def slots(self, gpu: float) -> int | None:
         return gpus.slots(len(self._gpu_ids()), gpu) if gpu > 0 else None
@@ -136,18 +140,19 @@ class LocalRuntime:
             start_time=datetime.fromtimestamp(shown["time"], UTC),
             exit=None if end is None else _exit(end),
         )
-        if end is not None:
+        if end is None:
+            self._growing[name] = Path(shown["directory"], "log.txt")
+        else:
+            self._growing.pop(name, None)
             self._stops.pop(name, None)
             self._changed.set()
 
-    def _a_log_has_grown(self) -> bool:
-        for name, sighting in self._sightings.items():
-            if sighting.exit is None:
-                size = _size(Path(self._shown[name]["directory"], "log.txt"))
-                if size > self._log_seen.get(name, 0):
-                    self._log_seen[name] = size  # told once; reading sets it back to what was read
-                    return True
-        return False
+    def _look_for_log_growth(self) -> None:
+        for name, path in self._growing.items():
+            size = _size(path)
+            if size > self._log_seen.get(name, 0):
+                self._log_seen[name] = size  # told once; reading sets it back to what was read
+                self._changed.set()
 
     # How the supervisor is reached
 
@@ -168,37 +173,20 @@ class LocalRuntime:
                 blame = FailureClass.INFRASTRUCTURE if reply["infrastructure"] else FailureClass.CONFIGURATION
                 raise CannotStart(reply["refused"], blame)
             return reply
-        raise self._unreachable("dies before it answers")
+        raise unreachable(self._folder, "dies before it answers")
 
     async def _connected(self) -> SupervisorConnection:
         """The connection, with all it has to tell heard; made anew where it was lost."""
         async with self._connecting:
             if self._connection is None or self._connection.lost:
-                self._connection = await self._reach()
+                self._connection = await reach(self._folder, self._introduce)
             return self._connection
-
-    async def _reach(self) -> SupervisorConnection:
-        give_up_at = time.monotonic() + _GIVE_UP_S
-        hang_up_at = time.monotonic() + _HANG_UP_S
-        while time.monotonic() < give_up_at:
-            pid, path = self._supervisor()
-            with contextlib.suppress(OSError):  # nobody there, or somebody who is just going
-                return await self._introduce(path)
-            if await asyncio.to_thread(self._spawn):
-                continue
-            # One lives and is just coming, just going, or its socket was deleted under it.
-            if pid and time.monotonic() >= hang_up_at:
-                hang_up_at = give_up_at
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGHUP)
-            await asyncio.sleep(_RETRY_S)
-        raise self._unreachable("cannot be reached")
 
     async def _introduce(self, path: str) -> SupervisorConnection:
         """Hear of all attempts, and repeat what a predecessor may have taken to its grave. Raises OSError."""
         connection = await SupervisorConnection.open(path, show=self._show, lost=self._changed.set)
-        self._shown.clear()
-        self._sightings.clear()
+        for known in (self._shown, self._sightings, self._growing):
+            known.clear()
         try:
             await connection.ask("list", {})
             for name, kill_at in list(self._stops.items()):
@@ -207,31 +195,6 @@ class LocalRuntime:
             connection.abandon()
             raise
         return connection
-
-    def _supervisor(self) -> tuple[int, str]:
-        """The living supervisor's pid and socket, as it wrote them into its lock; the last one's if none lives."""
-        try:
-            written = json.loads((self._folder / "supervisor.lock").read_bytes())
-            return written["pid"], written["socket"]
-        except (OSError, ValueError):
-            return 0, ""
-
-    def _spawn(self) -> bool:
-        """Whether a new supervisor is ready. False: another holds the lock, or it could not start."""
-        arguments = ("-I", "-S", "-X", "utf8", "-c", _BOOT, str(_ROOT), str(self._folder))
-        with (self._folder / "supervisor.log").open("ab") as log:
-            started = subprocess.run(
-                (sys.executable, *arguments),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-                check=False,
-            )
-        return started.stdout == b"ready\n"
-
-    def _unreachable(self, what: str) -> RuntimeLost:
-        return RuntimeLost(f"the supervisor of the trials {what}; see {self._folder / 'supervisor.log'}")
 
     # GPUs
 

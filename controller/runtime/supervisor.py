@@ -147,7 +147,7 @@ class Supervisor:
 
 
 def main() -> None:
-    """Argument: the experiment's folder. Detaches, and prints a line once it can be reached as its lock file says."""
+    """Argument: the experiment's folder. Detaches. Prints "ready" when its lock file says where it is, or "held"."""
     folder = sys.argv[-1]
     lock = os.open(os.path.join(folder, "supervisor.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if os.fork():
@@ -155,7 +155,8 @@ def main() -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        os._exit(0)  # there is one already
+        os.write(1, b"held\n")  # there is one already
+        os._exit(0)
     os.ftruncate(lock, 0)
     os.chdir("/")
     supervisor = Supervisor(folder, lock)

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import shlex
 import shutil
 import signal
@@ -24,7 +25,7 @@ from controller.model import FailureClass
 from controller.runtime import processes
 from controller.runtime.launching import launch as launch_process
 from controller.runtime.local import LocalRuntime
-from controller.runtime.protocol import CannotStart, Launch, Runtime
+from controller.runtime.protocol import CannotStart, Launch, Runtime, RuntimeLost
 from tests.contract.runtime_contract import (
     FOREVER,
     STUBBORN,
@@ -425,6 +426,26 @@ async def test_a_supervisor_whose_socket_was_deleted_is_found_again(world: Local
     assert alike(await ended(runtime, "a"), code=6)
     assert world.supervisor() == supervisor
     await runtime.close()
+
+
+@on_a_loop
+async def test_a_supervisor_that_cannot_start_is_said_at_once_with_its_log(world: LocalWorld) -> None:
+    (world.folder / "live").write_text("in the way")
+    runtime = await world.open()
+    log = world.folder / "supervisor.log"
+    with pytest.raises(RuntimeLost, match=re.escape(f"does not start; see {log}")):
+        await runtime.observe()
+    assert "FileExistsError" in log.read_text()
+    log.unlink()
+    (world.folder / "live").unlink()
+    assert await runtime.observe() == {}  # looked again
+    await runtime.close()
+
+
+@on_a_loop
+async def test_a_missing_experiment_folder_is_said(world: LocalWorld) -> None:
+    with pytest.raises(RuntimeLost, match="No such file or directory"):
+        await LocalRuntime(world.folder / "missing").observe()
 
 
 @on_a_loop

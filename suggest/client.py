@@ -1,83 +1,137 @@
-"""The typed client of the suggestion service: the nouns in, the nouns out, never protobuf.
+"""The client for people's own programs: blocking, thread-safe, and with `study()` a loop over trials on top.
 
-`AsyncClient` is what the controller uses; `Client` (below it) is the same for people's own scripts.
-Every call has a deadline; every method may be repeated: what changes something carries a request id or is idempotent
-by its meaning. An error of the service arrives as the type of `suggest.errors` that it left as.
+The same methods as `AsyncClient`, which this module exports too. gRPC is imported when the first client is made.
 """
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from suggest.address import parse_address
+from suggest.async_client import AsyncClient
+from suggest.binding import import_grpc_quietly
 from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
-from suggest.space import Assignment, Value
-from suggest.study import Pruning, Study, StudyName, StudySpec
+from suggest.retries import CHANNEL_OPTIONS, Attempts
+from suggest.search import OpenTrial, Parameters, Search, maximize, minimize, search_of
+from suggest.space import Assignment, Choice, Float, Int, Scale, Value
+from suggest.study import Objective, Pruning, Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
 
+if TYPE_CHECKING:
+    import grpc
 
-class AsyncClient:
-    """Belongs to one event loop. `address`: `HOST:PORT` or `unix:PATH`. Connects at the first call.
+    from suggest.calls import Call, Pages
 
-    All methods raise NotFound, InvalidArgument, FailedPrecondition (NotOwner), Unavailable, StoreBroken as they apply.
-    """
+__all__ = [
+    "KEEP",
+    "AlgorithmInfo",
+    "AsyncClient",
+    "Choice",
+    "Client",
+    "Float",
+    "Int",
+    "Keep",
+    "Measurement",
+    "OpenTrial",
+    "Outcome",
+    "Scale",
+    "Search",
+    "StudyName",
+    "Suggestions",
+    "Trial",
+    "TrialState",
+    "maximize",
+    "minimize",
+]
+
+T = TypeVar("T")
+
+
+class Client:
+    """`address`: `HOST:PORT` or `unix:PATH`. Connects at the first call; methods raise as AsyncClient's do."""
 
     def __init__(self, address: str, *, timeout_s: float = 10.0) -> None:
-        self.address = address
+        self.address = str(parse_address(address))
         self._timeout_s = timeout_s
+        self._connecting = threading.Lock()
+        self._channel: grpc.Channel | None = None
+        self._stub: Any = None  # methods are looked up by the name in a Call
 
-    async def create_study(
+    def study(
+        self,
+        name: str,
+        parameters: Parameters,
+        objective: Objective,
+        *,
+        algorithm: str = "tpe",
+        settings: Mapping[str, Value] = NO_LABELS,
+        seed: int | None = None,
+        pruning: Pruning | None = None,
+        namespace: str = "default",
+    ) -> Search:
+        """The study of this name: created, or joined if it was created by the same words, in any process.
+
+        Raises AlreadyExists if it was created by other words.
+        """
+        return search_of(
+            self,
+            StudyName(namespace, name),
+            parameters,
+            objective,
+            algorithm=algorithm,
+            settings=settings,
+            seed=seed,
+            pruning=pruning,
+        )
+
+    def create_study(
         self, name: StudyName, spec: StudySpec, *, request_id: str, labels: Mapping[str, str] = NO_LABELS
     ) -> Study:
         """The same request_id and spec again returns the study; the name otherwise taken: AlreadyExists."""
-        raise NotImplementedError
+        from suggest import calls
 
-    async def get_study(self, name: StudyName) -> Study:
-        raise NotImplementedError
+        return self._send(calls.create_study(name, spec, request_id=request_id, labels=labels))
 
-    async def list_studies(self, namespace: str = "-") -> list[Study]:
+    def get_study(self, name: StudyName) -> Study:
+        from suggest import calls
+
+        return self._send(calls.get_study(name))
+
+    def list_studies(self, namespace: str = "-") -> list[Study]:
         """`-` means all namespaces."""
-        raise NotImplementedError
+        from suggest import calls
 
-    async def update_study(
+        return self._all(calls.list_studies(namespace))
+
+    def update_study(
         self, name: StudyName, *, pruning: Pruning | Keep | None = KEEP, labels: Mapping[str, str] | Keep = KEEP
     ) -> Study:
-        raise NotImplementedError
+        """`pruning=None` switches it off; nothing else of a study can be changed."""
+        from suggest import calls
 
-    async def delete_study(self, name: StudyName) -> None:
-        raise NotImplementedError
+        return self._send(calls.update_study(name, pruning=pruning, labels=labels))
 
-    async def list_trials(
-        self, name: StudyName, *, client_id: str = "", states: Iterable[TrialState] = ()
-    ) -> list[Trial]:
-        """All that match, ordered by number."""
-        raise NotImplementedError
+    def delete_study(self, name: StudyName) -> None:
+        """With all its trials, for good."""
+        from suggest import calls
 
-    async def get_trial(self, name: StudyName, number: int) -> Trial:
-        raise NotImplementedError
+        self._send(calls.delete_study(name))
 
-    async def suggest(
-        self,
-        name: StudyName,
-        count: int,
-        *,
-        client_id: str,
-        request_id: str,
-        labels: Mapping[str, str] = NO_LABELS,
-    ) -> Suggestions:
-        """Up to `count` trials, running from now on. The same request_id again: the same trials, as they are now."""
-        raise NotImplementedError
+    def validate(self, spec: StudySpec) -> None:
+        """Raises InvalidArgument with all problems; stores nothing."""
+        from suggest import calls
 
-    async def report(self, name: StudyName, number: int, measurements: Sequence[Measurement]) -> StopAdvice:
-        """Known (attempt, metric, step) are ignored. A finished trial takes nothing new: FailedPrecondition."""
-        raise NotImplementedError
+        self._send(calls.validate(spec))
 
-    async def complete(
-        self, name: StudyName, number: int, outcome: Outcome, *, measurements: Sequence[Measurement] = ()
-    ) -> Trial:
-        """`measurements` are stored with it, in one write. Completing the same way again succeeds."""
-        raise NotImplementedError
+    def algorithms(self) -> list[AlgorithmInfo]:
+        from suggest import calls
 
-    async def add_trial(
+        return self._send(calls.algorithms())
+
+    def add_trial(
         self,
         name: StudyName,
         parameters: Assignment,
@@ -88,25 +142,119 @@ class AsyncClient:
         labels: Mapping[str, str] = NO_LABELS,
     ) -> Trial:
         """Without an outcome: enqueued (may be partial), handed out by the next suggest(). With one: imported."""
-        raise NotImplementedError
+        from suggest import calls
 
-    async def list_measurements(self, name: StudyName, number: int | None = None) -> list[tuple[int, Measurement]]:
+        return self._send(
+            calls.add_trial(
+                name,
+                parameters,
+                request_id=request_id,
+                outcome=outcome,
+                measurements=measurements,
+                labels=labels,
+            )
+        )
+
+    def get_trial(self, name: StudyName, number: int) -> Trial:
+        from suggest import calls
+
+        return self._send(calls.get_trial(name, number))
+
+    def list_trials(self, name: StudyName, *, client_id: str = "", states: Iterable[TrialState] = ()) -> list[Trial]:
+        """All that match, ordered by number."""
+        from suggest import calls
+
+        return self._all(calls.list_trials(name, client_id=client_id, states=states))
+
+    def update_trial(self, name: StudyName, number: int, *, labels: Mapping[str, str]) -> Trial:
+        from suggest import calls
+
+        return self._send(calls.update_trial(name, number, labels))
+
+    def delete_trial(self, name: StudyName, number: int) -> None:
+        """Takes a queued or finished trial out of the study; its number is not given again."""
+        from suggest import calls
+
+        self._send(calls.delete_trial(name, number))
+
+    def suggest(
+        self,
+        name: StudyName,
+        count: int,
+        *,
+        client_id: str,
+        request_id: str,
+        labels: Mapping[str, str] = NO_LABELS,
+    ) -> Suggestions:
+        """Up to `count` trials, running from now on. The same request_id again: the same trials, as they are now."""
+        from suggest import calls
+
+        return self._send(calls.suggest(name, count, client_id=client_id, request_id=request_id, labels=labels))
+
+    def report(self, name: StudyName, number: int, measurements: Sequence[Measurement]) -> StopAdvice:
+        """Known (attempt, metric, step) are ignored. A finished trial takes nothing new: FailedPrecondition."""
+        from suggest import calls
+
+        return self._send(calls.report(name, number, measurements))
+
+    def complete(
+        self, name: StudyName, number: int, outcome: Outcome, *, measurements: Sequence[Measurement] = ()
+    ) -> Trial:
+        """`measurements` are stored with it, in one write. Completing the same way again succeeds."""
+        from suggest import calls
+
+        return self._send(calls.complete(name, number, outcome, measurements=measurements))
+
+    def list_measurements(self, name: StudyName, number: int | None = None) -> list[tuple[int, Measurement]]:
         """(trial number, measurement), in the order in which they were reported; of one trial or of all."""
-        raise NotImplementedError
+        from suggest import calls
 
-    async def optimal_trials(self, name: StudyName) -> list[Trial]:
+        return self._all(calls.list_measurements(name, number))
+
+    def optimal_trials(self, name: StudyName) -> list[Trial]:
         """The best succeeded trial, or nothing (a list: with several objectives there will be several)."""
-        raise NotImplementedError
+        from suggest import calls
 
-    async def validate(self, spec: StudySpec) -> None:
-        """Raises InvalidArgument with all problems; stores nothing."""
-        raise NotImplementedError
+        return self._send(calls.optimal_trials(name))
 
-    async def algorithms(self) -> list[AlgorithmInfo]:
-        raise NotImplementedError
+    def close(self) -> None:
+        channel, self._channel, self._stub = self._channel, None, None
+        if channel is not None:
+            channel.close()
 
-    async def close(self) -> None:
-        raise NotImplementedError
+    def __enter__(self) -> Client:
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
-__all__ = ["KEEP", "AlgorithmInfo", "AsyncClient", "Keep", "Suggestions", "Value"]
+    def _send(self, call: Call[T]) -> T:
+        import grpc
+
+        method = getattr(self._connected(), call.method)
+        attempts = Attempts(self.address, self._timeout_s)
+        while True:
+            try:
+                return call.read(method(call.request, timeout=attempts.timeout_s()))
+            except grpc.RpcError as e:
+                pause_s = attempts.pause_or_raise(e)
+            time.sleep(pause_s)
+
+    def _all(self, pages: Pages[T]) -> list[T]:
+        items, token = self._send(pages.page(""))
+        while token:
+            more, token = self._send(pages.page(token))
+            items += more
+        return items
+
+    def _connected(self) -> Any:
+        with self._connecting:
+            if self._channel is None:
+                import_grpc_quietly()
+                import grpc
+
+                from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
+
+                self._channel = grpc.insecure_channel(self.address, options=CHANNEL_OPTIONS)
+                self._stub = SuggestServiceStub(self._channel)
+            return self._stub

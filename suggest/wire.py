@@ -326,7 +326,7 @@ def write_states(states: Iterable[TrialState]) -> list[pb.TrialState.ValueType]:
 
 
 def read_measurements(messages: Iterable[pb.Measurement], path: str, problems: Problems) -> tuple[Measurement, ...]:
-    found = tuple(Measurement(m.attempt, m.metric, m.step, m.value) for m in messages)
+    found = tuple(read_measurement(m) for m in messages)
     for i, m in enumerate(found):
         if m.attempt < 1:
             problems.append(Problem(f"{path}[{i}].attempt", f"{m.attempt}: attempts count from 1"))
@@ -335,6 +335,11 @@ def read_measurements(messages: Iterable[pb.Measurement], path: str, problems: P
         if not 0 < len(m.metric) <= 256:
             problems.append(Problem(f"{path}[{i}].metric", "a metric's name has 1 to 256 characters"))
     return found
+
+
+def read_measurement(message: pb.Measurement) -> Measurement:
+    """What a server sent."""
+    return Measurement(message.attempt, message.metric, message.step, message.value)
 
 
 def write_measurement(m: Measurement) -> pb.Measurement:

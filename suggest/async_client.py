@@ -1,0 +1,212 @@
+"""The client for programs that run an event loop: nouns in, nouns out, never protobuf.
+
+Every method has a deadline, and is sent again while the service cannot be reached: all of them may be repeated.
+gRPC is imported when the first client is made, so that importing this costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from suggest.address import parse_address
+from suggest.binding import import_grpc_quietly
+from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
+from suggest.retries import CHANNEL_OPTIONS, Attempts
+from suggest.space import Assignment
+from suggest.study import Pruning, Study, StudyName, StudySpec
+from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
+
+if TYPE_CHECKING:
+    import grpc.aio
+
+    from suggest.calls import Call, Pages
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """Belongs to one event loop. `address`: `HOST:PORT` or `unix:PATH`. Connects at the first call.
+
+    All methods raise NotFound, InvalidArgument, FailedPrecondition (NotOwner), Unavailable, StoreBroken as they apply.
+    """
+
+    def __init__(self, address: str, *, timeout_s: float = 10.0) -> None:
+        self.address = str(parse_address(address))
+        self._timeout_s = timeout_s
+        self._channel: grpc.aio.Channel | None = None
+        self._stub: Any = None  # methods are looked up by the name in a Call
+
+    async def create_study(
+        self, name: StudyName, spec: StudySpec, *, request_id: str, labels: Mapping[str, str] = NO_LABELS
+    ) -> Study:
+        """The same request_id and spec again returns the study; the name otherwise taken: AlreadyExists."""
+        from suggest import calls
+
+        return await self._send(calls.create_study(name, spec, request_id=request_id, labels=labels))
+
+    async def get_study(self, name: StudyName) -> Study:
+        from suggest import calls
+
+        return await self._send(calls.get_study(name))
+
+    async def list_studies(self, namespace: str = "-") -> list[Study]:
+        """`-` means all namespaces."""
+        from suggest import calls
+
+        return await self._all(calls.list_studies(namespace))
+
+    async def update_study(
+        self, name: StudyName, *, pruning: Pruning | Keep | None = KEEP, labels: Mapping[str, str] | Keep = KEEP
+    ) -> Study:
+        """`pruning=None` switches it off; nothing else of a study can be changed."""
+        from suggest import calls
+
+        return await self._send(calls.update_study(name, pruning=pruning, labels=labels))
+
+    async def delete_study(self, name: StudyName) -> None:
+        """With all its trials, for good."""
+        from suggest import calls
+
+        await self._send(calls.delete_study(name))
+
+    async def validate(self, spec: StudySpec) -> None:
+        """Raises InvalidArgument with all problems; stores nothing."""
+        from suggest import calls
+
+        await self._send(calls.validate(spec))
+
+    async def algorithms(self) -> list[AlgorithmInfo]:
+        from suggest import calls
+
+        return await self._send(calls.algorithms())
+
+    async def add_trial(
+        self,
+        name: StudyName,
+        parameters: Assignment,
+        *,
+        request_id: str,
+        outcome: Outcome | None = None,
+        measurements: Sequence[Measurement] = (),
+        labels: Mapping[str, str] = NO_LABELS,
+    ) -> Trial:
+        """Without an outcome: enqueued (may be partial), handed out by the next suggest(). With one: imported."""
+        from suggest import calls
+
+        return await self._send(
+            calls.add_trial(
+                name,
+                parameters,
+                request_id=request_id,
+                outcome=outcome,
+                measurements=measurements,
+                labels=labels,
+            )
+        )
+
+    async def get_trial(self, name: StudyName, number: int) -> Trial:
+        from suggest import calls
+
+        return await self._send(calls.get_trial(name, number))
+
+    async def list_trials(
+        self, name: StudyName, *, client_id: str = "", states: Iterable[TrialState] = ()
+    ) -> list[Trial]:
+        """All that match, ordered by number."""
+        from suggest import calls
+
+        return await self._all(calls.list_trials(name, client_id=client_id, states=states))
+
+    async def update_trial(self, name: StudyName, number: int, *, labels: Mapping[str, str]) -> Trial:
+        from suggest import calls
+
+        return await self._send(calls.update_trial(name, number, labels))
+
+    async def delete_trial(self, name: StudyName, number: int) -> None:
+        """Takes a queued or finished trial out of the study; its number is not given again."""
+        from suggest import calls
+
+        await self._send(calls.delete_trial(name, number))
+
+    async def suggest(
+        self,
+        name: StudyName,
+        count: int,
+        *,
+        client_id: str,
+        request_id: str,
+        labels: Mapping[str, str] = NO_LABELS,
+    ) -> Suggestions:
+        """Up to `count` trials, running from now on. The same request_id again: the same trials, as they are now."""
+        from suggest import calls
+
+        return await self._send(calls.suggest(name, count, client_id=client_id, request_id=request_id, labels=labels))
+
+    async def report(self, name: StudyName, number: int, measurements: Sequence[Measurement]) -> StopAdvice:
+        """Known (attempt, metric, step) are ignored. A finished trial takes nothing new: FailedPrecondition."""
+        from suggest import calls
+
+        return await self._send(calls.report(name, number, measurements))
+
+    async def complete(
+        self, name: StudyName, number: int, outcome: Outcome, *, measurements: Sequence[Measurement] = ()
+    ) -> Trial:
+        """`measurements` are stored with it, in one write. Completing the same way again succeeds."""
+        from suggest import calls
+
+        return await self._send(calls.complete(name, number, outcome, measurements=measurements))
+
+    async def list_measurements(self, name: StudyName, number: int | None = None) -> list[tuple[int, Measurement]]:
+        """(trial number, measurement), in the order in which they were reported; of one trial or of all."""
+        from suggest import calls
+
+        return await self._all(calls.list_measurements(name, number))
+
+    async def optimal_trials(self, name: StudyName) -> list[Trial]:
+        """The best succeeded trial, or nothing (a list: with several objectives there will be several)."""
+        from suggest import calls
+
+        return await self._send(calls.optimal_trials(name))
+
+    async def close(self) -> None:
+        channel, self._channel, self._stub = self._channel, None, None
+        if channel is not None:
+            await channel.close()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _send(self, call: Call[T]) -> T:
+        import grpc
+
+        method = getattr(self._connected(), call.method)
+        attempts = Attempts(self.address, self._timeout_s)
+        while True:
+            try:
+                return call.read(await method(call.request, timeout=attempts.timeout_s()))
+            except grpc.RpcError as e:
+                pause_s = attempts.pause_or_raise(e)
+            await asyncio.sleep(pause_s)
+
+    async def _all(self, pages: Pages[T]) -> list[T]:
+        items, token = await self._send(pages.page(""))
+        while token:
+            more, token = await self._send(pages.page(token))
+            items += more
+        return items
+
+    def _connected(self) -> Any:
+        if self._channel is None:
+            import_grpc_quietly()
+            import grpc.aio
+
+            from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
+
+            self._channel = grpc.aio.insecure_channel(self.address, options=CHANNEL_OPTIONS)
+            self._stub = SuggestServiceStub(self._channel)
+        return self._stub

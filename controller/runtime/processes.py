@@ -85,12 +85,9 @@ def everybody() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()] if _LINUX else []
 
 
-def carries(pid: int, marks: list[str]) -> bool:
-    """Whether the process was started with all these KEY=VALUE in its environment. No marks: nobody carries them."""
-    if not marks:
-        return False
-    environment = b"\0" + _read(f"/proc/{pid}/environ")
-    return all(b"\0" + os.fsencode(mark) + b"\0" in environment for mark in marks)
+def carries(pid: int, mark: str) -> bool:
+    """Whether the process was started with this KEY=VALUE in its environment (which its own children inherit)."""
+    return b"\0" + os.fsencode(mark) + b"\0" in b"\0" + _read(f"/proc/{pid}/environ")
 
 
 def kill(pid: int) -> None:

@@ -28,8 +28,10 @@ NOTHING_KNOWN = {
     "grace_s": 0.0,
     "gpu": 0.0,
     "gpus": [],
-    "marks": [],
 }
+MARK = (
+    "TUNER_ATTEMPT_DIR"  # in the environment of all that an attempt starts; unlike names, no two folders are the same
+)
 
 
 class Attempt:
@@ -62,6 +64,10 @@ class Attempt:
     @property
     def pid(self) -> int:
         return int(self.facts["pid"])
+
+    @property
+    def mark(self) -> str:
+        return f"{MARK}={self.directory}"
 
     def shown(self) -> Message:
         facts = self.facts

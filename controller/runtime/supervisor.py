@@ -164,6 +164,6 @@ def main() -> None:
     os.dup2(0, 1)  # /dev/null: lets go of the pipe
     supervisor.run()
     for pid in processes.children():
-        processes.kill(pid)  # escaped from trials, without their marks
+        processes.kill(pid)  # escaped from trials, without their mark
     unlink(supervisor.socket_path)
     os._exit(0)

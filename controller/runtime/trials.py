@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from controller.runtime import processes
 from controller.runtime.launching import Refused, launch
-from controller.runtime.supervised import NOTHING_KNOWN, Attempt, read_json, unlink, write_json
+from controller.runtime.supervised import MARK, NOTHING_KNOWN, Attempt, read_json, unlink, write_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,9 +52,7 @@ class Trials:
         facts_path = os.path.join(directory, "process.json")
         if os.path.exists(facts_path):
             return []  # started, ended and removed before
-        env = request["env"]
         facts: Message = {key: request[key] for key in ("name", "timeout_s", "grace_s", "gpu", "gpus")}
-        facts["marks"] = [f"{key}={env[key]}" for key in ("TUNER_TRIAL_NAME", "TUNER_ATTEMPT") if key in env]
         link = os.path.join(self._live, name)
 
         def write_down(pid: int) -> None:
@@ -62,11 +60,10 @@ class Trials:
             os.symlink(directory, link)
             write_json(facts_path, facts)
 
+        env = {**request["env"], MARK: directory}
+        log = os.path.join(directory, "log.txt")
         try:
-            pid = launch(
-                request["command"], env, folder=request["folder"], log=os.path.join(directory, "log.txt"),
-                write_down=write_down,
-            )  # fmt: skip
+            pid = launch(request["command"], env, folder=request["folder"], log=log, write_down=write_down)
         except Refused:
             unlink(facts_path)
             unlink(link)
@@ -172,8 +169,8 @@ class Trials:
             self._settle(attempt, attempt.end)
 
     def _kill_marked(self, attempt: Attempt, pids: list[int]) -> bool:
-        """Whether there were any. Who bears an attempt's marks is its own, whatever group or parent it has."""
-        marked = [p for p in pids if p not in self._running and processes.carries(p, attempt.facts["marks"])]
+        """Whether there were any. Who bears an attempt's mark is its own, whatever group or parent it has."""
+        marked = [p for p in pids if p not in self._running and processes.carries(p, attempt.mark)]
         for pid in marked:
             processes.kill(pid)
         return bool(marked)

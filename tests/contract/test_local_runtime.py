@@ -81,7 +81,7 @@ class LocalWorld:
         return Launch(
             name=name,
             command=(program, "-c", text),
-            env={"TUNER_TRIAL_NAME": name, "TUNER_ATTEMPT": "1"},
+            env={"TUNER_TRIAL_NAME": name},
             working_directory=self.folder,
             directory=directory,
         )
@@ -104,7 +104,7 @@ class LocalWorld:
     def alive(self) -> list[int]:
         """Every process that this test has brought about."""
         if sys.platform == "linux":
-            return [pid for pid in processes.everybody() if pid != os.getpid() and processes.carries(pid, [self._mark])]
+            return [pid for pid in processes.everybody() if pid != os.getpid() and processes.carries(pid, self._mark)]
         written = [self.folder / "supervisor.lock", *self.folder.glob("trials/*/1/process.json")]
         pids = [json.loads(path.read_bytes())["pid"] for path in written if path.exists()]
         return [pid for pid in pids if processes.birth(pid) is not None]
@@ -220,6 +220,24 @@ async def test_a_trial_that_ended_while_no_supervisor_lived_is_unknown(world: Lo
         assert alike(await ended(runtime, "a"), unknown=True)
         await runtime.close()
         await eventually(lambda: not world.alive())
+
+
+@linux_only
+@on_a_loop
+async def test_clearing_up_after_a_lost_attempt_spares_another_experiments_of_the_same_name(world: LocalWorld) -> None:
+    (world.folder / "other").mkdir()
+    other = LocalWorld(world.folder / "other", "")
+    spared, runtime = await other.open(), await world.open()
+    await spared.start(other.launch("a", FOREVER))
+    await runtime.start(world.launch("a", FOREVER))
+    await world.crash(runtime)
+    for pid in (world.supervisor(), world.pid("a")):
+        os.kill(pid, signal.SIGKILL)
+    runtime = await world.open()
+    assert alike(await ended(runtime, "a"), unknown=True)
+    assert (await spared.observe())["a"].exit is None
+    await spared.remove("a")
+    await asyncio.gather(runtime.close(), spared.close())
 
 
 @on_a_loop

@@ -201,7 +201,7 @@ class Loop:
             attempts.setdefault(attempt.trial, []).append(attempt)
             if attempt.start_time is not None:
                 self._first_start = min(self._first_start or attempt.start_time, attempt.start_time)
-            self._canary_over |= attempt.value is not None
+            self._canary_over |= attempt.step is not None
         for trial in await self._studies.list_trials(self._study, client_id=self.experiment.uid):
             self._known += 1
             own = attempts.pop(trial.number, [])
@@ -275,8 +275,9 @@ class Loop:
                 continue
             name = self._name(newest)
             sighting = sightings.get(name)
-            if sighting is not None:
-                await self._read_log(known, name, ended=sighting.exit is not None)
+            # What a vanished attempt has said still counts.
+            if newest.state is not AttemptState.CREATED or sighting is not None:
+                await self._read_log(known, name, ended=sighting is None or sighting.exit is not None)
             if newest.ended:
                 continue
             event = event_for(newest, sighting, known.log, self.experiment.spec, now=self._clock.now())
@@ -435,6 +436,7 @@ class Loop:
                 raise
         failpoints.reach(AFTER_COMPLETE)
         self._count(trial)
+        known.running = False  # from here on it is only forgotten: counted once, however often the runtime fails us
         await self._close(number)
 
     async def _learn_outcome(self, number: int) -> None:
@@ -541,7 +543,7 @@ class Loop:
             waits.append(spec.budget.wall_clock_s - self.experiment.running_s)
         if not self._canary_over and self._first_start is not None:
             waits.append(spec.canary_s - (self._clock.now() - self._first_start).total_seconds())
-        return max(0.001, min(waits))
+        return min(wait for wait in waits if wait > 0)
 
     def progress(self) -> Progress:
         """What a person wants to see, now."""
@@ -564,6 +566,8 @@ class Loop:
             running=tuple(running),
             best=self._best,
             trend=tuple(self._trend),
+            canary=not self._canary_over,
+            exhausted=self._exhausted,
             trouble=self._trouble,
             stopping=self._wish is not Wish.RUN,
         )

@@ -21,7 +21,7 @@ def event_for(
 ) -> AttemptEvent | None:
     """The event that turns what we knew into what is shown. `log` has read all that the attempt wrote, if it ended."""
     if sighting is None:
-        return _missing(attempt, now)
+        return _missing(attempt, log, now)
     if sighting.exit is not None:
         return _ended(attempt, sighting, sighting.exit, log, spec)
     if attempt.state is AttemptState.CREATED:
@@ -29,14 +29,16 @@ def event_for(
     return None
 
 
-def _missing(attempt: Attempt, now: datetime) -> Ended | None:
+def _missing(attempt: Attempt, log: LogReader, now: datetime) -> Ended | None:
     if attempt.state is AttemptState.CREATED:
         return None
     if attempt.state is AttemptState.STOPPING and attempt.stop_cause is not None:
         verdict = AttemptState.PRUNED if attempt.stop_cause is StopCause.PRUNED else AttemptState.CANCELLED
-        return Ended(verdict, now, reason=attempt.reason)
+        return Ended(verdict, now, step=log.step, reason=attempt.reason)
     reason = "it vanished: the runtime does not know it any more"
-    return Ended(AttemptState.FAILED, now, reason=reason, failure_class=FailureClass.INFRASTRUCTURE)
+    return Ended(
+        AttemptState.FAILED, now, step=log.step, reason=reason, failure_class=FailureClass.INFRASTRUCTURE
+    )
 
 
 def _ended(attempt: Attempt, sighting: Sighting, end: Exit, log: LogReader, spec: ExperimentSpec) -> Ended:

@@ -22,8 +22,10 @@ class RunningTrial:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`trend`: the best value after each succeeded trial. `trouble`: what it waits for, if service, store or
-    runtime does not answer. `stopping`: somebody asked it to stop."""
+    """trend: the best value after each succeeded trial. canary: the first trial still runs alone. exhausted: the search
+    has no further point. trouble: what it waits for, if service, store or runtime does not answer. stopping: somebody
+    asked it to stop.
+    """
 
     experiment: Experiment
     counts: Mapping[TrialState, int]
@@ -31,5 +33,7 @@ class Progress:
     running: tuple[RunningTrial, ...]
     best: Trial | None
     trend: tuple[float, ...]
+    canary: bool = False
+    exhausted: bool = False
     trouble: str = ""
     stopping: bool = False

@@ -1,0 +1,212 @@
+"""Trials that only exist on paper: a runtime in virtual time, whose trials follow scripts. No process, no file, no sleep.
+
+It passes the same contract as the real ones, and plays whole experiments in milliseconds. It outlives the controllers
+that use it, as a cluster does: a test may drop a loop at any moment and give the same runtime to the next.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from controller.model import FailureClass
+from controller.runtime.protocol import CannotStart, Exit, Launch, RuntimeLost, Sighting
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class VirtualClock:
+    """Time that passes only when somebody waits for it."""
+
+    def __init__(self) -> None:
+        self._elapsed_s = 0.0
+
+    def now(self) -> datetime:
+        return EPOCH + timedelta(seconds=self._elapsed_s)
+
+    def elapsed_s(self) -> float:
+        return self._elapsed_s
+
+    async def sleep(self, seconds: float) -> None:
+        self.advance(seconds)
+
+    def advance(self, seconds: float) -> None:
+        self._elapsed_s += seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What one attempt does. Times are seconds after its start.
+
+    lines: (when, text) printed. ends_at: when it ends by itself; None = never. code | signal: how. vanishes_at: when the
+    runtime forgets it. ignores_sigterm: it ends only when killed. refused: it cannot be started, and why.
+    """
+
+    lines: tuple[tuple[float, str], ...] = ()
+    ends_at: float | None = 1.0
+    code: int | None = 0
+    signal: int | None = None
+    out_of_memory: bool = False
+    vanishes_at: float | None = None
+    ignores_sigterm: bool = False
+    refused: str = ""
+
+
+@dataclass(slots=True)
+class _Attempt:
+    script: Script
+    launch: Launch
+    started_s: float
+    kill_at_s: float | None = None
+    stop_asked_s: float | None = None
+    exit: Exit | None = None
+    exit_s: float | None = None
+    gone: bool = False
+
+
+class SimulatedRuntime:
+    """Implements `controller.runtime.protocol.Runtime`. `script_for` says what an attempt of a name does."""
+
+    def __init__(
+        self, clock: VirtualClock, script_for: Callable[[Launch], Script], *, gpus: float | None = None
+    ) -> None:
+        self._clock = clock
+        self._script_for = script_for
+        self._gpus = gpus
+        self._attempts: dict[str, _Attempt] = {}
+        self.starts: list[str] = []  # every process that ever began, by attempt name
+        self.lost = False  # True: the runtime does not answer
+
+    async def start(self, launch: Launch) -> None:
+        self._answer()
+        known = self._attempts.get(launch.name)
+        if known is not None:
+            if known.gone:
+                raise CannotStart("it was started before and is gone", FailureClass.INFRASTRUCTURE)
+            return
+        script = self._script_for(launch)
+        if script.refused:
+            raise CannotStart(script.refused)
+        self.starts.append(launch.name)
+        self._attempts[launch.name] = _Attempt(script, launch, self._clock.elapsed_s())
+
+    async def stop(self, name: str, *, grace_s: float) -> None:
+        self._answer()
+        attempt = self._attempts.get(name)
+        if attempt is None or attempt.exit is not None or attempt.gone:
+            return
+        now_s = self._clock.elapsed_s()
+        attempt.stop_asked_s = now_s if attempt.stop_asked_s is None else attempt.stop_asked_s
+        kill_at_s = now_s + grace_s
+        attempt.kill_at_s = kill_at_s if attempt.kill_at_s is None else min(attempt.kill_at_s, kill_at_s)
+        self._play()
+
+    async def remove(self, name: str) -> None:
+        self._answer()
+        attempt = self._attempts.get(name)
+        if attempt is not None:
+            attempt.gone = True
+
+    async def observe(self) -> Mapping[str, Sighting]:
+        self._answer()
+        return {
+            name: Sighting(name, EPOCH + timedelta(seconds=attempt.started_s), attempt.exit)
+            for name, attempt in self._attempts.items()
+            if not attempt.gone
+        }
+
+    async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
+        self._answer()
+        attempt = self._attempts.get(name)
+        if attempt is None:
+            return b""
+        return self._log(attempt)[offset : offset + limit]
+
+    async def wait(self, within_s: float, *, log_growth: bool) -> None:
+        """Virtual time goes on to the next thing that happens, at most `within_s`."""
+        now_s = self._clock.elapsed_s()
+        moments = [now_s + within_s]
+        for attempt in self._attempts.values():
+            if attempt.exit is None and not attempt.gone:
+                moments += [at for at in self._moments(attempt, log_growth=log_growth) if at > now_s]
+        self._clock.advance(min(moments) - now_s)
+        self._answer()
+
+    def slots(self, gpu: float) -> int | None:
+        return None if self._gpus is None or gpu <= 0 else int(self._gpus / gpu)
+
+    async def close(self) -> None:
+        pass
+
+    # For tests
+
+    def running(self) -> list[str]:
+        self._play()
+        return [name for name, attempt in self._attempts.items() if attempt.exit is None and not attempt.gone]
+
+    # The play
+
+    def _answer(self) -> None:
+        if self.lost:
+            raise RuntimeLost("the simulated runtime does not answer")
+        self._play()
+
+    def _play(self) -> None:
+        now_s = self._clock.elapsed_s()
+        for attempt in self._attempts.values():
+            if attempt.exit is None and not attempt.gone:
+                self._play_one(attempt, now_s)
+
+    def _play_one(self, attempt: _Attempt, now_s: float) -> None:
+        """The first of the things that may end it, if its time has come."""
+        script, launch, started_s = attempt.script, attempt.launch, attempt.started_s
+        ends: list[tuple[float, Exit | None]] = []
+        if script.vanishes_at is not None:
+            ends.append((started_s + script.vanishes_at, None))
+        if script.ends_at is not None:
+            when = started_s + script.ends_at
+            by_itself = Exit(_at(when), script.code, script.signal, out_of_memory=script.out_of_memory)
+            ends.append((when, by_itself))
+        for asked_s, timed_out in ((attempt.stop_asked_s, False), (self._timeout_at(launch, started_s), True)):
+            if asked_s is None:
+                continue
+            killed_s = asked_s + launch.grace_s if timed_out or attempt.kill_at_s is None else attempt.kill_at_s
+            when = killed_s if script.ignores_sigterm else asked_s
+            number = signal.SIGKILL if script.ignores_sigterm else signal.SIGTERM
+            ends.append((when, Exit(_at(when), signal=number, stopped=not timed_out, timed_out=timed_out)))
+        if not ends:
+            return
+        when, end = min(ends, key=lambda pair: pair[0])
+        if when > now_s:
+            return
+        if end is None:
+            attempt.gone = True
+            return
+        asked = attempt.stop_asked_s is not None and attempt.stop_asked_s <= when
+        attempt.exit, attempt.exit_s = replace(end, stopped=end.stopped or asked), when
+
+    def _moments(self, attempt: _Attempt, *, log_growth: bool) -> list[float]:
+        script, launch, started_s = attempt.script, attempt.launch, attempt.started_s
+        moments = [started_s + at for at in (script.vanishes_at, script.ends_at) if at is not None]
+        moments += [at for at in (attempt.kill_at_s, attempt.stop_asked_s) if at is not None]
+        timeout_at = self._timeout_at(launch, started_s)
+        if timeout_at is not None:
+            moments += [timeout_at, timeout_at + launch.grace_s]
+        if log_growth:
+            moments += [started_s + at for at, _ in script.lines]
+        return moments
+
+    @staticmethod
+    def _timeout_at(launch: Launch, started_s: float) -> float | None:
+        return None if launch.timeout_s is None else started_s + launch.timeout_s
+
+    def _log(self, attempt: _Attempt) -> bytes:
+        until_s = self._clock.elapsed_s() if attempt.exit_s is None else attempt.exit_s
+        said = [text for at, text in attempt.script.lines if attempt.started_s + at <= until_s]
+        return "".join(f"{text}\n" for text in said).encode()
+
+
+def _at(elapsed_s: float) -> datetime:
+    return EPOCH + timedelta(seconds=elapsed_s)

@@ -1,0 +1,5 @@
+"""The simulation's own logs are noise: what went wrong is said by the violated promise."""
+
+import logging
+
+logging.getLogger("controller").setLevel(logging.ERROR)

@@ -1,0 +1,114 @@
+"""Hypothesis draws whole experiments: what is asked for, what each attempt does, what befalls which call."""
+
+from __future__ import annotations
+
+import signal
+
+from hypothesis import strategies as st
+
+from controller.decide import Wish
+from controller.model import (
+    AlgorithmSpec,
+    Budget,
+    ExperimentSpec,
+    FailureClass,
+    Objective,
+    PruningSpec,
+    TrialTemplate,
+)
+from controller.runtime.simulated import Script
+from suggest.space import Choice, Float, Int, Parameter, Space
+from tests.sim.world import Blow, Plan
+
+TIMEOUT_S, GRACE_S = 60.0, 5.0
+
+GRID = Space((Parameter("a", Choice(("x", "y"))), Parameter("b", Int(1, 3))))
+RANDOM = Space((Parameter("lr", Float(0.1, 1.0)), Parameter("b", Int(1, 3))))
+
+
+def _curve(values: list[float], pace_s: float, name: str = "score") -> tuple[tuple[float, str], ...]:
+    return tuple((pace_s * (i + 1), f"epoch={i + 1} {name}={value}") for i, value in enumerate(values))
+
+
+@st.composite
+def scripts(draw: st.DrawFn) -> Script:
+    values = draw(st.lists(st.integers(0, 100).map(lambda n: n / 100), min_size=1, max_size=5))
+    pace_s = draw(st.sampled_from([0.2, 1.0, 4.0]))
+    lines = _curve(values, pace_s)
+    end_s = pace_s * len(lines) + 0.1
+    kind = draw(
+        st.sampled_from(
+            ["good"] * 6
+            + ["crash", "infeasible", "hang", "mute", "nan", "vanish", "killed", "oom", "refused", "stubborn", "instant"]
+        )
+    )
+    match kind:
+        case "crash":
+            return Script(lines, end_s, 1)
+        case "infeasible":
+            return Script((*lines, (end_s, "too big")), end_s, 42)
+        case "hang":
+            return Script(lines, None, ignores_sigterm=draw(st.booleans()))
+        case "mute":
+            return Script((), end_s, 0)
+        case "nan":
+            return Script((*lines, (end_s, "epoch=99 score=nan")), end_s, 0)
+        case "vanish":
+            return Script(lines, end_s + 1, 0, vanishes_at=draw(st.sampled_from([0.0, end_s / 2, end_s])))
+        case "killed":
+            return Script(lines, end_s, None, signal.SIGKILL)
+        case "oom":
+            return Script(lines, end_s, None, signal.SIGKILL, out_of_memory=True)
+        case "refused":
+            return Script(refused="command not found")
+        case "stubborn":
+            return Script(lines, end_s, 0, ignores_sigterm=True)
+        case "instant":
+            return Script(((0.0, "score=0.5"),), 0.0, 0)
+        case _:
+            return Script(lines, end_s, 0)
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> ExperimentSpec:
+    grid = draw(st.booleans())
+    return ExperimentSpec(
+        name="sim",
+        namespace="default",
+        space=GRID if grid else RANDOM,
+        objective=Objective("score", True, draw(st.sampled_from([None, None, 0.9])), draw(st.sampled_from(["last", "best"]))),
+        algorithm=AlgorithmSpec("grid" if grid else "random", 1),
+        trial=TrialTemplate(
+            command=("true",),
+            timeout_s=TIMEOUT_S,
+            grace_s=GRACE_S,
+            retries={
+                FailureClass.INFRASTRUCTURE: draw(st.integers(0, 3)),
+                FailureClass.USER_ERROR: draw(st.integers(0, 1)),
+            },
+        ),
+        initial=draw(st.sampled_from([(), ({"b": 2},), ({"b": 1}, {"b": 3})])),
+        pruning=draw(st.sampled_from([None, PruningSpec("median", {"warmupSteps": 1, "minTrials": 2})])),
+        parallelism=draw(st.integers(1, 4)),
+        budget=Budget(
+            trials=draw(st.sampled_from([None, 3, 8]) if grid else st.integers(1, 8)),
+            failed_trials=draw(st.sampled_from([None, 1, 3])),
+            wall_clock_s=draw(st.sampled_from([None, None, None, 10.0])),
+        ),
+        canary_s=draw(st.sampled_from([0.0, 3.0, 10.0])),
+    )
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    wishes = draw(
+        st.lists(
+            st.tuples(st.floats(0, 40), st.sampled_from([Wish.INTERRUPT, Wish.KILL, Wish.STOP])), max_size=2
+        )
+    )
+    return Plan(
+        spec=draw(specs()),
+        scripts=draw(st.lists(scripts(), min_size=1, max_size=8)),
+        blows=draw(st.dictionaries(st.integers(1, 150), st.sampled_from(Blow), max_size=6)),
+        wishes=sorted(wishes, key=lambda pair: pair[0]),
+    )

@@ -1,0 +1,396 @@
+"""A whole experiment on paper: the real loop, the real engine and both real stores, a simulated runtime, virtual time.
+
+Between the loop and everything else stands a `Fate` that may, at any call, refuse it, lose its reply, or kill the
+controller before or after it. After every call the invariants are checked; at the end, the outcome.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypeVar
+
+from controller import budget
+from controller.decide import Wish
+from controller.loop import Loop
+from controller.model import (
+    Attempt,
+    AttemptState,
+    Budget,
+    Experiment,
+    ExperimentSpec,
+    ExperimentState,
+    FailureClass,
+    Revision,
+    StopCause,
+    attempt_name,
+)
+from controller.runtime.protocol import Launch, RuntimeLost
+from controller.runtime.simulated import EPOCH, Script, SimulatedRuntime, VirtualClock
+from controller.search import study_name
+from controller.store import Changes, SqlStore
+from suggest.errors import Unavailable
+from suggest.store.sql import SqlStore as StudyStore
+from suggest.studies import Studies
+from suggest.trial import Trial, TrialState
+
+T = TypeVar("T")
+
+MAX_CALLS = 20_000
+MAX_VIRTUAL_S = 100_000.0
+
+
+class Blow(Enum):
+    """What may happen to a call."""
+
+    DIE_BEFORE = "die before"
+    DIE_AFTER = "die after"
+    REFUSED = "refused"
+    REPLY_LOST = "reply lost"
+
+
+class Killed(BaseException):
+    """The controller's process is dead; nothing in it may catch this."""
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is drawn: the experiment, what each attempt does, what befalls which call, what the person does when.
+
+    scripts: cycled over (trial, attempt). blows: call number -> blow. wishes: (virtual second, wish)."""
+
+    spec: ExperimentSpec
+    scripts: Sequence[Script]
+    blows: Mapping[int, Blow] = field(default_factory=dict)
+    wishes: Sequence[tuple[float, Wish]] = ()
+
+
+class World:
+    """One experiment's surroundings; they survive its controllers. `run` plays to the end."""
+
+    def __init__(self, plan: Plan, *, store: SqlStore, studies: Studies, uid: str) -> None:
+        self.plan = plan
+        self.clock = VirtualClock()
+        self.store = store
+        self.studies = studies
+        self.runtime = SimulatedRuntime(self.clock, self._script)
+        spec = replace(plan.spec, name=f"sim{uid}", document={"uid": uid})
+        self.experiment = Experiment(
+            uid=uid, spec=spec, revision=1, directory="/", study="", start_time=EPOCH, state=ExperimentState.RUNNING
+        )
+        SPECS[uid] = spec
+        store.create_experiment(self.experiment, Revision(1, spec, "", EPOCH))
+        self.calls = 0
+        self.lives = 0
+        self.stopped_by_person = False
+        self.interrupted = False
+        self.outcomes: dict[int, Trial] = {}
+        self.blows_left = dict(plan.blows)
+        self.wishes_left = list(plan.wishes)
+        self.loop: Loop | None = None
+
+    # The play
+
+    def run(self) -> ExperimentState:
+        """Lives of controllers, one after the other, until the experiment has ended for good."""
+        while True:
+            self.lives += 1
+            if self.lives > 200:
+                raise Violation("it does not end: 200 controllers were not enough")
+            self.experiment = self._stored()
+            self.loop = self._loop()
+            try:
+                ended = play(self.loop.run())
+            except Killed:
+                continue
+            except (Unavailable, RuntimeLost) as error:
+                raise Violation(f"it gave up: {error}") from error
+            self._check_memory(ended)
+            if ended.state is ExperimentState.PAUSED:
+                self._lift()
+            elif ended.state is ExperimentState.STOPPED:
+                self._resume()
+            else:
+                self._check_end(ended)
+                return ended.state
+
+    def _loop(self) -> Loop:
+        return Loop(
+            self.experiment,
+            store=_Proxy(self, self.store, "store", Unavailable),  # type: ignore[arg-type]  # it stands in for it
+            studies=_Proxy(self, _AsyncStudies(self.studies), "studies", Unavailable),  # type: ignore[arg-type]
+            runtime=_Proxy(self, self.runtime, "runtime", RuntimeLost),  # type: ignore[arg-type]
+            launcher=self._launch,
+            clock=self.clock,
+        )
+
+    def _launch(self, experiment: Experiment, trial: Trial, attempt: Attempt) -> Launch:
+        name = attempt_name(experiment.name, experiment.uid, trial.number, attempt.number)
+        template = experiment.spec.trial
+        if attempt not in self.store.attempts(experiment.uid):
+            raise Violation(f"{name} is started before it is recorded")
+        return Launch(name, ("true",), {}, Path("/"), Path("/"), template.timeout_s, template.grace_s)
+
+    def _script(self, launch: Launch) -> Script:
+        name = launch.name.removeprefix(f"{self.experiment.name}-{self.experiment.uid[:5]}-")
+        number, _, attempt = name.partition("-r")
+        return self.plan.scripts[(int(number) + 7 * (int(attempt or 1) - 1)) % len(self.plan.scripts)]
+
+    def _lift(self) -> None:
+        """A person has mended what paused it."""
+        self.plan = replace(self.plan, scripts=[replace(s, refused="") for s in self.plan.scripts])
+        self._set_running()
+
+    def _resume(self) -> None:
+        self._set_running()
+        self.store.request_stop(self.experiment.uid, wanted=False)
+
+    def _set_running(self) -> None:
+        self.store.save(
+            self.experiment.uid, Changes(replace(self._stored(), state=ExperimentState.RUNNING, reason=""))
+        )
+
+    def _stored(self) -> Experiment:
+        found = self.store.experiment(self.experiment.namespace, self.experiment.name)
+        assert found is not None
+        return found
+
+    def person_acts(self) -> None:
+        """What the person does by this time: Ctrl-C reaches the loop, `tuner stop` the store."""
+        while self.wishes_left and self.wishes_left[0][0] <= self.clock.elapsed_s() and self.loop is not None:
+            _, wish = self.wishes_left.pop(0)
+            if wish is Wish.STOP:
+                self.stopped_by_person = True
+                self.store.request_stop(self.experiment.uid)
+            else:
+                self.interrupted = True
+                self.loop.wish(wish)
+
+    # The invariants
+
+    def check_call(self) -> None:
+        if self.calls > MAX_CALLS or self.clock.elapsed_s() > MAX_VIRTUAL_S:
+            raise Violation("it does not end")
+        running = self.runtime.running()
+        if len(running) > self.experiment.spec.parallelism:
+            raise Violation(f"{len(running)} running, parallelism is {self.experiment.spec.parallelism}: {running}")
+        twice = [name for name, n in Counter(self.runtime.starts).items() if n > 1]
+        if twice:
+            raise Violation(f"started twice: {twice}")
+
+    def check_trials(self) -> None:
+        trials = self._trials()
+        limit = self.experiment.spec.budget.trials
+        counting = [t for t in trials if t.state is not TrialState.CANCELLED]
+        if limit is not None and len(counting) > limit:
+            raise Violation(f"{len(counting)} trials count, the budget is {limit}")
+        for trial in trials:
+            known = self.outcomes.get(trial.number)
+            if known is not None and known != trial:
+                raise Violation(f"a finished trial changed: {known} -> {trial}")
+            if trial.finished:
+                self.outcomes[trial.number] = trial
+                self._check_outcome(trial)
+            elif trial.value is not None:
+                raise Violation(f"{trial} has a value before its outcome")
+
+    def _check_outcome(self, trial: Trial) -> None:
+        attempts = [a for a in self.store.attempts(self.experiment.uid) if a.trial == trial.number]
+        if any(not attempt.ended for attempt in attempts):
+            raise Violation(f"trial {trial.number} has an outcome, and an attempt that has not ended: {attempts}")
+        if trial.state is TrialState.SUCCEEDED:
+            if trial.value is None or not math.isfinite(trial.value):
+                raise Violation(f"succeeded with value {trial.value}")
+            if attempts[-1].state is not AttemptState.SUCCEEDED or attempts[-1].value != trial.value:
+                raise Violation(f"{trial} succeeded, but its newest attempt says {attempts[-1]}")
+        if trial.state is TrialState.FAILED:
+            self._check_failure(attempts)
+        if trial.state is TrialState.CANCELLED and not (self.stopped_by_person or self._may_cancel()):
+            raise Violation(f"trial {trial.number} was cancelled for nothing")
+
+    def _check_failure(self, attempts: Sequence[Attempt]) -> None:
+        newest = attempts[-1]
+        if newest.failure_class is None:
+            raise Violation(f"failed without a class: {newest}")
+        spent = sum(1 for attempt in attempts if attempt.failure_class is newest.failure_class)
+        allowed = self.experiment.spec.trial.retries.get(newest.failure_class, 0)
+        if spent != allowed + 1:
+            raise Violation(f"failed after {spent} {newest.failure_class.value} failures; retries are {allowed}")
+
+    def _may_cancel(self) -> bool:
+        """Some ending that does not let what runs finish has come."""
+        counts = Counter(t.state for t in self._trials())
+        values = [t.value for t in self._trials() if t.state is TrialState.SUCCEEDED and t.value is not None]
+        spec = self.experiment.spec
+        best = (max if spec.objective.maximize else min)(values, default=None)
+        ending = budget.ending(
+            replace(spec, budget=replace(spec.budget, trials=None, wall_clock_s=None)),
+            counts,
+            best=best,
+            exhausted=False,
+            running_s=0.0,
+        )
+        spent = spec.budget.wall_clock_s is not None and self.clock.elapsed_s() >= spec.budget.wall_clock_s - 0.01
+        return ending is not None or spent
+
+    def check_work(self, within_s: float) -> None:
+        """Nobody waits with a free slot and work to do."""
+        loop = self.loop
+        if loop is None or loop.progress().stopping or loop.experiment.state is not ExperimentState.RUNNING:
+            return
+        shown, spec = loop.progress(), self.experiment.spec
+        if shown.canary:
+            if len(shown.running) > 1:
+                raise Violation("the first trial does not run alone")
+            return
+        if len(shown.running) < spec.parallelism and not shown.exhausted and not self._may_cancel():
+            room = budget.room(spec, shown.counts, len(shown.running) + shown.queued)
+            if room is None or room > 0 or shown.queued:
+                raise Violation(f"waits {within_s} s with {len(shown.running)} running, {shown.queued} queued, {room} to ask")
+
+    def _check_memory(self, ended: Experiment) -> None:
+        if self.runtime.running():
+            raise Violation(f"the controller left {self.runtime.running()} running")
+        stored = self._stored()
+        if stored.state is not ended.state:
+            raise Violation(f"stored as {stored.state.value}, told as {ended.state.value}")
+        self.check_trials()
+
+    def _check_end(self, ended: Experiment) -> None:
+        trials = self._trials()
+        left = [t for t in trials if not t.finished]
+        if left:
+            raise Violation(f"the experiment ended, but these did not: {left}")
+        if shown := play(self.runtime.observe()):
+            raise Violation(f"left in the runtime: {sorted(shown)}")
+        counts = Counter(t.state for t in trials)
+        failed_limit = self.experiment.spec.budget.failed_trials
+        too_many = failed_limit is not None and counts[TrialState.FAILED] >= failed_limit
+        if too_many is not (ended.state is ExperimentState.FAILED):
+            raise Violation(f"{counts[TrialState.FAILED]} failed of {failed_limit}, but it {ended.state.value}")
+        if ended.state is ExperimentState.SUCCEEDED and not self._may_cancel():
+            counted = budget.counted(counts)
+            if counted != self.experiment.spec.budget.trials and not self._space_is_finished(trials):
+                raise Violation(f"it ended after {counted} trials: {ended.reason}")
+        self._check_nothing_lost(trials)
+
+    def _space_is_finished(self, trials: Sequence[Trial]) -> bool:
+        if self.experiment.spec.algorithm.name != "grid":
+            return False
+        points = [tuple(sorted(t.parameters.items())) for t in trials if t.state is not TrialState.CANCELLED]
+        if len(set(points)) != len(points):
+            raise Violation("a grid point was tried twice")
+        return len(points) == GRID_POINTS
+
+    def _check_nothing_lost(self, trials: Sequence[Trial]) -> None:
+        """Every attempt that ended well is some trial's outcome, and every process was somebody's attempt."""
+        recorded = self.store.attempts(self.experiment.uid)
+        names = {attempt_name(self.experiment.name, self.experiment.uid, a.trial, a.number) for a in recorded}
+        if strangers := set(self.runtime.starts) - names:
+            raise Violation(f"ran without a record: {strangers}")
+        by_number = {t.number: t for t in trials}
+        for attempt in recorded:
+            outcome = by_number[attempt.trial].state.value
+            if attempt.state in (AttemptState.SUCCEEDED, AttemptState.PRUNED, AttemptState.INFEASIBLE):
+                if outcome != attempt.state.value:
+                    raise Violation(f"{attempt} ended so, but its trial {outcome}")
+            elif attempt.state is AttemptState.CANCELLED and attempt.stop_cause is StopCause.INTERRUPTED:
+                if not self.interrupted:
+                    raise Violation(f"nobody interrupted {attempt}")
+        if any(a.failure_class is FailureClass.CONFIGURATION for a in recorded) and not self._script_refused_once():
+            raise Violation("a configuration failure out of nothing")
+
+    def _script_refused_once(self) -> bool:
+        return any(event.kind == "paused" for event in self.store.events(self.experiment.uid))
+
+    def _trials(self) -> list[Trial]:
+        return self.studies.list_trials(study_name(self.experiment), client_id=self.experiment.uid, limit=10_000)
+
+
+class _AsyncStudies:
+    """The service's object behind the client's coroutines; what gRPC adds is tested elsewhere."""
+
+    def __init__(self, studies: Studies) -> None:
+        self._studies = studies
+
+    def __getattr__(self, method: str) -> Any:  # the loop's own calls, whatever they are
+        call = {"get_study": self._studies.study, "get_trial": self._studies.trial}.get(method)
+        call = call or getattr(self._studies, method)
+
+        async def answered(*args: Any, **kwargs: Any) -> Any:
+            if method == "list_trials":
+                kwargs["limit"] = 10_000
+            return call(*args, **kwargs)
+
+        return answered
+
+
+class _Proxy:
+    """Hands every call on, unless something befalls it on the way there or back."""
+
+    def __init__(self, world: World, target: Any, place: str, trouble: type[Exception]) -> None:
+        self._world, self._target, self._place, self._trouble = world, target, place, trouble
+
+    def __getattr__(self, method: str) -> Any:
+        call = getattr(self._target, method)
+        if method == "slots":
+            return call
+        if self._place == "store":
+            return lambda *args: self._befall(method, lambda: call(*args))
+
+        async def later(*args: Any, **kwargs: Any) -> Any:
+            self._world.person_acts()
+            if method == "wait":
+                self._world.check_work(args[0])
+                self._world.check_trials()
+            return self._befall(method, lambda: play(call(*args, **kwargs)))
+
+        return later
+
+    def _befall(self, method: str, call: Any) -> Any:
+        world = self._world
+        world.calls += 1
+        blow = world.blows_left.pop(world.calls, None)
+        if blow is Blow.DIE_BEFORE:
+            raise Killed
+        if blow is Blow.REFUSED:
+            raise self._trouble(f"{self._place}.{method} was refused")
+        result = call()
+        world.check_call()
+        if blow is Blow.DIE_AFTER:
+            raise Killed
+        if blow is Blow.REPLY_LOST:
+            raise self._trouble(f"{self._place}.{method}: the reply was lost")
+        return result
+
+
+def play(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run what never really waits: in virtual time nothing does."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    raise AssertionError("a simulated experiment waited for the real world")
+
+
+SPECS: dict[str, ExperimentSpec] = {}
+"""By uid: the sim's specs are made by hand, not by a reader, so they are kept beside their documents."""
+GRID_POINTS = 6
+
+
+def stores(folder: Path) -> tuple[SqlStore, Studies]:
+    """Both real stores, shared by all worlds of a test session: each world has a uid of its own."""
+    store = SqlStore(folder / "controller.db", lambda document: SPECS[str(document["uid"])])
+    return store, Studies(StudyStore(folder / "studies.db"), address="")
+
+
+def unlimited(spec: ExperimentSpec) -> ExperimentSpec:
+    return replace(spec, budget=Budget())

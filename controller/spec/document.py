@@ -24,7 +24,7 @@ from controller.model import (
     SecretRef,
     TrialTemplate,
 )
-from controller.spec.cluster_section import CLUSTER_KEYS
+from controller.spec.cluster_section import CLUSTER_KEYS, INSTEAD_OF_TEMPLATE
 from controller.spec.quantities import parse_bytes, parse_duration
 from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scale, Space
 
@@ -37,12 +37,12 @@ REVISABLE = ("spec.trial", "spec.parallelism", "spec.budget", "spec.pruning")
 
 
 def fill_defaults(document: Json) -> None:
-    """The defaults that depend on other keys; all others are in the tables."""
+    """The defaults that depend on other keys, in a document without problems; all others are in the tables."""
     spec = document["spec"]
-    budget, algorithm = spec.get("budget"), spec.get("algorithm")
-    if budget is None or algorithm is None:
-        return
-    if "trials" not in budget and algorithm.get("name") != ENDS_BY_ITSELF:
+    budget, trial = spec["budget"], spec["trial"]
+    if "template" in trial:
+        spec["trial"] = {key: value for key, value in trial.items() if key not in INSTEAD_OF_TEMPLATE}
+    if "trials" not in budget and spec["algorithm"]["name"] != ENDS_BY_ITSELF:
         budget["trials"] = DEFAULT_TRIALS
     budget.setdefault("failedTrials", max(LEAST_FAILED_TRIALS, -(-budget.get("trials", 0) // 10)))
 
@@ -114,17 +114,17 @@ def _pruning(given: Json | None) -> PruningSpec | None:
 
 
 def _trial(given: Json) -> TrialTemplate:
-    resources = given["resources"]
+    resources = given.get("resources", {})
     memory, disk = resources.get("memory"), resources.get("ephemeralStorage")
     cpu = resources.get("cpu")
     return TrialTemplate(
         command=tuple(given.get("command", ())),
-        args=tuple(given["args"]),
-        env={name: _env(value) for name, value in given["env"].items()},
+        args=tuple(given.get("args", ())),
+        env={name: _env(value) for name, value in given.get("env", {}).items()},
         resources=Resources(
             cpu=None if cpu is None else float(cpu),
             memory_bytes=None if memory is None else parse_bytes(memory),
-            gpu=float(resources["gpu"]),
+            gpu=float(resources.get("gpu", 0)),
             ephemeral_storage_bytes=None if disk is None else parse_bytes(disk),
             extended={name: count for name, count in resources.items() if "/" in name},
         ),

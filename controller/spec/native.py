@@ -50,7 +50,8 @@ OBJECTIVE = Section(
         Key("direction", Word(("maximize", "minimize")), "Which way is better.", REQUIRED),
         Key("target", Number(), "A trial that gets there ends the experiment.", says="none"),
         Key("value", Word(("last", "best")), "Which of a trial's measurements is its value.", "last"),
-    )
+    ),
+    what="a mapping such as {metric: accuracy, direction: maximize}",
 )
 METRICS = Section(
     (
@@ -76,7 +77,6 @@ ALGORITHM = Section(
         Key("seed", Whole(0), "Makes the search repeatable.", says="drawn once"),
         Key("settings", NAMES, "Settings of the algorithm.", {}),
     ),
-    elsewhere={},
 )
 PRUNING = Section(
     (Key("name", Text("the name of a pruner", r"[a-z0-9:_-]+", "median"), "Which rule.", REQUIRED),),
@@ -121,6 +121,7 @@ SPEC = Section(
         Key("runtime", Word(("local", "kubernetes")), "Where trials run.", "local"),
         Key("trial", TRIAL, "What a trial executes.", REQUIRED),
     ),
+    what="a mapping with objective, parameters and trial",
     elsewhere={
         "trials": "budget.trials",
         "failedTrials": "budget.failedTrials",
@@ -151,7 +152,8 @@ METADATA = Section(
             "namespace", Text("the name of a namespace", DNS_LABEL, DNS_RULE, 63), "Whose experiment it is.", "default"
         ),
         Key("labels", LABELS, "Labels of the experiment.", {}),
-    )
+    ),
+    what="a mapping with a name",
 )
 FILE = Section(
     (

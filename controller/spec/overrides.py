@@ -12,6 +12,7 @@ from controller.spec.problems import Mark, Marks, Placed, SpecErrors
 from controller.spec.yaml_text import Data, parse, plain_scalar
 
 _INDEX = re.compile(r"\[([0-9]{1,6})\]")
+_YAML = re.compile(r"[\n\[\]{}\"'#&*!|>%@`:]|^\s*[-?]\s")  # what makes more than a plain scalar
 _QUOTED = re.compile(r'"([^"]+)"')
 
 
@@ -19,13 +20,13 @@ class _Wrong(Exception):
     """The override cannot be applied; the message says why and what to write."""
 
 
-def apply(data: Data, marks: Marks, override: str) -> None:
-    """Changes `data` and `marks` as `override` says.
+def apply(data: Data, marks: Marks, override: str, *, position: int) -> None:
+    """Changes `data` and `marks` as `override` says; problems are told in the order of `position`.
 
     Raises:
         SpecErrors: not PATH=VALUE, VALUE is not YAML, or PATH leads through what is no mapping or list.
     """
-    mark = Mark(0, 0, f"--set {override}")
+    mark = Mark(position, 0, f"--set {override}")
     path, equals, text = override.partition("=")
     path = path.strip()
     if not equals or not path:
@@ -42,7 +43,7 @@ def _error(mark: Mark, path: str, message: str) -> SpecErrors:
 
 
 def _value(text: str, mark: Mark) -> tuple[Data, Marks]:
-    if "\n" not in text and not re.search(r"[\[\]{}\"'#&*!|>%@`:]", text):
+    if not _YAML.search(text):
         return plain_scalar(text.strip()), Marks({}, {})  # spares the import of YAML for the common case
     try:
         return parse(text, "")
@@ -76,6 +77,7 @@ def _put(data: Data, path: str, value: Data, under: Marks, marks: Marks, mark: M
             else:
                 if here.get(step) is None:
                     here[step] = [] if isinstance(steps[number + 1], int) else {}
+                    marks.keys[below] = marks.values[below] = mark
                 here = here[step]
         walked = below
     _remark(walked, under, marks, mark)

@@ -68,9 +68,9 @@ def read(text: str, *, source: str, overrides: Sequence[str] = ()) -> Document:
     """
     data, marks = parse(text, source)
     wrong: list[Placed] = []
-    for override in overrides:
+    for position, override in enumerate(overrides):
         try:
-            apply(data, marks, override)
+            apply(data, marks, override, position=position)
         except SpecErrors as error:
             wrong += error.placed
     say = Complaints()

@@ -49,7 +49,9 @@ def _space(spec: Json, raw: Any, say: Complaints) -> None:
         name = path.partition(".values")[0]
         if isinstance(raw, dict) and isinstance(raw.get(name), list):
             path = path.replace(f"{name}.values", name, 1)  # `[a, b]` has no key `values`
-        say.add(f"spec.parameters.{path}" if path else "spec.parameters", problem.message)
+        condition = path.partition(".when.")[2]
+        strange = bool(condition) and condition not in space.by_name
+        say.add(f"spec.parameters.{path}" if path else "spec.parameters", problem.message, at_key=strange)
     if whole and not problems:
         _initial(spec.get("initial", []), space, say)
 

@@ -207,5 +207,6 @@ TRIAL = Section(
             ),
             "Whose log is read (cluster).",
         ),
-    )
+    ),
+    what="a mapping with a command",
 )

@@ -151,7 +151,7 @@ def _compose(text: str) -> _Node | None:
                 stack.append(node)
     except yaml.MarkedYAMLError as error:
         raise _syntax(error, text) from error
-    except yaml.YAMLError as error:  # a character that YAML forbids
+    except (yaml.YAMLError, UnicodeEncodeError) as error:  # a character that YAML forbids
         raise _unprintable(text, error) from error
     return root
 
@@ -178,6 +178,8 @@ def _aliased(event: Any, anchors: dict[str, _Node]) -> _Node:
 def _scalar(event: Any) -> _Node:
     if event.tag not in (None, "!", "tag:yaml.org,2002:str"):
         raise _Refused(_mark(event), f"the tag {event.tag} means nothing here; remove it")
+    if "\0" in event.value:  # "\0" in quotes; no argument of a program can carry it
+        raise _Refused(_mark(event), "the character '\\x00' may not stand in a value")
     plain = event.style in (None, "") and event.tag is None
     return _Node(_mark(event), value=plain_scalar(event.value) if plain else event.value, text=event.value)
 
@@ -211,7 +213,7 @@ def _syntax(error: Any, text: str) -> _Refused:
 
 
 def _unprintable(text: str, error: Exception) -> _Refused:
-    bad = next((i for i, c in enumerate(text) if c not in "\t\n\r\x85" and not c.isprintable() and c < " "), None)
+    bad = next((i for i, c in enumerate(text) if (c < " " and c not in "\t\n\r") or "\ud800" <= c <= "\udfff"), None)
     if bad is None:
         return _Refused(Mark(1, 1), f"not YAML: {error}")
     line = text.count("\n", 0, bad) + 1

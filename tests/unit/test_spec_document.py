@@ -1,0 +1,277 @@
+"""The canonical document: defaults filled in, one spelling for one meaning, and the way back to a spec."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from controller.model import (
+    AlgorithmSpec,
+    Budget,
+    FailureClass,
+    MetricsRule,
+    Objective,
+    PruningSpec,
+    Resources,
+    SecretRef,
+)
+from controller.spec import (
+    Change,
+    allowed_in_revision,
+    diff,
+    from_document,
+    read,
+    redacted,
+    redacted_document,
+    spec_hash,
+    starter,
+)
+from suggest.errors import Problem
+from suggest.space import Choice, Condition, Float, Int, Parameter, Scale, Space
+
+SMALL = """\
+apiVersion: tuner.dev/v1
+kind: Experiment
+metadata: {name: small}
+spec:
+  objective: {metric: loss, direction: minimize}
+  parameters:
+    lr: {type: float, min: 0.001, max: 1, scale: log}
+    opt: [sgd, adam]
+  trial: {command: [train, "${lr}", "${opt}"]}
+"""
+
+WHOLE = """\
+apiVersion: tuner.dev/v1
+kind: Experiment
+metadata: {name: cifar, namespace: user1, labels: {team: vision}}
+spec:
+  objective: {metric: accuracy, direction: maximize, target: 0.95, value: best}
+  metrics: {step: epoch, pattern: '(\\w+)=(\\S+)'}
+  parameters:
+    lr: {type: float, min: 0.001, max: 1.0, scale: log, points: 4}
+    layers: {type: int, min: 2, max: 8, step: 2}
+    optimizer: [sgd, adam]
+    momentum: {type: float, min: 0, max: 0.99, when: {optimizer: sgd}}
+  initial: [{lr: 0.1, optimizer: sgd, layers: 4.0}]
+  algorithm: {name: tpe, seed: 7, settings: {startupTrials: 10}}
+  pruning: {name: median, warmupSteps: 3, interval: 1, minTrials: 5}
+  parallelism: 8
+  budget: {trials: 100, failedTrials: 10, wallClock: 6h}
+  canary: 10s
+  runtime: kubernetes
+  trial:
+    image: registry.example/cifar:3
+    imagePullPolicy: IfNotPresent
+    imagePullSecrets: [regcred]
+    command: [python, train.py, "--lr=${lr}", "--layers=${layers}", "--opt=${optimizer}", "--momentum=${momentum}"]
+    args: []
+    env: {OMP_NUM_THREADS: 4, API_KEY: {secret: name/key}}
+    resources: {cpu: 4, memory: 16Gi, gpu: 1, ephemeralStorage: 10Gi, "nvidia.com/mig-1g.10gb": 0}
+    shm: 2Gi
+    volumes:
+      data: {mount: /data, claim: cifar10, readOnly: true}
+    checkpoints: {claim: checkpoints}
+    nodeSelector: {pool: gpu}
+    tolerations: [{key: gpu, operator: Exists, effect: NoSchedule}]
+    priorityClass: batch
+    serviceAccount: trainer
+    queue: team-a
+    timeout: 2h
+    gracePeriod: 30s
+    retries: {infrastructure: 3, timeout: 0, outOfMemory: 0, userError: 0}
+    distributed: {workers: 2}
+"""
+
+TEMPLATE = """\
+apiVersion: tuner.dev/v1
+kind: Experiment
+metadata: {name: any-kind}
+spec:
+  objective: {metric: loss, direction: minimize}
+  parameters: {lr: [0.1, 0.2]}
+  runtime: kubernetes
+  trial:
+    template: {apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {}, spec: {args: ["--lr=${lr}"]}}
+    success: {type: Complete, status: "True"}
+    failure: {type: Failed}
+    primary: {labels: {role: master}, container: main}
+"""
+
+
+def document(text: str, *overrides: str) -> dict[str, object]:
+    return dict(read(text, source="experiment.yaml", overrides=overrides).spec.document)
+
+
+def test_a_whole_file_becomes_the_experiment_it_describes() -> None:
+    spec = read(WHOLE, source="experiment.yaml").spec
+    assert (spec.name, spec.namespace, spec.labels) == ("cifar", "user1", {"team": "vision"})
+    assert spec.objective == Objective("accuracy", True, 0.95, "best")
+    assert spec.metrics == MetricsRule("epoch", r"(\w+)=(\S+)")
+    assert spec.space == Space(
+        (
+            Parameter("lr", Float(0.001, 1.0, Scale.LOG, points=4)),
+            Parameter("layers", Int(2, 8, step=2)),
+            Parameter("optimizer", Choice(("sgd", "adam"))),
+            Parameter("momentum", Float(0.0, 0.99), (Condition("optimizer", ("sgd",)),)),
+        )
+    )
+    assert spec.initial == ({"lr": 0.1, "layers": 4, "optimizer": "sgd"},)
+    assert spec.algorithm == AlgorithmSpec("tpe", 7, {"startupTrials": 10})
+    assert spec.pruning == PruningSpec("median", {"warmupSteps": 3, "interval": 1, "minTrials": 5})
+    assert (spec.parallelism, spec.budget, spec.canary_s) == (8, Budget(100, 10, 21_600.0), 10.0)
+    assert spec.runtime == "kubernetes"
+    trial = spec.trial
+    assert trial.env == {"OMP_NUM_THREADS": "4", "API_KEY": SecretRef("name", "key")}
+    assert trial.resources == Resources(4.0, 16 * 2**30, 1.0, 10 * 2**30, {"nvidia.com/mig-1g.10gb": 0})
+    assert (trial.timeout_s, trial.grace_s, trial.image) == (7_200.0, 30.0, "registry.example/cifar:3")
+    assert trial.retries[FailureClass.INFRASTRUCTURE] == 3
+    assert trial.cluster == {
+        "imagePullPolicy": "IfNotPresent",
+        "imagePullSecrets": ["regcred"],
+        "shm": "2Gi",
+        "volumes": {"data": {"mount": "/data", "claim": "cifar10", "readOnly": True}},
+        "checkpoints": {"claim": "checkpoints"},
+        "nodeSelector": {"pool": "gpu"},
+        "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        "priorityClass": "batch",
+        "serviceAccount": "trainer",
+        "queue": "team-a",
+        "distributed": {"workers": 2},
+    }
+
+
+def test_a_template_takes_the_place_of_a_command() -> None:
+    trial = read(TEMPLATE, source="experiment.yaml").spec.trial
+    assert trial.command == ()
+    assert trial.cluster["failure"] == {"type": "Failed", "status": "True"}
+
+
+@pytest.mark.parametrize("text", [SMALL, WHOLE, TEMPLATE, starter()])
+def test_a_stored_document_gives_back_the_very_spec(text: str) -> None:
+    spec = read(text, source="experiment.yaml").spec
+    stored = json.loads(json.dumps(spec.document))
+    assert from_document(stored) == spec
+    again = read(json.dumps(stored), source="stored").spec  # a canonical document is a file, and its own canonical form
+    assert again.document == spec.document
+
+
+def test_defaults_are_filled_in() -> None:
+    spec = read(SMALL, source="experiment.yaml").spec
+    assert (spec.namespace, spec.parallelism, spec.canary_s, spec.runtime) == ("default", 1, 10.0, "local")
+    assert (spec.budget, spec.algorithm, spec.pruning) == (Budget(100, 10), AlgorithmSpec("tpe"), None)
+    assert (spec.trial.grace_s, spec.trial.timeout_s) == (30.0, None)
+    assert {c.value: n for c, n in spec.trial.retries.items() if n} == {"infrastructure": 3}
+
+
+@pytest.mark.parametrize(
+    ("override", "budget"),
+    [
+        ("spec.algorithm.name=grid", Budget(None, 5)),
+        ("spec.budget.trials=10", Budget(10, 5)),
+        ("spec.budget.trials=51", Budget(51, 6)),
+        ("spec.budget.failedTrials=1", Budget(100, 1)),
+        ("spec.budget.wallClock=1h30m", Budget(100, 10, 5_400.0)),
+    ],
+)
+def test_the_budget_s_defaults_follow_from_the_rest(override: str, budget: Budget) -> None:
+    assert read(SMALL, source="x", overrides=[override]).spec.budget == budget
+
+
+def test_defaults_of_one_file_are_not_those_of_another() -> None:
+    first = document(SMALL)
+    first["spec"]["algorithm"]["settings"]["a"] = 1  # type: ignore[index]  # plain data
+    assert document(SMALL)["spec"]["algorithm"]["settings"] == {}  # type: ignore[index]
+
+
+SAME = [
+    ("max: 1,", "max: 1.0,"),
+    ("min: 0.001", "min: 1e-3"),
+    ("[sgd, adam]", "{type: choice, values: ['sgd', adam]}"),
+    ("  trial:", "  parallelism: 1\n  budget: {trials: 100}\n  canary: 0.1666666666666666667m\n  trial:"),
+    ("{name: small}", "{labels: {}, name: small}  # small"),
+    ("{command:", "{gracePeriod: 0.5m, command:"),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), SAME)
+def test_another_spelling_of_the_same_meaning_has_the_same_hash(old: str, new: str) -> None:
+    assert SMALL.count(old) == 1
+    assert spec_hash(document(SMALL.replace(old, new))) == spec_hash(document(SMALL))
+
+
+def test_another_meaning_has_another_hash() -> None:
+    assert spec_hash(document(SMALL, "spec.parallelism=2")) != spec_hash(document(SMALL))
+    assert spec_hash(document(SMALL.replace("[sgd, adam]", "[1, true]"))) != spec_hash(
+        document(SMALL.replace("[sgd, adam]", "[1, false]"))
+    )
+
+
+def test_a_difference_names_its_path_and_both_values() -> None:
+    new = document(SMALL, "spec.parallelism=4", "spec.trial.timeout=5m", "spec.parameters.lr.max=2")
+    changes = diff(document(SMALL), new)
+    assert changes == [
+        Change("spec.parameters.lr.max", 1, 2),
+        Change("spec.parallelism", 1, 4),
+        Change("spec.trial.timeout", None, "5m"),
+    ]
+    assert [str(c) for c in changes][1:] == ["spec.parallelism: 1 -> 4", 'spec.trial.timeout: nothing -> "5m"']
+    assert [allowed_in_revision(c) for c in changes] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("spec.trial.command", True),
+        ("spec.pruning", True),
+        ("spec.budget.trials", True),
+        ("spec.objective.target", False),
+        ("spec.algorithm.seed", False),
+        ("spec.runtime", False),
+        ("metadata.namespace", False),
+    ],
+)
+def test_a_revision_changes_how_trials_run_and_never_what_is_searched(path: str, allowed: bool) -> None:
+    assert allowed_in_revision(Change(path, 1, 2)) is allowed
+
+
+def test_the_service_s_problems_are_placed_in_the_file() -> None:
+    read_file = read(WHOLE, source="cifar.yaml")
+    error = read_file.locate(
+        [
+            Problem("algorithm.settings.startupTrials", "too many"),
+            Problem("pruning.settings.interval", "too few"),
+            Problem("space.lr.min", "too low"),
+            Problem("study.spec.space.optimizer.values[1]", "unknown"),
+            Problem("algorithm.seed.what", "unknown"),
+        ]
+    )
+    assert str(error) == (
+        "cifar.yaml: 5 problems\n"
+        "  8:28 spec.parameters.lr.min: too low\n"
+        "  10:22 spec.parameters.optimizer[1]: unknown\n"
+        "  13:26 spec.algorithm.seed.what: unknown\n"
+        "  13:61 spec.algorithm.settings.startupTrials: too many\n"
+        "  14:53 spec.pruning.interval: too few"
+    )
+
+
+def test_what_looks_like_a_secret_is_kept_and_not_shown() -> None:
+    env = {"API_KEY": "k", "HF_TOKEN": "t", "DBPASSWORD": "p", "TOKENIZERS_PARALLELISM": "false", "LR": "1"}
+    hidden = dict.fromkeys(["API_KEY", "HF_TOKEN", "DBPASSWORD"], "[redacted]")
+    assert redacted(env) == env | hidden
+    whole = document(SMALL, "spec.trial.env={API_KEY: k, OTHER_KEY: {secret: a/b}}")
+    assert whole["spec"]["trial"]["env"]["API_KEY"] == "k"  # type: ignore[index]
+    shown = redacted_document(whole)
+    assert shown["spec"]["trial"]["env"] == {"API_KEY": "[redacted]", "OTHER_KEY": {"secret": "a/b"}}  # type: ignore[index]
+
+
+def test_the_examples_are_read_without_a_complaint() -> None:
+    files = sorted(Path("examples").glob("*/*.yaml"))
+    for path in files:
+        text = path.read_text(encoding="utf-8")
+        if re.search(r"^apiVersion: tuner\.dev/", text, re.M):
+            assert read(text, source=str(path)).warnings == (), path

@@ -1,0 +1,250 @@
+# ruff: noqa: E501 - a table reads best with one case a line
+"""What people are told about a file: a fragment of a good file made bad, and the exact lines that come of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.spec import SpecErrors, read
+from controller.spec.native import FILE
+from controller.spec.problems import Complaints
+
+GOOD = """\
+apiVersion: tuner.dev/v1
+kind: Experiment
+metadata: {name: digits, labels: {team: vision}}
+spec:
+  objective: {metric: accuracy, direction: maximize, target: 0.99}
+  parameters:
+    lr: {type: float, min: 0.001, max: 1.0, scale: log}
+    layers: {type: int, min: 2, max: 8, step: 2}
+    optimizer: [sgd, adam]
+    momentum: {type: float, min: 0, max: 0.9, when: {optimizer: sgd}}
+  algorithm: {name: tpe, seed: 7}
+  budget: {trials: 40}
+  trial:
+    command: [python, train.py, "--lr=${lr}", "--layers=${layers}", "--opt=${optimizer}", "--m=${momentum}"]
+"""
+
+
+def complaints(text: str) -> list[str]:
+    with pytest.raises(SpecErrors) as caught:
+        read(text, source="experiment.yaml")
+    head, *lines = str(caught.value).split("\n")
+    count = len(caught.value.placed)
+    assert head == f"experiment.yaml: {count} problem{'s' if count != 1 else ''}"
+    return [line.removeprefix("  ") for line in lines]
+
+
+def changed(old: str, new: str) -> str:
+    assert GOOD.count(old) == 1, old
+    return GOOD.replace(old, new)
+
+
+def test_the_good_file_is_good() -> None:
+    assert read(GOOD, source="experiment.yaml").warnings == ()
+
+
+SPACE = [
+    (
+        "min: 0.001, max: 1.0",
+        "min: 0, max: 1.0",
+        "7:28 spec.parameters.lr.min: 0 cannot be on a log scale; use a min above 0, or scale: linear",
+    ),
+    ("min: 0.001, max: 1.0", "min: 2, max: 1.0", "7:28 spec.parameters.lr.min: 2 is above max, 1; swap the two"),
+    (
+        "max: 8, step: 2",
+        "max: 8, step: 4",
+        "8:47 spec.parameters.layers.step: 4 does not lead from min 2 to max 8; use max 6 or 10, or another step",
+    ),
+    ("[sgd, adam]", "[]", "9:16 spec.parameters.optimizer: no choices; give one or more"),
+    ("[sgd, adam]", "[sgd, adam, sgd]", "9:28 spec.parameters.optimizer[2]: 'sgd' is there twice; leave one out"),
+    (
+        "[sgd, adam]",
+        "{type: choice, values: [sgd, sgd]}",
+        "9:45 spec.parameters.optimizer.values[1]: 'sgd' is there twice; leave one out",
+    ),
+    (
+        "optimizer: sgd}}",
+        "optimiser: sgd}}",
+        "10:54 spec.parameters.momentum.when.optimiser: optimiser is no parameter; did you mean optimizer?",
+    ),
+    (
+        "optimizer: sgd}}",
+        "optimizer: rmsprop}}",
+        "10:65 spec.parameters.momentum.when.optimizer: can never hold: 'rmsprop' is none of the choices 'sgd', 'adam'",
+    ),
+    (
+        "max: 8, step: 2",
+        "max: 8, when: {momentum: 0.5}",
+        None,
+    ),
+    (
+        "[sgd, adam]",
+        "{type: choice, values: [sgd], when: {momentum: 0.5}}",
+        "9:63 spec.parameters.optimizer.when.momentum: conditions lead in a circle: "
+        "optimizer -> momentum -> optimizer; take one away",
+    ),
+    (
+        "type: int",
+        "type: integer",
+        "8:20 spec.parameters.layers.type: 'integer' is no type of parameter; did you mean int?",
+    ),
+    (
+        "type: int, min",
+        "min",
+        "8:5 spec.parameters.layers.type: is missing; write type: float, int, choice, as it fits",
+    ),
+    (
+        "min: 0.001, max: 1.0",
+        "minimum: 0.001, max: 1.0",
+        "7:5 spec.parameters.lr.min: is missing; write a finite number\n"
+        "7:23 spec.parameters.lr.minimum: no such key; did you mean min?",
+    ),
+    (
+        "min: 2, max: 8",
+        "min: 2, max: 8.5",
+        "8:38 spec.parameters.layers.max: the number 8.5 stands where a whole number is needed",
+    ),
+    (
+        "min: 2, max: 8",
+        "min: 2, max: 8, points: 3",
+        "8:41 spec.parameters.layers.points: no such key; the keys here are type, min, max, scale, step, when",
+    ),
+    (
+        "max: 1.0",
+        "max: 1_000",
+        "7:40 spec.parameters.lr.max: the string '1_000' stands where a finite number is needed",
+    ),
+    (
+        "max: 1.0",
+        "max: .inf",
+        "7:40 spec.parameters.lr.max: the number inf stands where a finite number is needed",
+    ),
+    (
+        "[sgd, adam]",
+        "sgd",
+        "9:16 spec.parameters.optimizer: the string 'sgd' stands where a list of choices, "
+        "or a mapping such as {type: float, min: 0, max: 1} is needed",
+    ),
+    (
+        "[sgd, adam]",
+        "[sgd, [adam]]",
+        "9:22 spec.parameters.optimizer[1]: a list stands where a string, a number, true or false is needed",
+    ),
+    (
+        "  algorithm:",
+        "  initial: [{lr: 5, momentumm: 1}]\n  algorithm:",
+        "11:18 spec.initial[0].lr: 5 is outside 0.001 to 1\n"
+        "11:21 spec.initial[0].momentumm: no parameter of the space; did you mean momentum?",
+    ),
+    (
+        "  algorithm:",
+        "  initial: [{optimizer: adam, momentum: 0.5}]\n  algorithm:",
+        "11:41 spec.initial[0].momentum: has a value but is active only when optimizer is 'sgd'; "
+        "leave it out, or give that too",
+    ),
+]
+
+KEYS = [
+    ("budget: {trials: 40}", "budget: {max_trials: 40}", "12:12 spec.budget.max_trials: no such key; did you mean trials?"),
+    ("budget: {trials: 40}", "maxTrialCount: 40", "12:3 spec.maxTrialCount: no such key here; did you mean budget.trials?"),
+    ("budget: {trials: 40}", "parallelTrialCount: 4", "12:3 spec.parallelTrialCount: no such key; did you mean parallelism?"),
+    ("budget: {trials: 40}", "trials: 40", "12:3 spec.trials: no such key here; did you mean budget.trials?"),
+    ("budget: {trials: 40}", "budgt: {trials: 40}", "12:3 spec.budgt: no such key; did you mean budget?"),
+    ("direction: maximize", "direction: maximise", "5:44 spec.objective.direction: 'maximise' is not maximize or minimize; did you mean maximize?"),
+    ("direction: maximize", "direction: up", "5:44 spec.objective.direction: 'up' is not maximize or minimize"),
+    ("target: 0.99", "goal: 0.99", "5:54 spec.objective.goal: no such key; did you mean target?"),
+    ("target: 0.99", "target: .nan", "5:62 spec.objective.target: the number nan stands where a finite number is needed"),
+    (", direction: maximize", "", "5:3 spec.objective.direction: is missing; write maximize or minimize"),
+    ("trials: 40", "trials: 0", "12:20 spec.budget.trials: the number 0 stands where a whole number of at least 1 is needed"),
+    ("trials: 40", "trials: ten", "12:20 spec.budget.trials: the string 'ten' stands where a whole number of at least 1 is needed"),
+    ("trials: 40", "trials: yes", "12:20 spec.budget.trials: the string 'yes' stands where a whole number of at least 1 is needed"),
+    ("trials: 40", "trials: true", "12:20 spec.budget.trials: true stands where a whole number of at least 1 is needed"),
+    ("trials: 40", "trials: ", "12:20 spec.budget.trials: nothing stands here; write a whole number of at least 1, or take the key away"),
+    ("trials: 40", "wallClock: 30", "12:23 spec.budget.wallClock: 30 has no unit; write 30s, 30m or 30h"),
+    ("trials: 40", "wallClock: soon", "12:23 spec.budget.wallClock: 'soon' is no duration; write 90s, 30m, 6h, 1h30m or 1d"),
+    ("seed: 7", "seed: -1", "11:32 spec.algorithm.seed: the number -1 stands where a whole number of at least 0 is needed"),
+    ("name: digits", "name: My_Digits", "3:18 metadata.name: 'My_Digits' is not a name for an experiment; use lower-case letters, digits and -, with a letter or digit at both ends"),
+    ("name: digits", f"name: {'x' * 41}", "3:18 metadata.name: 41 characters are too many; use at most 40"),
+    ("team: vision", "team: 3", '3:41 metadata.labels.team: the number 3 stands where a label\'s value is needed; put quotes around it: "3"'),
+    ("tuner.dev/v1", "tuner.dev/v2", "1:13 apiVersion: 'tuner.dev/v2' is not tuner.dev/v1; did you mean tuner.dev/v1?"),
+    ("tuner.dev/v1", "kubeflow.org/v1beta1", "1:13 apiVersion: kubeflow.org/v1beta1 is Katib's, and Katib's files are not read yet; write it with apiVersion: tuner.dev/v1 (tuner init shows how)"),
+    ("kind: Experiment\n", "", "1:1 kind: is missing; write Experiment"),
+    ("  budget:", "  metrics: {pattern: '(a)(b)(c)'}\n  budget:", "12:22 spec.metrics.pattern: '(a)(b)(c)' has 3 groups where two are needed, name and value; (?:…) groups without one"),
+    ("  budget:", "  metrics: {pattern: '(a'}\n  budget:", "12:22 spec.metrics.pattern: '(a' is no regular expression: missing ), unterminated subpattern at position 0; write one such as '(\\w+)=(\\S+)'"),
+    ("  budget:", "  <<: {a: 1}\n  budget:", "12:3 spec.<<: merge keys are no part of YAML 1.2; write the keys out"),
+]  # fmt: skip
+
+COMMAND = 'command: [python, train.py, "--lr=${lr}", "--layers=${layers}", "--opt=${optimizer}", "--m=${momentum}"]'
+REST = '"--lr=${lr}", "--layers=${layers}", "--opt=${optimizer}"'
+TRIAL = [
+    (COMMAND, "command: python train.py", "14:14 spec.trial.command: the string 'python train.py' stands where a list of words, [python, train.py] is needed; write [sh, -c, ...] to have a shell read it"),
+    (COMMAND, "command: []", "14:14 spec.trial.command: an empty list stands where a list of words, [python, train.py] is needed"),
+    (COMMAND, "args: []", "13:3 spec.trial.command: is missing; write the program as a list: [python, train.py]"),
+    ("--lr=${lr}", "--lr=${learning_rate}", "14:33 spec.trial.command[2]: ${learning_rate} is no parameter; did you mean ${lr}?"),
+    ("--lr=${lr}", "${HOME}", "14:33 spec.trial.command[2]: ${HOME} is no parameter; there are lr, layers, optimizer, momentum; $${HOME} stands for a literal ${HOME}"),
+    ("--lr=${lr}", "${}", "14:33 spec.trial.command[2]: ${} is no parameter; there are lr, layers, optimizer, momentum"),
+    ("--m=${momentum}", "${momentum}", "14:91 spec.trial.command[5]: ${momentum} is not always there, and its flag would be left alone; write --momentum=${momentum} as one element"),
+    ("[python,", "[\"p${momentum}\",", "14:15 spec.trial.command[0]: p${momentum} is not always there, and a trial needs its program; use a choice without when"),
+    ("    command", "    env: {A: [1], B-C: {secret: x}, C: '${lrr}'}\n    command", "14:14 spec.trial.env.A: a list stands where a string, a number or {secret: name/key} is needed\n14:33 spec.trial.env.B-C.secret: the string 'x' is no secret's key; write name/key\n14:40 spec.trial.env.C: ${lrr} is no parameter; did you mean ${lr}?"),
+    ("    command", "    timeout: 0s\n    command", "14:14 spec.trial.timeout: '0s' leaves no time at all; write a longer one, or take the key away for no limit"),
+    ("    command", "    resources: {memory: 16GB, gpus: 1, cpu: two}\n    command", "14:25 spec.trial.resources.memory: '16GB' is no amount of memory; write 16Gi\n14:31 spec.trial.resources.gpus: no such key; did you mean gpu?\n14:45 spec.trial.resources.cpu: 'two' is no number of CPUs; write 2, 0.5 or 500m"),
+    ("    command", "    resources: {memory: 512}\n    command", "14:25 spec.trial.resources.memory: 512 is 512 bytes; write 512Mi or 512Gi"),
+    ("    command", "    resources: {nvidia.com/gpu: 1}\n    command", "14:17 spec.trial.resources.nvidia.com/gpu: is what gpu stands for; write gpu: 1"),
+    ("    command", "    retries: {configuration: 1, oom: 2}\n    command", "14:15 spec.trial.retries.configuration: is never retried: it pauses the experiment; mend the cause, then tuner resume\n14:33 spec.trial.retries.oom: no such key; did you mean outOfMemory?"),
+    ("    command", "    volumes: {data: {mount: /data, hostPath: {path: /}}}\n    command", "14:36 spec.trial.volumes.data.hostPath: a trial may not see the disk of its node; use claim, nfs or emptyDir"),
+    ("    command", "    volumes: {data: {mount: /data}}\n    command", "14:21 spec.trial.volumes.data: no source given; a volume has one of claim, nfs, emptyDir"),
+    ("    command", "    template: {apiVersion: v1, kind: Job}\n    command", "14:5 spec.trial.template: needs runtime: kubernetes; a local trial runs a command\n15:5 spec.trial.command: does not go with template; move it into the template"),
+    ("  trial:\n", "  runtime: kubernetes\n  trial:\n    resources: {gpu: 0.5}\n", "14:3 spec.trial.image: is missing; a trial on a cluster needs the image of a container\n15:22 spec.trial.resources.gpu: 0.5 is no whole number, and a cluster shares no GPU; use 1, or local"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "lines"), [*SPACE, *KEYS, *TRIAL])
+def test_a_bad_file_gets_one_clear_answer(old: str, new: str, lines: str | None) -> None:
+    if lines is None:
+        read(changed(old, new), source="experiment.yaml")
+    else:
+        assert complaints(changed(old, new)) == lines.split("\n")
+
+
+def test_all_problems_of_a_file_are_told_at_once_in_the_order_of_its_lines() -> None:
+    text = (
+        changed("min: 0.001, max: 1.0", "min: 0, max: 1.0")
+        .replace("${layers}", "${layer}")
+        .replace("trials: 40", "trial: 40")
+    )
+    assert complaints(text) == [
+        "7:28 spec.parameters.lr.min: 0 cannot be on a log scale; use a min above 0, or scale: linear",
+        "12:12 spec.budget.trial: no such key; did you mean trials?",
+        "14:47 spec.trial.command[3]: ${layer} is no parameter; did you mean ${layers}?",
+    ]
+
+
+def test_a_broken_parameter_is_not_blamed_on_those_that_depend_on_it() -> None:
+    assert complaints(changed("[sgd, adam]", "sgd"))[1:] == []
+
+
+def test_parameters_that_nothing_mentions_are_a_warning() -> None:
+    warnings = read(changed(', "--m=${momentum}"', ""), source="experiment.yaml").warnings
+    assert warnings == (
+        "spec.parameters.momentum: no command, args or env mentions ${momentum}; it still arrives in TUNER_PARAMETERS",
+    )
+
+
+@pytest.mark.parametrize("raw", [None, 1, 1.5, True, "x", [], {}, [[]], {"a": {}}, [None], {"": None}])
+def test_whatever_stands_at_a_key_is_a_problem_and_never_a_crash(raw: object) -> None:
+    def replaced(data: object) -> list[object]:
+        """The good file with each of its nodes replaced once by `raw`."""
+        if isinstance(data, dict):
+            return [raw, *({**data, key: new} for key in data for new in replaced(data[key]))]
+        if isinstance(data, list):
+            return [raw, *([*data[:i], new, *data[i + 1 :]] for i in range(len(data)) for new in replaced(data[i]))]
+        return [raw]
+
+    from controller.spec.reading import _check
+
+    whole = read(GOOD, source="x").spec.document
+    for data in replaced(whole):
+        _check(data, Complaints())  # type: ignore[arg-type]  # whatever a file may hold
+    assert FILE.take(raw, "", Complaints()) is not None

@@ -211,6 +211,8 @@ def contestants(folder: Path) -> tuple[Ours, list[Contestant]]:
 
 def measure(all_of_them: list[Contestant], count: int, patience_s: float) -> dict[str, list[float]]:
     """`count` suggestions of each, in blocks of ten by turns; a slow one stops early, with ten at least."""
+    for each in all_of_them:
+        each.suggest()  # what is loaded once is not the price of a suggestion
     taken: dict[str, list[float]] = {each.name: [] for each in all_of_them}
     for _ in range(0, count, 10):
         for each in all_of_them:

@@ -58,7 +58,8 @@ def test_the_search_finds_a_network_that_reads_the_digits(tmp_path: Path) -> Non
     states = collections.Counter(trial["state"] for trial in trials)
     print(f"best accuracy {best['value']} with {best['parameters']}; {dict(states)}")  # shown by pytest -rP
 
-    assert [trial["number"] for trial in trials] == list(range(40))
+    # Forty, and fewer only if one met the target, which hardly any network of this size does.
+    assert [trial["number"] for trial in trials] == list(range(40 if best["value"] < 0.99 else len(trials)))
     assert set(states) <= FINISHED
     assert states["failed"] == 0
     assert states["pruned"] > 0

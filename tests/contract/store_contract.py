@@ -1,0 +1,282 @@
+"""What every store of studies must do: subclass, and say how one is opened on what another left behind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from suggest.errors import NotFound, NotOwner
+from suggest.space import Choice, Condition, Float, Int, Parameter, Scale, Space
+from suggest.store.documents import fingerprint
+from suggest.store.protocol import Lease, Store, StudyRecord
+from suggest.study import Algorithm, Direction, Objective, Pruning, Study, StudyName, StudySpec, ValueRule
+from suggest.trial import Measurement, Trial, TrialState
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+NAME = StudyName("default", "digits")
+SPEC = StudySpec(
+    Space(
+        (
+            Parameter("lr", Float(1e-4, 1.0, Scale.LOG)),
+            Parameter("wide", Float(0.0, 1.0, step=0.25)),
+            Parameter("grid", Float(0.0, 1.0, points=5)),
+            Parameter("layers", Int(1, 9, step=2)),
+            Parameter("kind", Choice(("a", 1, 1.5, True))),
+            Parameter("drop", Float(0.0, 0.5), (Condition("kind", ("a", True)),)),
+        )
+    ),
+    (Objective("accuracy", Direction.MAXIMIZE, ValueRule.BEST),),
+    Algorithm("random", 7, {"window": 3, "share": 0.5, "plain": True}),
+    Pruning("median", {"warmupSteps": 2}),
+)
+
+
+def a_study(study: str = "digits", *, namespace: str = "default", **labels: str) -> StudyRecord:
+    name = StudyName(namespace, study)
+    made = Study(name, uid=f"{namespace}-{study}", spec=SPEC, seed=2**40, labels=labels, create_time=NOW)
+    return StudyRecord(made, "request", fingerprint(SPEC))
+
+
+def running(number: int, *, request_id: str = "r", client_id: str = "c") -> Trial:
+    return Trial(
+        number,
+        TrialState.RUNNING,
+        {"lr": 0.1, "layers": 3, "kind": True, "exact": 1.0},
+        client_id=client_id,
+        request_id=request_id,
+        labels={"team": "vision"},
+        create_time=NOW,
+    )
+
+
+def queued(number: int) -> Trial:
+    return Trial(number, TrialState.QUEUED, {"lr": 0.5}, create_time=NOW)
+
+
+def succeeded(trial: Trial, value: float) -> Trial:
+    return replace(trial, state=TrialState.SUCCEEDED, value=value, step=4, end_time=NOW)
+
+
+def measured(step: int, value: float, *, metric: str = "accuracy", attempt: int = 1) -> Measurement:
+    return Measurement(attempt, metric, step, value)
+
+
+class StoreContract:
+    """`opening()` may be entered several times at once: each is another process as far as the store can tell."""
+
+    def opening(self) -> AbstractContextManager[Store]:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def store(self) -> Iterator[Store]:
+        with self.opening() as store:
+            yield store
+
+    @contextmanager
+    def a_leased_study(self, store: Store) -> Iterator[Lease]:
+        assert store.insert_study(a_study())
+        lease = store.take(NAME, uid="default-digits", address="here")
+        yield lease
+
+    @pytest.fixture
+    def lease(self, store: Store) -> Iterator[Lease]:
+        with self.a_leased_study(store) as lease:
+            yield lease
+
+    def test_a_study_comes_back_as_it_was_given(self, store: Store) -> None:
+        record = a_study(team="vision")
+        assert store.insert_study(record)
+        assert store.study(NAME) == record
+        read = store.study(NAME)
+        assert read is not None
+        kinds = read.study.spec.space.parameters[4].domain
+        assert isinstance(kinds, Choice)
+        assert [type(v) for v in kinds.values] == [str, int, float, bool]
+
+    def test_a_taken_name_is_left_alone(self, store: Store) -> None:
+        store.insert_study(a_study())
+        assert not store.insert_study(a_study(other="yes"))
+        assert store.study(NAME) == a_study()
+
+    def test_names_of_different_namespaces_do_not_meet(self, store: Store) -> None:
+        assert store.insert_study(a_study())
+        assert store.insert_study(a_study(namespace="other"))
+
+    def test_an_unknown_study_is_nothing_to_read_and_an_error_to_take(self, store: Store) -> None:
+        assert store.study(NAME) is None
+        with pytest.raises(NotFound):
+            store.contents(NAME)
+        with pytest.raises(NotFound):
+            store.take(NAME, uid="nobody", address="")
+
+    def test_studies_are_listed_in_order_by_namespace_labels_and_page(self, store: Store) -> None:
+        for namespace, study, team in (("b", "x", "1"), ("a", "y", "1"), ("a", "x", "2"), ("a", "z", "1")):
+            store.insert_study(a_study(study, namespace=namespace, team=team))
+
+        def names(namespace: str | None, after: StudyName | None = None, **labels: str) -> list[str]:
+            found = store.studies(namespace, labels=labels, after=after, limit=2)
+            return [f"{s.name.namespace}/{s.name.study}" for s in found]
+
+        assert names(None) == ["a/x", "a/y"]
+        assert names(None, StudyName("a", "y")) == ["a/z", "b/x"]
+        assert names("b") == ["b/x"]
+        assert names(None, team="1") == ["a/y", "a/z"]
+        assert names(None, **{"it's": '"odd"'}) == []
+
+    def test_an_update_changes_spec_and_labels(self, store: Store, lease: Lease) -> None:
+        changed = replace(a_study().study, spec=replace(SPEC, pruning=None), labels={"a": "b"})
+        store.update_study(lease, changed)
+        read = store.study(NAME)
+        assert read is not None
+        assert (read.study.spec, read.study.labels) == (changed.spec, changed.labels)
+
+    def test_trials_and_measurements_come_back_as_they_were_given(self, store: Store, lease: Lease) -> None:
+        reports = [measured(0, 0.5), measured(2, math.inf), measured(1, -math.inf, attempt=2), measured(1, 1e-300)]
+        store.hand_out(lease, [running(0), running(1)])
+        store.add_measurements(lease, 1, reports)
+        contents = store.contents(NAME)
+        assert list(contents.trials) == [running(0), running(1)]
+        assert [type(v) for v in contents.trials[0].parameters.values()] == [float, int, bool, float]
+        assert list(contents.measurements) == [(1, m) for m in reports]
+
+    def test_nan_is_kept(self, store: Store, lease: Lease) -> None:
+        store.hand_out(lease, [running(0)])
+        store.add_measurements(lease, 0, [measured(0, math.nan)])
+        [(_, _, read)] = store.measurements(NAME, 0, after=0, limit=10)
+        assert math.isnan(read.value)
+
+    def test_a_queued_trial_is_handed_out_once(self, store: Store, lease: Lease) -> None:
+        store.add_trial(lease, queued(0), request_id="add", measurements=[])
+        store.hand_out(lease, [running(0), running(1)])
+        assert store.trials(NAME, states=[], client_id="", after=-1, limit=9) == [running(0), running(1)]
+        assert store.trial_added_by(NAME, "add") == running(0)
+        with pytest.raises(NotOwner):
+            store.hand_out(lease, [running(0, request_id="again")])
+        assert store.trial(NAME, 0) == running(0)
+
+    def test_a_finished_trial_has_its_outcome_and_last_measurements(self, store: Store, lease: Lease) -> None:
+        store.hand_out(lease, [running(0)])
+        done = succeeded(running(0), 0.75)
+        store.finish_trial(lease, done, [measured(4, 0.75)])
+        assert store.trial(NAME, 0) == done
+        assert [m for _, _, m in store.measurements(NAME, 0, after=0, limit=9)] == [measured(4, 0.75)]
+
+    def test_a_finished_trial_never_changes(self, store: Store, lease: Lease) -> None:
+        store.hand_out(lease, [running(0)])
+        store.finish_trial(lease, succeeded(running(0), 0.75), [])
+        with pytest.raises(NotOwner):
+            store.finish_trial(lease, succeeded(running(0), 0.9), [measured(9, 0.9)])
+        assert store.trial(NAME, 0) == succeeded(running(0), 0.75)
+        assert store.measurements(NAME, 0, after=0, limit=9) == []
+
+    def test_an_imported_trial_is_there_with_its_measurements(self, store: Store, lease: Lease) -> None:
+        done = succeeded(running(0), 0.5)
+        store.add_trial(lease, done, request_id="add", measurements=[measured(0, 0.5)])
+        assert store.trial_added_by(NAME, "add") == done
+        assert store.trial_added_by(NAME, "r") is None
+        assert len(store.measurements(NAME, None, after=0, limit=9)) == 1
+
+    def test_trials_are_filtered_and_paged(self, store: Store, lease: Lease) -> None:
+        store.hand_out(lease, [running(n, client_id=f"c{n % 2}") for n in range(6)])
+        store.finish_trial(lease, succeeded(running(2, client_id="c0"), 1.0), [])
+
+        def numbers(*states: TrialState, client_id: str = "", after: int = -1) -> list[int]:
+            found = store.trials(NAME, states=states, client_id=client_id, after=after, limit=3)
+            return [t.number for t in found]
+
+        assert numbers() == [0, 1, 2]
+        assert numbers(after=2) == [3, 4, 5]
+        assert numbers(TrialState.SUCCEEDED) == [2]
+        assert numbers(TrialState.RUNNING, client_id="c0") == [0, 4]
+
+    def test_measurements_are_paged_in_the_order_of_reports(self, store: Store, lease: Lease) -> None:
+        store.hand_out(lease, [running(0), running(1)])
+        for step in (3, 1, 2):
+            store.add_measurements(lease, 0, [measured(step, 0.0)])
+            store.add_measurements(lease, 1, [measured(step, 0.0)])
+        first = store.measurements(NAME, None, after=0, limit=4)
+        rest = store.measurements(NAME, None, after=first[-1][0], limit=4)
+        assert [(trial, m.step) for _, trial, m in first + rest] == [(0, 3), (1, 3), (0, 1), (1, 1), (0, 2), (1, 2)]
+
+    def test_the_best_is_the_first_of_the_best_succeeded(self, store: Store, lease: Lease) -> None:
+        store.hand_out(lease, [running(n) for n in range(4)])
+        for number, value in enumerate((0.5, 0.9, 0.9, 0.1)):
+            store.finish_trial(lease, succeeded(running(number), value), [])
+        best, worst = store.best_trial(NAME, Direction.MAXIMIZE), store.best_trial(NAME, Direction.MINIMIZE)
+        assert best is not None
+        assert worst is not None
+        assert (best.number, worst.number) == (1, 3)
+
+    def test_a_deleted_trial_is_hidden_but_keeps_its_number(self, store: Store, lease: Lease) -> None:
+        done = succeeded(running(0), 0.5)
+        store.add_trial(lease, done, request_id="add", measurements=[measured(0, 0.5)])
+        store.delete_trial(lease, 0)
+        assert store.trial(NAME, 0) is None
+        assert store.trials(NAME, states=[], client_id="", after=-1, limit=9) == []
+        assert store.best_trial(NAME, Direction.MAXIMIZE) is None
+        contents = store.contents(NAME)
+        assert [(t.number, t.state, t.value) for t in contents.trials] == [(0, TrialState.CANCELLED, None)]
+        assert list(contents.measurements) == []
+
+    def test_a_trial_is_relabelled(self, store: Store, lease: Lease) -> None:
+        store.hand_out(lease, [running(0)])
+        store.relabel_trial(lease, 0, {"new": "label"})
+        assert store.trial(NAME, 0) == replace(running(0), labels={"new": "label"})
+
+    def test_a_deleted_study_takes_everything_with_it(self, store: Store, lease: Lease) -> None:
+        store.add_trial(lease, succeeded(running(0), 0.5), request_id="add", measurements=[measured(0, 0.5)])
+        store.delete_study(lease)
+        assert store.study(NAME) is None
+        store.insert_study(a_study())
+        assert list(store.contents(NAME).trials) == []
+        assert store.measurements(NAME, None, after=0, limit=9) == []
+
+    def test_what_was_written_is_there_for_the_next_process(self, store: Store, lease: Lease) -> None:
+        store.hand_out(lease, [running(0)])
+        store.close()
+        with self.opening() as other:
+            assert other.trial(NAME, 0) == running(0)
+
+    def test_each_taking_raises_the_epoch_and_names_the_taker(self, store: Store, lease: Lease) -> None:
+        assert lease.epoch == 1
+        store.release(lease)
+        assert store.take(NAME, uid="default-digits", address="there").epoch == 2
+        read = store.study(NAME)
+        assert read is not None
+        assert (read.study.owner_address, read.study.owner_epoch) == ("there", 2)
+
+    def test_only_one_process_at_a_time_may_take_a_study(self, store: Store, lease: Lease) -> None:
+        with self.opening() as other:
+            with pytest.raises(NotOwner) as refused:
+                other.take(NAME, uid="default-digits", address="there")
+            assert refused.value.address == "here"
+            assert other.study(NAME) is not None, "reading needs no lease"
+            store.close()
+            assert other.take(NAME, uid="default-digits", address="there").epoch == 2
+
+    def test_an_outdated_lease_changes_nothing(self, store: Store, lease: Lease) -> None:
+        store.hand_out(lease, [running(0)])
+        store.add_trial(lease, queued(1), request_id="add", measurements=[])
+        store.release(lease)
+        store.take(NAME, uid="default-digits", address="there")
+        before = store.contents(NAME)
+        writes = [
+            lambda: store.hand_out(lease, [running(2)]),
+            lambda: store.hand_out(lease, [running(1)]),
+            lambda: store.add_trial(lease, queued(2), request_id="more", measurements=[]),
+            lambda: store.add_measurements(lease, 0, [measured(0, 1.0)]),
+            lambda: store.finish_trial(lease, succeeded(running(0), 1.0), [measured(0, 1.0)]),
+            lambda: store.relabel_trial(lease, 0, {}),
+            lambda: store.delete_trial(lease, 0),
+            lambda: store.update_study(lease, replace(before.study, labels={"x": "y"})),
+            lambda: store.delete_study(lease),
+        ]
+        for write in writes:
+            with pytest.raises(NotOwner):
+                write()
+        assert store.contents(NAME) == before

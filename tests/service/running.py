@@ -1,0 +1,106 @@
+"""Real servers for tests: one in a thread of this process, one as a process that may be killed and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from suggest.server import Server
+from suggest.space import Choice, Float, Parameter, Space
+from suggest.study import Algorithm, Direction, Objective, Pruning, StudyName, StudySpec
+from suggest.trial import Measurement
+
+NAME = StudyName("default", "parabola")
+SPEC = StudySpec(
+    Space((Parameter("x", Float(-10.0, 10.0)), Parameter("kind", Choice(("a", "b"))))),
+    (Objective("score", Direction.MAXIMIZE),),
+    Algorithm("random", seed=7),
+    Pruning("median", {"warmupSteps": 0, "minTrials": 1}),
+)
+
+
+def score(step: int, value: float) -> Measurement:
+    return Measurement(1, "score", step, value)
+
+
+@contextmanager
+def a_server(storage: Path, address: str = "localhost:0") -> Iterator[Server]:
+    """In a thread of its own, with its own loop."""
+    server = Server(f"sqlite:///{storage}", address)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        asyncio.run_coroutine_threadsafe(server.start(), loop).result(30)
+        yield server
+    finally:
+        asyncio.run_coroutine_threadsafe(server.stop(5), loop).result(30)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+class ServerProcess:
+    """`python -c serve(...)`; with `revive`, a new one is started whenever it dies, until stop()."""
+
+    def __init__(self, storage: Path, address: str, *, failpoint: str = "", revive: bool = False) -> None:
+        self.address = address
+        self.deaths: list[int] = []
+        self._storage = storage
+        self._revive = revive
+        self._stopping = False
+        self._process = self._start(failpoint)
+        self._watcher = threading.Thread(target=self._watch)
+        self._watcher.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def stop(self) -> int:
+        """Its exit code after SIGTERM."""
+        self._stopping = True
+        self._process.terminate()
+        self._watcher.join()
+        return self.deaths[-1]
+
+    def _start(self, failpoint: str = "") -> subprocess.Popen[str]:
+        program = "import sys; from suggest.server import serve; sys.exit(serve(*sys.argv[1:]))"
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, self.address, f"sqlite:///{self._storage}"],
+            env={**os.environ, "TUNER_FAILPOINT": failpoint},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        if not line.startswith("listening on "):
+            rest = process.communicate()[1]
+            raise AssertionError(f"the server did not start: {line}{rest}")
+        return process
+
+    def _watch(self) -> None:
+        while True:
+            self._process.communicate()
+            self.deaths.append(self._process.returncode)
+            if self._stopping or not self._revive:
+                return
+            self._process = self._start()
+
+
+@contextmanager
+def a_process(storage: Path, address: str, *, failpoint: str = "", revive: bool = False) -> Iterator[ServerProcess]:
+    server = ServerProcess(storage, address, failpoint=failpoint, revive=revive)
+    try:
+        yield server
+    finally:
+        server.stop()

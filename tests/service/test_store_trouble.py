@@ -1,0 +1,198 @@
+"""A database that is locked, full, read-only, damaged, foreign, old or new: one clear sentence, and nothing lost."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import event
+from sqlalchemy.pool import Pool
+
+from suggest.admin import open_store
+from suggest.errors import InvalidArgument, StoreBroken, Unavailable
+from suggest.store import location, schema, sqlite
+from suggest.store.sql import SqlStore
+from suggest.store.sqlite import Database
+from tests.contract.store_contract import NAME, a_study, measured, running
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[SqlStore]:
+    with closing(SqlStore(path)) as store:
+        yield store
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "studies.db"
+
+
+def tables_of(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name")
+        return [" ".join(sql.split()).replace("( ", "(").replace(" )", ")") for (sql,) in rows]
+
+
+def test_the_migrations_make_what_a_new_store_is_made_with(tmp_path: Path) -> None:
+    with opened(tmp_path / "new.db"):
+        pass
+    database = Database(tmp_path / "migrated.db")
+    with closing(database), database.writing() as connection:
+        schema.upgrade(connection)
+    assert tables_of(tmp_path / "migrated.db") == tables_of(tmp_path / "new.db")
+    with opened(tmp_path / "migrated.db") as store:
+        assert store.insert_study(a_study())
+
+
+def test_the_known_versions_are_the_migrations_in_order() -> None:
+    config = Config()
+    config.set_main_option("script_location", "suggest.store:migrations")
+    config.set_main_option("path_separator", "os")
+    revisions = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
+    assert tuple(reversed(revisions)) == schema.VERSIONS
+
+
+def test_a_newer_schema_is_refused_with_the_cure(path: Path) -> None:
+    with opened(path):
+        pass
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE suggest_schema_version SET version_num = '9999'")
+    with pytest.raises(StoreBroken, match=r"studies\.db: has schema 9999, newer than .*; upgrade tuner"):
+        SqlStore(path)
+
+
+def test_an_optuna_storage_is_not_taken_for_ours(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE studies (study_id INTEGER)")
+    with pytest.raises(StoreBroken, match=r"'studies' that is not tuner's .* name another file"):
+        SqlStore(path)
+    assert tables_of(path) == ["CREATE TABLE studies (study_id INTEGER)"]
+
+
+def test_a_file_that_is_no_database_is_named_and_left_alone(path: Path) -> None:
+    path.write_text("apiVersion: tuner.dev/v1\n" * 100)
+    with pytest.raises(StoreBroken, match=r"studies\.db: the file is no database"):
+        SqlStore(path)
+    assert path.read_text().startswith("apiVersion")
+
+
+def test_a_truncated_database_is_called_damaged(path: Path) -> None:
+    with opened(path) as store:
+        store.insert_study(a_study())
+        lease = store.take(NAME, uid="default-digits", address="")
+        store.hand_out(lease, [running(n) for n in range(200)])
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 3])
+    with pytest.raises(StoreBroken, match=r"studies\.db: the file is (damaged|no database)"), opened(path) as store:
+        store.contents(NAME)
+
+
+def test_a_locked_database_says_so_and_works_afterwards(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.2)
+    with opened(path) as store, closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Unavailable, match="another process has kept it locked"):
+            store.insert_study(a_study())
+        assert store.study(NAME) is None, "reading does not wait"
+        other.execute("ROLLBACK")
+        assert store.insert_study(a_study())
+
+
+def test_a_full_disk_loses_nothing(path: Path) -> None:
+    def limit(connection: sqlite3.Connection, _: object) -> None:
+        connection.execute("PRAGMA max_page_count = 40")
+
+    event.listen(Pool, "connect", limit)
+    try:
+        with opened(path) as store:
+            store.insert_study(a_study())
+            lease = store.take(NAME, uid="default-digits", address="")
+            store.hand_out(lease, [running(0)])
+            with pytest.raises(Unavailable, match="the disk is full; nothing was lost"):
+                store.add_measurements(lease, 0, [measured(step, 0.5) for step in range(10_000)])
+            assert store.measurements(NAME, 0, after=0, limit=9) == []
+            store.add_measurements(lease, 0, [measured(0, 0.5)])
+    finally:
+        event.remove(Pool, "connect", limit)
+
+
+def test_a_read_only_database_is_named_with_the_cure() -> None:
+    program = """
+import os, pathlib, sys
+from suggest.errors import Unavailable
+from suggest.store.sql import SqlStore
+if os.geteuid() == 0:
+    os.seteuid(65534)  # root may write everywhere
+try:
+    SqlStore(pathlib.Path(sys.argv[1])).insert_study(None)
+except Unavailable as e:
+    print(e)
+"""
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are closed to the other user
+        path = Path(name, "studies.db")
+        with opened(path):
+            pass
+        path.chmod(0o444)
+        path.parent.chmod(0o555)
+        done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=True)
+        path.parent.chmod(0o755)
+    assert re.match(
+        r".*studies\.db: it (is read-only; give|cannot be opened; see that) .*this user .*write", done.stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [
+        ("studies.db", "is no storage URL; use sqlite:///PATH"),
+        ("mysql://host/db", "is no storage URL"),
+        ("sqlite://", "is no storage URL"),
+        ("sqlite:///", "a store in memory would lose the studies"),
+        ("sqlite:///:memory:", "a store in memory would lose the studies"),
+        ("sqlite:////tmp", "/tmp is a directory; name a file in it"),
+        ("sqlite:////proc/nowhere/studies.db", "cannot make the folder"),
+        ("postgresql+psycopg://host/db", "PostgreSQL is not supported yet"),
+    ],
+)
+def test_a_storage_that_cannot_be_is_refused_with_the_cure(url: str, complaint: str) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        open_store(url)
+    assert complaint in str(refused.value)
+
+
+def test_a_sync_mode_that_is_none_is_refused(path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="use normal or full"):
+        open_store(f"sqlite:///{path}", sync="half")
+
+
+@pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "fuse.sshfs"])
+def test_a_network_file_system_is_refused_with_the_cure(tmp_path: Path, kind: str) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/dev/sda / ext4 rw 0 0\nserver:/home {tmp_path.resolve()}/my\\040home {kind} rw 0 0\n")
+    location.refuse_network(tmp_path, mounts)
+    with pytest.raises(StoreBroken, match=rf"on a network file system \({kind}\).*; use a local folder"):
+        location.refuse_network(tmp_path / "my home" / "state", mounts)
+
+
+def test_a_system_that_names_no_mounts_is_trusted(tmp_path: Path) -> None:
+    location.refuse_network(tmp_path, tmp_path / "missing")
+
+
+def test_two_first_starts_at_once_make_one_store(path: Path) -> None:
+    program = f"import pathlib; from suggest.store.sql import SqlStore; SqlStore(pathlib.Path({str(path)!r})).close()"
+    starts = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) for _ in range(4)]
+    assert [(start.communicate()[1], start.returncode) for start in starts] == [(b"", 0)] * 4
+
+
+def test_full_sync_is_what_it_says(path: Path) -> None:
+    with closing(open_store(f"sqlite:///{path}", sync="full")) as store, store._database.writing() as connection:
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar_one() == 2

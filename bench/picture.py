@@ -92,7 +92,7 @@ def record(command: list[str]) -> list[Frame]:
                 frames.append(Frame(shown - start, screen()))
     os.close(ours)
     if process.wait() != 0:
-        sys.exit(f"the run ended with {process.returncode}:\n" + "\n".join(terminal.display))
+        sys.exit(f"the run ended with {process.returncode}:\n" + "\n".join(filter(str.strip, terminal.display)))
     return [*frames, Frame(time.monotonic() - start, screen())]
 
 

@@ -30,6 +30,16 @@ MAX_MEASUREMENTS = 10_000
 _RUNNING = TrialState.RUNNING
 
 
+def check(spec: StudySpec) -> None:
+    """Raises InvalidArgument with all problems of the spec: what ValidateStudy says. Needs no store."""
+    problems = [Problem(_spec_path(p.path), p.message) for p in check_spec(spec)]
+    seed = spec.algorithm.seed
+    if seed is not None and not 0 <= seed < 2**63:
+        problems.append(Problem("spec.algorithm.seed", f"{seed} is no seed; use 0 to 2^63 - 1"))
+    if problems:
+        raise InvalidArgument(problems)
+
+
 class Studies:
     """`address`: where this process can be reached; told to whoever finds a study taken."""
 
@@ -50,12 +60,7 @@ class Studies:
         )
 
     def validate(self, spec: StudySpec) -> None:
-        problems = [Problem(_spec_path(p.path), p.message) for p in check_spec(spec)]
-        seed = spec.algorithm.seed
-        if seed is not None and not 0 <= seed < 2**63:
-            problems.append(Problem("spec.algorithm.seed", f"{seed} is no seed; use 0 to 2^63 - 1"))
-        if problems:
-            raise InvalidArgument(problems)
+        check(spec)
 
     def create_study(
         self, name: StudyName, spec: StudySpec, *, request_id: str, labels: Mapping[str, str] = NO_LABELS

@@ -1,0 +1,37 @@
+"""What tuner says of itself: its version, and where tests may kill it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+
+from controller.cli.exits import ExitCode
+
+# Every module that declares a failpoint. tests/unit/test_cli_about.py finds the one that is missing here.
+FAILPOINT_MODULES = ("controller.store", "controller.loop", "suggest.studies", "suggest.store.sql")
+
+
+def version() -> str:
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    try:
+        return installed("tuner")
+    except PackageNotFoundError:
+        return "0+source"  # run from a checkout that was not installed
+
+
+def print_version(_arguments: argparse.Namespace) -> ExitCode:
+    import platform
+
+    print(f"tuner {version()}, Python {platform.python_version()}, {platform.system()} {platform.machine()}")
+    return ExitCode.OK
+
+
+def failpoints(_arguments: argparse.Namespace) -> ExitCode:
+    from suggest.failpoints import names
+
+    for module in FAILPOINT_MODULES:
+        importlib.import_module(module)
+    print("\n".join(names()))
+    return ExitCode.OK

@@ -1,0 +1,234 @@
+"""Which experiment a file or a name means, and whether it may run now: created, continued, revised, or refused.
+
+Everything is decided under the experiment's lock, which whoever gets an `Admitted` holds. Nothing runs here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from controller.cli.home import ControllerLock, Home, new_uid
+from controller.model import Event, Experiment, ExperimentState, Revision, short_name
+from controller.report.story import cure
+from controller.spec import Change, Document, allowed_in_revision, diff, redacted_document
+from controller.store import Changes, SqlStore
+from suggest.errors import AlreadyExists, FailedPrecondition, NotFound
+from suggest.study import StudyName
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """To be run now. The caller releases the lock. `notes`: sentences for the person."""
+
+    experiment: Experiment
+    lock: ControllerLock
+    text: str  # the file in force
+    source: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Nothing to run: finished, or paused until a person acts."""
+
+    experiment: Experiment
+
+
+class Changed(FailedPrecondition):
+    """Another file under the same name."""
+
+    reason = "CHANGED"
+
+
+def find(store: SqlStore, name: str, namespace: str | None) -> Experiment:
+    """By name; without a namespace in any, if only one has it. Raises NotFound; FailedPrecondition: in several."""
+    if namespace is not None:
+        found = store.experiment(namespace, name)
+        if found is None:
+            raise NotFound(f"there is no experiment {name} in {namespace}; see tuner get experiments")
+        return found
+    having = [experiment for experiment in store.experiments() if experiment.name == name]
+    if not having:
+        raise NotFound(f"there is no experiment {name}; see tuner get experiments")
+    if len(having) > 1:
+        places = ", ".join(experiment.namespace for experiment in having)
+        raise FailedPrecondition(f"several namespaces have an experiment {name} ({places}); say which one with -n")
+    return having[0]
+
+
+class Desk:
+    """Admits to one state directory."""
+
+    def __init__(self, home: Home, store: SqlStore) -> None:
+        self._home = home
+        self._store = store
+
+    def run(self, document: Document, directory: Path) -> Admitted | Standing | None:
+        """`tuner run FILE` of an experiment that is there; None: there is none of that name yet."""
+        known = self._store.experiment(document.spec.namespace, document.spec.name)
+        if known is None:
+            return None
+        self._refuse_changes(known, document)
+        if known.state.finished:
+            return Standing(known)
+        lock, known = self._locked(known)
+        if known.state.finished or known.state is ExperimentState.PAUSED:
+            lock.release()
+            return Standing(known)
+        known, notes = self._follow(known, directory)
+        return self._go_on(known, lock, document.text, document.source, notes)
+
+    def create(self, document: Document, directory: Path, *, service: str) -> Admitted:
+        """Raises AlreadyExists: somebody was faster."""
+        spec = document.spec
+        uid = new_uid()
+        now = datetime.now(UTC)
+        experiment = Experiment(
+            uid=uid,
+            spec=spec,
+            revision=1,
+            directory=str(directory),
+            study=str(StudyName(spec.namespace, short_name(spec.name, uid))),
+            server=service,
+            start_time=now,
+        )
+        folder = self._home.folders(uid).root
+        folder.mkdir(mode=0o700)
+        lock = ControllerLock(folder)
+        lock.take(spec.name)
+        try:
+            self._write_file(uid, 1, document.text)
+            self._store.create_experiment(experiment, Revision(1, spec, document.text, now))
+        except AlreadyExists:
+            lock.release()
+            shutil.rmtree(folder)
+            raise
+        return Admitted(experiment, lock, document.text, document.source)
+
+    def resume_file(self, document: Document, directory: Path) -> Admitted | Standing:
+        """`tuner resume FILE`: accepts allowed changes, lifts a pause."""
+        spec = document.spec
+        known = self._store.experiment(spec.namespace, spec.name)
+        if known is None:
+            raise NotFound(f"there is no experiment {spec.name} to resume; start it with: tuner run {document.source}")
+        changes = diff(known.spec.document, spec.document)
+        refused = [change for change in changes if not allowed_in_revision(change)]
+        if refused:
+            raise Changed(
+                f"{document.source} changes what {spec.name} cannot change any more:\n{_listed(refused)}\n"
+                "tuner resume accepts changes under spec.trial, spec.parallelism, spec.budget and spec.pruning; "
+                "for anything else choose another metadata.name"
+            )
+        if known.state.finished and not changes:
+            return Standing(known)
+        lock, known = self._locked(known)
+        known, notes = self._follow(known, directory)
+        if changes:
+            known = self._revise(known, document, changes)
+            notes = (*notes, f"revision {known.revision}:\n{_listed(changes)}")
+        return self._go_on(known, lock, document.text, document.source, notes)
+
+    def resume_name(self, name: str, namespace: str | None) -> Admitted | Standing:
+        """`tuner resume NAME`: the file as it was last accepted."""
+        known = find(self._store, name, namespace)
+        if known.state.finished:
+            return Standing(known)
+        lock, known = self._locked(known)
+        revision = self._store.revisions(known.uid)[-1]
+        source = str(self._home.folders(known.uid).revision(revision.number))
+        return self._go_on(known, lock, revision.file_text, source, ())
+
+    def to_stop(self, known: Experiment) -> Admitted:
+        """For `tuner stop` where nobody runs it: everything as it is, the wish to stop included."""
+        lock, known = self._locked(known)
+        return Admitted(known, lock, "", "")
+
+    def _locked(self, known: Experiment) -> tuple[ControllerLock, Experiment]:
+        """The lock, and the experiment as it stands under it."""
+        folder = self._home.folders(known.uid).root
+        folder.mkdir(mode=0o700, exist_ok=True)
+        lock = ControllerLock(folder)
+        lock.take(known.name)
+        fresh = self._store.experiment(known.namespace, known.name)
+        if fresh is None or fresh.uid != known.uid:
+            lock.release()
+            raise NotFound(f"{known.name} was deleted just now")
+        return lock, fresh
+
+    def _go_on(
+        self, known: Experiment, lock: ControllerLock, text: str, source: str, notes: tuple[str, ...]
+    ) -> Admitted:
+        if known.stop_requested:
+            self._store.request_stop(known.uid, wanted=False)
+        if known.state is not ExperimentState.RUNNING:
+            before = known.state.value
+            known = replace(known, state=ExperimentState.RUNNING, reason="", end_time=None, stop_requested=False)
+            event = Event(datetime.now(UTC), "resumed", f"resumed; it was {before}")
+            self._store.save(known.uid, Changes(experiment=known, events=(event,)))
+            notes = (*notes, f"{known.name} goes on; it was {before}")
+        elif self._store.attempts(known.uid):
+            notes = (*notes, f"{known.name} goes on; its controller had ended without finishing it")
+        return Admitted(replace(known, stop_requested=False), lock, text, source, notes)
+
+    def _revise(self, known: Experiment, document: Document, changes: Sequence[Change]) -> Experiment:
+        number = known.revision + 1
+        now = datetime.now(UTC)
+        self._write_file(known.uid, number, document.text)
+        event = Event(now, "revised", f"revision {number}: " + "; ".join(str(_shown(change)) for change in changes))
+        return self._store.add_revision(known, Revision(number, document.spec, document.text, now), event)
+
+    def _follow(self, known: Experiment, directory: Path) -> tuple[Experiment, tuple[str, ...]]:
+        """Trials run in the folder of the file, also after both have moved."""
+        if known.directory == str(directory):
+            return known, ()
+        note = f"trials run in {directory} from now on; it was {known.directory}"
+        moved = replace(known, directory=str(directory))
+        self._store.save(known.uid, Changes(experiment=moved, events=(Event(datetime.now(UTC), "moved", note),)))
+        return moved, (note,)
+
+    def _write_file(self, uid: str, number: int, text: str) -> None:
+        path = self._home.folders(uid).revision(number)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def _refuse_changes(self, known: Experiment, document: Document) -> None:
+        changes = diff(known.spec.document, document.spec.document)
+        if not changes:
+            return
+        way_on = f"take them with: tuner resume {document.source}, or "
+        if not all(map(allowed_in_revision, changes)):
+            way_on = "a search cannot change these under way: "
+        raise Changed(
+            f"{document.source} is not the {known.name} that is there:\n{_listed(changes)}\n"
+            f"{way_on}choose another metadata.name, or remove the old one with: tuner delete {known.name}"
+        )
+
+
+def pause_message(experiment: Experiment) -> str:
+    return f"{experiment.name} is paused: {experiment.reason}\n{cure(experiment)}"
+
+
+def _listed(changes: Sequence[Change]) -> str:
+    return "\n".join(f"  {_shown(change)}" for change in changes)
+
+
+def _shown(change: Change) -> Change:
+    """Without the values of variables that look like secrets."""
+    above, _, key = change.path.rpartition(".")
+    old, new = (_redacted(key, value, env=above.endswith(".env")) for value in (change.old, change.new))
+    if change.old is not None and change.new is not None and old == new:
+        new = "[redacted, another value]"
+    return Change(change.path, old if change.old is not None else None, new if change.new is not None else None)
+
+
+def _redacted(key: str, value: object, *, env: bool) -> object:
+    shown = redacted_document({"env": {key: value}} if env else {key: value})
+    inner = shown["env"] if env else shown
+    assert isinstance(inner, dict)
+    return inner[key]

@@ -1,0 +1,253 @@
+"""What may be typed: verbs, flags and their help. Decides nothing, imports argparse only: `tuner --help` is instant.
+
+A flag may stand before or after its verb; `tuner -v run x.yaml` is `tuner run -v x.yaml`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+_GROUPS = ("get", "debug")  # their next word is part of the verb
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Ends the process: 0 after help, 2 after a complaint."""
+    parser, valued = _parser()
+    return parser.parse_args(_verb_first(list(argv), valued))
+
+
+def _verb_first(argv: list[str], valued: frozenset[str]) -> list[str]:
+    """`valued`: the flags that take the next word."""
+    words: list[int] = []  # where words stand that are no flags
+    skip = False
+    for index, word in enumerate(argv):
+        if skip:
+            skip = False
+        elif word == "--":
+            break
+        elif word.startswith("-") and word != "-":
+            skip = word in valued
+        else:
+            words.append(index)
+            if len(words) == 2 or argv[words[0]] not in _GROUPS:
+                break
+    return [argv[i] for i in words] + [word for i, word in enumerate(argv) if i not in words]
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=30)
+
+
+def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
+    parser = argparse.ArgumentParser(
+        prog="tuner",
+        description="Finds good parameters for your program: one file, one command.",
+        epilog="example:\n  tuner init experiment.yaml\n  tuner run experiment.yaml\n\n"
+        "tuner VERB --help says more. Exit codes and Ctrl-C: docs/cli.md",
+        formatter_class=_Formatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version and exit")
+    verbs = parser.add_subparsers(metavar="VERB", required=True, title="verbs")
+    made = list(_verbs(verbs))
+    return parser, frozenset(
+        option
+        for verb in made
+        for action in verb._actions  # argparse has no public way to ask
+        if action.option_strings and action.nargs is None
+        for option in action.option_strings
+    )
+
+
+class _PrintVersion(argparse.Action):
+    """Looked up only when asked for: importlib.metadata is slower than all of our help."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_unused: object) -> None:
+        from controller.cli.about import version
+
+        print(f"tuner {version()}")
+        parser.exit()
+
+
+_Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+_Flags = Callable[[argparse.ArgumentParser], None]
+
+
+def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
+    def verb(
+        name: str, does: str, module: str, *flags: _Flags, example: str, more: str = ""
+    ) -> argparse.ArgumentParser:
+        return _add(verbs, name, does, module, *flags, example=example, more=more)
+
+    yield verb(
+        "run", "run an experiment; the same file again resumes it", "run:run", _file, _set, _where, _service,
+        example="tuner run experiment.yaml --set spec.parallelism=4",
+        more="Progress on stderr, the best trial on stdout. Ctrl-C stops cleanly: interrupted trials cost nothing and\n"
+        "run again on resume. A second Ctrl-C kills.",
+    )  # fmt: skip
+    yield verb(
+        "resume", "go on after a stop, a pause or an allowed change", "run:resume",
+        _file_or_name, _set, _where, _service,
+        example="tuner resume experiment.yaml",
+        more="With a file: changes under spec.trial, spec.parallelism, spec.budget and spec.pruning are accepted and\n"
+        "recorded as a revision. Lifts a pause, and runs again the trials that failed for it.",
+    )  # fmt: skip
+    yield verb(
+        "validate", "check a file and start nothing", "check:validate", _file, _set, _where, _service,
+        example="tuner validate experiment.yaml",
+    )  # fmt: skip
+    yield verb(
+        "init", "write a commented file to start from", "check:init", _new_file, example="tuner init experiment.yaml"
+    )
+    yield verb(
+        "schema",
+        "print the file's JSON Schema, for editors",
+        "check:schema",
+        example="tuner schema > tuner.schema.json",
+    )
+    get = verbs.add_parser("get", help="list experiments, or an experiment's trials", formatter_class=_Formatter,
+                           description="List experiments, or an experiment's trials.", allow_abbrev=False)  # fmt: skip
+    of = get.add_subparsers(metavar="WHAT", required=True, title="what")
+    yield _add(
+        of, "experiments", "list experiments", "show:experiments", _listing, _service, example="tuner get experiments"
+    )
+    yield _add(
+        of, "trials", "list an experiment's trials", "show:trials", _name, _listing, _service,
+        example="tuner get trials digits -o csv",
+    )  # fmt: skip
+    yield verb(
+        "describe", "tell all about an experiment or a trial, and why", "show:describe", _name_or_trial, _service,
+        example="tuner describe digits/12",
+    )  # fmt: skip
+    yield verb(
+        "logs", "print what a trial printed", "logs:logs", _name_or_trial, _follow, _service,
+        example="tuner logs -f digits/12",
+        more="NAME alone: the running trials (each line after its trial's number), else the last one.",
+    )  # fmt: skip
+    yield verb(
+        "best", "print the best trial", "show:best", _name, _best_output, _service, example="tuner best digits -o json"
+    )
+    yield verb(
+        "export", "write all trials as CSV or JSON", "show:export", _name, _format, _service,
+        example="tuner export digits --format csv > digits.csv",
+    )  # fmt: skip
+    yield verb(
+        "stop", "end an experiment's trials for good", "control:stop", _name, _service,
+        example="tuner stop digits",
+        more="What runs is cancelled. tuner resume NAME goes on with new trials.",
+    )  # fmt: skip
+    yield verb(
+        "delete", "remove an experiment with its trials' folders", "control:delete", _name, _yes, _service,
+        example="tuner delete digits --yes",
+    )  # fmt: skip
+    yield verb(
+        "serve", "run the suggestion service by itself", "serve:serve", _serving,
+        example="tuner serve --address 127.0.0.1:7117 --storage sqlite:////var/lib/tuner/studies.db",
+    )  # fmt: skip
+    yield verb("version", "print versions", "about:print_version", example="tuner version")
+    debug = verbs.add_parser("debug", help="for tests of tuner itself", description="For tests of tuner itself.",
+                             formatter_class=_Formatter, allow_abbrev=False)  # fmt: skip
+    of = debug.add_subparsers(metavar="WHAT", required=True, title="what")
+    yield _add(
+        of, "failpoints", "list where TUNER_FAILPOINT can kill", "about:failpoints",
+        example="TUNER_FAILPOINT=runtime.start.after:3 tuner run experiment.yaml",
+    )  # fmt: skip
+
+
+def _add(
+    verbs: _Verbs, name: str, does: str, verb: str, *flags: _Flags, example: str, more: str = ""
+) -> argparse.ArgumentParser:
+    parser = verbs.add_parser(
+        name,
+        help=does,
+        description=f"{does[0].upper()}{does[1:]}." + (f"\n\n{more}" if more else ""),
+        epilog=f"example:\n  {example}",
+        formatter_class=_Formatter,
+        allow_abbrev=False,
+    )
+    for add in flags:
+        add(parser)
+    _common(parser)
+    parser.set_defaults(verb=verb)
+    return parser
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("everywhere")
+    group.add_argument("--state-dir", metavar="DIR", help="where tuner keeps its state (else TUNER_STATE_DIR)")
+    volume = group.add_mutually_exclusive_group()
+    volume.add_argument("-q", "--quiet", action="store_true", help="say nothing on stderr but errors")
+    volume.add_argument("-v", "--verbose", action="store_true", help="say everything on stderr")
+    group.add_argument("--log-format", choices=("text", "json"), default="text", help="of stderr (default text)")
+    group.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="(default auto)")
+
+
+def _file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="the experiment; - is standard input")
+
+
+def _file_or_name(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="FILE|NAME", help="the experiment's file, or its name")
+
+
+def _new_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", nargs="?", default="experiment.yaml", help="(default experiment.yaml)")
+
+
+def _name(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the experiment")
+
+
+def _name_or_trial(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME[/N]", help="the experiment, or its trial number N")
+
+
+def _set(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--set", metavar="PATH=VALUE", action="append", default=[], help="override a value of the file; repeatable"
+    )
+
+
+def _where(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--runtime", choices=("local", "kubernetes"), help="where trials run (default local)")
+    parser.add_argument("--context", metavar="C", help="of the Kubernetes configuration")
+
+
+def _service(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-n", "--namespace", metavar="NS", help="whose experiment (default: the file's, else any)")
+    service = parser.add_mutually_exclusive_group()
+    service.add_argument("--server", metavar="ADDRESS", help="a running suggestion service (host:port, unix:PATH)")
+    service.add_argument("--storage", metavar="URL", help="the study store (default <state-dir>/studies.db)")
+
+
+def _listing(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-o", "--output", choices=("table", "json", "yaml", "csv", "name"), default="table", help="(default table)"
+    )
+    parser.add_argument("--no-headers", action="store_true", help="of table and csv")
+    parser.add_argument("-w", "--watch", action="store_true", help="print again whenever something changes")
+
+
+def _best_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table", help="(default table)")
+
+
+def _format(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--format", choices=("csv", "json"), default="csv", help="(default csv)")
+
+
+def _follow(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until the trial ends")
+
+
+def _yes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _serving(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--address", metavar="ADDR", default="127.0.0.1:7117", help="HOST:PORT or unix:PATH")
+    parser.add_argument("--storage", metavar="URL", help="the study store (default <state-dir>/studies.db)")
+    parser.add_argument("--insecure", action="store_true", help="listen on more than loopback, without authentication")

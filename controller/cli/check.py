@@ -1,0 +1,71 @@
+"""`tuner validate`, `init`, `schema`: about files. Starts nothing and stores nothing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from controller.cli.exits import ExitCode
+from suggest.errors import FailedPrecondition, InvalidArgument
+from suggest.study import StudySpec
+
+
+def validate(arguments: argparse.Namespace) -> ExitCode:
+    """All problems of the file, those that only the service's rules know included."""
+    from controller.cli.run import read_document
+    from controller.search import study_spec
+    from suggest.admin import check
+
+    document = read_document(arguments.file, arguments)
+    try:
+        if arguments.server:
+            _ask(arguments.server, arguments, study_spec(document.spec))
+        else:
+            check(study_spec(document.spec))
+    except InvalidArgument as error:
+        raise document.locate(error.problems) from error
+    for warning in document.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    if not arguments.quiet:
+        spec = document.spec
+        budget = "until the space is exhausted" if spec.budget.trials is None else f"{spec.budget.trials} trials"
+        print(
+            f"{document.source} is valid: experiment {spec.name}, {len(spec.space.parameters)} parameters, "
+            f"{spec.algorithm.name}, {budget}, {spec.parallelism} at a time"
+        )
+    return ExitCode.OK
+
+
+def _ask(address: str, arguments: argparse.Namespace, spec: StudySpec) -> None:
+    from controller.cli.facts import with_client
+    from controller.cli.home import Home
+
+    with_client(address, Home.find(arguments.state_dir), lambda client: client.validate(spec))
+
+
+def init(arguments: argparse.Namespace) -> ExitCode:
+    from controller.spec import starter
+
+    if arguments.file == "-":
+        sys.stdout.write(starter())
+        return ExitCode.OK
+    path = Path(arguments.file)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    except FileExistsError:
+        raise FailedPrecondition(f"{path} is there already; name another file, or - for standard output") from None
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(starter())
+    if not arguments.quiet:
+        print(f"wrote {path}; edit it, then: tuner run {path}", file=sys.stderr)
+    return ExitCode.OK
+
+
+def schema(_arguments: argparse.Namespace) -> ExitCode:
+    from controller.spec import schema as make
+
+    print(json.dumps(make(), indent=2, ensure_ascii=False))
+    return ExitCode.OK

@@ -1,0 +1,90 @@
+"""The suggestion service that a verb talks to: its own, on a private socket in this event loop, or a running one.
+
+A service is named by a string, kept with the experiment: "" (the state directory's store), a storage URL, an address.
+Reading through one's own service disturbs nobody: only writing takes ownership of a study.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from controller.cli.home import Home
+from suggest.client import AsyncClient
+from suggest.errors import FailedPrecondition
+from suggest.study import Study, StudyName, StudySpec
+from suggest.trial import NO_LABELS
+
+
+class SessionClient(AsyncClient):
+    """Remembers the seed of the study that it last made or got: provenance names it, and only the service knows it."""
+
+    seed: int | None = None
+
+    async def create_study(
+        self, name: StudyName, spec: StudySpec, *, request_id: str, labels: Mapping[str, str] = NO_LABELS
+    ) -> Study:
+        study = await super().create_study(name, spec, request_id=request_id, labels=labels)
+        self.seed = study.seed
+        return study
+
+    async def get_study(self, name: StudyName) -> Study:
+        study = await super().get_study(name)
+        self.seed = study.seed
+        return study
+
+
+def asked_for(arguments: argparse.Namespace) -> str:
+    """The service that the flags name; "" if they name none."""
+    if arguments.server:
+        return str(arguments.server)
+    url: str = arguments.storage or ""
+    prefix = "sqlite:///"
+    if url.startswith(prefix) and url != prefix:
+        # Kept with the experiment, so it must mean the same from any directory.
+        return prefix + str(Path(url.removeprefix(prefix)).expanduser().absolute())
+    return url
+
+
+def same_service(recorded: str, asked: str, name: str) -> str:
+    """The service of an experiment that exists. Raises FailedPrecondition: another one was asked for."""
+    if asked and asked != recorded:
+        raise FailedPrecondition(
+            f"the trials of {name} are in the {_described(recorded)}, not in the {_described(asked)}; "
+            "leave the flag away, or choose another name for a new experiment"
+        )
+    return recorded
+
+
+def _described(service: str) -> str:
+    if not service:
+        return "state directory's own store"
+    return f"store {service}" if "://" in service else f"service at {service}"
+
+
+@asynccontextmanager
+async def connected(service: str, home: Home) -> AsyncIterator[SessionClient]:
+    """A client of the service, which is started if it is an embedded one, and stopped again."""
+    if service and "://" not in service:
+        client = SessionClient(service)
+        try:
+            yield client
+        finally:
+            await client.close()
+        return
+    from suggest.server import Server  # heavy; whoever uses a remote service is spared it
+
+    socket = home.service_socket()
+    server = Server(service or home.storage_url, f"unix:{socket}")
+    await server.start()
+    try:
+        client = SessionClient(f"unix:{socket}")
+        try:
+            yield client
+        finally:
+            await client.close()
+    finally:
+        await server.stop()
+        socket.unlink(missing_ok=True)

@@ -1,0 +1,109 @@
+"""Reading, for everything that shows or exports: controller.db and the study together, whoever runs it now.
+
+Takes no lock and owns no study: it may be done while a controller is alive, and while none is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from controller.cli.admission import find
+from controller.cli.embedded import SessionClient, asked_for, connected, same_service
+from controller.cli.home import ControllerLock, Home
+from controller.model import Attempt, Experiment
+from controller.report.record import ExperimentRecord, TrialRecord
+from controller.spec import from_document
+from controller.store import SqlStore
+from suggest.errors import InvalidArgument, NotFound, Problem
+from suggest.study import StudyName
+from suggest.trial import Measurement, Trial
+
+T = TypeVar("T")
+
+
+@contextmanager
+def opened(home: Home) -> Iterator[SqlStore]:
+    """The controller's store, if there is one. Raises NotFound: nothing was ever run here."""
+    if not home.controller_db.exists():
+        raise NotFound(f"nothing was run yet with the state directory {home.root}; see --state-dir")
+    store = SqlStore(home.controller_db, from_document)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def split_name(text: str) -> tuple[str, int | None]:
+    """`digits/12` -> (digits, 12)."""
+    name, slash, number = text.partition("/")
+    if not slash:
+        return name, None
+    if not (number.isascii() and number.isdigit()):
+        raise InvalidArgument([Problem("", f"{text}: write NAME/N, N being the number of a trial, such as {name}/0")])
+    return name, int(number)
+
+
+def study_of(experiment: Experiment) -> StudyName:
+    namespace, study = experiment.study.split("/")[1::2]
+    return StudyName(namespace, study)
+
+
+def controlled_by(home: Home, experiment: Experiment) -> str:
+    holder = ControllerLock(home.folders(experiment.uid).root).holder()
+    return "" if holder is None else str(holder)
+
+
+async def gather(
+    home: Home, store: SqlStore, experiment: Experiment, client: SessionClient, *, measurements: bool = False,
+    trial: int | None = None,
+) -> ExperimentRecord:  # fmt: skip
+    """All that is known of the experiment. `measurements`: those too, of one trial or of all."""
+    name = study_of(experiment)
+    attempts: dict[int, list[Attempt]] = {}
+    for attempt in store.attempts(experiment.uid):
+        attempts.setdefault(attempt.trial, []).append(attempt)
+    found: Sequence[Trial] = ()
+    measured: dict[int, list[Measurement]] = {}
+    try:
+        found = await client.list_trials(name, client_id=experiment.uid)
+        if measurements:
+            for number, measurement in await client.list_measurements(name, trial):
+                measured.setdefault(number, []).append(measurement)
+    except NotFound:
+        pass  # killed before it made its study
+    return ExperimentRecord(
+        experiment=experiment,
+        trials=[TrialRecord(each, attempts.get(each.number, ())) for each in found],
+        events=store.events(experiment.uid, trial),
+        controlled_by=controlled_by(home, experiment),
+        measurements=measured,
+    )
+
+
+def look_up(
+    arguments: argparse.Namespace, *, measurements: bool = False, name: str | None = None, trial: int | None = None
+) -> ExperimentRecord:
+    """The experiment that the arguments name, with all that is known of it."""
+    home = Home.find(arguments.state_dir)
+    with opened(home) as store:
+        experiment = find(store, name or arguments.name, arguments.namespace)
+        service = same_service(experiment.server, asked_for(arguments), experiment.name)
+        return with_client(
+            service,
+            home,
+            lambda client: gather(home, store, experiment, client, measurements=measurements, trial=trial),
+        )
+
+
+def with_client(service: str, home: Home, use: Callable[[SessionClient], Coroutine[Any, Any, T]]) -> T:
+    """Run `use` with a client of the service."""
+
+    async def main() -> T:
+        async with connected(service, home) as client:
+            return await use(client)
+
+    return asyncio.run(main())

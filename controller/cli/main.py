@@ -1,0 +1,94 @@
+"""`tuner`: argument, verb, exit code. Every error becomes a sentence and a number here, and nowhere else.
+
+Imports nothing but the standard library's light parts: a verb's module is imported once the verb is known.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from controller.cli.exits import ExitCode
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The console script. Returns the exit code; `--help` and wrong usage end the process as argparse does."""
+    from controller.cli.arguments import parse
+
+    arguments = parse(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read us has enough (`tuner get trials x | head`); flushing at exit must not complain again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
+    return code
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    module, _, function = arguments.verb.partition(":")
+    try:
+        verb = getattr(importlib.import_module(f"controller.cli.{module}"), function)
+        return int(verb(arguments))
+    except BrokenPipeError:
+        raise
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except Exception as error:  # the one blanket handler: what is not somebody's fault is a bug of ours
+        return _report(error, verbose=arguments.verbose)
+
+
+def _report(error: Exception, *, verbose: bool) -> int:
+    from suggest.errors import TunerError
+
+    if verbose:
+        import traceback
+
+        traceback.print_exception(error)
+    if isinstance(error, TunerError):
+        print(f"tuner: {error}" if _one_line(error) else str(error), file=sys.stderr)
+        return _code(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        print(f"tuner: {error.filename}: {error.strerror}", file=sys.stderr)
+        return ExitCode.UNAVAILABLE
+    from controller.runtime.protocol import RuntimeLost
+
+    if isinstance(error, RuntimeLost):
+        print(f"tuner: {error}; what runs goes on running, the same command continues", file=sys.stderr)
+        return ExitCode.UNAVAILABLE
+    print(
+        f"tuner: this is a bug in tuner: {type(error).__name__}: {error}\n"
+        "Nothing that was recorded is lost; the same command usually goes on where it was.\n"
+        "Please report it with what you did, the output of `tuner version`, and of the same command with -v.",
+        file=sys.stderr,
+    )
+    return ExitCode.BUG
+
+
+def _one_line(error: Exception) -> bool:
+    from suggest.errors import InvalidArgument
+
+    return not (isinstance(error, InvalidArgument) and hasattr(error, "source"))
+
+
+def _code(error: Exception) -> ExitCode:
+    from suggest import errors
+
+    match error:
+        case errors.InvalidArgument():
+            return ExitCode.USAGE
+        case errors.NotFound():
+            return ExitCode.NOT_FOUND
+        case errors.AlreadyExists() | errors.FailedPrecondition():
+            return ExitCode.CONFLICT
+        case errors.Unavailable() | errors.StoreBroken():
+            return ExitCode.UNAVAILABLE
+        case _:
+            return ExitCode.BUG

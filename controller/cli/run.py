@@ -1,0 +1,201 @@
+"""`tuner run` and `tuner resume`: read, admit, control, and say what came of it.
+
+Data on stdout, everything else on stderr. The order is for speed: what other processes do (git, the supervisor) is
+begun before what this one must import.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from controller.cli import terminal
+from controller.cli.home import Home
+from controller.report.lines import Lines, LoggedView, Silence, View
+from controller.spec import Document, read_path
+from suggest.errors import AlreadyExists, InvalidArgument, Problem
+
+if TYPE_CHECKING:
+    from controller.cli.admission import Admitted, Desk, Standing
+    from controller.cli.embedded import SessionClient
+    from controller.cli.session import Controls
+    from controller.model import Experiment
+    from controller.store import SqlStore
+    from suggest.trial import Trial
+
+    GitTask = asyncio.Task[dict[str, object]]
+
+
+def run(arguments: argparse.Namespace) -> int:
+    return _start(arguments, _File.read(arguments.file, arguments), resume=False)
+
+
+def resume(arguments: argparse.Namespace) -> int:
+    target: str = arguments.target
+    named = not (target == "-" or "/" in target or target.endswith((".yaml", ".yml")) or Path(target).is_file())
+    if named and arguments.set:
+        raise InvalidArgument([Problem("--set", "changes a file: name the file, not the experiment")])
+    return _start(arguments, target if named else _File.read(target, arguments), resume=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    document: Document
+    directory: Path
+
+    @classmethod
+    def read(cls, path: str, arguments: argparse.Namespace) -> _File:
+        document = read_document(path, arguments)
+        return cls(document, Path.cwd() if path == "-" else Path(path).absolute().parent)
+
+
+def read_document(path: str, arguments: argparse.Namespace) -> Document:
+    """The file under the flags. Raises SpecErrors; InvalidArgument: it runs elsewhere than here."""
+    overrides = list(arguments.set)
+    if arguments.namespace:
+        overrides.append(f"metadata.namespace={arguments.namespace}")
+    if arguments.runtime:
+        overrides.append(f"spec.runtime={arguments.runtime}")
+    document = read_path(path, overrides=overrides)
+    if document.spec.runtime != "local" or arguments.context:
+        raise InvalidArgument(
+            [Problem("spec.runtime", "kubernetes is not there yet; use runtime: local, or --runtime local")]
+        )
+    return document
+
+
+def _start(arguments: argparse.Namespace, target: _File | str, *, resume: bool) -> int:
+    terminal.set_up_logging(arguments)
+    view = _view(arguments)
+    home = Home.find(arguments.state_dir)
+    if isinstance(target, _File):
+        _say_warnings(target.document, view)
+    home.make()
+    from controller.spec import from_document
+    from controller.store import SqlStore
+
+    with closing(SqlStore(home.controller_db, from_document)) as store:
+        return asyncio.run(_Session(arguments, home, store, view).run(target, resume=resume))
+
+
+def _view(arguments: argparse.Namespace) -> View:
+    if arguments.quiet:
+        return Silence()
+    if arguments.verbose or arguments.log_format == "json":
+        return LoggedView()
+    if terminal.live(arguments):
+        from controller.report.live import Live
+
+        return Live(colour=terminal.coloured(arguments))
+    return Lines()
+
+
+def _say_warnings(document: Document, view: View) -> None:
+    for warning in document.warnings:
+        view.say(f"warning: {warning}")
+    trial = document.spec.trial
+    ignored = [name for name, given in (("image", trial.image), ("memory", trial.resources.memory_bytes)) if given]
+    if ignored:
+        view.say(f"note: {' and '.join(ignored)}: not enforced when trials run on this machine")
+
+
+class _Session:
+    """One command's way from a file or a name to an exit code."""
+
+    def __init__(self, arguments: argparse.Namespace, home: Home, store: SqlStore, view: View) -> None:
+        self._arguments = arguments
+        self._home = home
+        self._store = store
+        self._view = view
+
+    async def run(self, target: _File | str, *, resume: bool) -> int:
+        from controller.cli.admission import Desk
+        from controller.cli.session import Controls
+
+        controls = Controls(self._view.say)
+        controls.install()
+        admitted = self._known(Desk(self._home, self._store), target, resume=resume)
+        if admitted is None:
+            assert isinstance(target, _File)
+            return await self._create(target, controls)
+        return await self._go_on(admitted, controls)
+
+    def _known(self, desk: Desk, target: _File | str, *, resume: bool) -> Admitted | Standing | None:
+        if isinstance(target, str):
+            return desk.resume_name(target, self._arguments.namespace)
+        if resume:
+            return desk.resume_file(target.document, target.directory)
+        return desk.run(target.document, target.directory)
+
+    async def _create(self, file: _File, controls: Controls) -> int:
+        from controller.cli.admission import Desk
+        from controller.cli.embedded import asked_for, connected
+        from controller.cli.provenance import git_facts
+        from controller.search import study_spec
+
+        service = asked_for(self._arguments)
+        git = asyncio.create_task(git_facts(file.directory))
+        async with connected(service, self._home) as client:
+            try:
+                await client.validate(study_spec(file.document.spec))
+            except InvalidArgument as error:
+                raise file.document.locate(error.problems) from error
+            try:
+                admitted = Desk(self._home, self._store).create(file.document, file.directory, service=service)
+            except AlreadyExists:
+                # Two started at once, and the other was faster: now it is one that exists.
+                found = Desk(self._home, self._store).run(file.document, file.directory)
+                assert found is not None
+                return await self._go_on(found, controls)
+            return await self._control(admitted, client, controls, git)
+
+    async def _go_on(self, admitted: Admitted | Standing, controls: Controls) -> int:
+        from controller.cli.admission import Standing
+        from controller.cli.embedded import asked_for, connected, same_service
+        from controller.cli.provenance import git_facts
+
+        experiment = admitted.experiment
+        service = same_service(experiment.server, asked_for(self._arguments), experiment.name)
+        async with connected(service, self._home) as client:
+            if isinstance(admitted, Standing):
+                return await self._tell_standing(admitted.experiment, client)
+            for note in admitted.notes:
+                self._view.say(note)
+            git = asyncio.create_task(git_facts(Path(experiment.directory)))
+            return await self._control(admitted, client, controls, git)
+
+    async def _control(self, admitted: Admitted, client: SessionClient, controls: Controls, git: GitTask) -> int:
+        from controller.cli.session import control, exit_code, some_succeeded
+
+        try:
+            experiment, progress = await control(
+                admitted, home=self._home, store=self._store, client=client, controls=controls, view=self._view, git=git
+            )
+        finally:
+            git.cancel()
+            admitted.lock.release()
+        self._tell(experiment, progress.best)
+        return exit_code(experiment, succeeded=some_succeeded(progress), stopped=controls.exit_code)
+
+    async def _tell_standing(self, experiment: Experiment, client: SessionClient) -> int:
+        from controller.cli.facts import gather
+        from controller.cli.session import exit_code
+
+        record = await gather(self._home, self._store, experiment, client)
+        self._view.close(None)
+        self._tell(experiment, record.best)
+        return exit_code(experiment, succeeded=record.best is not None)
+
+    def _tell(self, experiment: Experiment, best: Trial | None) -> None:
+        from controller.report.ending import next_step, result
+
+        if best is not None:
+            print(result(experiment, best), flush=True)
+        if not self._arguments.quiet:
+            with suppress(BrokenPipeError):
+                print(next_step(experiment, best), file=sys.stderr, flush=True)

@@ -1,0 +1,24 @@
+"""`tuner serve`: the suggestion service by itself, for many clients."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+
+from controller.cli import terminal
+from controller.cli.embedded import asked_for
+from controller.cli.home import Home
+
+
+def serve(arguments: argparse.Namespace) -> int:
+    from suggest.server import serve as run
+
+    terminal.set_up_logging(arguments)
+    logging.getLogger("suggest").setLevel(logging.DEBUG if arguments.verbose else logging.WARNING)
+    arguments.server = None
+    storage = asked_for(arguments)
+    if not storage:
+        home = Home.find(arguments.state_dir)
+        home.make()
+        storage = home.storage_url
+    return run(arguments.address, storage, insecure=arguments.insecure)

@@ -1,0 +1,124 @@
+"""The composition root of a run: service, client, runtime, loop and view put together, and the signals of a terminal.
+
+Decides nothing about trials (`controller.decide`) nor about which experiment may run (`controller.cli.admission`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from controller.cli.admission import Admitted
+from controller.cli.embedded import SessionClient
+from controller.cli.exits import ExitCode
+from controller.cli.home import Home
+from controller.cli.provenance import Launcher
+from controller.clock import SystemClock
+from controller.decide import Wish
+from controller.loop import Loop
+from controller.model import Experiment, ExperimentState
+from controller.progress import Progress
+from controller.report.lines import View
+from controller.runtime.local import LocalRuntime
+from controller.store import SqlStore
+from suggest.trial import TrialState
+
+REFRESH_S = 0.2
+
+
+@dataclass(slots=True)
+class Controls:
+    """The signals that this process got, and whom to tell. Works before there is a loop: it is told when it comes."""
+
+    say: Callable[[str], None]
+    received: signal.Signals | None = None
+    wish: Wish = Wish.RUN
+    _loop: Loop | None = field(default=None)
+
+    def install(self) -> None:
+        running = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            running.add_signal_handler(number, self._hear, number)
+
+    def attach(self, loop: Loop) -> None:
+        self._loop = loop
+        loop.wish(self.wish)
+
+    def _hear(self, number: signal.Signals) -> None:
+        again = self.wish is not Wish.RUN
+        self.received = self.received or number
+        self.wish = Wish.KILL if again else Wish.INTERRUPT
+        if self._loop is not None:
+            self._loop.wish(self.wish)
+        running = 0 if self._loop is None else len(self._loop.progress().running)
+        if not again:
+            trials = "no trial runs" if not running else f"ending {running} running trial{'s' if running > 1 else ''}"
+            self.say(
+                f"{_NAMES[number]}: stopping, {trials}; they run again on resume and cost nothing. Again: kill now"
+            )
+        elif running:
+            self.say(f"{_NAMES[number]} again: killing what still runs")
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Of an experiment that was stopped: by a signal to us, or by `tuner stop`."""
+        return ExitCode.INTERRUPTED if self.received is signal.SIGINT else ExitCode.TERMINATED
+
+
+_NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "hang-up"}
+
+
+async def control(
+    admitted: Admitted, *, home: Home, store: SqlStore, client: SessionClient, controls: Controls, view: View,
+    git: asyncio.Task[dict[str, object]] | None = None, runtime: LocalRuntime | None = None,
+) -> tuple[Experiment, Progress]:  # fmt: skip
+    """Run the experiment until it ends, pauses or is stopped. Raises what `Loop.run` does."""
+    experiment = admitted.experiment
+    folders = home.folders(experiment.uid)
+    runtime = runtime or LocalRuntime(folders.root)
+    launcher = Launcher(folders, admitted.source, admitted.text, seed=lambda: client.seed)
+    loop = Loop(
+        experiment,
+        store=store,
+        studies=client,
+        runtime=runtime,
+        launcher=launcher,
+        clock=SystemClock(),
+        on_event=view.event,
+    )
+    controls.attach(loop)
+    drawing = asyncio.create_task(_draw(view, loop))
+    try:
+        if git is not None:
+            launcher.git = await git
+        ended = await loop.run()
+        return ended, loop.progress()
+    finally:
+        drawing.cancel()
+        view.close(loop.progress())
+        await runtime.close()
+
+
+async def _draw(view: View, loop: Loop) -> None:
+    while True:
+        view.refresh(loop.progress())
+        await asyncio.sleep(REFRESH_S)
+
+
+def exit_code(experiment: Experiment, *, succeeded: bool, stopped: ExitCode = ExitCode.TERMINATED) -> ExitCode:
+    """What the shell is told. `succeeded`: some trial did. `stopped`: what a stopped experiment means here."""
+    match experiment.state:
+        case ExperimentState.SUCCEEDED:
+            return ExitCode.OK if succeeded else ExitCode.NO_RESULT
+        case ExperimentState.FAILED:
+            return ExitCode.FAILED if succeeded else ExitCode.NO_RESULT
+        case ExperimentState.PAUSED:
+            return ExitCode.PAUSED
+        case _:
+            return stopped
+
+
+def some_succeeded(progress: Progress) -> bool:
+    return progress.counts.get(TrialState.SUCCEEDED, 0) > 0

@@ -1,0 +1,110 @@
+"""The JSON that `-o json` and `export` print: camelCase, RFC 3339 UTC, absent rather than null. Pure.
+
+Other programs read this: keys are added here, never renamed. docs/cli.md describes them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from controller.model import Attempt, Event, trial_name
+from controller.report.figures import json_number, timestamp
+from controller.report.record import ExperimentRecord, TrialRecord
+from suggest.trial import Measurement, Trial
+
+Json = dict[str, Any]
+
+
+def experiment(record: ExperimentRecord) -> Json:
+    """One element of `get experiments`."""
+    it = record.experiment
+    return _present(
+        name=it.name,
+        namespace=it.namespace,
+        uid=it.uid,
+        state=it.state.value,
+        reason=it.reason or None,
+        trials={state.value: n for state, n in record.counts.items()},
+        best=None if (best := record.best) is None else _best(best),
+        startTime=None if it.start_time is None else timestamp(it.start_time),
+        endTime=None if it.end_time is None else timestamp(it.end_time),
+    )
+
+
+def trial(record: ExperimentRecord, one: TrialRecord) -> Json:
+    """One element of `get trials`, and what `best` prints."""
+    it = one.trial
+    newest = one.newest
+    return _present(
+        number=it.number,
+        name=trial_name_of(record, it.number),
+        state=one.state.value,
+        parameters=dict(it.parameters),
+        value=it.value if it.value is not None and math.isfinite(it.value) else None,
+        step=it.step,
+        reason=record.reason_of(one) or None,
+        failureClass=it.failure_class or None,
+        labels=dict(it.labels),
+        startTime=_first_start(one),
+        endTime=None if newest is None or newest.end_time is None or not it.finished else timestamp(newest.end_time),
+        attempts=[attempt(each) for each in one.attempts],
+    )
+
+
+def attempt(it: Attempt) -> Json:
+    return _present(
+        number=it.number,
+        state=it.state.value,
+        exitCode=it.exit_code,
+        signal=it.signal,
+        startTime=None if it.start_time is None else timestamp(it.start_time),
+        endTime=None if it.end_time is None else timestamp(it.end_time),
+        reason=it.reason or None,
+        failureClass=None if it.failure_class is None else it.failure_class.value,
+        node=it.node or None,
+    )
+
+
+def whole(record: ExperimentRecord, file: Mapping[str, object]) -> Json:
+    """`export --format json`. `file`: the experiment's document, its secrets redacted."""
+    trials = []
+    for one in record.trials:
+        measured = [measurement(each) for each in record.measurements.get(one.trial.number, ())]
+        trials.append({**trial(record, one), "measurements": measured})
+    return {
+        "experiment": {
+            **experiment(record),
+            "revision": record.experiment.revision,
+            "study": record.experiment.study,
+            "file": dict(file),
+        },
+        "trials": trials,
+        "events": [event(each) for each in record.events],
+    }
+
+
+def measurement(it: Measurement) -> Json:
+    return {"attempt": it.attempt, "metric": it.metric, "step": it.step, "value": json_number(it.value)}
+
+
+def event(it: Event) -> Json:
+    return _present(time=timestamp(it.time), kind=it.kind, message=it.message, trial=it.trial, attempt=it.attempt)
+
+
+def trial_name_of(record: ExperimentRecord, number: int) -> str:
+    return trial_name(record.experiment.name, record.experiment.uid, number)
+
+
+def _best(it: Trial) -> Json:
+    return _present(number=it.number, value=it.value, parameters=dict(it.parameters))
+
+
+def _first_start(one: TrialRecord) -> str | None:
+    starts = [each.start_time for each in one.attempts if each.start_time is not None]
+    return timestamp(min(starts)) if starts else None
+
+
+def _present(**keys: object) -> Json:
+    return {key: value for key, value in keys.items() if value is not None}

@@ -1,0 +1,32 @@
+"""The last words of a run: its result for stdout, and the next useful command for stderr. Pure text."""
+
+from __future__ import annotations
+
+from controller.model import Experiment, ExperimentState
+from controller.report import figures
+from controller.report.story import cure
+from suggest.trial import Trial
+
+
+def result(experiment: Experiment, best: Trial) -> str:
+    """`digits: best accuracy 0.9725 (trial 31)` and a line for each parameter."""
+    metric = experiment.spec.objective.metric
+    lines = [f"{experiment.name}: best {metric} {figures.number(best.value)} (trial {best.number})"]
+    width = max((len(name) for name in best.parameters), default=0)
+    lines += [f"  {name:<{width}}  {figures.parameter(value)}" for name, value in best.parameters.items()]
+    return "\n".join(lines)
+
+
+def next_step(experiment: Experiment, best: Trial | None) -> str:
+    name, reason = experiment.name, experiment.reason
+    match experiment.state:
+        case ExperimentState.SUCCEEDED if best is not None:
+            return f"{name} succeeded: {reason}. All trials: tuner get trials {name}"
+        case ExperimentState.SUCCEEDED:
+            return f"{name} finished without one succeeded trial: {reason}. Why: tuner get trials {name}"
+        case ExperimentState.FAILED:
+            return f"{name} failed: {reason}. Why: tuner get trials {name}"
+        case ExperimentState.PAUSED:
+            return f"{name} is paused: {reason}\n{cure(experiment)}"
+        case _:
+            return f"{name} stopped: {reason}. Go on: tuner resume {name}"

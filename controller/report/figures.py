@@ -1,0 +1,105 @@
+"""How single figures look: values, durations, parameters, a trend. Pure; all of `report` writes with these."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from suggest.space import Value
+
+_SPARKS = "▁▂▃▄▅▆▇█"
+
+
+def number(value: float | None) -> str:
+    """Six significant digits: enough to tell trials apart, short enough for a table."""
+    return "" if value is None else f"{value:.6g}"
+
+
+def duration(seconds: float) -> str:
+    """`0.3s`, `42s`, `3m07s`, `2h05m`, `3d04h`: two units at most."""
+    if seconds < 9.95:
+        return f"{max(0.0, seconds):.1f}s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
+def between(start: datetime | None, end: datetime | None) -> str:
+    return "" if start is None or end is None else duration((end - start).total_seconds())
+
+
+def parameter(value: Value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
+
+
+def parameters(assignment: Mapping[str, Value]) -> str:
+    """`lr=0.0123 layers=4`."""
+    return " ".join(f"{name}={parameter(value)}" for name, value in assignment.items())
+
+
+def sparkline(trend: Sequence[float], width: int) -> str:
+    """The trend squeezed into at most `width` characters, each the last value of its share; flat is a low line."""
+    finite = [value for value in trend if math.isfinite(value)]
+    if len(finite) < 2:
+        return ""
+    if len(finite) > width:
+        finite = [finite[(i + 1) * len(finite) // width - 1] for i in range(width)]
+    low, high = min(finite), max(finite)
+    if low == high:
+        return _SPARKS[0] * len(finite)
+    return "".join(_SPARKS[round((value - low) / (high - low) * (len(_SPARKS) - 1))] for value in finite)
+
+
+def json_text(data: object) -> str:
+    """JSON for files and pipes; never a bare NaN (`json_number` made it a word)."""
+    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def json_number(value: float) -> float | str:
+    """A number; JSON has no NaN and no infinities, so these become the words that protobuf's JSON uses."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def timestamp(time: datetime) -> str:
+    """RFC 3339, UTC."""
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def yaml_text(data: object) -> str:
+    """Plain JSON-like data as YAML, every string quoted: no reader can take one for a number or a date."""
+    return "\n".join(_yaml(data, "")) + "\n"
+
+
+def _yaml(data: object, indent: str) -> list[str]:
+    if isinstance(data, dict) and data:
+        lines = []
+        for key, value in data.items():
+            if isinstance(value, (dict, list)) and value:
+                lines += [f"{indent}{json.dumps(key)}:", *_yaml(value, indent + "  ")]
+            else:
+                lines.append(f"{indent}{json.dumps(key)}: {_scalar(value)}")
+        return lines
+    if isinstance(data, list) and data:
+        lines = []
+        for item in data:
+            first, *rest = _yaml(item, indent + "  ")
+            lines += [f"{indent}- {first.removeprefix(indent + '  ')}", *rest]
+        return lines
+    return [f"{indent}{_scalar(data)}"]
+
+
+def _scalar(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,188 @@
+"""A run on a terminal: one small picture, redrawn in place; what happened scrolls by above it.
+
+Draws what it is told, and never more than REFRESH asks for: the trials need the processor. Rich is imported here only.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import UTC, datetime
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live as RichLive
+from rich.table import Table
+from rich.text import Text
+
+from controller.model import AttemptState, Event, ExperimentState
+from controller.progress import Progress
+from controller.report import figures
+from controller.report.lines import finished, time_left_s
+from suggest.trial import TrialState
+
+MAX_ROWS = 12  # of running trials
+EVENTS = 4
+BAR = 40
+SPARKS = 24
+_BAR_STYLES = {
+    TrialState.SUCCEEDED: "green",
+    TrialState.PRUNED: "yellow",
+    TrialState.INFEASIBLE: "magenta",
+    TrialState.FAILED: "red",
+    TrialState.CANCELLED: "bright_black",
+}
+_STATE_STYLES = {
+    ExperimentState.RUNNING: "bold cyan",
+    ExperimentState.SUCCEEDED: "bold green",
+    ExperimentState.FAILED: "bold red",
+    ExperimentState.PAUSED: "bold yellow",
+    ExperimentState.STOPPING: "bold yellow",
+    ExperimentState.STOPPED: "bold yellow",
+}
+_EVENT_STYLES = {
+    AttemptState.FAILED.value: "red",
+    AttemptState.INFEASIBLE.value: "magenta",
+    AttemptState.PRUNED.value: "yellow",
+    "paused": "bold yellow",
+}
+_SHOWN_ENDS = frozenset(state.value for state in AttemptState if state.ended)
+
+
+class Live:
+    """`controller.report.lines.View` for a terminal."""
+
+    def __init__(self, *, colour: bool) -> None:
+        self._console = Console(stderr=True, no_color=not colour, highlight=False, soft_wrap=False)
+        self._live: RichLive | None = None
+        self._events: deque[tuple[str, Text]] = deque(maxlen=EVENTS)
+        self._hint = "Ctrl-C stops cleanly"
+
+    def event(self, event: Event) -> None:
+        if event.kind in _SHOWN_ENDS or event.trial is None:
+            message = event.message.split(" ", 2)[-1] if event.trial is not None else event.message
+            self._events.append((event.time.astimezone().strftime("%H:%M:%S"), _event_text(event, message)))
+
+    def say(self, text: str) -> None:
+        """Above the picture, where it stays."""
+        self._console.print(Text(text))
+        if "Ctrl-C" in text:
+            self._hint = "Ctrl-C again kills"
+
+    def refresh(self, progress: Progress) -> None:
+        if self._live is None:
+            self._live = RichLive(console=self._console, auto_refresh=False, transient=True)
+            self._live.start()
+        self._live.update(self._picture(progress), refresh=True)
+
+    def close(self, progress: Progress | None) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        if progress is not None:
+            self._console.print(Group(*_head(progress, self._console.width)))
+
+    def _picture(self, progress: Progress) -> RenderableType:
+        width = self._console.width
+        parts: list[RenderableType] = [*_head(progress, width)]
+        room = max(1, self._console.height - len(parts) - EVENTS - 5)
+        if progress.running:
+            parts += [Text(), _running(progress, min(MAX_ROWS, room), width)]
+        if self._events:
+            parts.append(Text())
+            parts += [_line(Text(f"{time}  ", style="bright_black") + text, width) for time, text in self._events]
+        hint = progress.trouble and f"waiting: {progress.trouble}"
+        parts.append(_line(Text(hint or self._hint, style="bold red" if hint else "bright_black"), width))
+        return Group(*parts)
+
+
+def _head(progress: Progress, width: int) -> list[RenderableType]:
+    """Two or three lines: what it is, how far it is, what was found."""
+    experiment = progress.experiment
+    spec = experiment.spec
+    state = ExperimentState.STOPPING if progress.stopping and progress.running else experiment.state
+    title = Text.assemble(
+        (experiment.name, "bold"), "  ", (state.value, _STATE_STYLES[state]), "  ",
+        (spec.algorithm.name + (f" + {spec.pruning.name} pruning" if spec.pruning else ""), "bright_black"), "  ",
+        figures.duration(experiment.running_s),
+    )  # fmt: skip
+    left_s = time_left_s(progress)
+    if left_s is not None and state is ExperimentState.RUNNING:
+        title.append(f"  about {figures.duration(left_s)} left", style="bright_black")
+    lines: list[RenderableType] = [_line(title, width), _line(_bar(progress, width), width)]
+    if progress.best is not None:
+        lines.append(_line(_best(progress), width))
+    return lines
+
+
+def _bar(progress: Progress, width: int) -> Text:
+    done = finished(progress)
+    limit = progress.experiment.spec.budget.trials
+    text = Text()
+    if limit:
+        cells = min(BAR, width // 3)
+        used = 0
+        for state, style in _BAR_STYLES.items():
+            if state is TrialState.CANCELLED:
+                continue
+            share = progress.counts.get(state, 0)
+            # Any outcome that there is shows, however rare it is.
+            n = min(cells - used, max(1, round(share / limit * cells))) if share else 0
+            text.append("━" * n, style=style)
+            used += n
+        text.append("━" * (cells - used), style="grey30")
+        text.append(f" {done}/{limit}  ")
+    else:
+        text.append(f"{done} trials  ")
+    for state, style in _BAR_STYLES.items():
+        if n := progress.counts.get(state, 0):
+            text.append(f"{n} {state.value}", style=style)
+            text.append("  ")
+    text.append(f"{len(progress.running)} running", style="cyan")
+    if progress.queued:
+        text.append(f"  {progress.queued} queued", style="bright_black")
+    return text
+
+
+def _best(progress: Progress) -> Text:
+    best = progress.best
+    assert best is not None
+    text = Text.assemble(
+        "best ", (progress.experiment.spec.objective.metric, "bold"), " ", (figures.number(best.value), "bold green"),
+        f"  trial {best.number}  ", (figures.sparkline(progress.trend, SPARKS), "green"), "  ",
+    )  # fmt: skip
+    return text.append(figures.parameters(best.parameters), style="bright_black")
+
+
+def _running(progress: Progress, rows: int, width: int) -> Table:
+    now = datetime.now(UTC)
+    metric = progress.experiment.spec.objective.metric
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", pad_edge=False, width=width)
+    table.add_column("trial", justify="right", no_wrap=True)
+    table.add_column("for", justify="right", no_wrap=True)
+    table.add_column("step", justify="right", no_wrap=True)
+    table.add_column(metric, justify="right", no_wrap=True)
+    table.add_column("", ratio=1, no_wrap=True, overflow="ellipsis", style="bright_black")
+    for trial in progress.running[:rows]:
+        again = f" (attempt {trial.attempt})" if trial.attempt > 1 else ""
+        table.add_row(
+            str(trial.number),
+            figures.between(trial.start_time, now),
+            "" if trial.step is None else str(trial.step),
+            figures.number(trial.value),
+            ("stopping" if trial.state is AttemptState.STOPPING else "") + again,
+        )
+    if len(progress.running) > rows:
+        table.add_row("", "", "", "", f"and {len(progress.running) - rows} more")
+    return table
+
+
+def _event_text(event: Event, message: str) -> Text:
+    style = _EVENT_STYLES.get(event.kind, "")
+    where = "" if event.trial is None else f"trial {event.trial}  "
+    return Text(f"{where}{message}", style=style)
+
+
+def _line(text: Text, width: int) -> Text:
+    """One line of the terminal, never two: a picture that changes its height by wrapping would jump."""
+    text.no_wrap = True
+    text.truncate(width, overflow="ellipsis")
+    return text

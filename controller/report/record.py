@@ -1,0 +1,74 @@
+"""What is known of an experiment at one moment, in one value: everything else in `report` is a function of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from controller.model import Attempt, Event, Experiment, ExperimentState, FailureClass
+from suggest.trial import Measurement, Trial, TrialState
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRecord:
+    """A trial with its attempts, oldest first."""
+
+    trial: Trial
+    attempts: Sequence[Attempt] = ()
+
+    @property
+    def newest(self) -> Attempt | None:
+        return self.attempts[-1] if self.attempts else None
+
+    @property
+    def state(self) -> TrialState:
+        """As people see it: what the study calls running waits, until an attempt of it lives."""
+        if self.trial.state is TrialState.RUNNING and (self.newest is None or self.newest.ended):
+            return TrialState.QUEUED
+        return self.trial.state
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentRecord:
+    """`controlled_by`: who runs it now, "" = nobody."""
+
+    experiment: Experiment
+    trials: Sequence[TrialRecord] = ()
+    events: Sequence[Event] = ()
+    controlled_by: str = ""
+    measurements: Mapping[int, Sequence[Measurement]] = field(default_factory=dict)
+
+    @property
+    def counts(self) -> dict[TrialState, int]:
+        """In the order of `TrialState`; states without a trial are not there."""
+        shown = [record.state for record in self.trials]
+        return {state: n for state in TrialState if (n := shown.count(state))}
+
+    @property
+    def best(self) -> Trial | None:
+        """The best succeeded trial; of equals the first."""
+        maximize = self.experiment.spec.objective.maximize
+        found: Trial | None = None
+        for record in self.trials:
+            value = record.trial.value
+            if record.trial.state is not TrialState.SUCCEEDED or value is None:
+                continue
+            if found is None or found.value is None or (value > found.value if maximize else value < found.value):
+                found = record.trial
+        return found
+
+    def reason_of(self, record: TrialRecord) -> str:
+        """Why the trial is as it is; empty where its state says it all."""
+        if record.state is not TrialState.QUEUED:
+            newest = record.newest
+            return record.trial.reason or (newest.reason if newest is not None else "")
+        experiment, newest = self.experiment, record.newest
+        if experiment.state is ExperimentState.PAUSED:
+            if newest is not None and newest.failure_class is FailureClass.CONFIGURATION:
+                return f"runs again when the experiment is resumed: {newest.reason}"
+            return "the experiment is paused"
+        if not self.controlled_by:
+            return "nobody runs the experiment now"
+        if newest is not None and newest.failure_class is not None:
+            return f"to be retried: {newest.reason}"
+        return "waits for a free slot" if newest is None else "interrupted; runs again"

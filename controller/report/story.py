@@ -1,0 +1,214 @@
+"""`tuner describe`: all about an experiment or a trial on one page, ending with one line that says why. Pure text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from controller.model import Event, Experiment, ExperimentState, FailureClass
+from controller.report import figures
+from controller.report.documents import trial_name_of
+from controller.report.record import ExperimentRecord, TrialRecord
+from controller.report.tables import aligned, run_time, shortened, shown_state
+from suggest.trial import Measurement, TrialState
+
+LAST_EVENTS = 8
+
+
+def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime) -> str:
+    it = record.experiment
+    spec = it.spec
+    direction = "maximize" if spec.objective.maximize else "minimize"
+    target = "" if spec.objective.target is None else f", target {figures.number(spec.objective.target)}"
+    facts = [
+        ("Name", it.name),
+        ("Namespace", it.namespace),
+        ("Uid", it.uid),
+        ("State", shown_state(record)),
+        ("Objective", f"{direction} {spec.objective.metric}{target}"),
+        ("Algorithm", spec.algorithm.name + (f", pruning {spec.pruning.name}" if spec.pruning else "")),
+        ("Revision", str(it.revision)),
+        ("Directory", it.directory),
+        ("Folder", str(folder)),
+        ("Study", it.study),
+        ("Service", it.server or "embedded"),
+        ("Controller", record.controlled_by or "none"),
+        ("Started", "" if it.start_time is None else figures.timestamp(it.start_time)),
+        ("Ended", "" if it.end_time is None else figures.timestamp(it.end_time)),
+        ("Budget", _budget(record)),
+        ("Trials", ", ".join(f"{n} {state.value}" for state, n in record.counts.items()) or "none yet"),
+        ("Best", _best(record)),
+    ]
+    parts = [_facts(facts)]
+    running = [one for one in record.trials if one.state is TrialState.RUNNING]
+    if running:
+        rows = [
+            [str(one.trial.number), run_time(one, now=now), _figure(one), figures.parameters(one.trial.parameters)]
+            for one in running
+        ]
+        parts.append("Running\n" + _indented(aligned(("TRIAL", "FOR", "STEP", "PARAMETERS"), rows)))
+    parts += _events(record.events)
+    parts.append(f"Why: {why_experiment(record)}")
+    return "\n".join(parts) + "\n"
+
+
+def describe_trial(record: ExperimentRecord, one: TrialRecord, *, log: Path | None, now: datetime) -> str:
+    number = one.trial.number
+    facts = [
+        ("Trial", f"{record.experiment.name}/{number}"),
+        ("Name", trial_name_of(record, number)),
+        ("State", one.state.value),
+        ("Value", figures.number(one.trial.value)),
+        ("Step", "" if one.trial.step is None else str(one.trial.step)),
+        ("Log", "" if log is None else str(log)),
+    ]
+    values = [[name, figures.parameter(value)] for name, value in one.trial.parameters.items()]
+    parts = [_facts(facts), "Parameters\n" + _indented(aligned(("", ""), values, headers=False))]
+    rows = [
+        [
+            str(each.number),
+            each.state.value,
+            figures.between(each.start_time, each.end_time or now),
+            "" if each.exit_code is None else str(each.exit_code),
+            "" if each.failure_class is None else each.failure_class.value,
+            shortened(each.reason, 80),
+        ]
+        for each in one.attempts
+    ]
+    parts.append("Attempts\n" + _indented(aligned(("NUMBER", "STATE", "FOR", "EXIT", "CLASS", "REASON"), rows)))
+    measured = record.measurements.get(number, ())
+    if measured:
+        header = ("METRIC", "READINGS", "FIRST", "LAST", "MIN", "MAX", "TREND")
+        parts.append("Measurements\n" + _indented(aligned(header, _measured(measured))))
+    parts += _events(record.events)
+    parts.append(f"Why: {why_trial(record, one)}")
+    return "\n".join(parts) + "\n"
+
+
+def why_experiment(record: ExperimentRecord) -> str:
+    """One sentence: why it is in its state, and what to do next."""
+    it = record.experiment
+    name, counts = it.name, record.counts
+    running, queued = counts.get(TrialState.RUNNING, 0), counts.get(TrialState.QUEUED, 0)
+    match it.state:
+        case ExperimentState.RUNNING | ExperimentState.STOPPING if not record.controlled_by:
+            return f"its controller ended without finishing it; go on with: tuner resume {name}"
+        case ExperimentState.RUNNING:
+            return (
+                f"running with {running} of at most {it.spec.parallelism} trials at a time, {queued} queued; "
+                f"stop it with: tuner stop {name}"
+            )
+        case ExperimentState.PAUSED:
+            return f"paused, {it.reason}; {cure(it)}"
+        case ExperimentState.STOPPING:
+            return f"somebody asked it to stop; {running} trials are ending"
+        case ExperimentState.STOPPED:
+            return f"{it.reason or 'stopped'}; go on with: tuner resume {name}"
+        case ExperimentState.FAILED:
+            return f"failed, {it.reason}; look at one with: tuner describe {name}/{_last_failed(record)}"
+        case ExperimentState.SUCCEEDED:
+            result = f"see the result with: tuner best {name}"
+            if record.best is None:
+                result = f"but no trial succeeded; look at one with: tuner describe {name}/{_last_failed(record)}"
+            return f"{it.reason}; {result}"
+
+
+def cure(experiment: Experiment) -> str:
+    """What a person does about a pause."""
+    return f"correct it, then: tuner resume FILE (or tuner resume {experiment.name}, if the file is right as it is)"
+
+
+def why_trial(record: ExperimentRecord, one: TrialRecord) -> str:
+    metric = record.experiment.spec.objective.metric
+    newest = one.newest
+    attempts = f" in attempt {newest.number}" if newest is not None and newest.number > 1 else ""
+    reason = record.reason_of(one)
+    match one.state:
+        case TrialState.SUCCEEDED:
+            best = record.best
+            rank = "; the best so far" if best is not None and best.number == one.trial.number else ""
+            return f"it ended with {metric} {figures.number(one.trial.value)}{attempts}{rank}"
+        case TrialState.PRUNED:
+            return f"it was stopped as hopeless: {reason}"
+        case TrialState.INFEASIBLE:
+            return f"its program says that these parameters cannot work: {reason}"
+        case TrialState.FAILED:
+            return f"{reason}{attempts} ({_MEANING.get(one.trial.failure_class, one.trial.failure_class or 'failed')})"
+        case TrialState.CANCELLED:
+            return f"it was no longer wanted: {reason}"
+        case TrialState.RUNNING if newest is not None and newest.stop_cause is not None:
+            return f"it is being stopped: {newest.reason or newest.stop_cause.value}"
+        case TrialState.RUNNING if not record.controlled_by:
+            return f"it may run on without a controller; go on with: tuner resume {record.experiment.name}"
+        case TrialState.RUNNING:
+            return f"it runs{attempts}; follow it with: tuner logs -f {record.experiment.name}/{one.trial.number}"
+        case TrialState.QUEUED:
+            return reason
+
+
+_MEANING = {
+    FailureClass.USER_ERROR.value: "its program failed; its log says more",
+    FailureClass.OUT_OF_MEMORY.value: "it needs more memory than there is",
+    FailureClass.CONFIGURATION.value: "it cannot be started as the file says",
+    FailureClass.TIMEOUT.value: "raise spec.trial.timeout, or make it faster",
+    FailureClass.METRICS_MISSING.value: "print it as NAME=VALUE, or set spec.metrics.pattern",
+    FailureClass.INFRASTRUCTURE.value: "not its program's fault",
+}
+
+
+def _budget(record: ExperimentRecord) -> str:
+    spec, counts = record.experiment.spec, record.counts
+    done = sum(n for state, n in counts.items() if state.finished and state is not TrialState.CANCELLED)
+    budget = spec.budget
+    words = [f"{done} of {budget.trials} trials" if budget.trials is not None else f"{done} trials, no limit"]
+    if budget.failed_trials is not None:
+        words.append(f"{counts.get(TrialState.FAILED, 0)} of {budget.failed_trials} failures")
+    spent = figures.duration(record.experiment.running_s)
+    limit = "" if budget.wall_clock_s is None else f" of {figures.duration(budget.wall_clock_s)}"
+    return ", ".join([*words, f"{spent}{limit} running"])
+
+
+def _best(record: ExperimentRecord) -> str:
+    best = record.best
+    if best is None:
+        return "none yet"
+    metric = record.experiment.spec.objective.metric
+    return f"trial {best.number}, {metric} {figures.number(best.value)}: {figures.parameters(best.parameters)}"
+
+
+def _figure(one: TrialRecord) -> str:
+    return "" if one.trial.step is None else str(one.trial.step)
+
+
+def _measured(measured: Sequence[Measurement]) -> list[list[str]]:
+    """Of the newest attempt that measured anything."""
+    attempt = max(each.attempt for each in measured)
+    rows = []
+    for metric in dict.fromkeys(each.metric for each in measured):
+        values = [each.value for each in measured if each.metric == metric and each.attempt == attempt]
+        if values:
+            ends = [values[0], values[-1], min(values), max(values)]
+            rows.append([metric, str(len(values)), *map(figures.number, ends), figures.sparkline(values, 24)])
+    return rows
+
+
+def _last_failed(record: ExperimentRecord) -> str:
+    bad = [one.trial.number for one in record.trials if one.state in (TrialState.FAILED, TrialState.INFEASIBLE)]
+    return str(bad[-1]) if bad else "0"
+
+
+def _events(events: Sequence[Event]) -> list[str]:
+    shown = [event for event in events if event.kind != "created"][-LAST_EVENTS:]
+    if not shown:
+        return []
+    rows = [[event.time.strftime("%H:%M:%S"), event.kind, shortened(event.message, 100)] for event in shown]
+    return ["Last events (UTC)\n" + _indented(aligned(("", "", ""), rows, headers=False))]
+
+
+def _facts(facts: Sequence[tuple[str, str]]) -> str:
+    return "".join(f"{name + ':':<12}{value}\n" for name, value in facts if value)
+
+
+def _indented(text: str) -> str:
+    return "".join(f"  {line}\n" for line in text.splitlines())

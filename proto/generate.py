@@ -41,7 +41,8 @@ def generate(into: Path) -> None:
     python = _generator()
     # protoc finds the mypy plug-ins on PATH.
     path = os.pathsep.join([str(python.parent), os.environ.get("PATH", "")])
-    outputs = [f"--{kind}_out={into}" for kind in ("python", "grpc_python", "mypy", "mypy_grpc")]
+    outputs = [f"--{kind}_out={into}" for kind in ("python", "grpc_python")]
+    outputs += [f"--{kind}_out=quiet:{into}" for kind in ("mypy", "mypy_grpc")]
     subprocess.run(
         [python, "-m", "grpc_tools.protoc", f"-I{PROTO_DIR}", *outputs, str(SOURCE)],
         check=True,

@@ -1,0 +1,122 @@
+"""The loop over a study's trials that people write: shared between processes, and every trial ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from suggest.client import Client, Float, Search, StudyName, TrialState, maximize
+from suggest.errors import AlreadyExists
+from suggest.study import Pruning
+from tests.service.running import a_server
+
+PROGRAM = """
+import sys
+from suggest.client import Choice, Client, Float, maximize
+
+client = Client(sys.argv[1])
+study = client.study("parabola", {"x": Float(-10, 10), "kind": Choice(("a", "b"))}, maximize("score"), algorithm="tpe")
+for trial in study.trials(30):
+    x = trial.parameters["x"]
+    trial.report(step=1, score=-((x - 2) ** 2))
+    trial.complete()
+print(study.best().value)
+"""
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
+        yield client
+
+
+@pytest.fixture
+def search(client: Client) -> Search:
+    return client.study("s", {"x": Float(0.0, 1.0)}, maximize("score"), algorithm="random")
+
+
+def states(search: Search) -> list[str]:
+    return [t.state.value for t in search.client.list_trials(search.name)]
+
+
+def test_two_processes_share_one_study_and_its_trials(client: Client) -> None:
+    def start() -> subprocess.Popen[str]:
+        return subprocess.Popen([sys.executable, "-c", PROGRAM, client.address], stdout=subprocess.PIPE, text=True)
+
+    printed = {process.communicate()[0].strip() for process in [start(), start()]}
+    trials = client.list_trials(StudyName("default", "parabola"))
+    counts = Counter(t.state for t in trials)
+    assert counts.pop(TrialState.SUCCEEDED) == 30
+    assert set(counts) <= {TrialState.CANCELLED}, "a trial too many is given back"
+    best = max(t.value for t in trials if t.value is not None)
+    assert repr(best) in printed
+
+
+def test_the_same_words_join_and_other_words_are_refused(client: Client, search: Search) -> None:
+    again = client.study("s", {"x": Float(0, 1)}, maximize("score"), algorithm="random")
+    assert again.name == search.name
+    with pytest.raises(AlreadyExists, match="with other parameters and pruning"):
+        client.study("s", {"x": Float(0, 2)}, maximize("score"), algorithm="random", pruning=Pruning("median"))
+
+
+def test_a_loop_that_is_repeated_asks_for_nothing_more(search: Search) -> None:
+    for _ in range(2):
+        for trial in search.trials(3):
+            trial.complete(1.0)
+    assert states(search) == ["succeeded"] * 3
+
+
+def test_trials_end_as_the_body_says(search: Search) -> None:
+    ends = [
+        lambda trial: trial.complete(0.5),
+        lambda trial: trial.fail("why"),
+        lambda trial: trial.infeasible("no"),
+        lambda trial: trial.prune("hopeless"),
+    ]
+    for end, trial in zip(ends, search.trials(4), strict=True):
+        end(trial)
+    assert states(search) == ["succeeded", "failed", "infeasible", "pruned"]
+
+
+def test_a_trial_left_open_ends_as_its_reports_say(search: Search) -> None:
+    for trial in search.trials(2):
+        if trial.number == 0:
+            trial.report(score=0.25)
+            trial.report(score=0.5)
+    trials = search.client.list_trials(search.name)
+    assert [(t.state.value, t.value, t.step) for t in trials] == [("succeeded", 0.5, 1), ("failed", None, None)]
+    assert "no finite score was reported" in trials[1].reason
+
+
+def test_a_loop_that_is_left_cancels_its_trial(search: Search) -> None:
+    for _ in search.trials(5):
+        break
+
+    def crash() -> None:
+        for _ in search.trials(5):
+            raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        crash()
+    assert states(search) == ["cancelled", "cancelled"]
+
+
+def test_a_finished_space_ends_the_loop(client: Client) -> None:
+    search = client.study("grid", {"kind": ["a", "b"]}, maximize("score"), algorithm="grid")
+    for trial in search.trials(100):
+        trial.complete(1.0)
+    assert states(search) == ["succeeded"] * 2
+    best = search.best()
+    assert best is not None
+    assert best.number == 0
+
+
+def test_importing_the_client_loads_neither_grpc_nor_protobuf() -> None:
+    program = "import sys, suggest, suggest.client; print([m for m in ('grpc', 'google.protobuf') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,187 @@
+"""What a client in another language may get wrong: INVALID_ARGUMENT with every path, never a stack trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+from grpc_status import rpc_status
+
+from suggest import wire
+from suggest.client import Client
+from suggest.v1 import suggest_pb2 as pb
+from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
+from tests.service.running import NAME, SPEC, a_server
+
+SERVICE = "tuner.suggest.v1.SuggestService"
+STUDY, TRIAL = str(NAME), f"{NAME}/trials/0"
+
+
+@pytest.fixture
+def channel(tmp_path: Path) -> Iterator[grpc.Channel]:
+    with a_server(tmp_path / "studies.db") as server:
+        with Client(server.address) as client:
+            client.create_study(NAME, SPEC, request_id="create")
+            client.suggest(NAME, 1, client_id="c", request_id="r")
+        with grpc.insecure_channel(server.address) as channel:
+            yield channel
+
+
+def refusal(channel: grpc.Channel, method: str, request: Any) -> tuple[grpc.StatusCode, str, list[str]]:
+    """The code, the reason and the paths of the problems."""
+    with pytest.raises(grpc.RpcError) as refused:
+        getattr(SuggestServiceStub(channel), method)(request, timeout=10)
+    status = rpc_status.from_call(refused.value)
+    assert status is not None
+    info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+    for detail in status.details:
+        detail.Unpack(info) or detail.Unpack(bad)
+    assert info.domain == "tuner.dev"
+    assert "Traceback" not in refused.value.details()
+    return refused.value.code(), info.reason, [v.field for v in bad.field_violations]
+
+
+BAD_SPEC = pb.StudySpec(
+    parameters=[
+        pb.Parameter(),
+        pb.Parameter(name="x", float_domain=pb.FloatDomain(min=0, max=1, scale=9)),  # type: ignore[arg-type]
+        pb.Parameter(name="c", choice_domain=pb.ChoiceDomain(values=[pb.Value()])),
+    ],
+    objectives=[pb.Objective()],
+    algorithm=pb.Algorithm(settings={"window": pb.Value()}),
+    pruning=pb.Pruning(),
+)
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "paths"),
+    [
+        (
+            "ValidateStudy",
+            pb.ValidateStudyRequest(spec=BAD_SPEC),
+            [
+                "spec.parameters[0].name",
+                "spec.parameters[0]",
+                "spec.parameters[1].float_domain.scale",
+                "spec.parameters[2].choice_domain.values[0]",
+                "spec.objectives[0].metric",
+                "spec.objectives[0].direction",
+                "spec.algorithm.name",
+                "spec.algorithm.settings.window",
+                "spec.pruning.name",
+            ],
+        ),
+        ("CreateStudy", pb.CreateStudyRequest(), ["parent"]),
+        (
+            "CreateStudy",
+            pb.CreateStudyRequest(parent="namespaces/default", study_id="Not A Name"),
+            ["study_id", "spec.objectives", "spec.algorithm.name"],
+        ),
+        ("GetStudy", pb.GetStudyRequest(name="parabola"), ["name"]),
+        ("GetStudy", pb.GetStudyRequest(name="namespaces/default/studies/UPPER"), ["name"]),
+        ("GetStudy", pb.GetStudyRequest(name="namespaces/-/studies/parabola"), ["name"]),
+        ("GetTrial", pb.GetTrialRequest(name=f"{STUDY}/trials/-1"), ["name"]),
+        ("GetTrial", pb.GetTrialRequest(name=f"{STUDY}/trials/-"), ["name"]),
+        ("GetTrial", pb.GetTrialRequest(name=f"{STUDY}/trials/99999999999999999999"), ["name"]),
+        ("ListTrials", pb.ListTrialsRequest(parent=STUDY, page_size=-1), ["page_size"]),
+        ("ListTrials", pb.ListTrialsRequest(parent=STUDY, page_token="junk!"), ["page_token"]),
+        ("ListTrials", pb.ListTrialsRequest(parent=STUDY, states=[0, 99]), ["states[0]", "states[1]"]),  # type: ignore[list-item]
+        ("UpdateStudy", pb.UpdateStudyRequest(study=pb.Study(name=STUDY)), ["update_mask"]),
+        ("UpdateTrial", pb.UpdateTrialRequest(trial=pb.Trial(name=TRIAL)), ["update_mask"]),
+        ("CompleteTrial", pb.CompleteTrialRequest(name=TRIAL), ["outcome"]),
+        ("ReportMeasurements", pb.ReportMeasurementsRequest(name=TRIAL), ["measurements"]),
+        (
+            "ReportMeasurements",
+            pb.ReportMeasurementsRequest(name=TRIAL, measurements=[pb.Measurement(step=-1)]),
+            ["measurements[0].attempt", "measurements[0].step", "measurements[0].metric"],
+        ),
+        (
+            "AddTrial",
+            pb.AddTrialRequest(parent=STUDY, request_id="a", parameters={"x": pb.Value()}, outcome=pb.Outcome()),
+            ["parameters.x", "outcome"],
+        ),
+        (
+            "AddTrial",
+            pb.AddTrialRequest(parent=STUDY, request_id="a", parameters={"x": pb.Value(string_value="1.5")}),
+            ["parameters.x"],
+        ),
+    ],
+)
+def test_every_problem_is_named_by_its_path(
+    channel: grpc.Channel, method: str, request_: Any, paths: list[str]
+) -> None:
+    assert refusal(channel, method, request_) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT", paths)
+
+
+def test_bytes_that_are_no_request_are_the_clients_fault(channel: grpc.Channel) -> None:
+    call = channel.unary_unary(f"/{SERVICE}/SuggestTrials")
+    with pytest.raises(grpc.RpcError) as refused:
+        call(b"\xff\xff\xff garbage", timeout=10)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "no request of that method" in refused.value.details()
+
+
+def test_a_method_that_is_not_there_is_unimplemented(channel: grpc.Channel) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        channel.unary_unary(f"/{SERVICE}/Nothing")(b"", timeout=10)
+    assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_a_message_of_many_megabytes_is_refused_and_the_server_lives(channel: grpc.Channel) -> None:
+    stub = SuggestServiceStub(channel)
+    with pytest.raises(grpc.RpcError) as refused:
+        stub.GetStudy(pb.GetStudyRequest(name="x" * (5 << 20)), timeout=10)
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert stub.GetStudy(pb.GetStudyRequest(name=STUDY), timeout=10).name == STUDY
+
+
+def test_more_measurements_than_the_limit_are_refused(channel: grpc.Channel) -> None:
+    reports = [pb.Measurement(attempt=1, metric="score", step=step) for step in range(10_001)]
+    request = pb.ReportMeasurementsRequest(name=TRIAL, measurements=reports)
+    assert refusal(channel, "ReportMeasurements", request)[2] == ["measurements"]
+
+
+def test_pages_lead_from_the_first_to_the_last(channel: grpc.Channel) -> None:
+    stub = SuggestServiceStub(channel)
+    stub.SuggestTrials(pb.SuggestTrialsRequest(parent=STUDY, count=4, client_id="c", request_id="more"), timeout=10)
+    pages: list[list[int]] = []
+    token = ""
+    while token or not pages:
+        reply = stub.ListTrials(pb.ListTrialsRequest(parent=STUDY, page_size=2, page_token=token), timeout=10)
+        pages.append([t.number for t in reply.trials])
+        token = reply.next_page_token
+    assert pages == [[0, 1], [2, 3], [4]]
+
+
+def test_large_trials_come_in_smaller_pages(channel: grpc.Channel) -> None:
+    stub = SuggestServiceStub(channel)
+    labels = {f"label{i}": "x" * 1000 for i in range(60)}
+    for request_id in ("a", "b"):
+        request = pb.SuggestTrialsRequest(parent=STUDY, count=50, client_id="c", request_id=request_id, labels=labels)
+        stub.SuggestTrials(request, timeout=10)
+    reply = stub.ListTrials(pb.ListTrialsRequest(parent=STUDY, page_size=1000), timeout=10)
+    assert 40 < len(reply.trials) < 60
+    assert reply.next_page_token
+
+
+def test_health_and_reflection_answer(channel: grpc.Channel) -> None:
+    health = health_pb2_grpc.HealthStub(channel)
+    for service in ("", SERVICE):
+        reply = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+        assert reply.status == health_pb2.HealthCheckResponse.SERVING
+    reflected = ProtoReflectionDescriptorDatabase(channel)
+    assert SERVICE in reflected.get_services()
+    described = reflected.FindFileContainingSymbol(SERVICE)
+    assert {m.name for m in described.service[0].method} >= {"SuggestTrials", "CompleteTrial"}
+
+
+def test_a_spec_survives_the_wire() -> None:
+    problems: wire.Problems = []
+    assert wire.read_spec(wire.write_spec(SPEC), "spec", problems) == SPEC
+    assert problems == []

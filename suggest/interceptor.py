@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import grpc
 from google.protobuf.message import DecodeError
 
-from suggest.errors import InvalidArgument, Problem, StoreBroken, TunerError
+from suggest.errors import InvalidArgument, Problem, StoreBroken, TunerError, Unavailable
 from suggest.status import InternalError, code_of, status_of
 
 log = logging.getLogger(__name__)
@@ -66,8 +66,8 @@ class Guard(grpc.aio.ServerInterceptor):
                 raise
             except TunerError as e:
                 error = e
-                if isinstance(e, StoreBroken):
-                    log.error("method=%s error=%s", method, e)
+                if isinstance(e, StoreBroken | Unavailable):
+                    log.warning("method=%s reason=%s error=%s", method, e.reason, e)
             except Exception:
                 bug = secrets.token_hex(4)
                 log.exception("method=%s bug=%s", method, bug)

@@ -98,6 +98,8 @@ class SqlStore:
     """`Store` in one SQLite file; the locks of its studies lie in `locks/` beside it."""
 
     def __init__(self, path: Path, *, sync: str = "normal") -> None:
+        # By whatever name the file was reached, its locks lie in one place.
+        path = path.resolve()
         self._path = path
         self._database = Database(path, sync=sync)
         self._locks = StudyLocks(path.parent / "locks")

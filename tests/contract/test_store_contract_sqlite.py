@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
-from suggest.store.protocol import Store
+from suggest.errors import NotOwner
+from suggest.store.protocol import Lease, Store
 from suggest.store.sql import SqlStore
-from tests.contract.store_contract import StoreContract
+from tests.contract.store_contract import NAME, StoreContract
 
 
 class TestSqliteStore(StoreContract):
@@ -23,3 +24,10 @@ class TestSqliteStore(StoreContract):
         store = SqlStore(self._path)
         yield store
         store.close()
+
+    def test_a_file_reached_by_two_names_is_one_store(self, store: Store, lease: Lease) -> None:
+        other_name = self._path.parent / "elsewhere" / "link.db"
+        other_name.parent.mkdir()
+        other_name.symlink_to(self._path)
+        with closing(SqlStore(other_name)) as other, pytest.raises(NotOwner):
+            other.take(NAME, uid="default-digits", address="")

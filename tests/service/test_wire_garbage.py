@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +171,20 @@ def test_large_trials_come_in_smaller_pages(channel: grpc.Channel) -> None:
     reply = stub.ListTrials(pb.ListTrialsRequest(parent=STUDY, page_size=1000), timeout=10)
     assert 40 < len(reply.trials) < 60
     assert reply.next_page_token
+
+
+def test_a_bug_of_the_server_is_an_id_for_the_client_and_a_trace_in_the_log(
+    tmp_path: Path, channel: grpc.Channel, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "studies.db")) as connection, connection:
+        connection.execute("DROP TABLE measurements")
+    with pytest.raises(grpc.RpcError) as refused:
+        SuggestServiceStub(channel).ListMeasurements(pb.ListMeasurementsRequest(parent=f"{STUDY}/trials/-"), timeout=10)
+    assert refused.value.code() is grpc.StatusCode.INTERNAL
+    assert "no such table" not in refused.value.details()
+    [bug] = re.findall(r"its log has the details under (\w+)", refused.value.details())
+    assert f"bug={bug}" in caplog.text
+    assert "no such table" in caplog.text
 
 
 def test_health_and_reflection_answer(channel: grpc.Channel) -> None:

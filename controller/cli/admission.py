@@ -6,18 +6,17 @@ Everything is decided under the experiment's lock, which whoever gets an `Admitt
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from controller.cli.home import ControllerLock, Home, new_uid
-from controller.model import Event, Experiment, ExperimentState, Revision, short_name
+from controller.model import Event, Experiment, ExperimentState, Revision, Uid, short_name
 from controller.report.story import cure
 from controller.spec import Change, Document, allowed_in_revision, diff, redacted_document
 from controller.store import Changes, SqlStore
-from suggest.errors import AlreadyExists, FailedPrecondition, NotFound
+from suggest.errors import FailedPrecondition, NotFound
 from suggest.study import StudyName
 
 
@@ -37,6 +36,21 @@ class Standing:
     """Nothing to run: finished, or paused until a person acts."""
 
     experiment: Experiment
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """A folder under a new uid, and its lock."""
+
+    uid: Uid
+    folder: Path
+    lock: ControllerLock
+
+    def give_back(self) -> None:
+        import shutil  # slow to import, and hardly ever needed here
+
+        self.lock.release()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class Changed(FailedPrecondition):
@@ -83,10 +97,18 @@ class Desk:
         known, notes = self._follow(known, directory)
         return self._go_on(known, lock, document.text, document.source, notes)
 
-    def create(self, document: Document, directory: Path, *, service: str) -> Admitted:
-        """Raises AlreadyExists: somebody was faster."""
-        spec = document.spec
+    def reserve(self, name: str) -> Reserved:
+        """A place for a new experiment; nothing is recorded yet. The caller gives it back or hands it to `create`."""
         uid = new_uid()
+        folder = self._home.folders(uid).root
+        folder.mkdir(mode=0o700)
+        lock = ControllerLock(folder)
+        lock.take(name)
+        return Reserved(uid, folder, lock)
+
+    def create(self, document: Document, directory: Path, place: Reserved, *, service: str) -> Admitted:
+        """Raises AlreadyExists: somebody was faster."""
+        spec, uid = document.spec, place.uid
         now = datetime.now(UTC)
         experiment = Experiment(
             uid=uid,
@@ -97,18 +119,9 @@ class Desk:
             server=service,
             start_time=now,
         )
-        folder = self._home.folders(uid).root
-        folder.mkdir(mode=0o700)
-        lock = ControllerLock(folder)
-        lock.take(spec.name)
-        try:
-            self._write_file(uid, 1, document.text)
-            self._store.create_experiment(experiment, Revision(1, spec, document.text, now))
-        except AlreadyExists:
-            lock.release()
-            shutil.rmtree(folder)
-            raise
-        return Admitted(experiment, lock, document.text, document.source)
+        self._write_file(uid, 1, document.text)
+        self._store.create_experiment(experiment, Revision(1, spec, document.text, now))
+        return Admitted(experiment, place.lock, document.text, document.source)
 
     def resume_file(self, document: Document, directory: Path) -> Admitted | Standing:
         """`tuner resume FILE`: accepts allowed changes, lifts a pause."""

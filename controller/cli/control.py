@@ -72,12 +72,17 @@ async def _end(home: Home, store: SqlStore, admitted: Admitted, client: SessionC
     """Be its controller until it has stopped: it finds the wish in the store."""
     from controller.cli.session import Controls, control
     from controller.report.lines import Silence
+    from controller.runtime.local import LocalRuntime
 
+    runtime = LocalRuntime(home.folders(admitted.experiment.uid).root)
     try:
         controls = Controls(lambda text: print(text, file=sys.stderr))
         controls.install()
-        await control(admitted, home=home, store=store, client=client, controls=controls, view=Silence())
+        await control(
+            admitted, home=home, store=store, client=client, controls=controls, view=Silence(), runtime=runtime
+        )
     finally:
+        await runtime.close()
         admitted.lock.release()
 
 

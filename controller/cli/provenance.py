@@ -73,7 +73,7 @@ class Launcher:
             "fileSha256": hashlib.sha256(self.text.encode()).hexdigest(),
             "tuner": version(),
             "python": platform.python_version(),
-            "platform": platform.platform(),
+            "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
             "host": platform.node(),
         }
 

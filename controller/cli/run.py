@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from controller.cli.embedded import SessionClient
     from controller.cli.session import Controls
     from controller.model import Experiment
+    from controller.runtime.local import LocalRuntime
     from controller.store import SqlStore
     from suggest.trial import Trial
-
-    GitTask = asyncio.Task[dict[str, object]]
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -104,6 +103,30 @@ def _say_warnings(document: Document, view: View) -> None:
         view.say(f"note: {' and '.join(ignored)}: not enforced when trials run on this machine")
 
 
+@dataclass(slots=True)
+class _Beside:
+    """What other processes do while this one imports: the supervisor comes up, git says which commit it is."""
+
+    runtime: LocalRuntime
+    git: asyncio.Task[dict[str, object]]
+    _supervisor: asyncio.Task[object]
+
+    @classmethod
+    def begin(cls, folder: Path, directory: Path) -> _Beside:
+        from controller.cli.provenance import git_facts
+        from controller.runtime.local import LocalRuntime
+
+        runtime = LocalRuntime(folder)
+        return cls(runtime, asyncio.create_task(git_facts(directory)), asyncio.create_task(runtime.observe()))
+
+    async def end(self) -> None:
+        """Whatever became of the run; again is no error."""
+        self.git.cancel()
+        # The loop has met the same trouble and said so, or there was no loop.
+        await asyncio.gather(self.git, self._supervisor, return_exceptions=True)
+        await self.runtime.close()
+
+
 class _Session:
     """One command's way from a file or a name to an exit code."""
 
@@ -119,10 +142,11 @@ class _Session:
 
         controls = Controls(self._view.say)
         controls.install()
-        admitted = self._known(Desk(self._home, self._store), target, resume=resume)
+        desk = Desk(self._home, self._store)
+        admitted = self._known(desk, target, resume=resume)
         if admitted is None:
             assert isinstance(target, _File)
-            return await self._create(target, controls)
+            return await self._create(target, desk, controls)
         return await self._go_on(admitted, controls)
 
     def _known(self, desk: Desk, target: _File | str, *, resume: bool) -> Admitted | Standing | None:
@@ -132,52 +156,59 @@ class _Session:
             return desk.resume_file(target.document, target.directory)
         return desk.run(target.document, target.directory)
 
-    async def _create(self, file: _File, controls: Controls) -> int:
-        from controller.cli.admission import Desk
+    async def _create(self, file: _File, desk: Desk, controls: Controls) -> int:
         from controller.cli.embedded import asked_for, connected
-        from controller.cli.provenance import git_facts
         from controller.search import study_spec
 
         service = asked_for(self._arguments)
-        git = asyncio.create_task(git_facts(file.directory))
-        async with connected(service, self._home) as client:
-            try:
+        place = desk.reserve(file.document.spec.name)
+        beside = _Beside.begin(place.folder, file.directory)
+        created = False
+        try:
+            async with connected(service, self._home) as client:
                 await client.validate(study_spec(file.document.spec))
-            except InvalidArgument as error:
-                raise file.document.locate(error.problems) from error
-            try:
-                admitted = Desk(self._home, self._store).create(file.document, file.directory, service=service)
-            except AlreadyExists:
-                # Two started at once, and the other was faster: now it is one that exists.
-                found = Desk(self._home, self._store).run(file.document, file.directory)
-                assert found is not None
-                return await self._go_on(found, controls)
-            return await self._control(admitted, client, controls, git)
+                admitted = desk.create(file.document, file.directory, place, service=service)
+                created = True
+                return await self._control(admitted, client, controls, beside)
+        except InvalidArgument as error:
+            raise error if created else file.document.locate(error.problems) from error
+        except AlreadyExists:
+            if created:
+                raise
+        finally:
+            if not created:
+                await beside.end()
+                place.give_back()
+        # Two started at once, and the other was faster: now it is one that exists.
+        found = desk.run(file.document, file.directory)
+        assert found is not None
+        return await self._go_on(found, controls)
 
     async def _go_on(self, admitted: Admitted | Standing, controls: Controls) -> int:
         from controller.cli.admission import Standing
         from controller.cli.embedded import asked_for, connected, same_service
-        from controller.cli.provenance import git_facts
 
         experiment = admitted.experiment
         service = same_service(experiment.server, asked_for(self._arguments), experiment.name)
+        if isinstance(admitted, Standing):
+            async with connected(service, self._home) as client:
+                return await self._tell_standing(experiment, client)
+        for note in admitted.notes:
+            self._view.say(note)
+        beside = _Beside.begin(self._home.folders(experiment.uid).root, Path(experiment.directory))
         async with connected(service, self._home) as client:
-            if isinstance(admitted, Standing):
-                return await self._tell_standing(admitted.experiment, client)
-            for note in admitted.notes:
-                self._view.say(note)
-            git = asyncio.create_task(git_facts(Path(experiment.directory)))
-            return await self._control(admitted, client, controls, git)
+            return await self._control(admitted, client, controls, beside)
 
-    async def _control(self, admitted: Admitted, client: SessionClient, controls: Controls, git: GitTask) -> int:
+    async def _control(self, admitted: Admitted, client: SessionClient, controls: Controls, beside: _Beside) -> int:
         from controller.cli.session import control, exit_code, some_succeeded
 
         try:
             experiment, progress = await control(
-                admitted, home=self._home, store=self._store, client=client, controls=controls, view=self._view, git=git
-            )
+                admitted, home=self._home, store=self._store, client=client, controls=controls, view=self._view,
+                runtime=beside.runtime, git=beside.git,
+            )  # fmt: skip
         finally:
-            git.cancel()
+            await beside.end()
             admitted.lock.release()
         self._tell(experiment, progress.best)
         return exit_code(experiment, succeeded=some_succeeded(progress), stopped=controls.exit_code)

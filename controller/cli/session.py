@@ -72,12 +72,11 @@ _NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "ha
 
 async def control(
     admitted: Admitted, *, home: Home, store: SqlStore, client: SessionClient, controls: Controls, view: View,
-    git: asyncio.Task[dict[str, object]] | None = None, runtime: LocalRuntime | None = None,
+    runtime: LocalRuntime, git: asyncio.Task[dict[str, object]] | None = None,
 ) -> tuple[Experiment, Progress]:  # fmt: skip
-    """Run the experiment until it ends, pauses or is stopped. Raises what `Loop.run` does."""
+    """Run the experiment until it ends, pauses or is stopped. Raises what `Loop.run` does. Closes nothing."""
     experiment = admitted.experiment
     folders = home.folders(experiment.uid)
-    runtime = runtime or LocalRuntime(folders.root)
     launcher = Launcher(folders, admitted.source, admitted.text, seed=lambda: client.seed)
     loop = Loop(
         experiment,
@@ -98,7 +97,6 @@ async def control(
     finally:
         drawing.cancel()
         view.close(loop.progress())
-        await runtime.close()
 
 
 async def _draw(view: View, loop: Loop) -> None:

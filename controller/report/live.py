@@ -58,7 +58,10 @@ class Live:
 
     def event(self, event: Event) -> None:
         if event.kind in _SHOWN_ENDS or event.trial is None:
-            message = event.message.split(" ", 2)[-1] if event.trial is not None else event.message
+            message = event.message
+            if event.trial is not None:
+                # "trial=digits-x7k2q-7 attempt=1 running->failed class=…": here the kind and the rest say it all.
+                message = " ".join([event.kind, *event.message.split(" ", 3)[3:]])
             self._events.append((event.time.astimezone().strftime("%H:%M:%S"), _event_text(event, message)))
 
     def say(self, text: str) -> None:
@@ -136,7 +139,8 @@ def _bar(progress: Progress, width: int) -> Text:
         if n := progress.counts.get(state, 0):
             text.append(f"{n} {state.value}", style=style)
             text.append("  ")
-    text.append(f"{len(progress.running)} running", style="cyan")
+    if progress.running:
+        text.append(f"{len(progress.running)} running", style="cyan")
     if progress.queued:
         text.append(f"  {progress.queued} queued", style="bright_black")
     return text

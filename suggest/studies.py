@@ -6,15 +6,15 @@ are safe to repeat. They raise what `suggest.errors` has; paths of problems are 
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from suggest.domain import show
-from suggest.engine import Engine, check_spec
+from suggest.engine import check_spec
 from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, Problem
+from suggest.outcomes import check_outcome, finished_trial, in_words, same_way
 from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
 from suggest.sampling import registry
 from suggest.seats import Seats
@@ -176,7 +176,7 @@ class Studies:
         _check_request_id(request_id)
         _check_measurements(measurements)
         if outcome is not None:
-            _check_outcome(outcome)
+            check_outcome(outcome)
         elif measurements:
             raise InvalidArgument([Problem("measurements", "only a finished trial has some; set outcome too")])
         with self._seats.writing(name) as writer:
@@ -198,7 +198,7 @@ class Studies:
                 fresh = engine.fresh(trial.number, measurements)
                 engine.measure(trial.number, fresh)
                 if outcome is not None:
-                    trial = _finished(engine, trial, outcome)
+                    trial = finished_trial(engine, trial, outcome)
                     engine.put(trial)
                 self._store.add_trial(writer.lease, trial, request_id=request_id, measurements=fresh)
             return trial
@@ -227,16 +227,16 @@ class Studies:
         self, name: StudyName, number: int, outcome: Outcome, *, measurements: Sequence[Measurement] = ()
     ) -> Trial:
         _check_measurements(measurements)
-        _check_outcome(outcome)
+        check_outcome(outcome)
         with self._seats.writing(name) as writer:
             engine = writer.engine
             trial = engine.trial(number)
             fresh = engine.fresh(number, measurements)
             if trial.finished:
-                if fresh or not _same_way(trial, outcome):
+                if fresh or not same_way(trial, outcome):
                     raise FailedPrecondition(
-                        f"{name}: trial {number} has ended as {_words(trial.state, trial.value)}; "
-                        f"it cannot end again as {_words(outcome.state, outcome.value)}"
+                        f"{name}: trial {number} has ended as {in_words(trial.state, trial.value)}; "
+                        f"it cannot end again as {in_words(outcome.state, outcome.value)}"
                         + (" with further measurements" if fresh else "")
                     )
                 return trial
@@ -246,7 +246,7 @@ class Studies:
                 )
             with writer.changing():
                 engine.measure(number, fresh)
-                finished = _finished(engine, trial, outcome)
+                finished = finished_trial(engine, trial, outcome)
                 self._store.finish_trial(writer.lease, finished, fresh)
                 engine.put(finished)
             # Here, for until its first outcome an algorithm has nothing to compute from, and starting goes first.
@@ -313,38 +313,6 @@ class Studies:
         return trial
 
 
-def _finished(engine: Engine, trial: Trial, outcome: Outcome) -> Trial:
-    """`trial` as it ended; the engine knows all its measurements."""
-    value, step = engine.value_of(trial.number)
-    if outcome.value is not None:
-        value = outcome.value
-    if outcome.state is TrialState.SUCCEEDED and value is None:
-        metric = engine.study.spec.objective.metric
-        raise FailedPrecondition(
-            f"{engine.study.name}: trial {trial.number} has no finite value of {metric!r}, so it has not succeeded; "
-            "report one, give a value, or complete it as failed"
-        )
-    return replace(
-        trial,
-        state=outcome.state,
-        value=value if outcome.state in (TrialState.SUCCEEDED, TrialState.PRUNED) else None,
-        step=step,
-        reason=outcome.reason,
-        failure_class=outcome.failure_class,
-        end_time=datetime.now(UTC),
-    )
-
-
-def _same_way(trial: Trial, outcome: Outcome) -> bool:
-    """Reasons are prose and may differ."""
-    same_value = outcome.value is None or outcome.value == trial.value
-    return trial.state is outcome.state and same_value and trial.failure_class == outcome.failure_class
-
-
-def _words(state: TrialState, value: float | None) -> str:
-    return state.value if value is None else f"{state.value} ({value!r})"
-
-
 def _check_request_id(request_id: str) -> None:
     if not 0 < len(request_id) <= 128:
         message = "is needed to recognise a repetition; use 1 to 128 characters, best random ones"
@@ -355,13 +323,6 @@ def _check_measurements(measurements: Sequence[Measurement]) -> None:
     if len(measurements) > MAX_MEASUREMENTS:
         message = f"{len(measurements)} at once; send at most {MAX_MEASUREMENTS}"
         raise InvalidArgument([Problem("measurements", message)])
-
-
-def _check_outcome(outcome: Outcome) -> None:
-    if outcome.value is not None and not math.isfinite(outcome.value):
-        path = f"outcome.{outcome.state.value}.value"
-        message = f"{outcome.value} is not finite; leave it out, or complete the trial as failed"
-        raise InvalidArgument([Problem(path, message)])
 
 
 def _setting_words(setting: Setting) -> str:

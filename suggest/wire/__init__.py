@@ -1,0 +1,44 @@
+"""Protobuf to nouns and back: the only room, with `suggest.service` and `suggest.calls`, that sees messages.
+
+Reading collects every problem with its path in the request into the list it is given, and returns something usable in
+its stead; whoever reads raises once, at the end. Writing trusts the nouns, except for what protobuf cannot hold.
+"""
+
+from suggest.wire.studies import read_pruning, read_spec, read_study, write_pruning, write_spec, write_study
+from suggest.wire.trials import (
+    read_measurement,
+    read_measurements,
+    read_outcome,
+    read_states,
+    read_trial,
+    write_measurement,
+    write_outcome,
+    write_states,
+    write_trial,
+)
+from suggest.wire.values import Problems, raise_if, read_labels, read_value, read_values, write_value, write_values
+
+__all__ = [
+    "Problems",
+    "raise_if",
+    "read_labels",
+    "read_measurement",
+    "read_measurements",
+    "read_outcome",
+    "read_pruning",
+    "read_spec",
+    "read_states",
+    "read_study",
+    "read_trial",
+    "read_value",
+    "read_values",
+    "write_measurement",
+    "write_outcome",
+    "write_pruning",
+    "write_spec",
+    "write_states",
+    "write_study",
+    "write_trial",
+    "write_value",
+    "write_values",
+]

@@ -1,0 +1,178 @@
+"""Studies and their specs. What a spec means (min above max, unknown algorithms) is not judged here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from suggest import names
+from suggest.errors import Problem
+from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
+from suggest.study import Algorithm, Direction, Objective, Pruning, Study, StudySpec, ValueRule
+from suggest.v1 import suggest_pb2 as pb
+from suggest.wire.values import (
+    Problems,
+    raise_if,
+    read_enum,
+    read_time,
+    read_value,
+    read_values,
+    write_time,
+    write_value,
+    write_values,
+)
+
+_TO_SCALE = {Scale.LINEAR: pb.SCALE_LINEAR, Scale.LOG: pb.SCALE_LOG}
+_TO_DIRECTION = {Direction.MINIMIZE: pb.DIRECTION_MINIMIZE, Direction.MAXIMIZE: pb.DIRECTION_MAXIMIZE}
+_TO_RULE = {ValueRule.LAST: pb.VALUE_RULE_LAST, ValueRule.BEST: pb.VALUE_RULE_BEST}
+_SCALES: dict[int, Scale] = {v: k for k, v in _TO_SCALE.items()}
+_DIRECTIONS: dict[int, Direction] = {v: k for k, v in _TO_DIRECTION.items()}
+_RULES: dict[int, ValueRule] = {v: k for k, v in _TO_RULE.items()}
+
+
+def read_spec(message: pb.StudySpec, path: str, problems: Problems) -> StudySpec:
+    parameters = tuple(
+        _read_parameter(p, f"{path}.parameters[{i}]", problems) for i, p in enumerate(message.parameters)
+    )
+    objectives = tuple(
+        _read_objective(o, f"{path}.objectives[{i}]", problems) for i, o in enumerate(message.objectives)
+    )
+    if len(objectives) != 1:
+        problems.append(Problem(f"{path}.objectives", f"{len(objectives)} objectives; exactly one is supported"))
+    if not message.algorithm.name:
+        problems.append(Problem(f"{path}.algorithm.name", "missing; ListAlgorithms says which there are"))
+    algorithm = Algorithm(
+        message.algorithm.name,
+        seed=message.algorithm.seed if message.algorithm.HasField("seed") else None,
+        settings=read_values(message.algorithm.settings, f"{path}.algorithm.settings", problems),
+    )
+    pruning = read_pruning(message.pruning, f"{path}.pruning", problems) if message.HasField("pruning") else None
+    return StudySpec(Space(parameters), objectives, algorithm, pruning)
+
+
+def write_spec(spec: StudySpec) -> pb.StudySpec:
+    message = pb.StudySpec(
+        parameters=[_write_parameter(p) for p in spec.space.parameters],
+        objectives=[
+            pb.Objective(metric=o.metric, direction=_TO_DIRECTION[o.direction], value_rule=_TO_RULE[o.value])
+            for o in spec.objectives
+        ],
+        algorithm=pb.Algorithm(name=spec.algorithm.name),
+    )
+    if spec.algorithm.seed is not None:
+        message.algorithm.seed = spec.algorithm.seed
+    write_values(spec.algorithm.settings, message.algorithm.settings)
+    if spec.pruning is not None:
+        message.pruning.CopyFrom(write_pruning(spec.pruning))
+    return message
+
+
+def read_pruning(message: pb.Pruning, path: str, problems: Problems) -> Pruning:
+    if not message.name:
+        problems.append(Problem(f"{path}.name", "missing"))
+    return Pruning(message.name, read_values(message.settings, f"{path}.settings", problems))
+
+
+def write_pruning(pruning: Pruning) -> pb.Pruning:
+    message = pb.Pruning(name=pruning.name)
+    write_values(pruning.settings, message.settings)
+    return message
+
+
+def _read_objective(message: pb.Objective, path: str, problems: Problems) -> Objective:
+    if not message.metric:
+        problems.append(Problem(f"{path}.metric", "missing"))
+    return Objective(
+        message.metric,
+        read_enum(message.direction, _DIRECTIONS, f"{path}.direction", problems),
+        read_enum(message.value_rule, _RULES, f"{path}.value_rule", problems, default=ValueRule.LAST),
+    )
+
+
+def _read_parameter(message: pb.Parameter, path: str, problems: Problems) -> Parameter:
+    if not message.name:
+        problems.append(Problem(f"{path}.name", "missing"))
+    conditions = tuple(
+        Condition(c.parameter, _read_choices(c.values, f"{path}.conditions[{i}].values", problems))
+        for i, c in enumerate(message.conditions)
+    )
+    return Parameter(message.name, _read_domain(message, path, problems), conditions)
+
+
+def _read_choices(messages: Sequence[pb.Value], path: str, problems: Problems) -> tuple[Value, ...]:
+    return tuple(read_value(v, f"{path}[{i}]", problems) for i, v in enumerate(messages))
+
+
+def _read_domain(message: pb.Parameter, path: str, problems: Problems) -> Domain:
+    match message.WhichOneof("domain"):
+        case "float_domain":
+            real = message.float_domain
+            return Float(
+                real.min,
+                real.max,
+                read_enum(real.scale, _SCALES, f"{path}.float_domain.scale", problems, default=Scale.LINEAR),
+                step=real.step if real.HasField("step") else None,
+                points=real.points if real.HasField("points") else None,
+            )
+        case "int_domain":
+            whole = message.int_domain
+            return Int(
+                whole.min,
+                whole.max,
+                read_enum(whole.scale, _SCALES, f"{path}.int_domain.scale", problems, default=Scale.LINEAR),
+                step=whole.step if whole.HasField("step") else 1,
+            )
+        case "choice_domain":
+            return Choice(_read_choices(message.choice_domain.values, f"{path}.choice_domain.values", problems))
+    problems.append(Problem(path, "has no domain; set one of float_domain, int_domain, choice_domain"))
+    return Choice(("",))
+
+
+def _write_parameter(parameter: Parameter) -> pb.Parameter:
+    message = pb.Parameter(
+        name=parameter.name,
+        conditions=[
+            pb.Condition(parameter=c.parameter, values=[write_value(v) for v in c.values]) for c in parameter.when
+        ],
+    )
+    match parameter.domain:
+        case Float(low, high, scale, step, points):
+            message.float_domain.CopyFrom(
+                pb.FloatDomain(min=low, max=high, scale=_TO_SCALE[scale], step=step, points=points)
+            )
+        case Int(low, high, scale, step):
+            message.int_domain.CopyFrom(
+                pb.IntDomain(min=low, max=high, scale=_TO_SCALE[scale], step=None if step == 1 else step)
+            )
+        case Choice(values):
+            message.choice_domain.CopyFrom(pb.ChoiceDomain(values=[write_value(v) for v in values]))
+    return message
+
+
+def write_study(study: Study) -> pb.Study:
+    return pb.Study(
+        name=str(study.name),
+        uid=study.uid,
+        spec=write_spec(study.spec),
+        seed=study.seed,
+        labels=dict(study.labels),
+        create_time=write_time(study.create_time),
+        owner_address=study.owner_address,
+        owner_epoch=study.owner_epoch,
+    )
+
+
+def read_study(message: pb.Study) -> Study:
+    """What a server sent."""
+    problems: Problems = []
+    study = Study(
+        name=names.parse_study(message.name, "name"),
+        uid=message.uid,
+        spec=read_spec(message.spec, "spec", problems),
+        seed=message.seed,
+        labels=dict(message.labels),
+        create_time=read_time(message.create_time) if message.HasField("create_time") else None,
+        owner_address=message.owner_address,
+        owner_epoch=message.owner_epoch,
+    )
+    raise_if(problems)
+    return study

@@ -1,0 +1,125 @@
+"""Trials, their measurements and outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from suggest import names
+from suggest.errors import InvalidArgument, Problem
+from suggest.study import StudyName
+from suggest.trial import Measurement, Outcome, Trial, TrialState
+from suggest.v1 import suggest_pb2 as pb
+from suggest.wire.values import Problems, raise_if, read_enum, read_time, read_values, write_time, write_values
+
+_TO_STATE = {
+    TrialState.QUEUED: pb.TRIAL_STATE_QUEUED,
+    TrialState.RUNNING: pb.TRIAL_STATE_RUNNING,
+    TrialState.SUCCEEDED: pb.TRIAL_STATE_SUCCEEDED,
+    TrialState.PRUNED: pb.TRIAL_STATE_PRUNED,
+    TrialState.INFEASIBLE: pb.TRIAL_STATE_INFEASIBLE,
+    TrialState.FAILED: pb.TRIAL_STATE_FAILED,
+    TrialState.CANCELLED: pb.TRIAL_STATE_CANCELLED,
+}
+_STATES: dict[int, TrialState] = {v: k for k, v in _TO_STATE.items()}
+
+
+def write_trial(study: StudyName, trial: Trial) -> pb.Trial:
+    message = pb.Trial(
+        name=names.trial_name(study, trial.number),
+        number=trial.number,
+        state=_TO_STATE[trial.state],
+        value=trial.value,
+        step=trial.step,
+        reason=trial.reason,
+        failure_class=trial.failure_class,
+        client_id=trial.client_id,
+        request_id=trial.request_id,
+        labels=dict(trial.labels),
+        create_time=write_time(trial.create_time),
+        end_time=write_time(trial.end_time),
+    )
+    write_values(trial.parameters, message.parameters)
+    return message
+
+
+def read_trial(message: pb.Trial) -> Trial:
+    """What a server sent."""
+    problems: Problems = []
+    trial = Trial(
+        number=message.number,
+        state=read_enum(message.state, _STATES, "state", problems),
+        parameters=read_values(message.parameters, "parameters", problems),
+        value=message.value if message.HasField("value") else None,
+        step=message.step if message.HasField("step") else None,
+        reason=message.reason,
+        failure_class=message.failure_class,
+        client_id=message.client_id,
+        request_id=message.request_id,
+        labels=dict(message.labels),
+        create_time=read_time(message.create_time) if message.HasField("create_time") else None,
+        end_time=read_time(message.end_time) if message.HasField("end_time") else None,
+    )
+    raise_if(problems)
+    return trial
+
+
+def read_states(numbers: Iterable[int], path: str, problems: Problems) -> tuple[TrialState, ...]:
+    return tuple(read_enum(n, _STATES, f"{path}[{i}]", problems) for i, n in enumerate(numbers))
+
+
+def write_states(states: Iterable[TrialState]) -> list[pb.TrialState.ValueType]:
+    return [_TO_STATE[state] for state in states]
+
+
+def read_measurements(messages: Iterable[pb.Measurement], path: str, problems: Problems) -> tuple[Measurement, ...]:
+    found = tuple(read_measurement(m) for m in messages)
+    for i, m in enumerate(found):
+        if m.attempt < 1:
+            problems.append(Problem(f"{path}[{i}].attempt", f"{m.attempt}: attempts count from 1"))
+        if m.step < 0:
+            problems.append(Problem(f"{path}[{i}].step", f"{m.step} is negative"))
+        if not 0 < len(m.metric) <= 256:
+            problems.append(Problem(f"{path}[{i}].metric", "a metric's name has 1 to 256 characters"))
+    return found
+
+
+def read_measurement(message: pb.Measurement) -> Measurement:
+    """What a server sent."""
+    return Measurement(message.attempt, message.metric, message.step, message.value)
+
+
+def write_measurement(m: Measurement) -> pb.Measurement:
+    return pb.Measurement(attempt=m.attempt, metric=m.metric, step=m.step, value=m.value)
+
+
+def read_outcome(message: pb.Outcome, path: str, problems: Problems) -> Outcome:
+    match message.WhichOneof("kind"):
+        case "succeeded":
+            value = message.succeeded.value if message.succeeded.HasField("value") else None
+            return Outcome(TrialState.SUCCEEDED, value)
+        case "pruned":
+            value = message.pruned.value if message.pruned.HasField("value") else None
+            return Outcome(TrialState.PRUNED, value, reason=message.pruned.reason)
+        case "infeasible":
+            return Outcome(TrialState.INFEASIBLE, reason=message.infeasible.reason)
+        case "failed":
+            return Outcome(TrialState.FAILED, reason=message.failed.reason, failure_class=message.failed.failure_class)
+        case "cancelled":
+            return Outcome(TrialState.CANCELLED, reason=message.cancelled.reason)
+    problems.append(Problem(path, "is not set; one of succeeded, pruned, infeasible, failed, cancelled"))
+    return Outcome(TrialState.CANCELLED)
+
+
+def write_outcome(outcome: Outcome) -> pb.Outcome:
+    match outcome.state:
+        case TrialState.SUCCEEDED:
+            return pb.Outcome(succeeded=pb.Succeeded(value=outcome.value))
+        case TrialState.PRUNED:
+            return pb.Outcome(pruned=pb.Pruned(value=outcome.value, reason=outcome.reason))
+        case TrialState.INFEASIBLE:
+            return pb.Outcome(infeasible=pb.Infeasible(reason=outcome.reason))
+        case TrialState.FAILED:
+            return pb.Outcome(failed=pb.Failed(failure_class=outcome.failure_class, reason=outcome.reason))
+        case TrialState.CANCELLED:
+            return pb.Outcome(cancelled=pb.Cancelled(reason=outcome.reason))
+    raise InvalidArgument([Problem("outcome", f"{outcome.state.value} is no outcome")])

@@ -1,0 +1,94 @@
+"""What messages of all kinds are made of: typed values, enums, labels, times; and how problems are collected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from suggest.errors import InvalidArgument, Problem
+from suggest.space import Assignment, Value
+from suggest.v1 import suggest_pb2 as pb
+
+Problems = list[Problem]
+E = TypeVar("E")
+
+
+def raise_if(problems: Problems) -> None:
+    if problems:
+        raise InvalidArgument(problems)
+
+
+def read_value(message: pb.Value, path: str, problems: Problems) -> Value:
+    match message.WhichOneof("kind"):
+        case "string_value":
+            return message.string_value
+        case "int_value":
+            return message.int_value
+        case "double_value":
+            return message.double_value
+        case "bool_value":
+            return message.bool_value
+    problems.append(Problem(path, "holds no value; set one of string_value, int_value, double_value, bool_value"))
+    return ""
+
+
+def write_value(value: Value) -> pb.Value:
+    match value:
+        case bool():
+            return pb.Value(bool_value=value)
+        case int():
+            if not -(2**63) <= value < 2**63:
+                raise InvalidArgument([Problem("", f"{value} does not fit into 64 bits")])
+            return pb.Value(int_value=value)
+        case float():
+            return pb.Value(double_value=value)
+        case str():
+            return pb.Value(string_value=value)
+    raise InvalidArgument([Problem("", f"{value!r} is no string, number or boolean")])
+
+
+def read_values(messages: Mapping[str, pb.Value], path: str, problems: Problems) -> dict[str, Value]:
+    return {key: read_value(messages[key], f"{path}.{key}", problems) for key in sorted(messages)}
+
+
+def write_values(values: Assignment, into: MutableMapping[str, pb.Value]) -> None:
+    """A map of messages cannot be assigned to: its entries are filled in place."""
+    for key, value in values.items():
+        into[key].CopyFrom(write_value(value))
+
+
+def read_enum(number: int, known: Mapping[int, E], path: str, problems: Problems, *, default: E | None = None) -> E:
+    if number in known:
+        return known[number]
+    fallback = next(iter(known.values())) if default is None else default
+    if number != 0:
+        problems.append(Problem(path, f"{number} is no value of this enum that the server knows"))
+    elif default is None:
+        problems.append(Problem(path, "is not set"))
+    return fallback
+
+
+def read_labels(labels: Mapping[str, str], path: str, problems: Problems) -> dict[str, str]:
+    if len(labels) > 64:
+        problems.append(Problem(path, f"{len(labels)} labels; at most 64"))
+    for key, value in labels.items():
+        if not 0 < len(key) <= 128 or len(value) > 1024:
+            problems.append(
+                Problem(f"{path}.{key[:40]}", "a label's key has 1 to 128 characters, its value at most 1024")
+            )
+    return dict(labels)
+
+
+def write_time(moment: datetime | None) -> Timestamp | None:
+    if moment is None:
+        return None
+    stamp = Timestamp()
+    stamp.FromDatetime(moment)
+    return stamp
+
+
+def read_time(stamp: Timestamp) -> datetime:
+    return stamp.ToDatetime(tzinfo=UTC)

@@ -5,11 +5,9 @@ All of gRPC's and the system's peculiarities about that are here; nothing about 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,12 +21,15 @@ if TYPE_CHECKING:
 def bind(server: grpc.aio.Server, address: Address) -> Address:
     """Where it listens then. Nothing else may listen there already."""
     _refuse_taken(address)
-    with _private_umask() if address.path else contextlib.nullcontext():
-        try:
-            port = server.add_insecure_port(str(address))
-        except RuntimeError as e:
-            raise Unavailable(f"cannot listen at {address}: {e}") from e
-    return address if address.path else Address(host=address.host, port=port)
+    try:
+        port = server.add_insecure_port(str(address))
+    except RuntimeError as e:
+        raise Unavailable(f"cannot listen at {address}: {e}") from e
+    if not address.path:
+        return Address(host=address.host, port=port)
+    # Not by umask, which is the whole process's: a child started meanwhile in another thread would keep it.
+    Path(address.path).chmod(0o600)
+    return address
 
 
 def _refuse_taken(address: Address) -> None:
@@ -70,16 +71,6 @@ def _refuse_taken_socket(path: Path) -> None:
             raise Unavailable(f"cannot listen at unix:{path}: {e.strerror}") from e
         else:
             raise Unavailable(f"cannot listen at unix:{path}: another server does; use it, or end it")
-
-
-@contextlib.contextmanager
-def _private_umask() -> Iterator[None]:
-    """The socket is its owner's alone from the moment it exists."""
-    before = os.umask(0o177)
-    try:
-        yield
-    finally:
-        os.umask(before)
 
 
 def import_grpc_quietly() -> None:

@@ -140,7 +140,8 @@ class Studies:
         with self._seats.writing(name) as writer:
             engine = writer.engine
             if known := engine.trials_of_request(request_id):
-                return Suggestions(known, exhausted=len(known) < count)
+                # A replay says nothing of the search: whoever wants more trials than it brings asks anew.
+                return Suggestions(known, exhausted=False)
             proposal = engine.propose(count)
             now = datetime.now(UTC)
             trials = []

@@ -22,6 +22,13 @@ from tests.sim.world import Blow, Plan
 
 TIMEOUT_S, GRACE_S = 60.0, 5.0
 
+METHODS = (
+    *("suggest", "suggest", "complete", "report", "save", "start", "stop", "remove")
+    * 2,  # what changes something, twice as often
+    *("get_study", "create_study", "add_trial", "list_trials", "get_trial"),
+    *("observe", "read_log", "wait", "attempts", "stop_requested"),
+)
+
 GRID = Space((Parameter("a", Choice(("x", "y"))), Parameter("b", Int(1, 3))))
 RANDOM = Space((Parameter("lr", Float(0.1, 1.0)), Parameter("b", Int(1, 3))))
 
@@ -39,7 +46,19 @@ def scripts(draw: st.DrawFn) -> Script:
     kind = draw(
         st.sampled_from(
             ["good"] * 6
-            + ["crash", "infeasible", "hang", "mute", "nan", "vanish", "killed", "oom", "refused", "stubborn", "instant"]
+            + [
+                "crash",
+                "infeasible",
+                "hang",
+                "mute",
+                "nan",
+                "vanish",
+                "killed",
+                "oom",
+                "refused",
+                "stubborn",
+                "instant",
+            ]
         )
     )
     match kind:
@@ -76,7 +95,9 @@ def specs(draw: st.DrawFn) -> ExperimentSpec:
         name="sim",
         namespace="default",
         space=GRID if grid else RANDOM,
-        objective=Objective("score", True, draw(st.sampled_from([None, None, 0.9])), draw(st.sampled_from(["last", "best"]))),
+        objective=Objective(
+            "score", True, draw(st.sampled_from([None, None, 0.9])), draw(st.sampled_from(["last", "best"]))
+        ),
         algorithm=AlgorithmSpec("grid" if grid else "random", 1),
         trial=TrialTemplate(
             command=("true",),
@@ -102,13 +123,13 @@ def specs(draw: st.DrawFn) -> ExperimentSpec:
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
     wishes = draw(
-        st.lists(
-            st.tuples(st.floats(0, 40), st.sampled_from([Wish.INTERRUPT, Wish.KILL, Wish.STOP])), max_size=2
-        )
+        st.lists(st.tuples(st.floats(0, 40), st.sampled_from([Wish.INTERRUPT, Wish.KILL, Wish.STOP])), max_size=2)
     )
     return Plan(
         spec=draw(specs()),
         scripts=draw(st.lists(scripts(), min_size=1, max_size=8)),
-        blows=draw(st.dictionaries(st.integers(1, 150), st.sampled_from(Blow), max_size=6)),
+        blows=draw(
+            st.dictionaries(st.tuples(st.sampled_from(METHODS), st.integers(1, 8)), st.sampled_from(Blow), max_size=8)
+        ),
         wishes=sorted(wishes, key=lambda pair: pair[0]),
     )

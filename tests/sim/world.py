@@ -7,6 +7,7 @@ controller before or after it. After every call the invariants are checked; at t
 from __future__ import annotations
 
 import math
+import signal
 from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,6 @@ from controller.loop import Loop
 from controller.model import (
     Attempt,
     AttemptState,
-    Budget,
     Experiment,
     ExperimentSpec,
     ExperimentState,
@@ -65,11 +65,12 @@ class Violation(AssertionError):
 class Plan:
     """What is drawn: the experiment, what each attempt does, what befalls which call, what the person does when.
 
-    scripts: cycled over (trial, attempt). blows: call number -> blow. wishes: (virtual second, wish)."""
+    scripts: cycled over (trial, attempt). blows: (method, hit) -> blow. wishes: (virtual second, wish).
+    """
 
     spec: ExperimentSpec
     scripts: Sequence[Script]
-    blows: Mapping[int, Blow] = field(default_factory=dict)
+    blows: Mapping[tuple[str, int], Blow] = field(default_factory=dict)
     wishes: Sequence[tuple[float, Wish]] = ()
 
 
@@ -89,10 +90,12 @@ class World:
         SPECS[uid] = spec
         store.create_experiment(self.experiment, Revision(1, spec, "", EPOCH))
         self.calls = 0
+        self.calls_of: Counter[str] = Counter()
         self.lives = 0
         self.stopped_by_person = False
         self.interrupted = False
         self.outcomes: dict[int, Trial] = {}
+        self.advised: set[tuple[int, int]] = set()  # (trial, attempt) that the study called hopeless, and was heard
         self.blows_left = dict(plan.blows)
         self.wishes_left = list(plan.wishes)
         self.loop: Loop | None = None
@@ -135,14 +138,18 @@ class World:
     def _launch(self, experiment: Experiment, trial: Trial, attempt: Attempt) -> Launch:
         name = attempt_name(experiment.name, experiment.uid, trial.number, attempt.number)
         template = experiment.spec.trial
-        if attempt not in self.store.attempts(experiment.uid):
+        recorded = {(known.trial, known.number) for known in self.store.attempts(experiment.uid)}
+        if (attempt.trial, attempt.number) not in recorded:
             raise Violation(f"{name} is started before it is recorded")
         return Launch(name, ("true",), {}, Path("/"), Path("/"), template.timeout_s, template.grace_s)
 
     def _script(self, launch: Launch) -> Script:
-        name = launch.name.removeprefix(f"{self.experiment.name}-{self.experiment.uid[:5]}-")
-        number, _, attempt = name.partition("-r")
-        return self.plan.scripts[(int(number) + 7 * (int(attempt or 1) - 1)) % len(self.plan.scripts)]
+        return self._script_of(launch.name)
+
+    def _script_of(self, attempt: str) -> Script:
+        name = attempt.removeprefix(f"{self.experiment.name}-{self.experiment.uid[:5]}-")
+        number, _, repeat = name.partition("-r")
+        return self.plan.scripts[(int(number) + 7 * (int(repeat or 1) - 1)) % len(self.plan.scripts)]
 
     def _lift(self) -> None:
         """A person has mended what paused it."""
@@ -154,9 +161,7 @@ class World:
         self.store.request_stop(self.experiment.uid, wanted=False)
 
     def _set_running(self) -> None:
-        self.store.save(
-            self.experiment.uid, Changes(replace(self._stored(), state=ExperimentState.RUNNING, reason=""))
-        )
+        self.store.save(self.experiment.uid, Changes(replace(self._stored(), state=ExperimentState.RUNNING, reason="")))
 
     def _stored(self) -> Experiment:
         found = self.store.experiment(self.experiment.namespace, self.experiment.name)
@@ -218,8 +223,8 @@ class World:
 
     def _check_failure(self, attempts: Sequence[Attempt]) -> None:
         newest = attempts[-1]
-        if newest.failure_class is None:
-            raise Violation(f"failed without a class: {newest}")
+        if newest.failure_class in (None, FailureClass.CONFIGURATION):
+            raise Violation(f"no reason for a trial to fail: {newest}")
         spent = sum(1 for attempt in attempts if attempt.failure_class is newest.failure_class)
         allowed = self.experiment.spec.trial.retries.get(newest.failure_class, 0)
         if spent != allowed + 1:
@@ -244,6 +249,9 @@ class World:
     def check_work(self, within_s: float) -> None:
         """Nobody waits with a free slot and work to do."""
         loop = self.loop
+        for trial in loop.progress().running if loop is not None else ():
+            if (trial.number, trial.attempt) in self.advised and trial.state is AttemptState.RUNNING:
+                raise Violation(f"trial {trial.number} is hopeless, and runs on")
         if loop is None or loop.progress().stopping or loop.experiment.state is not ExperimentState.RUNNING:
             return
         shown, spec = loop.progress(), self.experiment.spec
@@ -254,7 +262,9 @@ class World:
         if len(shown.running) < spec.parallelism and not shown.exhausted and not self._may_cancel():
             room = budget.room(spec, shown.counts, len(shown.running) + shown.queued)
             if room is None or room > 0 or shown.queued:
-                raise Violation(f"waits {within_s} s with {len(shown.running)} running, {shown.queued} queued, {room} to ask")
+                raise Violation(
+                    f"waits {within_s} s with {len(shown.running)} running, {shown.queued} queued, {room} to ask"
+                )
 
     def _check_memory(self, ended: Experiment) -> None:
         if self.runtime.running():
@@ -277,7 +287,7 @@ class World:
         if too_many is not (ended.state is ExperimentState.FAILED):
             raise Violation(f"{counts[TrialState.FAILED]} failed of {failed_limit}, but it {ended.state.value}")
         if ended.state is ExperimentState.SUCCEEDED and not self._may_cancel():
-            counted = budget.counted(counts)
+            counted = len(trials) - counts[TrialState.CANCELLED]
             if counted != self.experiment.spec.budget.trials and not self._space_is_finished(trials):
                 raise Violation(f"it ended after {counted} trials: {ended.reason}")
         self._check_nothing_lost(trials)
@@ -299,14 +309,25 @@ class World:
         by_number = {t.number: t for t in trials}
         for attempt in recorded:
             outcome = by_number[attempt.trial].state.value
-            if attempt.state in (AttemptState.SUCCEEDED, AttemptState.PRUNED, AttemptState.INFEASIBLE):
-                if outcome != attempt.state.value:
-                    raise Violation(f"{attempt} ended so, but its trial {outcome}")
-            elif attempt.state is AttemptState.CANCELLED and attempt.stop_cause is StopCause.INTERRUPTED:
-                if not self.interrupted:
-                    raise Violation(f"nobody interrupted {attempt}")
+            ended_well = attempt.state in (AttemptState.SUCCEEDED, AttemptState.PRUNED, AttemptState.INFEASIBLE)
+            if ended_well and outcome != attempt.state.value:
+                raise Violation(f"{attempt} ended so, but its trial {outcome}")
+            self._check_attempt(attempt)
         if any(a.failure_class is FailureClass.CONFIGURATION for a in recorded) and not self._script_refused_once():
             raise Violation("a configuration failure out of nothing")
+
+    def _check_attempt(self, attempt: Attempt) -> None:
+        """It ended so because of its script, or because it was asked to."""
+        if attempt.stop_cause is StopCause.INTERRUPTED and not self.interrupted:
+            raise Violation(f"nobody interrupted {attempt}")
+        if attempt.state is not AttemptState.FAILED:
+            return
+        if attempt.signal == signal.SIGTERM and attempt.failure_class is not FailureClass.TIMEOUT:
+            raise Violation(f"it failed by our own signal: {attempt}")
+        name = attempt_name(self.experiment.name, self.experiment.uid, attempt.trial, attempt.number)
+        script = self._script_of(name)
+        if "vanished" in attempt.reason and script.vanishes_at is None:
+            raise Violation(f"it vanished by our own hand: {attempt}")
 
     def _script_refused_once(self) -> bool:
         return any(event.kind == "paused" for event in self.store.events(self.experiment.uid))
@@ -351,14 +372,18 @@ class _Proxy:
             if method == "wait":
                 self._world.check_work(args[0])
                 self._world.check_trials()
-            return self._befall(method, lambda: play(call(*args, **kwargs)))
+            result = self._befall(method, lambda: play(call(*args, **kwargs)))
+            if method == "report" and result.should_stop:
+                self._world.advised.add((args[1], args[2][-1].attempt))
+            return result
 
         return later
 
     def _befall(self, method: str, call: Any) -> Any:
         world = self._world
         world.calls += 1
-        blow = world.blows_left.pop(world.calls, None)
+        world.calls_of[method] += 1
+        blow = world.blows_left.pop((method, world.calls_of[method]), None)
         if blow is Blow.DIE_BEFORE:
             raise Killed
         if blow is Blow.REFUSED:
@@ -390,7 +415,3 @@ def stores(folder: Path) -> tuple[SqlStore, Studies]:
     """Both real stores, shared by all worlds of a test session: each world has a uid of its own."""
     store = SqlStore(folder / "controller.db", lambda document: SPECS[str(document["uid"])])
     return store, Studies(StudyStore(folder / "studies.db"), address="")
-
-
-def unlimited(spec: ExperimentSpec) -> ExperimentSpec:
-    return replace(spec, budget=Budget())

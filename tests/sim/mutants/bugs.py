@@ -1,0 +1,205 @@
+"""The bugs themselves. Each is a mistake that a careful person could make, and says what it would cost a user."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from controller import budget, decide, failures, loop, observe
+from controller.decide import OpenTrial, Snapshot
+from controller.failures import Facts, Judgement
+from controller.metrics import LogReader
+from controller.model import Attempt, AttemptState, ExperimentSpec, ExperimentState, FailureClass, StopCause
+from controller.runtime.protocol import Launch
+from controller.states import Ended
+from controller.store import Changes
+from suggest.errors import FailedPrecondition, NotOwner
+from suggest.trial import Outcome, TrialState
+
+Loop = Any  # the mutants reach into the loop's insides, which are nobody else's business
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`places`: (module or class, name of the function) that `bug` replaces."""
+
+    name: str
+    costs: str
+    places: tuple[tuple[Any, str], ...]
+    bug: Callable[..., Any]
+
+
+MUTANTS: list[Mutant] = []
+
+
+def mutant(costs: str, *places: tuple[Any, str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def plant(bug: Callable[..., Any]) -> Callable[..., Any]:
+        MUTANTS.append(Mutant(bug.__name__, costs, places, bug))
+        return bug
+
+    return plant
+
+
+_limit, _close, _judge, _missing = decide._limit, decide._close, failures.judge, observe._missing
+_open, _act = loop.Loop.open, loop.Loop._act
+
+
+@mutant("more trials run at once than there are GPUs", (decide, "_limit"))
+def one_too_many_at_once(snapshot: Snapshot) -> int:
+    return _limit(snapshot) + 1
+
+
+@mutant("a broken command fails in every slot at once", (decide, "_limit"))
+def no_canary(snapshot: Snapshot) -> int:
+    return _limit(replace(snapshot, canary_over=True))
+
+
+@mutant("the budget is overspent while trials are under way", (budget, "room"))
+def room_forgets_what_is_under_way(
+    spec: ExperimentSpec, counts: Mapping[TrialState, int], unfinished: int
+) -> int | None:
+    return None if spec.budget.trials is None else max(0, spec.budget.trials - budget.counted(counts))
+
+
+@mutant("cancelled trials eat the budget", (budget, "counted"))
+def cancelled_trials_count(counts: Mapping[TrialState, int]) -> int:
+    return sum(n for state, n in counts.items() if state.finished)
+
+
+@mutant("a trial that failed for good is run again and again", (decide, "may_retry"))
+def one_retry_too_many(attempts: Sequence[Attempt], retries: Mapping[FailureClass, int]) -> bool:
+    return failures.may_retry(attempts, {c: retries.get(c, 0) + 1 for c in FailureClass})
+
+
+@mutant("a lost node loses the trial", (decide, "may_retry"))
+def never_a_retry(attempts: Sequence[Attempt], retries: Mapping[FailureClass, int]) -> bool:
+    return False
+
+
+@mutant("nan is the best value of the study", (observe, "judge"))
+def nan_is_a_value(facts: Facts, cause: StopCause | None, **words: Any) -> Judgement:
+    if facts.value is not None and not math.isfinite(facts.value):
+        facts = replace(facts, value=0.0)
+    return _judge(facts, cause, **words)
+
+
+@mutant("a pruned trial counts as killed by the cluster", (observe, "judge"))
+def our_own_signal_is_a_failure(facts: Facts, cause: StopCause | None, **words: Any) -> Judgement:
+    return _judge(replace(facts, stopped=False), cause, **words)
+
+
+@mutant("a vanished trial is waited for for ever", (observe, "_missing"))
+def nobody_misses_the_vanished(attempt: Attempt, log: LogReader, now: datetime) -> Ended | None:
+    return None
+
+
+@mutant("Ctrl-C throws away what was running", (decide, "_close"))
+def interrupted_is_cancelled(trial: OpenTrial, snapshot: Snapshot) -> Any:
+    newest = trial.newest
+    if newest is not None and newest.state is AttemptState.CANCELLED and trial.running:
+        return decide.Complete(trial.number, Outcome(TrialState.CANCELLED, reason=newest.reason))
+    return _close(trial, snapshot)
+
+
+@mutant("a missing command burns the whole budget", (loop.Loop, "_with_pause"))
+def configuration_does_not_pause(self: Loop, changed: list[Attempt], events: list[Any]) -> Changes:
+    return Changes(None, changed, events)
+
+
+@mutant("a mended experiment counts its trial as failed", (decide, "_runs_again"))
+def lifting_a_pause_forgets_the_trial(trial: OpenTrial, snapshot: Snapshot) -> bool:
+    return failures.may_retry(trial.attempts, snapshot.spec.trial.retries)
+
+
+_serial = itertools.count()
+
+
+@mutant("a lost reply costs a trial that nobody runs", (loop.Loop, "_suggest"))
+async def every_request_has_a_new_id(self: Loop, count: int) -> None:
+    known, self._known = self._known, f"{next(_serial)}-x"
+    try:
+        suggestions = await self._studies.suggest(
+            self._study, count, client_id=self.experiment.uid, request_id=f"{self.experiment.uid}-{self._known}"
+        )
+    finally:
+        self._known = known
+    for trial in suggestions.trials:
+        self._known += 1
+        self._open[trial.number] = self._opened(trial, [])
+    self._exhausted = suggestions.exhausted
+
+
+@mutant("a kill between start and record runs the attempt twice", (loop.Loop, "_act"))
+async def start_before_the_record(self: Loop, action: Any) -> bool:
+    if not isinstance(action, decide.CreateAttempt):
+        return await _act(self, action)  # type: ignore[no-any-return]
+    known = self._open[action.trial]
+    created = Attempt(action.trial, action.number)
+    template = self.experiment.spec.trial
+    here = Path("/")
+    await self._runtime.start(
+        Launch(self._name(created), ("true",), {}, here, here, template.timeout_s, template.grace_s)
+    )
+    self._save(Changes(None, [created], [self._created(created)]))
+    known.attempts.append(created)
+    known.log = self._new_log()
+    return False
+
+
+@mutant("what the store refused is remembered as done", (loop.Loop, "_save_attempts"))
+def remember_then_store(self: Loop, changes: list[tuple[Any, Attempt]]) -> None:
+    changed = [(known, after, known.newest) for known, after in changes if after != known.newest]
+    for known, after, _ in changed:
+        known.attempts[-1] = after
+    events = [self._transition(before, after) for _, after, before in changed if before.state is not after.state]
+    self._save(self._with_pause([after for _, after, _ in changed], events))
+
+
+@mutant("after a kill the budget starts anew", (loop.Loop, "open"))
+async def finished_trials_are_forgotten(self: Loop) -> None:
+    await _open(self)
+    self._counts.clear()
+
+
+@mutant("a trial that ended while the controller was dead runs again", (loop.Loop, "_sweep"))
+async def sweep_everything(self: Loop) -> None:
+    for name in await self._runtime.observe():
+        await self._runtime.remove(name)
+
+
+@mutant("a trial that failed in the cluster counts twice", (loop.Loop, "_complete"))
+async def counted_before_it_is_told(self: Loop, number: int, outcome: Outcome) -> None:
+    known = self._open[number]
+    self._counts[outcome.state] = self._counts.get(outcome.state, 0) + 1
+    try:
+        await self._studies.complete(self._study, number, outcome, measurements=known.unreported)
+    except NotOwner:
+        raise
+    except FailedPrecondition:
+        pass
+    await self._close(number)
+
+
+@mutant("the search goes on after the target is reached", (budget, "ending"))
+def no_ending_but_the_budget(spec: ExperimentSpec, counts: Mapping[TrialState, int], **known: Any) -> Any:
+    if spec.budget.trials is not None and budget.counted(counts) >= spec.budget.trials:
+        return budget.Ending(ExperimentState.SUCCEEDED, "done", True)
+    return budget.Ending(ExperimentState.SUCCEEDED, "tried", True) if known["exhausted"] else None
+
+
+@mutant("hopeless trials run to their end", (decide, "_stops"))
+def advice_is_not_taken(left: Sequence[OpenTrial], snapshot: Snapshot) -> Iterator[Any]:
+    return iter(())
+
+
+@mutant("a restarted controller never sends the stop it recorded", (decide, "_stop_everything"))
+def stops_are_recorded_only(left: Sequence[OpenTrial], snapshot: Snapshot, cause: StopCause, reason: str) -> Any:
+    for trial in left:
+        newest = trial.newest
+        if newest is not None and newest.state in (AttemptState.CREATED, AttemptState.RUNNING):
+            yield decide.AskStop(trial.number, cause, reason)

@@ -54,10 +54,8 @@ class Controls:
             self._loop.wish(self.wish)
         running = 0 if self._loop is None else len(self._loop.progress().running)
         if not again:
-            trials = "no trial runs" if not running else f"ending {running} running trial{'s' if running > 1 else ''}"
-            self.say(
-                f"{_NAMES[number]}: stopping, {trials}; they run again on resume and cost nothing. Again: kill now"
-            )
+            ending = f"; ending {running} running trial{'s' if running > 1 else ''}" if running else ""
+            self.say(f"{_NAMES[number]}: stopping{ending} (they run again on resume and cost nothing; again: kill)")
         elif running:
             self.say(f"{_NAMES[number]} again: killing what still runs")
 

@@ -26,18 +26,31 @@ class JsonLines(logging.Formatter):
         return json.dumps(facts, ensure_ascii=False)
 
 
+class Stderr(logging.Handler):
+    """Whatever stderr is now: a live view puts itself in its place, to keep its picture whole."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            print(self.format(record), file=sys.stderr, flush=True)
+        except Exception:
+            self.handleError(record)
+
+
 def set_up_logging(arguments: argparse.Namespace) -> None:
-    """stderr gets all with -v, transitions too with --log-format json, else warnings; errors only with -q."""
-    handler = logging.StreamHandler()
+    """All with -v, transitions with --log-format json; else only errors, for the views and the verbs say the rest."""
+    handler = Stderr()
     as_json = arguments.log_format == "json"
     handler.setFormatter(JsonLines() if as_json else logging.Formatter("%(levelname)s %(message)s"))
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    level = logging.INFO if as_json else logging.WARNING
-    root.setLevel(logging.ERROR if arguments.quiet else logging.WARNING)
-    if not arguments.quiet:
-        for ours in ("controller", "suggest"):  # the libraries' own chatter helps nobody
-            logging.getLogger(ours).setLevel(logging.DEBUG if arguments.verbose else level)
+    root.setLevel(logging.ERROR)
+    if arguments.quiet:
+        return
+    # The libraries' own chatter helps nobody, and what an embedded service refuses reaches the person as an error.
+    logging.getLogger("controller").setLevel(
+        logging.DEBUG if arguments.verbose else logging.INFO if as_json else logging.ERROR
+    )
+    logging.getLogger("suggest").setLevel(logging.DEBUG if arguments.verbose else logging.ERROR)
 
 
 def live(arguments: argparse.Namespace) -> bool:

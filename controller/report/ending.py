@@ -21,12 +21,12 @@ def next_step(experiment: Experiment, best: Trial | None) -> str:
     name, reason = experiment.name, experiment.reason
     match experiment.state:
         case ExperimentState.SUCCEEDED if best is not None:
-            return f"{name} succeeded: {reason}. All trials: tuner get trials {name}"
+            return f"{name} succeeded: {reason}\nAll trials: tuner get trials {name}"
         case ExperimentState.SUCCEEDED:
-            return f"{name} finished without one succeeded trial: {reason}. Why: tuner get trials {name}"
+            return f"{name} finished without one succeeded trial: {reason}\nWhy: tuner get trials {name}"
         case ExperimentState.FAILED:
-            return f"{name} failed: {reason}. Why: tuner get trials {name}"
+            return f"{name} failed: {reason}\nWhy: tuner get trials {name}"
         case ExperimentState.PAUSED:
             return f"{name} is paused: {reason}\n{cure(experiment)}"
         case _:
-            return f"{name} stopped: {reason}. Go on: tuner resume {name}"
+            return f"{name} stopped: {reason}\nGo on: tuner resume {name}"

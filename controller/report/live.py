@@ -21,7 +21,7 @@ from suggest.trial import TrialState
 
 MAX_ROWS = 12  # of running trials
 EVENTS = 4
-BAR = 40
+MIN_BAR, MAX_BAR = 10, 40
 SPARKS = 24
 _BAR_STYLES = {
     TrialState.SUCCEEDED: "green",
@@ -117,33 +117,28 @@ def _head(progress: Progress, width: int) -> list[RenderableType]:
 
 
 def _bar(progress: Progress, width: int) -> Text:
+    """The counts in words, and before them a bar in the room that they leave."""
     done = finished(progress)
     limit = progress.experiment.spec.budget.trials
-    text = Text()
-    if limit:
-        cells = min(BAR, width // 3)
-        used = 0
-        for state, style in _BAR_STYLES.items():
-            if state is TrialState.CANCELLED:
-                continue
-            share = progress.counts.get(state, 0)
-            # Any outcome that there is shows, however rare it is.
-            n = min(cells - used, max(1, round(share / limit * cells))) if share else 0
-            text.append("━" * n, style=style)
-            used += n
-        text.append("━" * (cells - used), style="grey30")
-        text.append(f" {done}/{limit}  ")
-    else:
-        text.append(f"{done} trials  ")
+    counts = Text(f" {done}/{limit}" if limit else f"{done} trials")
     for state, style in _BAR_STYLES.items():
         if n := progress.counts.get(state, 0):
-            text.append(f"{n} {state.value}", style=style)
-            text.append("  ")
+            counts.append(f"  {n} {state.value}", style=style)
     if progress.running:
-        text.append(f"{len(progress.running)} running", style="cyan")
+        counts.append(f"  {len(progress.running)} running", style="cyan")
     if progress.queued:
-        text.append(f"  {progress.queued} queued", style="bright_black")
-    return text
+        counts.append(f"  {progress.queued} queued", style="bright_black")
+    if not limit:
+        return counts
+    cells = max(MIN_BAR, min(MAX_BAR, width - len(counts) - 1))
+    bar = Text()
+    for state, style in _BAR_STYLES.items():
+        share = 0 if state is TrialState.CANCELLED else progress.counts.get(state, 0)
+        if share:
+            # Any outcome that there is shows, however rare it is.
+            bar.append("━" * min(cells - len(bar), max(1, round(share / limit * cells))), style=style)
+    bar.append("━" * (cells - len(bar)), style="grey30")
+    return bar + counts
 
 
 def _best(progress: Progress) -> Text:

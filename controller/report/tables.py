@@ -171,9 +171,13 @@ def _seconds(one: TrialRecord) -> object:
 
 
 def run_time(one: TrialRecord, *, now: datetime) -> str:
-    """Of the newest attempt, so far if it runs."""
+    """Of the newest attempt, so far if it runs; none of one that waits to run again."""
     newest = one.newest
-    return "" if newest is None else figures.between(newest.start_time, newest.end_time or now)
+    return (
+        ""
+        if newest is None or one.state is TrialState.QUEUED
+        else figures.between(newest.start_time, newest.end_time or now)
+    )
 
 
 def shortened(text: str, width: int) -> str:

@@ -251,23 +251,22 @@ def _starts(
     for trial in left:
         newest = trial.newest
         if newest is not None and newest.state is AttemptState.CREATED:
-            yield StartAttempt(trial.number, newest.number)
+            if trial.running and trial.number not in snapshot.advised:  # else it was just asked to stop
+                yield StartAttempt(trial.number, newest.number)
         elif trial.running and not trial.occupies_slot and not paused and free > 0:
             free -= 1
             yield CreateAttempt(trial.number, 1 if newest is None else newest.number + 1)
     if not suggest or paused or free <= 0:
         return
-    room = budget.room(snapshot.spec, counts, len(left))
+    room = budget.room(snapshot.spec, counts, sum(trial.running for trial in left))
     count = min(free, MAX_SUGGESTIONS) if room is None else min(free, MAX_SUGGESTIONS, room)
     if count > 0:
         yield Suggest(count)
 
 
 def _limit(snapshot: Snapshot) -> int:
-    if not snapshot.canary_over:
-        return 1
-    parallelism = snapshot.spec.parallelism
-    return parallelism if snapshot.slots is None else min(parallelism, snapshot.slots)
+    wanted = snapshot.spec.parallelism if snapshot.canary_over else 1
+    return wanted if snapshot.slots is None else min(wanted, snapshot.slots)
 
 
 def _change(

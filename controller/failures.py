@@ -1,6 +1,6 @@
 """How an attempt's end is judged: exit facts -> verdict, failure class and a reason for people. Pure.
 
-What the exit codes mean to a person stands in docs/trials.md; what is retried, in the experiment's `retries`.
+What becomes of an end is a table in docs/states.md; what is retried, in the experiment's `retries`.
 """
 
 from __future__ import annotations
@@ -43,12 +43,13 @@ def judge(
     facts: Facts, cause: StopCause | None, *, asked_because: str = "", timeout_s: float | None = None
 ) -> Judgement:
     """`cause`: why we had asked it to stop, if we had. What ended by itself before our signal is judged on its own."""
-    if facts.timed_out:
-        limit = f" of {timeout_s:g} s" if timeout_s is not None else ""
-        return _failed(FailureClass.TIMEOUT, f"it ran longer than its timeout{limit}")
+    # Before the timeout: it may strike in the grace time that our own stop gave.
     if cause is not None and (facts.stopped or facts.unknown):
         verdict = AttemptState.PRUNED if cause is StopCause.PRUNED else AttemptState.CANCELLED
         return Judgement(verdict, reason=asked_because or cause.value)
+    if facts.timed_out:
+        limit = f" of {timeout_s:g} s" if timeout_s is not None else ""
+        return _failed(FailureClass.TIMEOUT, f"it ran longer than its timeout{limit}")
     if facts.unknown:
         return _failed(FailureClass.INFRASTRUCTURE, "it is gone and nobody saw its exit code")
     if facts.signal is not None:
@@ -71,6 +72,8 @@ def _judge_code(facts: Facts) -> Judgement:
                 FailureClass.METRICS_MISSING, f'the last "{facts.metric}" was {facts.value}, not a finite number'
             )
         return Judgement(AttemptState.SUCCEEDED)
+    if facts.out_of_memory:  # a child of it was killed, or a container's runtime turned the signal into 137
+        return _failed(FailureClass.OUT_OF_MEMORY, f"the system killed it for memory (exit code {facts.code})")
     said = f": {facts.last_line}" if facts.last_line else ", and nothing in its log"
     if facts.code in SHELL_CANNOT_EXECUTE and facts.value is None:
         return _failed(FailureClass.CONFIGURATION, f"exit code {facts.code} (a command could not be executed){said}")

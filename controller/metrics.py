@@ -17,10 +17,19 @@ from controller.model import MetricsRule, Objective
 MAX_LINE_BYTES = 64 << 10  # the rest of a longer line is not looked at
 MAX_METRICS = 32  # of one attempt; the objective's always has a place
 MAX_STEP = 2**53
+MAX_NAME = 128  # characters; what stands under a longer name, or one that cannot be printed, is no metric
 STEP_KEYS = ("step", "epoch")
 
-_NUMBER = r"[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|nan|NaN|inf(?:inity)?|Infinity)"
-_PAIR = re.compile(rf"(?<![\w.])([A-Za-z_][\w./-]*)[\"']?(?:\s*=\s*|\s*:\s+|:)({_NUMBER})(?![\w%]|\.\w)")
+# Nothing here may run twice over the same characters (possessive quantifiers, a bounded name): a trial that prints
+# garbage without an end must not hold up the others.
+_EXPONENT = r"(?:[eE][+-]?\d++)?+"
+_NUMBER = rf"[+-]?(?:\d++\.?+\d*+{_EXPONENT}|\.\d++{_EXPONENT}|nan|NaN|inf(?:inity)?|Infinity)"
+_NAME = rf"[A-Za-z_][\w./-]{{0,{MAX_NAME - 1}}}+"
+_PAIR = re.compile(rf"(?<![\w.])({_NAME})[\"']?(?:\s*+=\s*|\s*+:\s+|:)({_NUMBER})(?![\w%]|\.\w)")
+# Where a pair may stand in raw bytes, never missing one: most of a log is not metrics, and this skips it ten times
+# faster than a look at each line. The look back leaves out the time of day.
+_HINT = re.compile(rb"[=:][\x00-\x09\x0b-\x20]*[+-]?[0-9.nNiI\x1b\x80-\xff](?<![^\w./\x80-\xff-][0-9][0-9]:[0-9])")
+_COLOUR = re.compile(rb"\x1b\[[0-9;?]*+[@-~]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +49,6 @@ class LogReader:
         self._step_keys = (rule.step,) if rule.step else STEP_KEYS
         self._pattern = re.compile(rule.pattern) if rule.pattern else None
         self._partial = b""
-        self._skipping = False
         self._counters: dict[str, int] = {}
         self._best: float | None = None
         self._last: float | None = None
@@ -62,29 +70,52 @@ class LogReader:
     def feed(self, data: bytes) -> list[Reading]:
         """Take the log's next bytes; returns the readings of the lines that they complete."""
         self.offset += len(data)
-        *lines, rest = data.split(b"\n")
-        readings: list[Reading] = []
-        for line in lines:
-            readings += self._take(line)
+        lines, newline, rest = data.rpartition(b"\n")
+        if not newline:
+            self._hold(rest)
+            return []
+        end, _, lines = lines.partition(b"\n")
+        readings = self._take(self._partial + end)
+        readings += self._take_all(lines) if self._pattern is None else self._take_each(lines)
+        self._partial = b""
         self._hold(rest)
         return readings
 
     def finish(self) -> list[Reading]:
         """The log is complete: its last line may lack its end."""
-        return self._take(b"") if self._partial else []
+        last, self._partial = self._partial, b""
+        return self._take(last)
 
     def _hold(self, rest: bytes) -> None:
-        if not self._skipping:
-            self._partial += rest
+        self._partial += rest
         if len(self._partial) > MAX_LINE_BYTES:
-            self._partial = self._partial[:MAX_LINE_BYTES]
-            self._skipping = True
+            returned = b"\r" if self._partial.endswith(b"\r") else b""
+            self._partial = _standing(self._partial) + returned
 
-    def _take(self, end: bytes) -> list[Reading]:
-        raw = self._partial if self._skipping else self._partial + end
-        self._partial, self._skipping = b"", False
-        # A progress bar rewrites its line with carriage returns: what counts is what is left standing.
-        line = raw[:MAX_LINE_BYTES].decode("utf-8", "replace").rstrip("\r").rsplit("\r", 1)[-1].strip()
+    def _take_each(self, lines: bytes) -> list[Reading]:
+        return [reading for line in lines.split(b"\n") for reading in self._take(line)]
+
+    def _take_all(self, lines: bytes) -> list[Reading]:
+        """The same as _take_each, for the built-in forms: only lines with a hint are looked at, and the last one."""
+        readings: list[Reading] = []
+        begin = 0
+        while hint := _HINT.search(lines, begin):
+            begin = lines.rfind(b"\n", begin, hint.start()) + 1 or begin
+            end = lines.find(b"\n", hint.start())
+            end = len(lines) if end < 0 else end
+            readings += self._take(lines[begin:end])
+            begin = end + 1
+        end = len(lines.rstrip(b"\n"))
+        while end > begin:
+            last = lines.rfind(b"\n", begin, end)
+            if line := _text(lines[max(last + 1, begin) : end]):
+                self.last_line = line[:1000]
+                break
+            end = last
+        return readings
+
+    def _take(self, raw: bytes) -> list[Reading]:
+        line = _text(raw)
         if not line:
             return []
         self.last_line = line[:1000]
@@ -107,7 +138,7 @@ class LogReader:
             if metric in self._step_keys and metric != self._objective.metric:
                 continue
             if metric not in self._counters:
-                if metric != self._objective.metric and len(self._counters) >= MAX_METRICS:
+                if metric != self._objective.metric and (len(self._counters) >= MAX_METRICS or not _is_name(metric)):
                     continue
                 self._counters[metric] = 0
             self._counters[metric] += 1
@@ -122,6 +153,23 @@ class LogReader:
         if math.isfinite(value):
             better = max if self._objective.maximize else min
             self._best = value if self._best is None else better(self._best, value)
+
+
+def _standing(raw: bytes) -> bytes:
+    """What is left of a line that a progress bar rewrote with carriage returns: that is what counts."""
+    raw = raw.rstrip(b"\r")
+    return raw[raw.rfind(b"\r") + 1 :][:MAX_LINE_BYTES]
+
+
+def _text(raw: bytes) -> str:
+    raw = _standing(raw)
+    if b"\x1b" in raw:
+        raw = _COLOUR.sub(b"", raw)
+    return raw.decode("utf-8", "replace").strip()
+
+
+def _is_name(metric: str) -> bool:
+    return 0 < len(metric) <= MAX_NAME and metric.isprintable()
 
 
 def _is_step(value: float | None) -> bool:

@@ -185,7 +185,7 @@ def attempt_name(name: str, uid: Uid, number: int, attempt: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One execution of a trial. Changed only by `controller.states.step`; `end` facts are set exactly when ended."""
+    """One execution of a trial. Changed only by `controller.states.step`; `end_time` is set exactly when ended."""
 
     trial: int
     number: int

@@ -7,6 +7,7 @@ only recorded is not missed: it is started again.
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 
 from controller.failures import Facts, judge
@@ -36,9 +37,7 @@ def _missing(attempt: Attempt, log: LogReader, now: datetime) -> Ended | None:
         verdict = AttemptState.PRUNED if attempt.stop_cause is StopCause.PRUNED else AttemptState.CANCELLED
         return Ended(verdict, now, step=log.step, reason=attempt.reason)
     reason = "it vanished: the runtime does not know it any more"
-    return Ended(
-        AttemptState.FAILED, now, step=log.step, reason=reason, failure_class=FailureClass.INFRASTRUCTURE
-    )
+    return Ended(AttemptState.FAILED, now, step=log.step, reason=reason, failure_class=FailureClass.INFRASTRUCTURE)
 
 
 def _ended(attempt: Attempt, sighting: Sighting, end: Exit, log: LogReader, spec: ExperimentSpec) -> Ended:
@@ -54,12 +53,13 @@ def _ended(attempt: Attempt, sighting: Sighting, end: Exit, log: LogReader, spec
         last_line=log.last_line,
     )
     judged = judge(facts, attempt.stop_cause, asked_because=attempt.reason, timeout_s=spec.trial.timeout_s)
+    value = log.value
     carries_value = judged.verdict in (AttemptState.SUCCEEDED, AttemptState.PRUNED)
     return Ended(
         judged.verdict,
         end.time,
         start_time=sighting.start_time,
-        value=log.value if carries_value else None,
+        value=value if carries_value and value is not None and math.isfinite(value) else None,
         step=log.step,
         reason=judged.reason,
         failure_class=judged.failure_class,

@@ -91,7 +91,8 @@ class StopAsked:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """It is over. `verdict` is one of the five ended states; `value` is finite exactly when succeeded."""
+    """It is over. `verdict` is one of the five ended states; `value` is finite when succeeded; when pruned it may
+    be the last one; otherwise there is none."""
 
     verdict: AttemptState
     time: datetime

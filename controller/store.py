@@ -7,6 +7,7 @@ Calls are short (no fsync under WAL) and synchronous; one writer, the experiment
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -36,6 +37,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SCHEMA_VERSION = 1
+BUSY_S = 5.0
+
+_LOCKED = f"another process has kept it locked for {BUSY_S:g} s; nothing was lost, try again or end that process"
+_CURES = {
+    sqlite3.SQLITE_BUSY: _LOCKED,
+    sqlite3.SQLITE_LOCKED: _LOCKED,
+    sqlite3.SQLITE_READONLY: "it is read-only; give this user the right to write the file and its folder",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; see that its folder exists and that this user may write there",
+    sqlite3.SQLITE_FULL: "the disk is full; nothing was lost, make room and try again",
+}
 
 _metadata = sa.MetaData()
 _schema = sa.Table("controller_schema", _metadata, sa.Column("version", sa.Integer, nullable=False))
@@ -132,7 +143,10 @@ class SqlStore:
     def __init__(self, path: Path, load_spec: Callable[[Mapping[str, object]], ExperimentSpec]) -> None:
         self._path = path
         self._load_spec = load_spec
-        self._engine = sa.create_engine(f"sqlite:///{path}", connect_args={"timeout": 5.0})
+        self._engine = sa.create_engine(
+            sa.URL.create("sqlite", database=str(path)),  # not as text: a folder may be called `what?#`
+            connect_args={"timeout": BUSY_S},
+        )
         sa.event.listen(self._engine, "connect", _prepare)
         with self._errors():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -143,6 +157,10 @@ class SqlStore:
 
     def _open(self) -> None:
         with self._engine.begin() as connection:
+            if not sa.inspect(connection).has_table(_schema.name):
+                # Begun by hand, since sqlite3 would create each table by itself: two first starts at once, or a kill
+                # in the middle, must not leave half a schema.
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
             if not sa.inspect(connection).has_table(_schema.name):
                 _metadata.create_all(connection)
                 connection.execute(sa.insert(_schema).values(version=SCHEMA_VERSION))
@@ -245,11 +263,14 @@ class SqlStore:
         try:
             yield
         except sa.exc.OperationalError as error:
-            raise Unavailable(f"{self._path}: {error.orig}; nothing was lost") from error
+            code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF  # extended codes carry the primary one below
+            cure = _CURES.get(code, "nothing was lost; see that its disk is healthy, then try again")
+            raise Unavailable(f"{self._path}: {cure} (SQLite: {error.orig})") from error
         except sa.exc.IntegrityError:
             raise
         except sa.exc.DatabaseError as error:
-            raise StoreBroken(f"{self._path}: {error.orig}") from error
+            cure = "it is damaged; restore it from a backup, or move it away to begin anew"
+            raise StoreBroken(f"{self._path}: {cure} (SQLite: {error.orig})") from error
         except OSError as error:
             raise Unavailable(f"{self._path}: {error.strerror}") from error
 

@@ -1,0 +1,281 @@
+"""The controller's store: what it promises the loop, and what it says when its file is in trouble."""
+
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from controller import store as store_module
+from controller.model import (
+    Attempt,
+    AttemptState,
+    Event,
+    Experiment,
+    ExperimentState,
+    FailureClass,
+    Revision,
+    StopCause,
+)
+from controller.store import Changes, SqlStore
+from suggest.errors import AlreadyExists, StoreBroken, TunerError, Unavailable
+from tests.unit.builders import RUNNING, SUCCEEDED, a_spec, an_experiment, at, attempt
+
+OTHER = "zzzzzbbbbbbbbbbb"
+
+
+def opened(path: Path) -> SqlStore:
+    return SqlStore(path, lambda document: a_spec(name=str(document["name"])))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "controller.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[SqlStore]:
+    with closing(opened(path)) as store:
+        yield store
+
+
+def created(store: SqlStore, *, name: str = "digits", uid: str = "x7k2qaaaaaaaaaaa") -> Experiment:
+    experiment = an_experiment(a_spec(name=name), uid=uid)
+    store.create_experiment(experiment, Revision(1, experiment.spec, "kind: Experiment\n", at(0)))
+    return experiment
+
+
+def test_an_experiment_reads_back_as_it_was_written(store: SqlStore) -> None:
+    experiment = replace(
+        created(store),
+        state=ExperimentState.PAUSED,
+        reason="no such file: trian.py",
+        running_s=1.5,
+        directory="/elsewhere",
+        server="unix:/run/x",
+        end_time=datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC),
+    )
+    store.save(experiment.uid, Changes(experiment=experiment))
+    assert store.experiment("default", "digits") == experiment
+    assert store.experiments() == [experiment]
+    assert store.revisions(experiment.uid) == [Revision(1, experiment.spec, "kind: Experiment\n", at(0))]
+    assert store.experiment("default", "nobody") is None
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        Attempt(0, 1),
+        attempt(2, AttemptState.STOPPING, trial=7, cause=StopCause.INTERRUPTED, reason="interrupted"),
+        Attempt(
+            7,
+            3,
+            AttemptState.FAILED,
+            StopCause.PRUNED,
+            at(0.25),
+            at(9),
+            exit_code=137,
+            signal=9,
+            value=-1e-300,
+            step=2**53,
+            failure_class=FailureClass.OUT_OF_MEMORY,
+            reason="the system killed it for memory · 内存",
+            node="gpu-3",
+        ),
+    ],
+)
+def test_an_attempt_reads_back_as_it_was_written(store: SqlStore, written: Attempt) -> None:
+    uid = created(store).uid
+    store.save(uid, Changes(attempts=[written]))
+    assert store.attempts(uid) == [written]
+
+
+def test_saving_an_attempt_again_replaces_it(store: SqlStore) -> None:
+    uid = created(store).uid
+    store.save(uid, Changes(attempts=[attempt(1), attempt(1, trial=1)]))
+    store.save(uid, Changes(attempts=[attempt(1, SUCCEEDED, value=0.5)]))
+    assert store.attempts(uid) == [attempt(1, SUCCEEDED, value=0.5), attempt(1, trial=1)]
+    assert store.attempts(uid, trial=1) == [attempt(1, trial=1)]
+
+
+def test_events_are_kept_in_order(store: SqlStore) -> None:
+    uid = created(store).uid
+    story = [Event(at(5), "created", "a", 3, 1), Event(at(1), "paused", "b"), Event(at(9), "running", "c", 3, 2)]
+    store.save(uid, Changes(events=story[:2]))
+    store.save(uid, Changes(events=story[2:]))
+    assert store.events(uid) == story
+    assert store.events(uid, trial=3) == [story[0], story[2]]
+
+
+def test_a_turns_changes_are_all_there_or_none(store: SqlStore) -> None:
+    experiment = created(store)
+    broken = Event(at(1), "ended", None)  # type: ignore[arg-type]  # refused by the database, last of all
+    changes = Changes(replace(experiment, reason="new"), [attempt(1, RUNNING)], [broken])
+    with pytest.raises(sa.exc.IntegrityError):
+        store.save(experiment.uid, changes)
+    assert store.experiments() == [experiment]
+    assert (store.attempts(experiment.uid), store.events(experiment.uid)) == ([], [])
+
+
+def test_what_was_saved_survives_its_writer(store: SqlStore, path: Path) -> None:
+    uid = created(store).uid
+    store.save(uid, Changes(attempts=[attempt(1, RUNNING)]))
+    with closing(opened(path)) as other:
+        assert other.attempts(uid) == [attempt(1, RUNNING)]
+
+
+def test_two_experiments_never_meet(store: SqlStore) -> None:
+    one, two = created(store), created(store, name="cifar", uid=OTHER)
+    store.save(one.uid, Changes(attempts=[attempt(1, RUNNING)], events=[Event(at(1), "created", "one", 0, 1)]))
+    store.save(two.uid, Changes(attempts=[attempt(1)], events=[Event(at(2), "created", "two", 0, 1)]))
+    store.request_stop(two.uid)
+    assert (store.attempts(one.uid), store.attempts(two.uid)) == ([attempt(1, RUNNING)], [attempt(1)])
+    assert [e.message for e in store.events(one.uid)] == ["one"]
+    assert (store.stop_requested(one.uid), store.stop_requested(two.uid)) == (False, True)
+
+
+def test_a_name_is_taken_once_in_its_namespace(store: SqlStore) -> None:
+    first = created(store)
+    with pytest.raises(AlreadyExists, match="there is an experiment digits in default"):
+        created(store, uid=OTHER)
+    assert store.experiments() == [first]
+    assert store.revisions(OTHER) == []
+
+
+def test_deleting_takes_all_that_belongs_to_it_and_nothing_else(store: SqlStore, path: Path) -> None:
+    one, two = created(store), created(store, name="cifar", uid=OTHER)
+    for experiment in (one, two):
+        store.save(experiment.uid, Changes(attempts=[attempt(1)], events=[Event(at(1), "created", "x", 0, 1)]))
+    store.delete_experiment(one.uid)
+    assert store.experiments() == [two]
+    with closing(sqlite3.connect(path)) as raw:
+        for table in ("revisions", "attempts", "events"):
+            assert raw.execute(f"SELECT DISTINCT uid FROM {table}").fetchall() == [(two.uid,)]
+    created(store, uid="yyyyyccccccccccc")  # the name is free again
+
+
+def test_a_revision_and_the_experiment_under_it_are_one_write(store: SqlStore) -> None:
+    experiment = created(store)
+    revision = Revision(2, a_spec(), "parallelism: 2\n", at(5))
+    revised = store.add_revision(experiment, revision, Event(at(5), "revised", "parallelism: 1 -> 2"))
+    assert store.experiments() == [revised]
+    assert [r.number for r in store.revisions(experiment.uid)] == [1, 2]
+    with pytest.raises(sa.exc.IntegrityError):
+        store.add_revision(experiment, revision, Event(at(6), "revised", "again"))
+    assert [e.message for e in store.events(experiment.uid)] == ["parallelism: 1 -> 2"]
+
+
+def test_a_stop_that_another_process_asks_for_is_not_overwritten(store: SqlStore, path: Path) -> None:
+    experiment = created(store)
+    with closing(opened(path)) as other:
+        other.request_stop(experiment.uid)
+    store.save(experiment.uid, Changes(experiment=replace(experiment, reason="busy")))
+    assert store.stop_requested(experiment.uid)
+    store.request_stop(experiment.uid, wanted=False)
+    assert not store.stop_requested(experiment.uid)
+
+
+def test_a_folder_may_be_called_anything(tmp_path: Path) -> None:
+    path = tmp_path / "what? #1 100%" / "controller.db"
+    with closing(opened(path)) as store:
+        created(store)
+    assert path.is_file()
+
+
+def test_two_first_starts_at_once_both_succeed(path: Path) -> None:
+    problems: list[Exception] = []
+
+    def start() -> None:
+        try:
+            opened(path).close()
+        except Exception as error:  # of a thread: kept for the assertion
+            problems.append(error)
+
+    threads = [threading.Thread(target=start) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+
+
+# Trouble
+
+
+def lock(path: Path) -> Callable[[], None]:
+    holder = sqlite3.connect(path)
+    holder.execute("BEGIN EXCLUSIVE")
+    return holder.close
+
+
+def test_a_locked_database_says_who_is_in_the_way(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "BUSY_S", 0.05)
+    with closing(opened(path)) as store:
+        experiment = created(store)
+        release = lock(path)
+        with pytest.raises(Unavailable, match=r"controller\.db: another process has kept it locked"):
+            store.save(experiment.uid, Changes(attempts=[attempt(1)]))
+        release()
+        store.save(experiment.uid, Changes(attempts=[attempt(1)]))
+        assert store.attempts(experiment.uid) == [attempt(1)]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
+def test_a_read_only_folder_says_so(path: Path) -> None:
+    with closing(opened(path)) as store:
+        created(store)
+    path.chmod(0o400)
+    path.parent.chmod(0o500)
+    try:
+        with pytest.raises(Unavailable, match=r"give this user the right|folder exists"):
+            opened(path)
+    finally:
+        path.parent.chmod(0o700)
+
+
+def test_a_read_only_database_says_so(path: Path) -> None:
+    with closing(opened(path)) as store:
+        experiment = created(store)
+        sa.event.listen(store._engine, "begin", lambda c: c.exec_driver_sql("PRAGMA query_only = ON"))
+        with pytest.raises(Unavailable, match="it is read-only; give this user the right to write"):
+            store.save(experiment.uid, Changes(attempts=[attempt(1)]))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "sentence"),
+    [
+        (lambda p: p.write_bytes(b"not a database, but long enough to look at" * 99), StoreBroken, "it is damaged"),
+        (lambda p: p.write_bytes(p.read_bytes()[:5000]), StoreBroken, "it is damaged; restore it from a backup"),
+        (lambda p: (p.unlink(), p.mkdir()), Unavailable, "it cannot be opened"),
+    ],
+    ids=["no database", "truncated", "a folder"],
+)
+def test_a_spoilt_database_says_so(
+    path: Path, spoil: Callable[[Path], object], error: type[TunerError], sentence: str
+) -> None:
+    with closing(opened(path)) as store:
+        created(store)
+    spoil(path)
+    with pytest.raises(error, match=rf"controller\.db: {sentence}"), closing(opened(path)) as store:
+        store.experiments()
+
+
+def test_a_file_where_the_folder_should_be_says_so(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("")
+    with pytest.raises(Unavailable, match=r"state/controller\.db: "):
+        opened(tmp_path / "state" / "controller.db")
+
+
+def test_a_newer_schema_is_left_alone(path: Path) -> None:
+    with closing(opened(path)) as store:
+        created(store)
+    with closing(sqlite3.connect(path)) as raw, raw:
+        raw.execute("UPDATE controller_schema SET version = 99")
+    with pytest.raises(StoreBroken, match=r"newer tuner \(schema 99, this one knows 1\); upgrade tuner"):
+        opened(path)

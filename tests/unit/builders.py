@@ -1,0 +1,153 @@
+"""Builders for tests of the controller's core: an experiment, its attempts and a snapshot in one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+from controller.decide import OpenTrial, Snapshot, Wish
+from controller.model import (
+    AlgorithmSpec,
+    Attempt,
+    AttemptState,
+    Budget,
+    Experiment,
+    ExperimentSpec,
+    ExperimentState,
+    FailureClass,
+    Objective,
+    Resources,
+    StopCause,
+    TrialTemplate,
+)
+from suggest.space import Choice, Condition, Float, Parameter, Space, Value
+from suggest.trial import Trial, TrialState
+
+CREATED, RUNNING, STOPPING = AttemptState.CREATED, AttemptState.RUNNING, AttemptState.STOPPING
+SUCCEEDED, PRUNED, INFEASIBLE = AttemptState.SUCCEEDED, AttemptState.PRUNED, AttemptState.INFEASIBLE
+FAILED, CANCELLED = AttemptState.FAILED, AttemptState.CANCELLED
+
+UID = "x7k2qaaaaaaaaaaa"
+START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+SPACE = Space(
+    (
+        Parameter("lr", Float(1e-4, 1.0)),
+        Parameter("activation", Choice(("relu", "tanh"))),
+        Parameter("dropout", Float(0.0, 0.7), (Condition("activation", ("relu",)),)),
+    )
+)
+
+
+def at(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+def an_objective(*, maximize: bool = True, target: float | None = None, value: str = "last") -> Objective:
+    return Objective("accuracy", maximize, target, value)
+
+
+def a_template(*command: str, env: Mapping[str, object] | None = None, gpu: float = 0.0) -> TrialTemplate:
+    return TrialTemplate(
+        command or ("python", "train.py", "--lr=${lr}"),
+        env=env or {},  # type: ignore[arg-type]  # strings and secrets
+        resources=Resources(gpu=gpu),
+        timeout_s=60.0,
+        grace_s=30.0,
+        retries={FailureClass.INFRASTRUCTURE: 3},
+    )
+
+
+def a_spec(
+    *,
+    parallelism: int = 1,
+    trials: int | None = None,
+    failed_trials: int | None = None,
+    wall_clock_s: float | None = None,
+    objective: Objective | None = None,
+    trial: TrialTemplate | None = None,
+    name: str = "digits",
+) -> ExperimentSpec:
+    return ExperimentSpec(
+        name=name,
+        namespace="default",
+        space=SPACE,
+        objective=objective or an_objective(),
+        algorithm=AlgorithmSpec("random", 7),
+        trial=trial or a_template(),
+        parallelism=parallelism,
+        budget=Budget(trials, failed_trials, wall_clock_s),
+        document={"name": name},
+    )
+
+
+def an_experiment(spec: ExperimentSpec | None = None, *, uid: str = UID) -> Experiment:
+    spec = spec or a_spec()
+    study = f"namespaces/default/studies/{spec.name}-{uid[:5]}"
+    return Experiment(uid, spec, 1, "/work", study, start_time=START)
+
+
+def attempt(
+    number: int,
+    state: AttemptState = CREATED,
+    *,
+    trial: int = 0,
+    cause: StopCause | None = None,
+    failed: FailureClass | None = None,
+    value: float | None = None,
+    reason: str = "",
+) -> Attempt:
+    start = None if state is CREATED else START
+    return Attempt(trial, number, state, cause, start, value=value, failure_class=failed, reason=reason)
+
+
+def open_trial(
+    number: int,
+    state: AttemptState | None = None,
+    *,
+    cause: StopCause | None = None,
+    failed: FailureClass | None = None,
+    value: float | None = None,
+    reason: str = "",
+    earlier: tuple[Attempt, ...] = (),
+    running: bool = True,
+) -> OpenTrial:
+    """A trial whose newest attempt is in `state`; None: it waits for its first one."""
+    if state is None:
+        return OpenTrial(number, earlier, running)
+    newest = attempt(len(earlier) + 1, state, trial=number, cause=cause, failed=failed, value=value, reason=reason)
+    return OpenTrial(number, (*earlier, newest), running)
+
+
+def snapshot(
+    spec: ExperimentSpec | None = None,
+    *trials: OpenTrial,
+    state: ExperimentState = ExperimentState.RUNNING,
+    done: Mapping[TrialState, int] | None = None,
+    wish: Wish = Wish.RUN,
+    best: float | None = None,
+    exhausted: bool = False,
+    running_s: float = 0.0,
+    slots: int | None = None,
+    canary_over: bool = True,
+    advised: Mapping[int, str] | None = None,
+    sent: Mapping[int, float] | None = None,
+) -> Snapshot:
+    """`done`: finished trials by outcome. `sent`: stops sent in this process's life, with their grace."""
+    return Snapshot(
+        spec=spec or a_spec(),
+        state=state,
+        trials=trials,
+        counts=done or {},
+        wish=wish,
+        best=best,
+        exhausted=exhausted,
+        running_s=running_s,
+        slots=slots,
+        canary_over=canary_over,
+        advised=advised or {},
+        stops_sent=sent or {},
+    )
+
+
+def a_trial(number: int = 12, **parameters: Value) -> Trial:
+    return Trial(number, TrialState.RUNNING, parameters)

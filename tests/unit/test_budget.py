@@ -1,0 +1,71 @@
+"""When an experiment is over, as a table; which reason is named when several hold; how many trials may still start."""
+
+import pytest
+
+from controller.budget import Ending, counted, ending, room
+from controller.model import ExperimentSpec, ExperimentState
+from suggest.trial import TrialState
+from tests.unit.builders import a_spec, an_objective
+
+OK, BAD = ExperimentState.SUCCEEDED, ExperimentState.FAILED
+ALL = dict.fromkeys(TrialState, 1)
+
+
+def judged(
+    spec: ExperimentSpec,
+    *,
+    done: int = 0,
+    failed: int = 0,
+    best: float | None = None,
+    s: float = 0.0,
+    last: bool = False,
+) -> Ending | None:
+    counts = {TrialState.SUCCEEDED: done, TrialState.FAILED: failed}
+    return ending(spec, counts, best=best, exhausted=last, running_s=s)
+
+
+UP, DOWN = an_objective(target=0.9), an_objective(target=0.1, maximize=False)
+FAILURES = Ending(BAD, "3 trials failed (budget.failedTrials: 3)", False)
+TARGET = Ending(OK, "the target was reached: accuracy 0.95 (objective.target: 0.9)", False)
+WALL = Ending(OK, "the wall clock is spent (budget.wallClock: 60 s)", False)
+TRIALS = Ending(OK, "all 5 trials are done", True)
+SPACE = Ending(OK, "every point of the search space was tried", True)
+EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "found", "expected"),
+    [
+        ("nothing is limited", judged(a_spec(), done=99, failed=99, best=1.0, s=1e9), None),
+        ("one failure short", judged(EVERYTHING, failed=2), None),
+        ("the last failure", judged(EVERYTHING, failed=3), FAILURES),
+        ("above the target", judged(EVERYTHING, done=1, best=0.95), TARGET),
+        ("at the target", judged(a_spec(objective=UP), best=0.9) is not None, True),
+        ("below the target", judged(EVERYTHING, done=1, best=0.89), None),
+        ("minimising, at the target", judged(a_spec(objective=DOWN), best=0.1) is not None, True),
+        ("minimising, above the target", judged(a_spec(objective=DOWN), best=0.11), None),
+        ("the time is up", judged(EVERYTHING, s=60.0), WALL),
+        ("some time is left", judged(EVERYTHING, s=59.9), None),
+        ("all trials are done, a failed one too", judged(EVERYTHING, done=4, failed=1), TRIALS),
+        ("one trial is left", judged(EVERYTHING, done=4), None),
+        ("no further point", judged(EVERYTHING, last=True), SPACE),
+        ("failures before all else", judged(EVERYTHING, done=9, failed=3, best=0.95, s=99, last=True), FAILURES),
+        ("the target before the clock", judged(EVERYTHING, done=9, best=0.95, s=99, last=True), TARGET),
+        ("the clock before the trials", judged(EVERYTHING, done=9, s=99, last=True), WALL),
+        ("the trials before the space", judged(EVERYTHING, done=5, last=True), TRIALS),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_an_experiment_ends(sentence: str, found: object, expected: object) -> None:
+    assert found == expected
+
+
+def test_every_outcome_costs_budget_but_cancelled() -> None:
+    assert counted(ALL) == 4  # succeeded, pruned, infeasible, failed
+
+
+@pytest.mark.parametrize(
+    ("trials", "done", "unfinished", "left"), [(None, 99, 9, None), (10, 0, 0, 10), (10, 7, 2, 1), (10, 7, 5, 0)]
+)
+def test_room_is_what_neither_ended_nor_runs(trials: int | None, done: int, unfinished: int, left: int | None) -> None:
+    assert room(a_spec(trials=trials), {TrialState.SUCCEEDED: done}, unfinished) == left

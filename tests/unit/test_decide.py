@@ -1,0 +1,436 @@
+"""What to do next, as a table: a sentence, a snapshot, the actions that follow."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.budget import counted
+from controller.decide import (
+    Action,
+    AskStop,
+    ChangeState,
+    Complete,
+    CreateAttempt,
+    Forget,
+    OpenTrial,
+    SendStop,
+    Snapshot,
+    StartAttempt,
+    Suggest,
+    Wish,
+    decide,
+)
+from controller.model import AttemptState, ExperimentState, FailureClass, StopCause
+from suggest.trial import Outcome, TrialState
+from tests.unit.builders import (
+    CANCELLED,
+    CREATED,
+    FAILED,
+    INFEASIBLE,
+    PRUNED,
+    RUNNING,
+    STOPPING,
+    SUCCEEDED,
+    a_spec,
+    a_template,
+    an_objective,
+    attempt,
+    open_trial,
+    snapshot,
+)
+
+LOST, CRASHED, CONFIG = FailureClass.INFRASTRUCTURE, FailureClass.USER_ERROR, FailureClass.CONFIGURATION
+INTERRUPTED, UNWANTED, HOPELESS = StopCause.INTERRUPTED, StopCause.CANCELLED, StopCause.PRUNED
+PAUSED, STOPPED = ExperimentState.PAUSED, ExperimentState.STOPPED
+OK, BAD = TrialState.SUCCEEDED, TrialState.FAILED
+
+one, two, four = a_spec(), a_spec(parallelism=2), a_spec(parallelism=4)
+ten = a_spec(parallelism=4, trials=10)
+fragile = a_spec(parallelism=2, trials=10, failed_trials=2)
+aiming = a_spec(parallelism=2, objective=an_objective(target=0.9))
+timed = a_spec(parallelism=2, wall_clock_s=60.0)
+huge = a_spec(parallelism=1000)
+greedy = a_spec(parallelism=2, trial=a_template(gpu=16.0))
+
+
+def gone(trial: int, state: TrialState, value: float | None = None, reason: str = "", failure: str = "") -> Complete:
+    return Complete(trial, Outcome(state, value, reason, failure))
+
+
+def cancelled(trial: int, reason: str) -> Complete:
+    return gone(trial, TrialState.CANCELLED, reason=reason)
+
+
+def done(state: ExperimentState, reason: str) -> ChangeState:
+    return ChangeState(state, reason, True)
+
+
+FAILED_TWICE = "2 trials failed (budget.failedTrials: 2)"
+TARGET = "the target was reached: accuracy 0.95 (objective.target: 0.9)"
+TIME_UP = "the wall clock is spent (budget.wallClock: 60 s)"
+TEN = "all 10 trials are done"
+AGAIN = "interrupted; its trials run again on resume"
+BY_STOP = "stopped by tuner stop"
+NO_GPU = "a trial asks for 16 GPUs: more than this machine has"
+TRIED = "every point of the search space was tried"
+FOREIGN = "the trial was completed by another client"
+
+first_lost = attempt(1, FAILED, failed=LOST)
+thrice = (first_lost, attempt(2, FAILED, failed=LOST), attempt(3, FAILED, failed=LOST))
+paused_for = open_trial(0, FAILED, failed=CONFIG, reason="no such file: trian.py")
+waits_again = open_trial(0, CANCELLED, cause=INTERRUPTED)
+
+SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
+    # Asking for trials, and starting them.
+    ("an empty experiment asks for as many trials as may run", snapshot(four), [Suggest(4)]),
+    ("no request is larger than the service likes", snapshot(huge), [Suggest(100)]),
+    ("a new trial gets its first attempt", snapshot(one, open_trial(0)), [CreateAttempt(0, 1)]),
+    (
+        "a recorded attempt that does not run is started again",
+        snapshot(one, open_trial(0, CREATED)),
+        [StartAttempt(0, 1)],
+    ),
+    ("nothing to do while all slots are taken", snapshot(one, open_trial(0, RUNNING)), []),
+    ("a free slot is filled", snapshot(two, open_trial(0, RUNNING)), [Suggest(1)]),
+    (
+        "one that is stopping still holds its slot",
+        snapshot(one, open_trial(0, STOPPING, cause=HOPELESS), sent={0: 30.0}),
+        [],
+    ),
+    (
+        "parallelism was lowered: nothing is stopped, nothing is started",
+        snapshot(one, open_trial(0, RUNNING), open_trial(1, RUNNING), open_trial(2)),
+        [],
+    ),
+    (
+        "waiting trials come before new ones, the oldest first",
+        snapshot(two, open_trial(3), open_trial(4), open_trial(5)),
+        [CreateAttempt(3, 1), CreateAttempt(4, 1)],
+    ),
+    (
+        "an ended trial is told, and its slot filled in the same turn",
+        snapshot(one, open_trial(0, SUCCEEDED, value=0.5)),
+        [gone(0, OK, 0.5), Suggest(1)],
+    ),
+    # The canary, and the runtime's slots.
+    ("the first trial goes alone", snapshot(four, canary_over=False), [Suggest(1)]),
+    ("nobody joins it until it has shown itself", snapshot(four, open_trial(0, RUNNING), canary_over=False), []),
+    (
+        "after a restart, those that run stay, and none is added",
+        snapshot(four, open_trial(0, RUNNING), open_trial(1, RUNNING), canary_over=False),
+        [],
+    ),
+    ("the machine holds fewer than parallelism allows", snapshot(four, slots=3), [Suggest(3)]),
+    ("the machine holds more than parallelism allows", snapshot(two, slots=9), [Suggest(2)]),
+    ("a machine that cannot hold one pauses", snapshot(greedy, slots=0), [done(PAUSED, NO_GPU)]),
+    ("the canary cannot run there either", snapshot(greedy, slots=0, canary_over=False), [done(PAUSED, NO_GPU)]),
+    (
+        "nor can a trial that waits",
+        snapshot(greedy, open_trial(0), slots=0),
+        [done(PAUSED, NO_GPU)],
+    ),
+    ("what runs there is let finish first", snapshot(greedy, open_trial(0, RUNNING), slots=0), []),
+    # Outcomes.
+    (
+        "pruned, infeasible and failed are told as they are",
+        snapshot(
+            a_spec(parallelism=1, trials=4),
+            open_trial(0, PRUNED, cause=HOPELESS, value=0.2, reason="below the median"),
+            open_trial(1, INFEASIBLE, reason="too wide"),
+            open_trial(2, FAILED, failed=CRASHED, reason="exit code 1"),
+        ),
+        [
+            gone(0, TrialState.PRUNED, 0.2, "below the median"),
+            gone(1, TrialState.INFEASIBLE, reason="too wide"),
+            gone(2, BAD, None, "exit code 1", "userError"),
+            Suggest(1),
+        ],
+    ),
+    (
+        "a value that is no number is not told",
+        snapshot(a_spec(trials=1), open_trial(0, PRUNED, cause=HOPELESS, value=float("nan"))),
+        [gone(0, TrialState.PRUNED)],
+    ),
+    (
+        "cancelled is told, and costs no budget",
+        snapshot(a_spec(trials=1), open_trial(0, CANCELLED, cause=UNWANTED, reason="tuner stop")),
+        [cancelled(0, "tuner stop"), Suggest(1)],
+    ),
+    # Retries.
+    (
+        "a machine's fault runs again",
+        snapshot(one, open_trial(0, FAILED, failed=LOST)),
+        [CreateAttempt(0, 2)],
+    ),
+    (
+        "the third retry is still allowed",
+        snapshot(one, open_trial(0, FAILED, failed=LOST, earlier=thrice[:2])),
+        [CreateAttempt(0, 4)],
+    ),
+    (
+        "a fourth is not",
+        snapshot(a_spec(trials=1), open_trial(0, FAILED, failed=LOST, earlier=thrice, reason="lost")),
+        [gone(0, BAD, None, "lost", "infrastructure")],
+    ),
+    (
+        "a program's error does not run again",
+        snapshot(a_spec(trials=1), open_trial(0, FAILED, failed=CRASHED, earlier=(first_lost,))),
+        [gone(0, BAD, None, "", "userError")],
+    ),
+    ("an interrupted trial runs again first", snapshot(one, waits_again, open_trial(1)), [CreateAttempt(0, 2)]),
+    (
+        "a retry waits for a free slot",
+        snapshot(one, open_trial(0, FAILED, failed=LOST), open_trial(1, RUNNING)),
+        [],
+    ),
+    # Stopping one.
+    (
+        "a hopeless trial: the stop is recorded first",
+        snapshot(one, open_trial(0, RUNNING), advised={0: "below the median"}),
+        [AskStop(0, HOPELESS, "below the median")],
+    ),
+    ("and sent then", snapshot(one, open_trial(0, STOPPING, cause=HOPELESS)), [SendStop(0, 30.0)]),
+    ("once", snapshot(one, open_trial(0, STOPPING, cause=HOPELESS), sent={0: 30.0}), []),
+    (
+        "advice comes too late for what has ended",
+        snapshot(a_spec(trials=1), open_trial(0, SUCCEEDED, value=0.5), advised={0: "below the median"}),
+        [gone(0, OK, 0.5)],
+    ),
+    (
+        "what another client completed is stopped",
+        snapshot(one, open_trial(0, RUNNING, running=False)),
+        [AskStop(0, UNWANTED, FOREIGN)],
+    ),
+    (
+        "and not started, if it was only recorded",
+        snapshot(one, open_trial(0, CREATED, running=False)),
+        [AskStop(0, UNWANTED, FOREIGN)],
+    ),
+    (
+        "and forgotten once it has ended, however",
+        snapshot(a_spec(trials=1), open_trial(0, FAILED, failed=LOST, running=False), done={OK: 1}),
+        [Forget(0)],
+    ),
+    (
+        "and not retried or told",
+        snapshot(one, OpenTrial(0, (), running=False)),
+        [Forget(0), Suggest(1)],
+    ),
+    # The budget.
+    ("no more is asked for than the budget has room for", snapshot(ten, done={OK: 8}), [Suggest(2)]),
+    ("what runs has its place in the budget", snapshot(ten, open_trial(8, RUNNING), done={OK: 8}), [Suggest(1)]),
+    (
+        "what waits has its place too",
+        snapshot(ten, waits_again, done={OK: 9}),
+        [CreateAttempt(0, 2)],
+    ),
+    (
+        "what another client completed is not counted twice",
+        snapshot(ten, open_trial(8, STOPPING, cause=UNWANTED, running=False), done={OK: 9}, sent={8: 30.0}),
+        [Suggest(1)],
+    ),
+    (
+        "the last trial ends: told in this turn",
+        snapshot(ten, open_trial(9, SUCCEEDED, value=0.5), done={OK: 9}),
+        [gone(9, OK, 0.5)],
+    ),
+    ("and all is done in the next", snapshot(ten, done={OK: 10}), [done(ExperimentState.SUCCEEDED, TEN)]),
+    (
+        "an exhausted search lets what was begun finish",
+        snapshot(two, open_trial(0, RUNNING), open_trial(1), exhausted=True),
+        [CreateAttempt(1, 1)],
+    ),
+    (
+        "its retries too",
+        snapshot(two, open_trial(0, FAILED, failed=LOST), exhausted=True),
+        [CreateAttempt(0, 2)],
+    ),
+    ("and is done then", snapshot(two, exhausted=True), [done(ExperimentState.SUCCEEDED, TRIED)]),
+    (
+        "the last failure: nothing new is asked for in its turn, and what runs is cancelled",
+        snapshot(fragile, open_trial(0, FAILED, failed=CRASHED), open_trial(1, RUNNING), done={BAD: 1}),
+        [gone(0, BAD, None, "", "userError"), AskStop(1, UNWANTED, FAILED_TWICE)],
+    ),
+    ("then it has failed", snapshot(fragile, done={BAD: 2}), [done(ExperimentState.FAILED, FAILED_TWICE)]),
+    (
+        "the target: what runs is cancelled, what waits too",
+        snapshot(aiming, open_trial(0, SUCCEEDED, value=0.95), open_trial(1, RUNNING), open_trial(2), waits_again),
+        [gone(0, OK, 0.95), AskStop(1, UNWANTED, TARGET), cancelled(2, TARGET), cancelled(0, TARGET)],
+    ),
+    (
+        "the wall clock: the same, after the record comes the signal",
+        snapshot(timed, open_trial(0, STOPPING, cause=UNWANTED), running_s=60.0),
+        [SendStop(0, 30.0)],
+    ),
+    (
+        "a retry is not begun after the end",
+        snapshot(timed, open_trial(0, FAILED, failed=LOST), running_s=60.0),
+        [cancelled(0, TIME_UP)],
+    ),
+    # Pausing.
+    ("a configuration failure waits for a person", snapshot(two, paused_for, state=PAUSED), [done(PAUSED, "")]),
+    (
+        "what runs goes on, nothing new is started",
+        snapshot(four, paused_for, open_trial(1, RUNNING), open_trial(2), state=PAUSED),
+        [],
+    ),
+    (
+        "what ends meanwhile is told",
+        snapshot(two, paused_for, open_trial(1, SUCCEEDED, value=0.5), state=PAUSED),
+        [gone(1, OK, 0.5)],
+    ),
+    ("the pause lifted, it runs again", snapshot(one, paused_for), [CreateAttempt(0, 2)]),
+    (
+        "a paused experiment can be stopped for good",
+        snapshot(two, paused_for, state=PAUSED, wish=Wish.STOP),
+        [cancelled(0, "tuner stop"), ChangeState(ExperimentState.STOPPING, "tuner stop", False)],
+    ),
+    (
+        "an interrupted one stays paused",
+        snapshot(two, paused_for, state=PAUSED, wish=Wish.INTERRUPT),
+        [done(PAUSED, "")],
+    ),
+    # Ctrl-C.
+    (
+        "the first Ctrl-C records the stops",
+        snapshot(two, open_trial(0, RUNNING), open_trial(1, CREATED), wish=Wish.INTERRUPT),
+        [AskStop(0, INTERRUPTED, "interrupted"), AskStop(1, INTERRUPTED, "interrupted")],
+    ),
+    (
+        "sends them with grace",
+        snapshot(two, open_trial(0, STOPPING, cause=INTERRUPTED), wish=Wish.INTERRUPT),
+        [SendStop(0, 30.0)],
+    ),
+    (
+        "and waits",
+        snapshot(two, open_trial(0, STOPPING, cause=INTERRUPTED), wish=Wish.INTERRUPT, sent={0: 30.0}),
+        [],
+    ),
+    (
+        "the second Ctrl-C takes the grace away",
+        snapshot(two, open_trial(0, STOPPING, cause=INTERRUPTED), wish=Wish.KILL, sent={0: 30.0}),
+        [SendStop(0, 0.0)],
+    ),
+    ("once", snapshot(two, open_trial(0, STOPPING, cause=INTERRUPTED), wish=Wish.KILL, sent={0: 0.0}), []),
+    (
+        "what is interrupted waits, and the controller goes",
+        snapshot(two, waits_again, open_trial(1), wish=Wish.INTERRUPT),
+        [done(STOPPED, AGAIN)],
+    ),
+    (
+        "the restarted controller still sends a stop that only was recorded",
+        snapshot(one, open_trial(0, STOPPING, cause=INTERRUPTED)),
+        [SendStop(0, 30.0)],
+    ),
+    (
+        "an experiment that ends while interrupted has ended",
+        snapshot(ten, wish=Wish.INTERRUPT, done={OK: 10}),
+        [done(ExperimentState.SUCCEEDED, TEN)],
+    ),
+    # tuner stop.
+    (
+        "tuner stop cancels what runs and what waits",
+        snapshot(two, open_trial(0, RUNNING), open_trial(1), wish=Wish.STOP),
+        [
+            AskStop(0, UNWANTED, "tuner stop"),
+            cancelled(1, "tuner stop"),
+            ChangeState(ExperimentState.STOPPING, "tuner stop", False),
+        ],
+    ),
+    (
+        "and says so once",
+        snapshot(
+            two,
+            open_trial(0, STOPPING, cause=UNWANTED),
+            wish=Wish.STOP,
+            state=ExperimentState.STOPPING,
+            sent={0: 30.0},
+        ),
+        [],
+    ),
+    (
+        "what Ctrl-C had interrupted is cancelled too",
+        snapshot(two, waits_again, wish=Wish.STOP, state=ExperimentState.STOPPING),
+        [cancelled(0, "tuner stop")],
+    ),
+    (
+        "then nothing is left",
+        snapshot(two, wish=Wish.STOP, state=ExperimentState.STOPPING),
+        [done(STOPPED, BY_STOP)],
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "actions"), [s[1:] for s in SENTENCES], ids=[s[0] for s in SENTENCES])
+def test_what_follows(before: Snapshot, actions: list[Action]) -> None:
+    assert decide(before) == actions
+
+
+STATES = st.sampled_from([None, *AttemptState])
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> Snapshot:
+    trials = []
+    for number in range(draw(st.integers(0, 6))):
+        state = draw(STATES)
+        cause = draw(st.sampled_from(StopCause)) if state in (STOPPING, PRUNED, CANCELLED) else None
+        trials.append(
+            open_trial(
+                number,
+                state,
+                cause=cause,
+                failed=draw(st.sampled_from(FailureClass)) if state is FAILED else None,
+                value=draw(st.floats(0, 1)) if state is SUCCEEDED else None,
+                running=draw(st.booleans()),
+            )
+        )
+    return snapshot(
+        a_spec(
+            parallelism=draw(st.integers(1, 5)),
+            trials=draw(st.none() | st.integers(1, 9)),
+            failed_trials=draw(st.none() | st.integers(1, 3)),
+            objective=an_objective(target=draw(st.none() | st.just(0.5))),
+        ),
+        *trials,
+        state=draw(st.sampled_from([ExperimentState.RUNNING, PAUSED, ExperimentState.STOPPING])),
+        done={state: draw(st.integers(0, 3)) for state in (OK, BAD, TrialState.CANCELLED)},
+        wish=draw(st.sampled_from(Wish)),
+        exhausted=draw(st.booleans()),
+        slots=draw(st.none() | st.integers(0, 3)),
+        canary_over=draw(st.booleans()),
+        advised=dict.fromkeys(draw(st.sets(st.integers(0, 5), max_size=2)), "below the median"),
+        sent=dict.fromkeys(draw(st.sets(st.integers(0, 5), max_size=2)), 30.0),
+    )
+
+
+@given(situations())
+def test_no_slot_and_no_room_is_given_away_twice(before: Snapshot) -> None:
+    actions = decide(before)
+    asked = sum(a.count for a in actions if isinstance(a, Suggest))
+    created = sum(isinstance(a, CreateAttempt) for a in actions)
+    held = sum(t.occupies_slot for t in before.trials)
+    limit = before.spec.parallelism if before.slots is None else min(before.spec.parallelism, before.slots)
+    assert created + asked == 0 or held + created + asked <= limit
+    if asked and before.spec.budget.trials is not None:
+        unfinished = sum(t.running for t in before.trials)
+        told = sum(isinstance(a, Complete) and a.outcome.state is TrialState.CANCELLED for a in actions)
+        assert counted(before.counts) + unfinished - told + asked <= before.spec.budget.trials
+
+
+@given(situations())
+def test_a_controller_leaves_only_when_nothing_runs(before: Snapshot) -> None:
+    actions = decide(before)
+    changes = [a for a in actions if isinstance(a, ChangeState)]
+    assert len(changes) <= 1
+    if changes and changes[0].done:
+        assert actions == changes
+        assert not any(t.occupies_slot for t in before.trials)
+    if not actions:
+        assert any(t.occupies_slot for t in before.trials), "nothing to do, and nothing to wait for"
+
+
+@given(situations())
+def test_each_trial_is_told_one_thing_at_a_time(before: Snapshot) -> None:
+    told = [a.trial for a in decide(before) if not isinstance(a, Suggest | ChangeState)]
+    assert len(told) == len(set(told))

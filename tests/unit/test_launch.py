@@ -1,0 +1,97 @@
+"""What one attempt executes: the command line, who it is told to be, and whose `python` it finds."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.folders import AttemptFolders, ExperimentFolders
+from controller.launch import launch
+from controller.model import SecretRef
+from controller.runtime.protocol import CannotStart, Launch
+from tests.unit.builders import a_spec, a_template, a_trial, an_experiment, attempt
+
+PYTHON = Path("/opt/tuner/bin")
+FOLDERS: AttemptFolders = ExperimentFolders(Path("/state/experiments/x")).attempt(12, 2)
+
+
+def made(
+    *command: str, number: int = 2, env: dict[str, object] | None = None, environ: dict[str, str] | None = None
+) -> Launch:
+    experiment = an_experiment(a_spec(trial=a_template(*command, env=env, gpu=0.5)))
+    trial = a_trial(12, lr=0.1, activation="tanh")
+    return launch(
+        experiment,
+        trial,
+        attempt(number, trial=12),
+        FOLDERS,
+        environ={"PATH": "/usr/bin"} if environ is None else environ,
+        interpreter_directory=PYTHON,
+    )
+
+
+def test_a_launch_is_the_template_the_parameters_and_the_identity() -> None:
+    found = made("python", "train.py", "--lr=${lr}", "--dropout=${dropout}", "$${HOME}")
+    assert found == Launch(
+        name="digits-x7k2q-12-r2",
+        command=("python", "train.py", "--lr=0.1", "${HOME}"),
+        env={
+            "PATH": f"/opt/tuner/bin{os.pathsep}/usr/bin",
+            "TUNER_EXPERIMENT": "digits",
+            "TUNER_TRIAL_NAME": "digits-x7k2q-12",
+            "TUNER_TRIAL_NUMBER": "12",
+            "TUNER_ATTEMPT": "2",
+            "TUNER_PARAMETERS": '{"lr": 0.1, "activation": "tanh"}',
+            "TUNER_OUTPUT_DIR": "/state/experiments/x/trials/12/2/output",
+            "TUNER_CHECKPOINT_DIR": "/state/experiments/x/trials/12/checkpoint",
+            "KATIB_TRIAL_NAME": "digits-x7k2q-12",
+        },
+        working_directory=Path("/work"),
+        directory=Path("/state/experiments/x/trials/12/2"),
+        timeout_s=60.0,
+        grace_s=30.0,
+        gpu=0.5,
+    )
+
+
+def test_the_first_attempt_bears_the_name_of_its_trial() -> None:
+    assert made(number=1).name == "digits-x7k2q-12"
+
+
+def test_parameters_reach_the_trial_as_they_are() -> None:
+    assert json.loads(made().env["TUNER_PARAMETERS"]) == {"lr": 0.1, "activation": "tanh"}
+
+
+def test_the_files_own_variables_are_filled_in_and_a_secret_comes_from_the_environment() -> None:
+    env = {"RATE": "${lr}", "GONE": "${dropout}", "API_KEY": SecretRef("keys", "api")}
+    found = made(env=env, environ={"API_KEY": "s3cret"}).env
+    assert (found["RATE"], found["API_KEY"], "GONE" in found) == ("0.1", "s3cret", False)
+
+
+def test_the_files_own_path_replaces_ours() -> None:
+    assert made(env={"PATH": "/elsewhere"}).env["PATH"] == "/elsewhere"
+
+
+def test_nobody_takes_a_trials_identity_away() -> None:
+    assert made(env={"TUNER_TRIAL_NUMBER": "99"}).env["TUNER_TRIAL_NUMBER"] == "12"
+
+
+def test_without_a_path_the_systems_own_is_searched() -> None:
+    assert made(environ={}).env["PATH"] == f"/opt/tuner/bin{os.pathsep}{os.defpath}"
+
+
+def test_a_missing_secret_cannot_start_and_says_what_to_do() -> None:
+    with pytest.raises(CannotStart, match="export API_KEY=… and tuner resume") as caught:
+        made(env={"API_KEY": SecretRef("keys", "api")})
+    assert "s3cret" not in str(caught.value)
+
+
+def test_two_experiments_of_one_name_never_share_a_name_of_an_attempt() -> None:
+    first, second = an_experiment(), replace(an_experiment(), uid="zzzzzaaaaaaaaaaa")
+    names = {
+        launch(e, a_trial(0, lr=0.1), attempt(1), FOLDERS, environ={}, interpreter_directory=PYTHON).name
+        for e in (first, second)
+    }
+    assert names == {"digits-x7k2q-0", "digits-zzzzz-0"}

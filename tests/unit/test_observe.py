@@ -1,0 +1,135 @@
+"""What the runtime shows, as a table: what was known, what is seen, and the event that it makes (or none)."""
+
+import pytest
+
+from controller.metrics import LogReader
+from controller.model import Attempt, FailureClass, StopCause
+from controller.observe import event_for
+from controller.runtime.protocol import Exit, Sighting
+from controller.states import AttemptEvent, Ended, Seen
+from tests.unit.builders import (
+    CANCELLED,
+    CREATED,
+    FAILED,
+    INFEASIBLE,
+    PRUNED,
+    RUNNING,
+    STOPPING,
+    SUCCEEDED,
+    a_spec,
+    at,
+    attempt,
+)
+
+CRASHED, LOST = FailureClass.USER_ERROR, FailureClass.INFRASTRUCTURE
+NOW = at(99)
+
+
+def a_log(text: str = "") -> LogReader:
+    spec = a_spec()
+    log = LogReader(spec.metrics, spec.objective)
+    log.feed(text.encode())
+    log.finish()
+    return log
+
+
+def shown(
+    *, code: int | None = None, signal: int | None = None, stopped: bool = False, unknown: bool = False
+) -> Sighting:
+    """Ended with these facts; without any, running."""
+    ended = code is not None or signal is not None or unknown
+    exit_ = Exit(at(9), code, signal, stopped=stopped, unknown=unknown) if ended else None
+    return Sighting("digits-x7k2q-0", at(1), exit_, "gpu-3")
+
+
+def stopping(cause: StopCause) -> Attempt:
+    return attempt(1, STOPPING, cause=cause, reason="because")
+
+
+NEW, GOING = attempt(1, CREATED), attempt(1, RUNNING)
+GOOD = "epoch=4 accuracy=0.9"
+VANISHED = "it vanished: the runtime does not know it any more"
+TABLE: list[tuple[str, Attempt, Sighting | None, str, AttemptEvent | None]] = [
+    ("recorded, not seen: it is started again", NEW, None, "", None),
+    ("recorded, and it runs", NEW, shown(), "", Seen(at(1), "gpu-3")),
+    ("running, and it still runs", GOING, shown(), "", None),
+    ("stopping, and it still runs", stopping(StopCause.PRUNED), shown(), "", None),
+    ("running, and gone", GOING, None, "", Ended(FAILED, NOW, reason=VANISHED, failure_class=LOST)),
+    ("told to prune, and gone", stopping(StopCause.PRUNED), None, "", Ended(PRUNED, NOW, reason="because")),
+    ("told to end, and gone", stopping(StopCause.CANCELLED), None, "", Ended(CANCELLED, NOW, reason="because")),
+    ("interrupted, and gone", stopping(StopCause.INTERRUPTED), None, "", Ended(CANCELLED, NOW, reason="because")),
+    (
+        "recorded, and it has ended already",
+        NEW,
+        shown(code=0),
+        GOOD,
+        Ended(SUCCEEDED, at(9), start_time=at(1), value=0.9, step=4, exit_code=0, node="gpu-3"),
+    ),
+    (
+        "infeasible: measured, but without a value",
+        GOING,
+        shown(code=42),
+        GOOD + "\ntoo wide",
+        Ended(INFEASIBLE, at(9), start_time=at(1), step=4, reason="too wide", exit_code=42, node="gpu-3"),
+    ),
+    (
+        "failed: measured, but without a value",
+        GOING,
+        shown(code=1),
+        GOOD + "\nboom",
+        Ended(
+            FAILED,
+            at(9),
+            start_time=at(1),
+            step=4,
+            reason="exit code 1: boom",
+            failure_class=CRASHED,
+            exit_code=1,
+            node="gpu-3",
+        ),
+    ),
+    (
+        "pruned keeps its last value",
+        stopping(StopCause.PRUNED),
+        shown(signal=15, stopped=True),
+        GOOD,
+        Ended(PRUNED, at(9), start_time=at(1), value=0.9, step=4, reason="because", signal=15, node="gpu-3"),
+    ),
+    (
+        "pruned at nan has no value",
+        stopping(StopCause.PRUNED),
+        shown(signal=15, stopped=True),
+        "epoch=4 accuracy=nan",
+        Ended(PRUNED, at(9), start_time=at(1), step=4, reason="because", signal=15, node="gpu-3"),
+    ),
+    (
+        "nobody saw its end",
+        GOING,
+        shown(unknown=True),
+        GOOD,
+        Ended(
+            FAILED,
+            at(9),
+            start_time=at(1),
+            step=4,
+            reason="it is gone and nobody saw its exit code",
+            failure_class=LOST,
+            node="gpu-3",
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("known", "sighting", "said", "expected"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE]
+)
+def test_what_is_seen_becomes_an_event(
+    known: Attempt, sighting: Sighting | None, said: str, expected: AttemptEvent | None
+) -> None:
+    assert event_for(known, sighting, a_log(said), a_spec(), now=NOW) == expected
+
+
+def test_a_vanished_attempt_keeps_the_step_that_its_log_had_reached() -> None:
+    event = event_for(GOING, None, a_log(GOOD), a_spec(), now=NOW)
+    assert isinstance(event, Ended)
+    assert event.step == 4

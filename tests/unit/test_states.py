@@ -1,0 +1,119 @@
+"""The life of an attempt: every pair of the table, what a transition carries, and that the docs show the same."""
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.model import Attempt, AttemptState, FailureClass, StopCause
+from controller.states import (
+    TRANSITIONS,
+    AttemptEvent,
+    Ended,
+    ImpossibleTransition,
+    Seen,
+    Signal,
+    StopAsked,
+    diagram,
+    step,
+)
+from tests.unit.builders import (
+    CANCELLED,
+    CREATED,
+    FAILED,
+    INFEASIBLE,
+    PRUNED,
+    RUNNING,
+    STOPPING,
+    SUCCEEDED,
+    at,
+    attempt,
+)
+
+EVENTS: dict[Signal, AttemptEvent] = {
+    Signal.SEEN: Seen(at(1)),
+    Signal.STOP_ASKED: StopAsked(StopCause.CANCELLED),
+    Signal.SUCCEEDED: Ended(SUCCEEDED, at(2)),
+    Signal.PRUNED: Ended(PRUNED, at(2)),
+    Signal.INFEASIBLE: Ended(INFEASIBLE, at(2)),
+    Signal.FAILED: Ended(FAILED, at(2)),
+    Signal.CANCELLED: Ended(CANCELLED, at(2)),
+}
+BY_ITSELF = {Signal.SUCCEEDED: SUCCEEDED, Signal.INFEASIBLE: INFEASIBLE, Signal.FAILED: FAILED}
+# Written out a second time on purpose: a change of the table has to be meant.
+LIFE = {
+    CREATED: {Signal.SEEN: RUNNING, Signal.STOP_ASKED: STOPPING, **BY_ITSELF},
+    RUNNING: {Signal.SEEN: RUNNING, Signal.STOP_ASKED: STOPPING, **BY_ITSELF},
+    STOPPING: {
+        Signal.SEEN: STOPPING,
+        Signal.STOP_ASKED: STOPPING,
+        Signal.PRUNED: PRUNED,
+        Signal.CANCELLED: CANCELLED,
+        **BY_ITSELF,
+    },
+}
+
+
+@pytest.mark.parametrize(("state", "signal"), list(itertools.product(AttemptState, Signal)))
+def test_every_pair_of_the_table_leads_where_it_should_or_raises(state: AttemptState, signal: Signal) -> None:
+    before = attempt(1, state, cause=StopCause.CANCELLED if state is STOPPING else None)
+    expected = LIFE.get(state, {}).get(signal)
+    if expected is None:
+        with pytest.raises(ImpossibleTransition, match=f"{state.value} does not listen to {signal.value}"):
+            step(before, EVENTS[signal])
+    else:
+        assert step(before, EVENTS[signal]).state is expected
+
+
+def test_an_ended_attempt_hears_nothing_any_more() -> None:
+    assert {state for state, row in TRANSITIONS.items() if not row} == {s for s in AttemptState if s.ended}
+
+
+def test_the_first_sighting_sets_the_start_and_a_later_one_does_not_move_it() -> None:
+    seen = step(attempt(1), Seen(at(1), "gpu-3"))
+    assert seen == Attempt(0, 1, RUNNING, start_time=at(1), node="gpu-3")
+    assert step(seen, Seen(at(9), "gpu-3")) == seen
+
+
+def test_the_first_cause_of_a_stop_stands() -> None:
+    asked = step(attempt(1, RUNNING), StopAsked(StopCause.PRUNED, "below the median"))
+    assert asked.stop_cause is StopCause.PRUNED
+    assert step(asked, StopAsked(StopCause.INTERRUPTED, "interrupted")) == asked
+
+
+def test_an_end_carries_all_its_facts() -> None:
+    end = Ended(
+        FAILED,
+        at(9),
+        start_time=at(1),
+        step=4,
+        reason="exit code 1",
+        failure_class=FailureClass.USER_ERROR,
+        exit_code=1,
+        node="gpu-3",
+    )
+    assert step(attempt(2, trial=7), end) == Attempt(
+        7,
+        2,
+        FAILED,
+        start_time=at(1),
+        end_time=at(9),
+        exit_code=1,
+        step=4,
+        failure_class=FailureClass.USER_ERROR,
+        reason="exit code 1",
+        node="gpu-3",
+    )
+
+
+def test_an_end_keeps_the_start_and_the_node_that_were_seen() -> None:
+    seen = replace(attempt(1, RUNNING), node="gpu-3")
+    ended = step(seen, Ended(SUCCEEDED, at(9), start_time=at(5), value=0.5))
+    assert (ended.start_time, ended.node, ended.value) == (seen.start_time, "gpu-3", 0.5)
+
+
+def test_the_documentation_shows_the_table_as_it_is() -> None:
+    page = (Path(__file__).parents[2] / "docs/states.md").read_text(encoding="utf-8")
+    assert f"```mermaid\n{diagram()}\n```" in page, "docs/states.md is stale: put controller.states.diagram() there"
+    assert [s.value for s in AttemptState if f"| `{s.value}` |" not in page] == []

@@ -1,0 +1,53 @@
+"""What may be typed: words become verbs and flags, wherever the flags stand."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from controller.cli.arguments import parse
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "get trials digits -o json --state-dir here",
+        "-o json get trials --state-dir here digits",
+        "--state-dir here -o json get trials digits",
+        "get --state-dir here trials -o json digits",
+        "get --state-dir=here trials --output=json digits",
+    ],
+)
+def test_flags_stand_before_and_after_their_verb(line: str) -> None:
+    arguments = parse(line.split())
+    assert (arguments.verb, arguments.name) == ("show:trials", "digits")
+    assert (arguments.output, arguments.state_dir) == ("json", "here")
+
+
+def test_overrides_add_up() -> None:
+    assert parse(["--set", "a=1", "run", "-", "--set", "b=2"]).set == ["a=1", "b=2"]
+
+
+@pytest.mark.parametrize(
+    "line", ["", "runn x", "run", "get", "run x --set", "run x -q -v", "best x --server a --storage b"]
+)
+def test_what_makes_no_sense_is_usage(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(line.split())
+    assert ended.value.code == 2
+    assert "usage: tuner" in capsys.readouterr().err
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys\n"
+        "from controller.cli.main import main\n"
+        "try:\n    main(['--help'])\n"
+        "except SystemExit:\n    pass\n"
+        "heavy = {'asyncio', 'dataclasses', 'grpc', 'sqlalchemy', 'yaml', 'rich', 'logging', 'suggest', 'json'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,222 @@
+"""What people are shown: figures, rows, JSON, and why."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from controller.model import (
+    AlgorithmSpec,
+    Attempt,
+    AttemptState,
+    Budget,
+    Experiment,
+    ExperimentSpec,
+    ExperimentState,
+    FailureClass,
+    Objective,
+    StopCause,
+    TrialTemplate,
+)
+from controller.progress import Progress
+from controller.report import documents, figures, lines, story, tables
+from controller.report.record import ExperimentRecord, TrialRecord
+from suggest.space import Choice, Float, Parameter, Space
+from suggest.trial import Measurement, Trial, TrialState
+
+NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+SPEC = ExperimentSpec(
+    name="digits",
+    namespace="default",
+    space=Space((Parameter("lr", Float(0, 1)), Parameter("fast", Choice((True, False))))),
+    objective=Objective("accuracy", maximize=True),
+    algorithm=AlgorithmSpec("random"),
+    trial=TrialTemplate(("true",)),
+    parallelism=2,
+    budget=Budget(trials=10, failed_trials=5),
+)
+
+
+def experiment(state: ExperimentState = ExperimentState.RUNNING, reason: str = "", running_s: float = 8) -> Experiment:
+    return Experiment(
+        uid="abcdefgh", spec=SPEC, revision=1, directory="/work", study="namespaces/default/studies/digits-abcde",
+        state=state, reason=reason, start_time=NOW, running_s=running_s,
+    )  # fmt: skip
+
+
+def trial(number: int, state: TrialState = TrialState.RUNNING, value: float | None = None, reason: str = "") -> Trial:
+    return Trial(number, state, {"lr": 0.25, "fast": True}, value=value, reason=reason)
+
+
+def attempt(number: int, state: AttemptState = AttemptState.RUNNING, *, trial: int = 0, **facts: object) -> Attempt:
+    end = NOW + timedelta(seconds=3) if state.ended else None
+    return Attempt(trial, number, state, start_time=NOW, end_time=end, **facts)  # type: ignore[arg-type]
+
+
+def record(
+    *trials: TrialRecord, state: ExperimentState = ExperimentState.RUNNING, reason: str = "", by: str = "process 1",
+    measurements: Sequence[Measurement] = (),
+) -> ExperimentRecord:  # fmt: skip
+    return ExperimentRecord(experiment(state, reason), trials, controlled_by=by, measurements={0: measurements})
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.04, "0.0s"),
+        (9.94, "9.9s"),
+        (9.96, "10s"),
+        (59.6, "1m00s"),
+        (187, "3m07s"),
+        (7500, "2h05m"),
+        (273600, "3d04h"),
+    ],
+)
+def test_durations_have_two_units_at_most(seconds: float, text: str) -> None:
+    assert figures.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("trend", "text"),
+    [([], ""), ([1.0], ""), ([1.0, 1.0], "▁▁"), ([0.0, 1.0, 2.0], "▁▅█"), ([0.0, math.nan, 1.0], "▁█"),
+     ([float(i) for i in range(100)], "▁▃▆█")],
+)  # fmt: skip
+def test_a_trend_in_four_characters(trend: list[float], text: str) -> None:
+    assert figures.sparkline(trend, 4) == text
+
+
+def test_what_is_not_a_number_is_a_word_in_json() -> None:
+    values = [math.nan, math.inf, -math.inf, 0.5]
+    shown = [documents.measurement(Measurement(1, "m", i, value))["value"] for i, value in enumerate(values)]
+    assert shown == ["NaN", "Infinity", "-Infinity", 0.5]
+    assert json.loads(figures.json_text(shown)) == shown
+
+
+def test_yaml_means_the_same_as_json() -> None:
+    import yaml
+
+    data = [{"a": 1.5, "b": {"c": "1e5", "d": []}, "e": [{"f": True, "g": "x: y"}, [1, 2]]}, {}]
+    assert yaml.safe_load(figures.yaml_text(data)) == data
+
+
+def test_a_trial_as_json_has_no_nulls() -> None:
+    one = TrialRecord(
+        trial(3, TrialState.FAILED, reason="exit code 1"),
+        (
+            attempt(
+                1,
+                AttemptState.FAILED,
+                trial=3,
+                exit_code=1,
+                reason="exit code 1",
+                failure_class=FailureClass.USER_ERROR,
+            ),
+        ),
+    )
+    assert documents.trial(record(one), one) == {
+        "number": 3,
+        "name": "digits-abcde-3",
+        "state": "failed",
+        "parameters": {"lr": 0.25, "fast": True},
+        "reason": "exit code 1",
+        "labels": {},
+        "startTime": "2026-05-01T12:00:00.000Z",
+        "endTime": "2026-05-01T12:00:03.000Z",
+        "attempts": [
+            {
+                "number": 1,
+                "state": "failed",
+                "exitCode": 1,
+                "startTime": "2026-05-01T12:00:00.000Z",
+                "endTime": "2026-05-01T12:00:03.000Z",
+                "reason": "exit code 1",
+                "failureClass": "userError",
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("sentence", "attempts", "state", "by", "shown", "reason"),
+    [
+        ("it runs", [attempt(1)], ExperimentState.RUNNING, "me", TrialState.RUNNING, ""),
+        ("it has not begun", [], ExperimentState.RUNNING, "me", TrialState.QUEUED, "waits for a free slot"),
+        ("nobody is there", [], ExperimentState.STOPPED, "", TrialState.QUEUED, "nobody runs the experiment now"),
+        (
+            "it was interrupted",
+            [attempt(1, AttemptState.CANCELLED, stop_cause=StopCause.INTERRUPTED)],
+            ExperimentState.RUNNING, "me", TrialState.QUEUED, "interrupted; runs again",
+        ),
+        (
+            "it paused the experiment",
+            [attempt(1, AttemptState.FAILED, failure_class=FailureClass.CONFIGURATION, reason="no such command")],
+            ExperimentState.PAUSED, "", TrialState.QUEUED, "runs again when the experiment is resumed: no such command",
+        ),
+        (
+            "its machine died",
+            [attempt(1, AttemptState.FAILED, failure_class=FailureClass.INFRASTRUCTURE, reason="killed")],
+            ExperimentState.RUNNING, "me", TrialState.QUEUED, "to be retried: killed",
+        ),
+    ],
+)  # fmt: skip
+def test_what_the_study_calls_running_is_queued_without_a_living_attempt(
+    sentence: str, attempts: list[Attempt], state: ExperimentState, by: str, shown: TrialState, reason: str
+) -> None:
+    one = TrialRecord(trial(0), attempts)
+    assert (one.state, record(one, state=state, by=by).reason_of(one)) == (shown, reason), sentence
+
+
+def test_the_best_is_the_first_of_equals_in_the_objectives_direction() -> None:
+    values = [0.5, 0.9, 0.9]
+    found = record(*(TrialRecord(trial(i, TrialState.SUCCEEDED, v)) for i, v in enumerate(values))).best
+    assert found is not None
+    assert found.number == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "by", "why"),
+    [
+        (
+            ExperimentState.RUNNING, "", "me",
+            "running with 0 of at most 2 trials at a time, 0 queued; stop it with: tuner stop digits",
+        ),
+        (ExperimentState.RUNNING, "", "", "its controller ended without finishing it; go on with: tuner resume digits"),
+        (ExperimentState.STOPPED, "interrupted", "", "interrupted; go on with: tuner resume digits"),
+        (
+            ExperimentState.SUCCEEDED, "all done", "",
+            "all done; but no trial succeeded; look at one with: tuner describe digits/0",
+        ),
+    ],
+)  # fmt: skip
+def test_why_an_experiment_is_as_it_is(state: ExperimentState, reason: str, by: str, why: str) -> None:
+    assert story.why_experiment(record(state=state, reason=reason, by=by)) == why
+
+
+def test_a_description_ends_with_its_why() -> None:
+    measurements = [Measurement(1, "accuracy", step, step / 10) for step in range(3)]
+    one = TrialRecord(trial(0, TrialState.PRUNED, reason="below the median"), (attempt(1, AttemptState.PRUNED),))
+    text = story.describe_trial(record(one, measurements=measurements), one, log=Path("/log.txt"), now=NOW)
+    assert text.splitlines()[-1] == "Why: it was stopped as hopeless: below the median"
+    assert "accuracy  3         0      0.2   0    0.2  ▁▅█" in text
+
+
+def test_a_table_is_aligned_and_has_no_trailing_space() -> None:
+    assert tables.aligned(("A", "LONG"), [["xyz", "1"], ["", ""]]) == "A    LONG\nxyz  1\n\n"
+
+
+def test_csv_has_a_column_for_each_parameter() -> None:
+    one = TrialRecord(trial(0, TrialState.SUCCEEDED, 1 / 3), (attempt(1, AttemptState.SUCCEEDED),))
+    shown = record(one)
+    row = dict(zip(tables.trial_csv_columns(shown), tables.trial_csv_rows(shown)[0], strict=True))
+    assert (row["value"], row["seconds"], row["parameters.lr"], row["parameters.fast"]) == (1 / 3, 3.0, 0.25, "true")
+
+
+def test_progress_in_one_line() -> None:
+    counts = {TrialState.SUCCEEDED: 3, TrialState.PRUNED: 1, TrialState.CANCELLED: 1}
+    progress = Progress(experiment(), counts, queued=0, running=(), best=None, trend=())
+    assert lines.summary(progress) == "4/10 trials (3 succeeded, 1 pruned, 1 cancelled), 0 running, about 12s left"

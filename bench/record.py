@@ -18,6 +18,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
+LOAD_AT_START = os.getloadavg()[0]
+if LOAD_AT_START > 0.5:
+    print(f"load average {LOAD_AT_START:.1f}: the machine does other things, figures will be off", file=sys.stderr)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -43,7 +46,7 @@ def _commit() -> str:
 def machine() -> str:
     """One paragraph: where and with what the figures were measured, and how busy the machine was."""
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("optuna", "grpcio", "sqlalchemy"))
-    load = f"load average {os.getloadavg()[0]:.1f} at the end"
+    load = f"load average {LOAD_AT_START:.1f} before"
     return (
         f"Measured on {datetime.now(UTC):%Y-%m-%d} at {_commit()}: {_processor()}, {os.cpu_count()} cores, {load}; "
         f"{platform.system()} {platform.release()}, Python {platform.python_version()}, {versions}."

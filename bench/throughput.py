@@ -142,11 +142,13 @@ def tuner_run(trials: int, folder: Path) -> Run:
     return Run(spans, lines, first_s, memory.peak_mb, memory.supervisor_mb)
 
 
-def xargs_run(lines: list[list[str]], folder: Path) -> float:
+def xargs_run(lines: list[list[str]], folder: Path, *, sessions: bool = False) -> float:
+    """sessions: each command in a session of its own, as under the tuner. On a busy machine Linux shares the processors
+    out by session (autogroup), and the plain form would look slower than it is."""
     (folder / "lines").write_text("".join(" ".join(line) + "\n" for line in lines))
     with (folder / "lines").open("rb") as source, (folder / "xargs.log").open("wb") as log:
         start = time.perf_counter()
-        command = ["xargs", "-P", str(SLOTS), "-L", "1", str(PYTHON)]
+        command = ["xargs", "-P", str(SLOTS), "-L", "1", *(["setsid", "--wait"] if sessions else []), str(PYTHON)]
         done = subprocess.run(command, cwd=DIGITS, stdin=source, stdout=log, stderr=log, check=False)
         seconds = time.perf_counter() - start
     if done.returncode not in (0, 123):  # 123: some command failed, as a trial with infeasible parameters does
@@ -207,6 +209,7 @@ def main() -> None:
     trials, rounds = (12, 1) if quick else (200, 3)
     runs: list[Run] = []
     bare: list[float] = []
+    bare_sessions: list[float] = []
     theirs: dict[str, list[float]] = {kind: [] for kind in OPTUNA_STORAGES}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -216,6 +219,8 @@ def main() -> None:
             runs.append(tuner_run(trials, folder))
             lines = runs[-1].command_lines
             bare.append(xargs_run(lines, folder))
+            if shutil.which("setsid"):
+                bare_sessions.append(xargs_run(lines, folder, sessions=True))
             for kind in OPTUNA_STORAGES:
                 theirs[kind].append(optuna_run(kind, lines, folder))
     empty = os.devnull
@@ -223,7 +228,13 @@ def main() -> None:
 
     ours = [wall(run.spans) for run in runs]
     over = median([a / b for a, b in zip(ours, bare, strict=True)])
-    rows = [["xargs -P 2", f"{median(bare):.2f}", "1.00"], ["tuner run", f"{median(ours):.2f}", f"**{over:.3f}**"]]
+    rows = [["xargs -P 2", f"{median(bare):.2f}", "1.00"]]
+    if bare_sessions:
+        ratio = median([a / b for a, b in zip(bare_sessions, bare, strict=True)])
+        rows.append(["xargs -P 2, a session each", f"{median(bare_sessions):.2f}", f"{ratio:.3f}"])
+        over_sessions = median([a / b for a, b in zip(ours, bare_sessions, strict=True)])
+        over = max(over, over_sessions)  # the claim is held against the faster of the two
+    rows.append(["tuner run", f"{median(ours):.2f}", f"{median([a / b for a, b in zip(ours, bare, strict=True)]):.3f}"])
     for kind, seconds in theirs.items():
         ratio = median([a / b for a, b in zip(seconds, bare, strict=True)])
         rows.append([f"Optuna's loop, {kind}", f"{median(seconds):.2f}", f"{ratio:.3f}"])
@@ -234,7 +245,7 @@ def main() -> None:
     supervisor = max(run.supervisor_mb or 0 for run in runs)
     first_s, gap_ms = median(firsts), median(gaps_ms)
     claims = [
-        ["over xargs", f"{over:.3f}", f"{OVER_XARGS:.2f}", verdict(over, OVER_XARGS)],
+        ["over xargs, the faster of the two", f"{over:.3f}", f"{OVER_XARGS:.2f}", verdict(over, OVER_XARGS)],
         ["from the command to the first trial's process", f"{first_s:.2f} s", f"{FIRST_TRIAL_S:g} s",
          verdict(first_s, FIRST_TRIAL_S)],
         ["a slot empty between two trials, median", f"{gap_ms:.1f} ms", f"{SLOT_IDLE_MS:g} ms",

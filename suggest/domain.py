@@ -1,7 +1,8 @@
 """Domains: the sets of values that one parameter may take, and what is a member of them.
 
-Pure, standard library only. A domain is a set: a grid (`step`, `points`, whole numbers, choices) knows its values by
-index, in order; a continuous range does not. Nothing here knows other parameters; conditions live in `suggest.space`.
+Pure, standard library only. A domain is a set: a countable one (`step`, whole numbers, choices) knows its values by
+index, in order; a continuous range does not. `points` changes no set: it is what a grid search takes from a range, and
+`suggest.sampling` reads it. Nothing here knows other parameters; conditions live in `suggest.space`.
 """
 
 from __future__ import annotations
@@ -52,8 +53,11 @@ def number(value: Value) -> float | int | None:
 
 @dataclass(frozen=True, slots=True)
 class Float:
-    """A real number in [min, max]. `step` puts it on the grid min + k*step; `points` gives a grid of that many
-    points, evenly spaced on the scale. At most one of the two; `step` needs the linear scale."""
+    """A real number in [min, max]; with `step`, which needs the linear scale, only min + k*step.
+
+    `points` is for a grid search alone, which tries that many values, evenly spaced on the scale; any number of the
+    range remains a member. At most one of step and points.
+    """
 
     min: float
     max: float
@@ -68,26 +72,11 @@ class Float:
             return 1
         if self.step is not None:
             return round((self.max - self.min) / self.step) + 1
-        return self.points
+        return None
 
     def at(self, index: int) -> float:
-        """The index-th value of a grid, in rising order."""
-        if index == 0:
-            return float(self.min)
-        if self.step is not None:
-            return self._stepped(index)
-        last = (self.points or 1) - 1
-        if index == last:
-            return float(self.max)
-        if self.scale is Scale.LOG:
-            low, high = math.log(self.min), math.log(self.max)
-            exact = math.exp(low + (high - low) * index / last)
-            gap = exact * (high - low) / last
-        else:
-            exact = self.min + (self.max - self.min) * index / last
-            gap = (self.max - self.min) / last
-        neat = float(f"{exact:.12g}")  # 0.01, not 0.009999999999999998
-        return neat if abs(neat - exact) < gap / 1000 else exact
+        """The index-th of a countable number of values, in rising order."""
+        return float(self.min) if index == 0 else self._stepped(index)
 
     def _stepped(self, index: int) -> float:
         # In decimals, as the person wrote it: 0.1 + 2*0.1 is 0.3.
@@ -95,28 +84,20 @@ class Float:
         return float(Decimal(repr(float(self.min))) + index * Decimal(repr(float(self.step))))
 
     def index_of(self, value: Value) -> int | None:
-        """The index of a member of a grid; None for what is none, and on a continuum."""
+        """The index of a member among countably many; None for what is none, and on a continuum."""
         x, count = number(value), self.count
         if x is None or count is None or not math.isfinite(x):
             return None
         index = self._nearest(x, count)
         if index is None:
             return None
-        here = self.at(index)
         slack = TOLERANCE * (self.step or 0.0)
-        return index if math.isclose(x, here, rel_tol=TOLERANCE, abs_tol=slack) else None
+        return index if math.isclose(x, self.at(index), rel_tol=TOLERANCE, abs_tol=slack) else None
 
     def _nearest(self, x: float, count: int) -> int | None:
         if count == 1:
             return 0
-        if self.scale is Scale.LOG:
-            if x <= 0:
-                return None
-            low, high = math.log(self.min), math.log(self.max)
-            share = (math.log(x) - low) / (high - low)
-        else:
-            share = (x - self.min) / (self.max - self.min)
-        index = round(share * (count - 1))
+        index = round((x - self.min) / (self.max - self.min) * (count - 1))
         return index if 0 <= index < count else None
 
     def canonical(self, value: Value) -> float | None:
@@ -146,8 +127,8 @@ class Float:
         index = self._nearest(x, count) or 0
         lower = index if self.at(index) < x else index - 1
         around = f"{show(self.at(max(lower, 0)))} or {show(self.at(min(lower + 1, count - 1)))}"
-        grid = f"the steps of {show(self.step)}" if self.step is not None else f"the {count} points"
-        return f"{show(x)} is not on {grid} from {show(self.min)} to {show(self.max)}; the nearest are {around}"
+        steps = f"the steps of {show(self.step or 0.0)} from {show(self.min)} to {show(self.max)}"
+        return f"{show(x)} is not on {steps}; the nearest are {around}"
 
     def problems(self) -> Iterator[Problem]:
         """What is wrong with the domain itself; paths are its fields."""

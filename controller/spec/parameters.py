@@ -49,7 +49,11 @@ TYPES: dict[str, Section] = {
             Key("max", Number(), "Largest value.", REQUIRED),
             SCALE,
             Key("step", Number(), "Only min + k * step."),
-            Key("points", Whole(), "Only this many values, evenly spaced on the scale; makes it fit a grid."),
+            Key(
+                "points",
+                Whole(),
+                "How many values a grid tries, evenly spaced on the scale; other algorithms ignore it.",
+            ),
             WHEN,
         )
     ),

@@ -2,7 +2,8 @@
 
 `Grid` numbers the points; nothing is enumerated, so 2^30 points cost nothing. `GridSampler` hands out the smallest
 number that no trial holds. A cancelled trial holds no point; a failed one does. Numbers are not stored: they follow
-from the points of the trials, so restarts, imported and enqueued trials need no care.
+from the points of the trials, so restarts, imported and enqueued trials need no care. A trial between the points of a
+float is extra: it holds none.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from suggest.errors import Problem
+from suggest.sampling.axis import Axis, axis_of
 from suggest.sampling.sampler import Wanted
 from suggest.settings import NoSettings
-from suggest.space import Assignment, Choice, Float, Int, Parameter, Space, Value
+from suggest.space import Assignment, Choice, Condition, Parameter, Space, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
 
@@ -25,7 +27,7 @@ INACTIVE = -2
 
 def grid_problems(spec: StudySpec) -> Iterator[Problem]:
     for parameter in spec.space.parameters:
-        if parameter.domain.count is None:
+        if axis_of(parameter.domain) is None:
             yield Problem(
                 parameter.name, "a grid needs points or step on a float; add one (points: 5), or use another algorithm"
             )
@@ -36,7 +38,7 @@ class _Level:
     """One parameter of the grid: its values as runs (first index, length, what they are to its dependents)."""
 
     parameter: Parameter
-    domain: Float | Int | Choice
+    axis: Axis
     when: tuple[tuple[str, frozenset[int]], ...]
     runs: tuple[tuple[int, int, int], ...]
     needed: tuple[str, ...]  # earlier parameters that this or later levels depend on
@@ -44,6 +46,8 @@ class _Level:
 
 class Grid:
     """A numbering 0..total-1 of the distinct points that agree with `fixed`; the last parameter is the fastest.
+
+    A fixed value need not be one that the grid would try.
 
     Mixed radix over the conditional tree. How many points lie below a level depends only on the earlier parameters
     that later conditions mention, so the counts are memoised on those. Children follow their parents directly (depth
@@ -53,14 +57,16 @@ class Grid:
     def __init__(self, space: Space, fixed: Mapping[str, Value]) -> None:
         self._space = space
         order = _depth_first(space)
-        mentioned = _mentioned(space)
+        self._axes = {p.name: Choice((fixed[p.name],)) if p.name in fixed else _axis(p) for p in order}
+        mentioned = _mentioned(space, self._axes)
         self._levels: list[_Level] = []
         for place, parameter in enumerate(order):
             later = {c.parameter for p in order[place:] for c in p.when}
-            when = tuple((c.parameter, _indexes(space, c.parameter, c.values)) for c in parameter.when)
-            runs = _runs(parameter, mentioned.get(parameter.name, frozenset()), fixed)
+            when = tuple((c.parameter, _indexes(self._axes[c.parameter], c)) for c in parameter.when)
+            axis = self._axes[parameter.name]
+            runs = _runs(axis, mentioned.get(parameter.name, frozenset()))
             needed = tuple(p.name for p in order[:place] if p.name in later)
-            self._levels.append(_Level(parameter, parameter.domain, when, runs, needed))
+            self._levels.append(_Level(parameter, axis, when, runs, needed))
         self._memo: dict[tuple[int, tuple[int, ...]], int] = {}
         self.total = self._count(0, {})
 
@@ -100,10 +106,14 @@ class Grid:
                 below = self._count(place + 1, state)
                 if index < length * below:
                     skip, index = divmod(index, below)
-                    values[name] = level.domain.at(first + skip)
+                    values[name] = level.axis.at(first + skip)
                     break
                 index -= length * below
         return {p.name: values[p.name] for p in self._space.parameters if p.name in values}
+
+    def tries(self, part: Assignment) -> bool:
+        """Whether each of the values is one of those that its parameter takes in this grid."""
+        return all(self._axes[name].index_of(value) is not None for name, value in part.items())
 
     def index_of(self, point: Assignment) -> int | None:
         """The number of a point; None when it is incomplete or not of this grid."""
@@ -114,7 +124,7 @@ class Grid:
             if not self._active(level, state):
                 state[name] = INACTIVE
                 continue
-            position = level.domain.index_of(point[name]) if name in point else None
+            position = level.axis.index_of(point[name]) if name in point else None
             if position is None:
                 return None
             for first, length, kind in level.runs:
@@ -192,6 +202,8 @@ class GridSampler:
     def _completed(self, fixed: Assignment, taken: set[int]) -> Assignment:
         """The first free point that agrees with `fixed`; when none is free, the first: a person asked for it."""
         part = Grid(self._space, fixed)
+        if not self._grid.tries(fixed):  # extra, so none of its points is free or held
+            return part.point(0)
         for k in range(part.total):
             index = self._grid.index_of(part.point(k))
             if index is not None and index not in self._holders and index not in taken:
@@ -223,27 +235,30 @@ def _depth_first(space: Space) -> list[Parameter]:
     return order
 
 
-def _indexes(space: Space, name: str, values: Sequence[Value]) -> frozenset[int]:
-    found = (space.by_name[name].domain.index_of(value) for value in values)
-    return frozenset(index for index in found if index is not None)
+def _axis(parameter: Parameter) -> Axis:
+    axis = axis_of(parameter.domain)
+    assert axis is not None  # grid_problems has refused the others
+    return axis
 
 
-def _mentioned(space: Space) -> dict[str, frozenset[int]]:
+def _indexes(axis: Axis, condition: Condition) -> frozenset[int]:
+    """Of the values for which the condition holds; a value beside a point, however near, is another one to it."""
+    found = (axis.index_of(value) for value in condition.values)
+    name = condition.parameter
+    return frozenset(k for k in found if k is not None and condition.holds({name: axis.at(k)}))
+
+
+def _mentioned(space: Space, axes: Mapping[str, Axis]) -> dict[str, frozenset[int]]:
     mentioned: dict[str, frozenset[int]] = {}
     for parameter in space.parameters:
         for c in parameter.when:
-            known = mentioned.get(c.parameter, frozenset())
-            mentioned[c.parameter] = known | _indexes(space, c.parameter, c.values)
+            mentioned[c.parameter] = mentioned.get(c.parameter, frozenset()) | _indexes(axes[c.parameter], c)
     return mentioned
 
 
-def _runs(
-    parameter: Parameter, mentioned: frozenset[int], fixed: Mapping[str, Value]
-) -> tuple[tuple[int, int, int], ...]:
-    if parameter.name in fixed:
-        index = parameter.domain.index_of(fixed[parameter.name])
-        assert index is not None  # a fixed part is valid
-        return ((index, 1, index if index in mentioned else OTHER),)
+def _runs(axis: Axis, mentioned: frozenset[int]) -> tuple[tuple[int, int, int], ...]:
+    count = axis.count
+    assert count is not None  # an axis is countable
     runs: list[tuple[int, int, int]] = []
     start = 0
     for index in sorted(mentioned):
@@ -251,8 +266,6 @@ def _runs(
             runs.append((start, index - start, OTHER))
         runs.append((index, 1, index))
         start = index + 1
-    count = parameter.domain.count
-    assert count is not None  # grid_problems has refused the others
     if start < count:
         runs.append((start, count - start, OTHER))
     return tuple(runs)

@@ -1,8 +1,7 @@
 """The model behind TPE: Optuna's own sampler, shown a window of trials and asked group by group.
 
-This module imports Optuna, and is imported with the first proposal that needs it. Optuna sees only numbers: a grid is
-its index, in order (evenly spaced on the parameter's own scale, so a log grid needs no logarithm), and so is a choice
-(to Optuna 1 and True would be the same choice).
+This module imports Optuna, and is imported with the first proposal that needs it. Optuna sees only numbers: a value on
+steps is its index, in order, and so is a choice (to Optuna 1 and True would be the same choice).
 """
 
 from __future__ import annotations

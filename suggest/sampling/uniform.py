@@ -43,7 +43,7 @@ def draw_point(space: Space, seed: int, wanted: Wanted) -> Assignment:
 
 
 def draw(domain: Domain, rng: random.Random) -> Value:
-    """Uniform on the domain's scale; the values of a grid are equally likely, whatever the scale."""
+    """Uniform on the domain's scale; countable values are equally likely, but for an int on a log scale."""
     match domain:
         case Float() if domain.count is None:
             return _between(domain.min, domain.max, domain.scale, rng)

@@ -319,7 +319,7 @@ class FloatDomain(google.protobuf.message.Message):
     step: builtins.float
     """Only the points min + k * step; needs the linear scale."""
     points: builtins.int
-    """Only this many points, evenly spaced on the scale."""
+    """A grid tries this many values, evenly spaced on the scale; any number of the range remains valid."""
     def __init__(
         self,
         *,

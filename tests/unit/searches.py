@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from suggest.engine import Engine
+from suggest.sampling.axis import axis_of
 from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
 from suggest.study import Algorithm, Direction, Objective, Pruning, Study, StudyName, StudySpec, ValueRule
 from suggest.trial import Measurement, Trial, TrialState
@@ -83,6 +84,12 @@ _CONTINUOUS = st.sampled_from(
 )
 
 
+def values_of(domain: Domain) -> list[Value]:
+    """What a grid tries of the domain; nothing of a continuum, and of more than anyone wants to list."""
+    axis = axis_of(domain)
+    return [] if axis is None or axis.count is None or axis.count > 1000 else [axis.at(k) for k in range(axis.count)]
+
+
 @st.composite
 def spaces(draw: st.DrawFn, *, finite: bool = False, most: int = 6) -> Space:
     domains: list[Domain] = draw(
@@ -91,10 +98,10 @@ def spaces(draw: st.DrawFn, *, finite: bool = False, most: int = 6) -> Space:
     parameters: list[Parameter] = []
     for place, domain in enumerate(domains):
         when: list[Condition] = []
-        possible = [p for p in parameters if p.domain.count is not None and p.domain.count < 100]
+        possible = [p for p in parameters if 0 < len(values_of(p.domain)) < 100]
         for parent in draw(st.lists(st.sampled_from(possible), max_size=2, unique_by=id)) if possible else []:
-            values = tuple(parent.domain.at(k) for k in range(parent.domain.count or 0))
-            when.append(Condition(parent.name, tuple(draw(st.lists(st.sampled_from(values), min_size=1, max_size=3)))))
+            values = draw(st.lists(st.sampled_from(values_of(parent.domain)), min_size=1, max_size=3))
+            when.append(Condition(parent.name, tuple(values)))
         parameters.append(Parameter(f"p{place}", domain, tuple(when)))
     space = Space(tuple(draw(st.permutations(parameters))))
     assert space.problems() == ()

@@ -7,15 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suggest.engine import Engine, check_spec
+from suggest.sampling.axis import Points
 from suggest.sampling.grid import Grid
-from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Space
+from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Scale, Space
 from suggest.trial import Trial, TrialState
-from tests.unit.searches import RUNNING, examples, finish, play, spaces, study
+from tests.unit.searches import RUNNING, examples, finish, play, spaces, study, values_of
 
 
 def every_point(space: Space) -> Iterator[Assignment]:
     """By brute force: the product of all values, inactive ones taken out."""
-    columns = [[p.domain.at(k) for k in range(p.domain.count or 0)] for p in space.parameters]
+    columns = [values_of(p.domain) for p in space.parameters]
     for values in itertools.product(*columns):
         yield space.restricted({p.name: v for p, v in zip(space.parameters, values, strict=True)})
 
@@ -121,6 +122,70 @@ def test_a_rebuilt_grid_goes_on_where_the_lost_one_was(space: Space, turns: list
     play(engine, 10_000)
     held = [frozen(t.parameters) for t in engine.trials() if t.state is not TrialState.CANCELLED]
     assert len(held) == len(set(held)) == Grid(space, {}).total
+
+
+RATES = Space((Parameter("lr", Float(1e-3, 1, Scale.LOG, points=4)), Parameter("a", Choice(("x", "y")))))
+WHOLE, COUNT = st.integers(-1000, 1000), st.integers(2, 500)
+
+
+def test_points_are_written_as_a_person_would() -> None:
+    assert values_of(Float(1e-3, 1, Scale.LOG, points=4)) == [0.001, 0.01, 0.1, 1.0]
+    assert values_of(Float(0, 1, points=3)) == [0.0, 0.5, 1.0]
+    assert values_of(Float(1, 1, points=1)) == [1.0]
+
+
+@given(
+    st.one_of(
+        st.builds(
+            lambda k, width, n: Points(k / 8, k / 8 + width, Scale.LINEAR, n), WHOLE, st.floats(1e-3, 1e6), COUNT
+        ),
+        st.builds(lambda low, high, n: Points(low, high, Scale.LOG, n), st.floats(1e-9, 1), st.floats(2, 1e9), COUNT),
+    ),
+    st.data(),
+)
+@examples(100)
+def test_an_axis_finds_every_point_it_gives_and_none_between(axis: Points, data: st.DataObject) -> None:
+    index = data.draw(st.integers(0, axis.count - 2))
+    here, beyond = axis.at(index), axis.at(index + 1)
+    assert axis.index_of(here) == index
+    assert axis.index_of((here + beyond) / 2) is None
+    assert [axis.index_of(x) for x in (axis.low - 1e-3, axis.high * 2 + 1e6, float("nan"), True, "1")] == [None] * 5
+
+
+def test_a_point_off_the_grid_is_an_extra_trial() -> None:
+    engine = Engine(study(RATES, "grid"), (), ())
+    engine.put(Trial(0, TrialState.SUCCEEDED, {"lr": 0.5, "a": "x"}, value=1.0))
+    engine.put(Trial(1, TrialState.QUEUED, {"lr": 0.02}))
+    whole = [(lr, a) for lr in (0.001, 0.01, 0.1, 1.0) for a in ("x", "y")]
+    assert everything(engine) == [(0.02, "x"), *whole]
+
+
+def test_a_value_that_is_a_point_but_for_rounding_holds_it() -> None:
+    engine = Engine(study(RATES, "grid"), (), ())
+    near = 0.1 * (1 + 1e-14)
+    engine.put(Trial(0, TrialState.SUCCEEDED, {"lr": near, "a": "x"}, value=1.0))
+    engine.put(Trial(1, TrialState.QUEUED, {"lr": near}))
+    assert everything(engine) == [(near, "y"), *((lr, a) for lr in (0.001, 0.01, 1.0) for a in ("x", "y"))]
+
+
+def test_a_part_off_a_huge_grid_is_completed_at_once() -> None:
+    wide = Space((Parameter("lr", Float(0, 1, points=5)), Parameter("n", Int(0, 2**40))))
+    engine = Engine(study(wide, "grid"), (), ())
+    engine.put(Trial(0, TrialState.QUEUED, {"lr": 0.3}))
+    assert [dict(t.parameters) for t in play(engine, 2)] == [{"lr": 0.3, "n": 0}, {"lr": 0.0, "n": 0}]
+
+
+def test_a_condition_on_a_float_holds_where_the_grid_meets_its_value() -> None:
+    child = Parameter("c", Int(1, 2), (Condition("x", (0.5, 0.7)),))
+    grid = Grid(Space((Parameter("x", Float(0, 1, points=3)), child)), {})
+    assert [grid.point(k) for k in range(grid.total)] == [
+        {"x": 0.0},
+        {"x": 0.5, "c": 1},
+        {"x": 0.5, "c": 2},
+        {"x": 1.0},
+    ]
+    fixed = Grid(Space((Parameter("x", Float(0, 1, points=3)), child)), {"x": 0.7})
+    assert [fixed.point(k) for k in range(fixed.total)] == [{"x": 0.7, "c": 1}, {"x": 0.7, "c": 2}]
 
 
 def test_a_continuous_parameter_is_refused() -> None:

@@ -1,0 +1,169 @@
+"""The real thing: real processes, real databases, and a controller that is killed with SIGKILL again and again."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+EXPERIMENT = """\
+apiVersion: tuner.dev/v1
+kind: Experiment
+metadata: {name: killed}
+spec:
+  objective: {metric: score, direction: maximize}
+  parameters: {x: {type: float, min: 0, max: 1}}
+  initial: [{x: 0.5}]
+  algorithm: {name: random, seed: 3}
+  pruning: {name: median, warmupSteps: 1, minTrials: 3}
+  parallelism: 2
+  budget: {trials: TRIALS}
+  canary: 0s
+  trial:
+    command:
+      - sh
+      - -c
+      - |
+        echo "$TUNER_TRIAL_NAME $TUNER_ATTEMPT" >> ran.txt
+        for step in 1 2 3 4; do echo "step=$step score=$1"; sleep PACE; done
+      - sh
+      - "${x}"
+"""
+
+# Reached by other commands only; tests/service kills them there.
+ELSEWHERE = ("store.update_study", "store.delete_study", "store.relabel_trial", "store.delete_trial")
+# Once in an experiment's life: each gets an experiment of its own.
+ONCE = (
+    "store.make_schema",
+    "controller.store.create_experiment",
+    "study.create",
+    "store.insert_study",
+    "store.add_trial",
+)
+
+
+class Killed:
+    """An experiment in a folder of its own, run again and again."""
+
+    def __init__(self, folder: Path, *, pace: str, trials: int) -> None:
+        self.folder = folder
+        self.count = trials
+        self.state_dir = folder / "state"
+        (folder / "experiment.yaml").write_text(EXPERIMENT.replace("PACE", pace).replace("TRIALS", str(trials)))
+
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "controller.cli", *words, "--state-dir", str(self.state_dir)]
+
+    def start(self, *, failpoint: str = "") -> subprocess.Popen[bytes]:
+        env = {**os.environ, "TUNER_FAILPOINT": failpoint, "PYTHONPATH": str(Path(__file__).parents[2])}
+        log = (self.folder / "tuner.log").open("ab")
+        with log:
+            return subprocess.Popen(
+                self.command("run", "experiment.yaml"), cwd=self.folder, env=env, stdout=log, stderr=log
+            )
+
+    def run(self, *, failpoint: str = "") -> int:
+        return self.start(failpoint=failpoint).wait(timeout=120)
+
+    def said(self) -> str:
+        return (self.folder / "tuner.log").read_text()[-3000:]
+
+    def trials(self) -> list[dict[str, object]]:
+        env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        words = self.command("get", "trials", "killed", "-o", "json")
+        done = subprocess.run(words, cwd=self.folder, env=env, capture_output=True, check=True)
+        trials: list[dict[str, object]] = json.loads(done.stdout)
+        return trials
+
+    def check(self) -> None:
+        """Exactly the trials asked for, each finished; each attempt's process ran once; nobody is left."""
+        trials = self.trials()
+        assert [trial["number"] for trial in trials] == list(range(self.count))
+        assert {str(trial["state"]) for trial in trials} <= {"succeeded", "pruned"}
+        ran = Counter((self.folder / "ran.txt").read_text().split("\n")[:-1])
+        recorded = {
+            f"killed-{uid}-{trial['number']} {attempt['number']}"
+            for trial in trials
+            for attempt in trial["attempts"]  # type: ignore[attr-defined]
+            for uid in [str(trial["name"]).split("-")[1]]
+        }
+        assert set(ran) == recorded
+        assert set(ran.values()) == {1}
+        assert left_behind(self.folder) == []
+
+
+def left_behind(folder: Path) -> list[str]:
+    """Processes whose command line or environment names the folder."""
+    found = []
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        found = [pid.name for pid in Path("/proc").iterdir() if pid.name.isdigit() and _names(pid, folder)]
+        if not found:
+            return []
+        time.sleep(0.05)
+    return found
+
+
+def _names(process: Path, folder: Path) -> bool:
+    if process.name == str(os.getpid()):
+        return False
+    try:
+        told = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+    except OSError:
+        return False
+    return bytes(folder) in told
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    for pid in left_behind(tmp_path):
+        os.kill(int(pid), signal.SIGKILL)
+
+
+def test_a_run_killed_at_twenty_random_moments_loses_and_repeats_nothing(folder: Path) -> None:
+    killed = Killed(folder, pace="0.15", trials=40)
+    moments = random.Random(20)
+    for _ in range(20):
+        process = killed.start()
+        time.sleep(moments.uniform(0.2, 1.5))
+        assert process.poll() is None, killed.said()
+        process.kill()
+        process.wait()
+    assert killed.run() == 0, killed.said()
+    killed.check()
+
+
+def test_a_run_killed_at_every_named_write_and_call_loses_and_repeats_nothing(folder: Path) -> None:
+    killed = Killed(folder, pace="0.05", trials=40)
+    points = [point for point in failpoints() if not point.startswith((*ELSEWHERE, *ONCE))]
+    assert len(points) >= 20
+    for point in points:
+        assert killed.run(failpoint=point) == -signal.SIGKILL, f"{point} was not reached: {killed.said()}"
+    assert killed.run() == 0, killed.said()
+    killed.check()
+
+
+@pytest.mark.parametrize("call", ONCE)
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_kill_at_what_happens_once_leaves_a_beginning_that_goes_on(folder: Path, call: str, moment: str) -> None:
+    assert f"{call}.{moment}" in failpoints()
+    killed = Killed(folder, pace="0.01", trials=3)
+    assert killed.run(failpoint=f"{call}.{moment}") == -signal.SIGKILL, killed.said()
+    assert killed.run() == 0, killed.said()
+    killed.check()
+
+
+def failpoints() -> list[str]:
+    command = [sys.executable, "-m", "controller.cli", "debug", "failpoints"]
+    root = Path(__file__).parents[2]
+    return subprocess.run(command, cwd=root, capture_output=True, check=True, text=True).stdout.split()

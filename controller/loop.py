@@ -555,6 +555,7 @@ class Loop:
                 start_time=newest.start_time,
                 step=known.log.step,
                 value=known.log.last,
+                parameters=known.trial.parameters,
             )
             for number, known in self._open.items()
             if (newest := known.newest) is not None and not newest.ended

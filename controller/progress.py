@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from controller.model import AttemptState, Experiment
+from suggest.space import Assignment
 from suggest.trial import Trial, TrialState
 
 
@@ -18,6 +19,7 @@ class RunningTrial:
     start_time: datetime | None
     step: int | None  # of the objective's last reading
     value: float | None
+    parameters: Assignment
 
 
 @dataclass(frozen=True, slots=True)

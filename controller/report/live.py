@@ -161,13 +161,15 @@ def _running(progress: Progress, rows: int, width: int) -> Table:
     table.add_column(metric, justify="right", no_wrap=True)
     table.add_column("", ratio=1, no_wrap=True, overflow="ellipsis", style="bright_black")
     for trial in progress.running[:rows]:
-        again = f" (attempt {trial.attempt})" if trial.attempt > 1 else ""
+        again = f"attempt {trial.attempt}  " if trial.attempt > 1 else ""
         table.add_row(
             str(trial.number),
             figures.between(trial.start_time, now),
             "" if trial.step is None else str(trial.step),
             figures.number(trial.value),
-            ("stopping" if trial.state is AttemptState.STOPPING else "") + again,
+            ("stopping  " if trial.state is AttemptState.STOPPING else "")
+            + again
+            + figures.parameters(trial.parameters),
         )
     if len(progress.running) > rows:
         table.add_row("", "", "", "", f"and {len(progress.running) - rows} more")

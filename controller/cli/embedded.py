@@ -37,13 +37,14 @@ class SessionClient(AsyncClient):
 
 
 def asked_for(arguments: argparse.Namespace) -> str:
-    """The service that the flags name; "" if they name none."""
+    """The service that the flags name; "" if they name none. Kept with the experiment: it means the same anywhere."""
     if arguments.server:
-        return str(arguments.server)
+        address: str = arguments.server
+        path = address.removeprefix("unix:")
+        return address if path == address else f"unix:{Path(path).absolute()}"
     url: str = arguments.storage or ""
     prefix = "sqlite:///"
-    if url.startswith(prefix) and url != prefix:
-        # Kept with the experiment, so it must mean the same from any directory.
+    if url.startswith(prefix) and url not in (prefix, f"{prefix}:memory:"):
         return prefix + str(Path(url.removeprefix(prefix)).expanduser().absolute())
     return url
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from controller.cli import terminal
 from controller.cli.home import Home
+from controller.model import Experiment, ExperimentState
 from controller.report.lines import Lines, LoggedView, Silence, View
 from controller.spec import Document, read_path
 from suggest.errors import AlreadyExists, InvalidArgument, Problem
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from controller.cli.admission import Admitted, Desk, Standing
     from controller.cli.embedded import SessionClient
     from controller.cli.session import Controls
-    from controller.model import Experiment
     from controller.runtime.local import LocalRuntime
     from controller.store import SqlStore
     from suggest.trial import Trial
@@ -127,6 +127,9 @@ class _Beside:
         await self.runtime.close()
 
 
+_NEED_A_PERSON = frozenset({ExperimentState.PAUSED, ExperimentState.FAILED})
+
+
 class _Session:
     """One command's way from a file or a name to an exit code."""
 
@@ -166,12 +169,13 @@ class _Session:
         created = False
         try:
             async with connected(service, self._home) as client:
-                await client.validate(study_spec(file.document.spec))
+                try:
+                    await client.validate(study_spec(file.document.spec))
+                except InvalidArgument as error:
+                    raise file.document.locate(error.problems) from error
                 admitted = desk.create(file.document, file.directory, place, service=service)
                 created = True
                 return await self._control(admitted, client, controls, beside)
-        except InvalidArgument as error:
-            raise error if created else file.document.locate(error.problems) from error
         except AlreadyExists:
             if created:
                 raise
@@ -227,6 +231,7 @@ class _Session:
 
         if best is not None:
             print(result(experiment, best), flush=True)
-        if not self._arguments.quiet:
+        # -q hides what is going on, not what a person must act on.
+        if not self._arguments.quiet or best is None or experiment.state in _NEED_A_PERSON:
             with suppress(BrokenPipeError):
                 print(next_step(experiment, best), file=sys.stderr, flush=True)

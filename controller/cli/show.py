@@ -71,7 +71,8 @@ def describe(arguments: argparse.Namespace) -> ExitCode:
         return ExitCode.OK
     one = find_trial(record, number)
     log = None if one.newest is None else folders.attempt(number, one.newest.number).log
-    sys.stdout.write(story.describe_trial(record, one, log=log, now=now))
+    shown = log if log is not None and log.exists() else None  # it may have failed before it printed anything
+    sys.stdout.write(story.describe_trial(record, one, log=shown, now=now))
     return ExitCode.OK
 
 

@@ -9,7 +9,7 @@ import logging
 import sys
 from typing import Protocol
 
-from controller.model import AttemptState, Event
+from controller.model import AttemptState, Event, ExperimentState
 from controller.progress import Progress
 from controller.report import figures
 from suggest.trial import TrialState
@@ -17,6 +17,7 @@ from suggest.trial import TrialState
 logger = logging.getLogger(__name__)
 
 PROGRESS_S = 10.0
+_ENDINGS = frozenset(state.value for state in ExperimentState)  # the last words say it, and what to do
 _QUIET_KINDS = frozenset({"created", "stopping", AttemptState.RUNNING.value})
 
 
@@ -68,7 +69,7 @@ class Lines:
         self._trouble = ""
 
     def event(self, event: Event) -> None:
-        if event.kind in _QUIET_KINDS:
+        if event.kind in _QUIET_KINDS or (event.trial is None and event.kind in _ENDINGS):
             return
         self.say(event.message)
 

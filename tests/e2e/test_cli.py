@@ -237,6 +237,41 @@ def test_a_command_that_is_not_there_pauses_at_once_and_the_corrected_file_goes_
     assert (folder / "experiment.r2.yaml").exists()
 
 
+def test_a_finished_experiment_goes_on_with_a_larger_budget(me: Person) -> None:
+    me.tuner("run", me.write(trials=1))
+    code, _, err = me.tuner("resume", me.write(trials=2, parallelism=2))
+    assert code == 0, err
+    assert "spec.budget.trials: 1 -> 2" in err
+    assert me.starts() == ["0 1", "1 1"]
+
+
+def test_an_experiment_remembers_where_its_study_is(me: Person) -> None:
+    me.tuner("run", me.write(trials=1), "--storage", "sqlite:///elsewhere.db")
+    assert (me.folder / "elsewhere.db").exists()
+    assert states(me.trials()) == ["succeeded"]
+    code, _, err = me.tuner("best", "tiny", "--storage", "sqlite:///another.db")
+    assert code == 6
+    assert "elsewhere.db" in err
+
+
+def test_of_two_started_at_once_one_runs_it(me: Person) -> None:
+    me.write(trials=1)
+    me.let_go()
+    both = [me.start("run", me.file) for _ in range(2)]
+    for process in both:
+        process.communicate(timeout=30)
+    # The slower one finds it running, or finished.
+    assert sorted(process.returncode for process in both) in ([0, 0], [0, 6])
+    assert me.starts() == ["0 1"]
+    assert len(list((me.folder / "state" / "experiments").iterdir())) == 1
+
+
+def test_quiet_still_says_what_a_person_must_do(me: Person) -> None:
+    code, _, err = me.tuner("-q", "run", me.write(command="[no-such-program]"))
+    assert code == 8
+    assert "tuner resume" in err
+
+
 def test_failures_end_it_at_the_limit(me: Person) -> None:
     code, out, _ = me.tuner("run", me.write(command="[python, -c, 'import sys; sys.exit(3)']", trials=5))
     assert (code, out) == (3, "")

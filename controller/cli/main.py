@@ -49,40 +49,43 @@ def _run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except Exception as error:  # the one blanket handler: what is not somebody's fault is a bug of ours
-        return _report(error, verbose=arguments.verbose)
+        if arguments.verbose:
+            import traceback
+
+            traceback.print_exception(error)
+        code, sentence = _explained(error)
+        _tell(sentence, as_json=arguments.log_format == "json")
+        return code
 
 
-def _report(error: Exception, *, verbose: bool) -> int:
+def _tell(sentence: str, *, as_json: bool) -> None:
+    if as_json:
+        import json
+
+        sentence = json.dumps({"level": "error", "message": sentence}, ensure_ascii=False)
+    print(sentence, file=sys.stderr)
+
+
+def _explained(error: Exception) -> tuple[ExitCode, str]:
+    from controller.runtime.protocol import RuntimeLost
+    from controller.spec.problems import SpecErrors
     from suggest.errors import TunerError
 
-    if verbose:
-        import traceback
-
-        traceback.print_exception(error)
-    if isinstance(error, TunerError):
-        print(f"tuner: {error}" if _one_line(error) else str(error), file=sys.stderr)
-        return _code(error)
-    if isinstance(error, OSError) and error.filename is not None:
-        print(f"tuner: {error.filename}: {error.strerror}", file=sys.stderr)
-        return ExitCode.UNAVAILABLE
-    from controller.runtime.protocol import RuntimeLost
-
-    if isinstance(error, RuntimeLost):
-        print(f"tuner: {error}; what runs goes on running, the same command continues", file=sys.stderr)
-        return ExitCode.UNAVAILABLE
-    print(
-        f"tuner: this is a bug in tuner: {type(error).__name__}: {error}\n"
-        "Nothing that was recorded is lost; the same command usually goes on where it was.\n"
-        "Please report it with what you did, the output of `tuner version`, and of the same command with -v.",
-        file=sys.stderr,
-    )
-    return ExitCode.BUG
-
-
-def _one_line(error: Exception) -> bool:
-    from suggest.errors import InvalidArgument
-
-    return not (isinstance(error, InvalidArgument) and hasattr(error, "source"))
+    match error:
+        case SpecErrors():
+            return ExitCode.USAGE, str(error)  # begins with the file's name, as compilers do
+        case TunerError():
+            return _code(error), f"tuner: {error}"
+        case RuntimeLost():
+            return ExitCode.UNAVAILABLE, f"tuner: {error}; what runs goes on running, the same command continues"
+        case OSError() if error.filename is not None:
+            return ExitCode.UNAVAILABLE, f"tuner: {error.filename}: {error.strerror}"
+        case _:
+            return ExitCode.BUG, (
+                f"tuner: this is a bug in tuner: {type(error).__name__}: {error}\n"
+                "Nothing that was recorded is lost; the same command usually goes on where it was.\n"
+                "Please report it with what you did, the output of `tuner version`, and of the same command with -v."
+            )
 
 
 def _code(error: Exception) -> ExitCode:

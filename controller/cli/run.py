@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -233,5 +232,4 @@ class _Session:
             print(result(experiment, best), flush=True)
         # -q hides what is going on, not what a person must act on.
         if not self._arguments.quiet or best is None or experiment.state in _NEED_A_PERSON:
-            with suppress(BrokenPipeError):
-                print(next_step(experiment, best), file=sys.stderr, flush=True)
+            (Lines() if self._arguments.quiet else self._view).say(next_step(experiment, best))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import suppress
 from typing import Protocol
 
 from controller.model import AttemptState, Event, ExperimentState
@@ -74,7 +75,8 @@ class Lines:
         self.say(event.message)
 
     def say(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        with suppress(OSError):  # nobody reads any more; that is no reason to stop
+            print(text, file=sys.stderr, flush=True)
 
     def refresh(self, progress: Progress) -> None:
         best = progress.best

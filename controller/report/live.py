@@ -6,6 +6,7 @@ Draws what it is told, and never more than REFRESH asks for: the trials need the
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from rich.console import Console, Group, RenderableType
@@ -66,7 +67,8 @@ class Live:
 
     def say(self, text: str) -> None:
         """Above the picture, where it stays."""
-        self._console.print(Text(text))
+        with suppress(OSError):  # the terminal is gone; the hang-up that follows says what to do
+            self._console.print(Text(text))
         if "Ctrl-C" in text:
             self._hint = "Ctrl-C again kills"
 
@@ -74,14 +76,16 @@ class Live:
         if self._live is None:
             self._live = RichLive(console=self._console, auto_refresh=False, transient=True)
             self._live.start()
-        self._live.update(self._picture(progress), refresh=True)
+        with suppress(OSError):
+            self._live.update(self._picture(progress), refresh=True)
 
     def close(self, progress: Progress | None) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
-        if progress is not None:
-            self._console.print(Group(*_head(progress, self._console.width)))
+        live, self._live = self._live, None
+        with suppress(OSError):
+            if live is not None:
+                live.stop()
+            if progress is not None:
+                self._console.print(Group(*_head(progress, self._console.width)))
 
     def _picture(self, progress: Progress) -> RenderableType:
         width = self._console.width

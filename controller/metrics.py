@@ -25,7 +25,7 @@ STEP_KEYS = ("step", "epoch")
 _EXPONENT = r"(?:[eE][+-]?\d++)?+"
 _NUMBER = rf"[+-]?(?:\d++\.?+\d*+{_EXPONENT}|\.\d++{_EXPONENT}|nan|NaN|inf(?:inity)?|Infinity)"
 _NAME = rf"[A-Za-z_][\w./-]{{0,{MAX_NAME - 1}}}+"
-_PAIR = re.compile(rf"(?<![\w.])({_NAME})[\"']?(?:\s*+=\s*|\s*+:\s+|:)({_NUMBER})(?![\w%]|\.\w)")
+_PAIR = re.compile(rf"(?<![\w.])({_NAME})[\"']?(?:\s*+=\s*|\s*+:\s+|(:))({_NUMBER})(?![\w%]|\.\w)")
 # Where a pair may stand in raw bytes, never missing one: most of a log is not metrics, and this skips it ten times
 # faster than a look at each line. The look back leaves out the time of day.
 _HINT = re.compile(rb"[=:][\x00-\x09\x0b-\x20]*[+-]?[0-9.nNiI\x1b\x80-\xff](?<![^\w./\x80-\xff-][0-9][0-9]:[0-9])")
@@ -49,7 +49,8 @@ class LogReader:
         self._step_keys = (rule.step,) if rule.step else STEP_KEYS
         self._pattern = re.compile(rule.pattern) if rule.pattern else None
         self._partial = b""
-        self._counters: dict[str, int] = {}
+        self._counters: dict[str, int] = {}  # the highest step of each metric so far
+        self._counted: set[str] = set()  # metrics that have lacked a step: their own count is their step
         self._best: float | None = None
         self._last: float | None = None
         self.offset = 0  # bytes taken so far
@@ -126,10 +127,16 @@ class LogReader:
             found = ((m[1], _number(m[2])) for m in self._pattern.finditer(line))
             return {name: value for name, value in found if name and value is not None}
         if line.startswith("{") and line.endswith("}"):
-            return _json_pairs(line)
+            pairs = _json_pairs(line)
+            return self._found(line) if pairs is None else pairs
         if "=" not in line and ":" not in line:
             return {}
-        return {m[1]: float(m[2]) for m in _PAIR.finditer(line)}
+        return self._found(line)
+
+    def _found(self, line: str) -> dict[str, float]:
+        """`name:5` without a space is also how people write cuda:0 and localhost:8080: only what we wait for counts."""
+        awaited = (self._objective.metric, *self._step_keys)
+        return {m[1]: float(m[3]) for m in _PAIR.finditer(line) if not m[2] or m[1] in awaited}
 
     def _readings(self, pairs: dict[str, float]) -> list[Reading]:
         step = next((int(pairs[key]) for key in self._step_keys if _is_step(pairs.get(key))), None)
@@ -141,12 +148,21 @@ class LogReader:
                 if metric != self._objective.metric and (len(self._counters) >= MAX_METRICS or not _is_name(metric)):
                     continue
                 self._counters[metric] = 0
-            self._counters[metric] += 1
-            at = self._counters[metric] if step is None else step
+            at = self._step_of(metric, step)
             readings.append(Reading(metric, at, value))
             if metric == self._objective.metric:
                 self._note(at, value)
         return readings
+
+    def _step_of(self, metric: str, step: int | None) -> int:
+        """The line's step, unless the metric has been counted before: epochs of 0.5, 1.0, 1.5 are counted throughout,
+        or 1.0 would hide behind the first half epoch's place."""
+        if step is None:
+            self._counted.add(metric)
+        if metric in self._counted or step is None:
+            step = self._counters[metric] + 1
+        self._counters[metric] = max(self._counters[metric], step)
+        return step
 
     def _note(self, step: int, value: float) -> None:
         self.step, self._last = step, value
@@ -183,11 +199,12 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _json_pairs(line: str) -> dict[str, float]:
+def _json_pairs(line: str) -> dict[str, float] | None:
+    """The numbers of a JSON object; None if it is not JSON."""
     try:
         document = json.loads(line)
     except (ValueError, RecursionError):
-        return {m[1]: float(m[2]) for m in _PAIR.finditer(line)}
+        return None
     if not isinstance(document, dict):
         return {}
     pairs = {}

@@ -1,9 +1,50 @@
-"""What the study is told of an experiment: its spec in the service's nouns. Pure."""
+"""An experiment's side of its study: what the study is told of the experiment, and every call that is made to it.
+
+Each call may be repeated, by this process or the next, and changes nothing a second time.
+"""
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from controller.model import Experiment, ExperimentSpec, PruningSpec, short_name
-from suggest.study import Algorithm, Direction, Objective, Pruning, StudyName, StudySpec, ValueRule
+from suggest import failpoints
+from suggest.client import Suggestions
+from suggest.errors import FailedPrecondition, NotFound, NotOwner
+from suggest.space import Assignment
+from suggest.study import Algorithm, Direction, Objective, Pruning, Study, StudyName, StudySpec, ValueRule
+from suggest.trial import Measurement, Outcome, StopAdvice, Trial
+
+BEFORE_CREATE, AFTER_CREATE = failpoints.register("study.create")
+BEFORE_UPDATE, AFTER_UPDATE = failpoints.register("study.update")
+BEFORE_ADD, AFTER_ADD = failpoints.register("study.add_trial")
+BEFORE_SUGGEST, AFTER_SUGGEST = failpoints.register("study.suggest")
+BEFORE_REPORT, AFTER_REPORT = failpoints.register("study.report")
+BEFORE_COMPLETE, AFTER_COMPLETE = failpoints.register("study.complete")
+
+
+class Studies(Protocol):
+    """What an experiment asks of the service; `suggest.client.AsyncClient` is one. See there for the contract."""
+
+    async def create_study(self, name: StudyName, spec: StudySpec, *, request_id: str) -> Study: ...
+
+    async def get_study(self, name: StudyName) -> Study: ...
+
+    async def update_study(self, name: StudyName, *, pruning: Pruning | None) -> Study: ...
+
+    async def add_trial(self, name: StudyName, parameters: Assignment, *, request_id: str) -> Trial: ...
+
+    async def list_trials(self, name: StudyName, *, client_id: str = "") -> list[Trial]: ...
+
+    async def get_trial(self, name: StudyName, number: int) -> Trial: ...
+
+    async def suggest(self, name: StudyName, count: int, *, client_id: str, request_id: str) -> Suggestions: ...
+
+    async def report(self, name: StudyName, number: int, measurements: list[Measurement]) -> StopAdvice: ...
+
+    async def complete(
+        self, name: StudyName, number: int, outcome: Outcome, *, measurements: list[Measurement]
+    ) -> Trial: ...
 
 
 def study_name(experiment: Experiment) -> StudyName:
@@ -22,9 +63,80 @@ def study_spec(spec: ExperimentSpec) -> StudySpec:
             ),
         ),
         algorithm=Algorithm(spec.algorithm.name, spec.algorithm.seed, dict(spec.algorithm.settings)),
-        pruning=pruning(spec.pruning),
+        pruning=_pruning(spec.pruning),
     )
 
 
-def pruning(spec: PruningSpec | None) -> Pruning | None:
+def _pruning(spec: PruningSpec | None) -> Pruning | None:
     return None if spec is None else Pruning(spec.name, dict(spec.settings))
+
+
+class Search:
+    """The study of one experiment. Raises what the client raises."""
+
+    def __init__(self, experiment: Experiment, studies: Studies) -> None:
+        self._spec = experiment.spec
+        self._uid = experiment.uid
+        self._name = study_name(experiment)
+        self._studies = studies
+
+    async def make(self) -> None:
+        """The study exists, prunes as the experiment's newest revision says, and has its fixed points."""
+        wanted = study_spec(self._spec)
+        try:
+            study = await self._studies.get_study(self._name)
+        except NotFound:
+            failpoints.reach(BEFORE_CREATE)
+            study = await self._studies.create_study(self._name, wanted, request_id=self._uid)
+            failpoints.reach(AFTER_CREATE)
+        if study.spec.pruning != wanted.pruning:
+            failpoints.reach(BEFORE_UPDATE)
+            await self._studies.update_study(self._name, pruning=wanted.pruning)
+            failpoints.reach(AFTER_UPDATE)
+        for index, point in enumerate(self._spec.initial):
+            failpoints.reach(BEFORE_ADD)
+            await self._studies.add_trial(self._name, point, request_id=f"{self._uid}-initial-{index}")
+            failpoints.reach(AFTER_ADD)
+
+    async def trials(self) -> list[Trial]:
+        """All that were ever handed out to this experiment."""
+        return await self._studies.list_trials(self._name, client_id=self._uid)
+
+    async def suggest(self, count: int, *, handed_out: int) -> Suggestions:
+        """The number of trials handed out so far makes the request's id: one whose reply was lost is repeated under the
+        same id, by this process or the next."""
+        failpoints.reach(BEFORE_SUGGEST)
+        request_id = f"{self._uid}-{handed_out}"
+        suggestions = await self._studies.suggest(self._name, count, client_id=self._uid, request_id=request_id)
+        failpoints.reach(AFTER_SUGGEST)
+        return suggestions
+
+    async def report(self, number: int, measurements: list[Measurement]) -> StopAdvice | Trial:
+        """The study's advice; the trial, if somebody else has completed it and it takes no more."""
+        failpoints.reach(BEFORE_REPORT)
+        try:
+            answer: StopAdvice | Trial = await self._studies.report(self._name, number, measurements)
+        except NotOwner:
+            raise
+        except FailedPrecondition:
+            answer = await self._finished(number)
+        failpoints.reach(AFTER_REPORT)
+        return answer
+
+    async def complete(self, number: int, outcome: Outcome, measurements: list[Measurement]) -> Trial:
+        """The trial with its outcome; another client's, if that came first: the study is the truth about trials."""
+        failpoints.reach(BEFORE_COMPLETE)
+        try:
+            trial = await self._studies.complete(self._name, number, outcome, measurements=measurements)
+        except NotOwner:
+            raise
+        except FailedPrecondition:
+            trial = await self._finished(number)
+        failpoints.reach(AFTER_COMPLETE)
+        return trial
+
+    async def _finished(self, number: int) -> Trial:
+        trial = await self._studies.get_trial(self._name, number)
+        if not trial.finished:
+            raise FailedPrecondition(f"{self._name}: trial {number} is open, and yet the study refuses to hear of it")
+        return trial

@@ -8,7 +8,13 @@ import importlib
 from controller.cli.exits import ExitCode
 
 # Every module that declares a failpoint. tests/unit/test_cli_about.py finds the one that is missing here.
-FAILPOINT_MODULES = ("controller.store", "controller.loop", "suggest.store.schema", "suggest.store.sql")
+FAILPOINT_MODULES = (
+    "controller.store",
+    "controller.search",
+    "controller.loop",
+    "suggest.store.schema",
+    "suggest.store.sql",
+)
 
 
 def version() -> str:

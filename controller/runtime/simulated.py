@@ -1,4 +1,4 @@
-"""Trials that only exist on paper: a runtime in virtual time, whose trials follow scripts. No process, no file, no sleep.
+"""Trials that exist on paper only: a runtime in virtual time, whose trials follow scripts. No process, no file.
 
 It passes the same contract as the real ones, and plays whole experiments in milliseconds. It outlives the controllers
 that use it, as a cluster does: a test may drop a loop at any moment and give the same runtime to the next.
@@ -40,8 +40,8 @@ class VirtualClock:
 class Script:
     """What one attempt does. Times are seconds after its start.
 
-    lines: (when, text) printed. ends_at: when it ends by itself; None = never. code | signal: how. vanishes_at: when the
-    runtime forgets it. ignores_sigterm: it ends only when killed. refused: it cannot be started, and why.
+    lines: (when, text) printed. ends_at: when it ends by itself; None = never. code | signal: how. vanishes_at: when
+    the runtime forgets it. ignores_sigterm: it ends only when killed. refused: it cannot be started, and why.
     """
 
     lines: tuple[tuple[float, str], ...] = ()

@@ -39,8 +39,11 @@ spec:
       - "${x}"
 """
 
-# Reached by other commands only; tests/service kills them there.
-ELSEWHERE = ("store.update_study", "store.delete_study", "store.relabel_trial", "store.delete_trial")
+# What another command writes, and the command that does. tests/service kills what only a gRPC client can ask for.
+BY_CLIENTS = ("store.relabel_trial", "store.delete_trial")
+BY_REVISION = ("controller.store.add_revision", "study.update", "store.update_study")
+BY_DELETE = ("store.delete_study", "controller.store.delete_experiment")
+BY_STOP = ("controller.store.request_stop",)
 # Once in an experiment's life: each gets an experiment of its own.
 ONCE = (
     "store.make_schema",
@@ -49,6 +52,7 @@ ONCE = (
     "store.insert_study",
     "store.add_trial",
 )
+LATER = BY_CLIENTS + BY_REVISION + BY_DELETE + BY_STOP
 
 
 class Killed:
@@ -59,6 +63,13 @@ class Killed:
         self.count = trials
         self.state_dir = folder / "state"
         (folder / "experiment.yaml").write_text(EXPERIMENT.replace("PACE", pace).replace("TRIALS", str(trials)))
+
+    def tuner(self, *words: str, failpoint: str = "") -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "TUNER_FAILPOINT": failpoint, "PYTHONPATH": str(Path(__file__).parents[2])}
+        command = self.command(*words)
+        return subprocess.run(
+            command, cwd=self.folder, env=env, capture_output=True, text=True, timeout=60, check=False
+        )
 
     def command(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "controller.cli", *words, "--state-dir", str(self.state_dir)]
@@ -78,9 +89,7 @@ class Killed:
         return (self.folder / "tuner.log").read_text()[-3000:]
 
     def trials(self) -> list[dict[str, object]]:
-        env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-        words = self.command("get", "trials", "killed", "-o", "json")
-        done = subprocess.run(words, cwd=self.folder, env=env, capture_output=True, check=True)
+        done = self.tuner("get", "trials", "killed", "-o", "json")
         trials: list[dict[str, object]] = json.loads(done.stdout)
         return trials
 
@@ -145,7 +154,7 @@ def test_a_run_killed_at_twenty_random_moments_loses_and_repeats_nothing(folder:
 
 def test_a_run_killed_at_every_named_write_and_call_loses_and_repeats_nothing(folder: Path) -> None:
     killed = Killed(folder, pace="0.05", trials=40)
-    points = [point for point in failpoints() if not point.startswith((*ELSEWHERE, *ONCE))]
+    points = [point for point in failpoints() if not point.startswith(LATER + ONCE)]
     assert len(points) >= 20
     for point in points:
         assert killed.run(failpoint=point) == -signal.SIGKILL, f"{point} was not reached: {killed.said()}"
@@ -161,6 +170,43 @@ def test_a_kill_at_what_happens_once_leaves_a_beginning_that_goes_on(folder: Pat
     assert killed.run(failpoint=f"{call}.{moment}") == -signal.SIGKILL, killed.said()
     assert killed.run() == 0, killed.said()
     killed.check()
+
+
+@pytest.mark.parametrize("call", BY_REVISION)
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_killed_revision_is_made_again(folder: Path, call: str, moment: str) -> None:
+    killed = Killed(folder, pace="0.01", trials=3)
+    assert killed.run(failpoint="runtime.start.after:2") == -signal.SIGKILL, killed.said()
+    file = folder / "experiment.yaml"
+    file.write_text(file.read_text().replace("minTrials: 3", "minTrials: 2"))
+    done = killed.tuner("resume", "experiment.yaml", failpoint=f"{call}.{moment}")
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert killed.tuner("resume", "experiment.yaml").returncode == 0
+    killed.check()
+    assert "evision:   2" in killed.tuner("describe", "killed").stdout
+
+
+@pytest.mark.parametrize("call", BY_DELETE)
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_killed_delete_is_finished_by_the_next(folder: Path, call: str, moment: str) -> None:
+    killed = Killed(folder, pace="0.01", trials=2)
+    assert killed.run() == 0, killed.said()
+    assert killed.tuner("delete", "killed", "--yes", failpoint=f"{call}.{moment}").returncode == -signal.SIGKILL
+    again = killed.tuner("delete", "killed", "--yes")
+    gone = call == "controller.store.delete_experiment" and moment == "after"
+    assert again.returncode == (5 if gone else 0), again.stderr
+    assert json.loads(killed.tuner("get", "experiments", "-o", "json").stdout) == []
+    assert list((killed.state_dir / "experiments").glob("*/trials/*/*/log.txt")) == []
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_killed_stop_is_finished_by_the_next(folder: Path, moment: str) -> None:
+    killed = Killed(folder, pace="5", trials=3)
+    assert killed.run(failpoint="runtime.start.after:2") == -signal.SIGKILL, killed.said()
+    assert killed.tuner("stop", "killed", failpoint=f"{BY_STOP[0]}.{moment}").returncode == -signal.SIGKILL
+    assert killed.tuner("stop", "killed").returncode == 0
+    assert {trial["state"] for trial in killed.trials()} == {"cancelled"}
+    assert left_behind(folder) == []
 
 
 def failpoints() -> list[str]:

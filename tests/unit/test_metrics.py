@@ -221,3 +221,12 @@ def test_lines_that_are_passed_over_have_nothing_to_say(log: bytes) -> None:
     at_once = whole.feed(b"\n" + log + b"\n")
     each = [r for line in log.split(b"\n") for r in slowly._take(line)]
     assert (repr(at_once), whole.last_line) == (repr(each), slowly.last_line)
+
+
+def test_half_epochs_are_counted_throughout_so_that_none_hides_behind_another() -> None:
+    lines = [f"{{'accuracy': 0.{n}, 'epoch': {n / 2}}}" for n in range(1, 6)]
+    assert read(*lines) == [("accuracy", n, float(f"0.{n}")) for n in range(1, 6)]
+
+
+def test_hosts_ports_and_devices_are_no_metrics() -> None:
+    assert read("cuda:0 localhost:8080 train.py:123 epoch:3 accuracy:0.97") == [("accuracy", 3, 0.97)]

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from controller import budget, decide, failures, loop, observe
+from controller import budget, decide, failures, journal, loop, observe, search
 from controller.decide import OpenTrial, Snapshot
 from controller.failures import Facts, Judgement
 from controller.metrics import LogReader
@@ -18,7 +18,6 @@ from controller.model import Attempt, AttemptState, ExperimentSpec, ExperimentSt
 from controller.runtime.protocol import Launch
 from controller.states import Ended
 from controller.store import Changes
-from suggest.errors import FailedPrecondition, NotOwner
 from suggest.trial import Outcome, TrialState
 
 Loop = Any  # the mutants reach into the loop's insides, which are nobody else's business
@@ -106,9 +105,9 @@ def interrupted_is_cancelled(trial: OpenTrial, snapshot: Snapshot) -> Any:
     return _close(trial, snapshot)
 
 
-@mutant("a missing command burns the whole budget", (loop.Loop, "_with_pause"))
-def configuration_does_not_pause(self: Loop, changed: list[Attempt], events: list[Any]) -> Changes:
-    return Changes(None, changed, events)
+@mutant("a missing command burns the whole budget", (journal.Journal, "_with_pause"))
+def configuration_does_not_pause(self: Any, attempts: list[Attempt], events: list[Any], now: datetime) -> Changes:
+    return Changes(None, attempts, events)
 
 
 @mutant("a mended experiment counts its trial as failed", (decide, "_runs_again"))
@@ -119,51 +118,40 @@ def lifting_a_pause_forgets_the_trial(trial: OpenTrial, snapshot: Snapshot) -> b
 _serial = itertools.count()
 
 
-@mutant("a lost reply costs a trial that nobody runs", (loop.Loop, "_suggest"))
-async def every_request_has_a_new_id(self: Loop, count: int) -> None:
-    known, self._known = self._known, f"{next(_serial)}-x"
-    try:
-        suggestions = await self._studies.suggest(
-            self._study, count, client_id=self.experiment.uid, request_id=f"{self.experiment.uid}-{self._known}"
-        )
-    finally:
-        self._known = known
-    for trial in suggestions.trials:
-        self._known += 1
-        self._open[trial.number] = self._opened(trial, [])
-    self._exhausted = suggestions.exhausted
+@mutant("a lost reply costs a trial that nobody runs", (search.Search, "suggest"))
+async def every_request_has_a_new_id(self: Any, count: int, *, handed_out: int) -> Any:
+    request_id = f"{self._uid}-{next(_serial)}-x"
+    return await self._studies.suggest(self._name, count, client_id=self._uid, request_id=request_id)
 
 
 @mutant("a kill between start and record runs the attempt twice", (loop.Loop, "_act"))
 async def start_before_the_record(self: Loop, action: Any) -> bool:
     if not isinstance(action, decide.CreateAttempt):
         return await _act(self, action)  # type: ignore[no-any-return]
-    known = self._open[action.trial]
+    known = self._memory.opened[action.trial]
     created = Attempt(action.trial, action.number)
     template = self.experiment.spec.trial
     here = Path("/")
     await self._runtime.start(
-        Launch(self._name(created), ("true",), {}, here, here, template.timeout_s, template.grace_s)
+        Launch(self._journal.name(created), ("true",), {}, here, here, template.timeout_s, template.grace_s)
     )
-    self._save(Changes(None, [created], [self._created(created)]))
-    known.attempts.append(created)
-    known.log = self._new_log()
+    self._journal.attempt_created(created, now=self._clock.now())
+    self._memory.begin(known, created)
     return False
 
 
-@mutant("what the store refused is remembered as done", (loop.Loop, "_save_attempts"))
+@mutant("what the store refused is remembered as done", (loop.Loop, "_save"))
 def remember_then_store(self: Loop, changes: list[tuple[Any, Attempt]]) -> None:
-    changed = [(known, after, known.newest) for known, after in changes if after != known.newest]
-    for known, after, _ in changed:
+    pairs = [(known.attempts[-1], after) for known, after in changes if after != known.attempts[-1]]
+    for known, after in changes:
         known.attempts[-1] = after
-    events = [self._transition(before, after) for _, after, before in changed if before.state is not after.state]
-    self._save(self._with_pause([after for _, after, _ in changed], events))
+    self._journal.attempts_changed(pairs, now=self._clock.now())
 
 
 @mutant("after a kill the budget starts anew", (loop.Loop, "open"))
 async def finished_trials_are_forgotten(self: Loop) -> None:
     await _open(self)
-    self._counts.clear()
+    self._memory.counts.clear()
 
 
 @mutant("a trial that ended while the controller was dead runs again", (loop.Loop, "_sweep"))
@@ -174,14 +162,10 @@ async def sweep_everything(self: Loop) -> None:
 
 @mutant("a trial that failed in the cluster counts twice", (loop.Loop, "_complete"))
 async def counted_before_it_is_told(self: Loop, number: int, outcome: Outcome) -> None:
-    known = self._open[number]
-    self._counts[outcome.state] = self._counts.get(outcome.state, 0) + 1
-    try:
-        await self._studies.complete(self._study, number, outcome, measurements=known.unreported)
-    except NotOwner:
-        raise
-    except FailedPrecondition:
-        pass
+    known = self._memory.opened[number]
+    counts = self._memory.counts
+    counts[outcome.state] = counts.get(outcome.state, 0) + 1
+    await self._search.complete(number, outcome, known.unreported)
     await self._close(number)
 
 

@@ -1,0 +1,85 @@
+"""Every change of an experiment goes through here: stored first, then remembered, then told. One line a transition."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from controller.model import (
+    Attempt,
+    AttemptState,
+    Event,
+    Experiment,
+    ExperimentState,
+    FailureClass,
+    attempt_name,
+)
+from controller.store import Changes, Store
+
+logger = logging.getLogger(__name__)
+
+
+class Journal:
+    """`experiment` is always the experiment as stored, but for the running time (`spend`)."""
+
+    def __init__(self, experiment: Experiment, store: Store, on_event: Callable[[Event], None]) -> None:
+        self.experiment = experiment
+        self._store = store
+        self._on_event = on_event
+        self._saved_running_s = experiment.running_s
+
+    def name(self, attempt: Attempt) -> str:
+        return attempt_name(self.experiment.name, self.experiment.uid, attempt.trial, attempt.number)
+
+    def spend(self, seconds: float, *, save_every_s: float) -> None:
+        """More wall clock has passed; stored now and then: a kill may lose `save_every_s` of it."""
+        self.experiment = replace(self.experiment, running_s=self.experiment.running_s + seconds)
+        if self.experiment.running_s - self._saved_running_s >= save_every_s:
+            self._save(Changes(self.experiment))
+
+    def attempt_created(self, attempt: Attempt, *, now: datetime) -> None:
+        message = f"trial={self.name(attempt)} attempt={attempt.number} created"
+        self._save(Changes(None, [attempt], [Event(now, "created", message, attempt.trial, attempt.number)]))
+
+    def attempts_changed(self, changes: list[tuple[Attempt, Attempt]], *, now: datetime) -> None:
+        """(before, after) of each attempt; one write for all."""
+        events = [self._transition(before, after, now) for before, after in changes if before.state is not after.state]
+        attempts = [after for _, after in changes]
+        self._save(self._with_pause(attempts, events, now))
+
+    def experiment_changed(self, state: ExperimentState, reason: str, *, now: datetime, end: bool = False) -> None:
+        changed = replace(self.experiment, state=state, reason=reason, end_time=now if end else None)
+        events = [] if state is self.experiment.state else [Event(now, state.value, reason)]
+        self._save(Changes(changed, (), events))
+
+    def _with_pause(self, attempts: list[Attempt], events: list[Event], now: datetime) -> Changes:
+        """A configuration failure pauses the experiment in the same write that records it."""
+        for attempt in attempts:
+            if attempt.failure_class is FailureClass.CONFIGURATION and attempt.state is AttemptState.FAILED:
+                reason = f"trial {attempt.trial} cannot run: {attempt.reason}"
+                paused = replace(self.experiment, state=ExperimentState.PAUSED, reason=reason)
+                return Changes(paused, attempts, [*events, Event(now, "paused", reason)])
+        return Changes(None, attempts, events)
+
+    def _save(self, changes: Changes) -> None:
+        if not changes:
+            return
+        self._store.save(self.experiment.uid, changes)
+        if changes.experiment is not None:
+            self.experiment = changes.experiment
+            self._saved_running_s = self.experiment.running_s
+        for event in changes.events:
+            logger.info("%s", event.message)
+            self._on_event(event)
+
+    def _transition(self, before: Attempt, after: Attempt, now: datetime) -> Event:
+        words = [f"trial={self.name(after)} attempt={after.number} {before.state.value}->{after.state.value}"]
+        if after.failure_class is not None:
+            words.append(f"class={after.failure_class.value}")
+        if after.value is not None:
+            words.append(f"value={after.value:g}")
+        if after.reason and after.state is not AttemptState.RUNNING:
+            words.append(f'reason="{after.reason}"')
+        return Event(now, after.state.value, " ".join(words), after.trial, after.number)

@@ -1,0 +1,124 @@
+"""What the loop holds in memory between two turns: a cache of the study and the store, rebuilt from them at any time.
+
+Nothing here is the truth of anything, and nothing here does I/O or decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from controller.decide import OpenTrial, better
+from controller.metrics import LogReader, Reading
+from controller.model import Attempt, ExperimentSpec
+from controller.progress import RunningTrial
+from suggest.trial import Measurement, Trial, TrialState
+
+
+@dataclass(slots=True)
+class Opened:
+    """A trial with something left to do, and what was read of its newest attempt's log.
+
+    running: the study waits for its outcome. unreported: measurements that the study has not been told.
+    """
+
+    trial: Trial
+    attempts: list[Attempt]
+    log: LogReader
+    running: bool = True
+    unreported: list[Measurement] = field(default_factory=list)
+    reported_at_s: float = 0.0
+
+    @property
+    def newest(self) -> Attempt | None:
+        return self.attempts[-1] if self.attempts else None
+
+    def note(self, readings: list[Reading]) -> None:
+        attempt = self.attempts[-1].number
+        self.unreported += [Measurement(attempt, r.metric, r.step, r.value) for r in readings]
+
+
+class Memory:
+    """Of one experiment. Trials enter by `open` or `count`, and leave by `close`."""
+
+    def __init__(self, spec: ExperimentSpec) -> None:
+        self._spec = spec
+        self.opened: dict[int, Opened] = {}
+        self.counts: dict[TrialState, int] = {}
+        self.best: Trial | None = None
+        self.trend: list[float] = []  # the best value after each succeeded trial
+        self.handed_out = 0  # trials that the study has given us: the number of our next request
+        self.exhausted = False
+        self.canary_over = spec.canary_s <= 0
+        self.first_start: datetime | None = None
+        self.advised: dict[int, str] = {}
+        self.stops_sent: dict[int, float] = {}
+
+    def new_log(self) -> LogReader:
+        return LogReader(self._spec.metrics, self._spec.objective)
+
+    def open(self, trial: Trial, attempts: list[Attempt], *, running: bool = True) -> None:
+        self.opened[trial.number] = Opened(trial, attempts, self.new_log(), running)
+
+    def begin(self, known: Opened, created: Attempt) -> None:
+        """A new attempt of an open trial: nothing of the last one's stands for it."""
+        known.attempts.append(created)
+        known.log = self.new_log()
+        known.unreported.clear()
+        self.advised.pop(created.trial, None)
+        self.stops_sent.pop(created.trial, None)
+
+    def close(self, number: int) -> None:
+        del self.opened[number]
+        self.advised.pop(number, None)
+        self.stops_sent.pop(number, None)
+
+    def count(self, trial: Trial) -> None:
+        """The trial has its outcome."""
+        self.counts[trial.state] = self.counts.get(trial.state, 0) + 1
+        if trial.state is not TrialState.SUCCEEDED or trial.value is None:
+            return
+        so_far = self.best_value
+        value = better(so_far, trial.value, maximize=self._spec.objective.maximize)
+        if value is not None and value != so_far:
+            self.best = trial
+        self.trend.append(trial.value if value is None else value)
+
+    @property
+    def best_value(self) -> float | None:
+        return None if self.best is None else self.best.value
+
+    def note_attempt(self, attempt: Attempt) -> None:
+        if attempt.start_time is not None:
+            self.first_start = min(self.first_start or attempt.start_time, attempt.start_time)
+        self.canary_over |= attempt.step is not None
+
+    def since_first_start_s(self, now: datetime) -> float | None:
+        return None if self.first_start is None else (now - self.first_start).total_seconds()
+
+    def let_canary_go(self, now: datetime) -> None:
+        """Its time is over."""
+        since_s = self.since_first_start_s(now)
+        self.canary_over |= since_s is not None and since_s >= self._spec.canary_s
+
+    def open_trials(self) -> list[OpenTrial]:
+        return [OpenTrial(number, tuple(known.attempts), known.running) for number, known in self.opened.items()]
+
+    def running(self) -> tuple[RunningTrial, ...]:
+        return tuple(
+            RunningTrial(
+                number=number,
+                attempt=newest.number,
+                state=newest.state,
+                start_time=newest.start_time,
+                step=known.log.step,
+                value=known.log.last,
+                parameters=known.trial.parameters,
+            )
+            for number, known in self.opened.items()
+            if (newest := known.newest) is not None and not newest.ended
+        )
+
+    def counted(self) -> Mapping[TrialState, int]:
+        return dict(self.counts)

@@ -1,0 +1,178 @@
+"""The tables of controller.db, and how the nouns of the controller become rows and come back. No connection here."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from controller.model import (
+    Attempt,
+    AttemptState,
+    Event,
+    Experiment,
+    ExperimentSpec,
+    ExperimentState,
+    FailureClass,
+    Revision,
+    StopCause,
+    Uid,
+)
+
+metadata = sa.MetaData()
+schema = sa.Table("controller_schema", metadata, sa.Column("version", sa.Integer, nullable=False))
+experiments = sa.Table(
+    "experiments",
+    metadata,
+    sa.Column("uid", sa.String, primary_key=True),
+    sa.Column("namespace", sa.String, nullable=False),
+    sa.Column("name", sa.String, nullable=False),
+    sa.Column("revision", sa.Integer, nullable=False),
+    sa.Column("directory", sa.String, nullable=False),
+    sa.Column("study", sa.String, nullable=False),
+    sa.Column("server", sa.String, nullable=False),
+    sa.Column("state", sa.String, nullable=False),
+    sa.Column("reason", sa.String, nullable=False),
+    sa.Column("stop_requested", sa.Boolean, nullable=False),
+    sa.Column("running_s", sa.Float, nullable=False),
+    sa.Column("start_time", sa.String),
+    sa.Column("end_time", sa.String),
+    sa.UniqueConstraint("namespace", "name"),
+)
+revisions = sa.Table(
+    "revisions",
+    metadata,
+    sa.Column("uid", sa.ForeignKey("experiments.uid", ondelete="CASCADE"), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("document", sa.Text, nullable=False),
+    sa.Column("file_text", sa.Text, nullable=False),
+    sa.Column("time", sa.String, nullable=False),
+)
+attempts = sa.Table(
+    "attempts",
+    metadata,
+    sa.Column("uid", sa.ForeignKey("experiments.uid", ondelete="CASCADE"), primary_key=True),
+    sa.Column("trial", sa.Integer, primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("state", sa.String, nullable=False),
+    sa.Column("stop_cause", sa.String),
+    sa.Column("start_time", sa.String),
+    sa.Column("end_time", sa.String),
+    sa.Column("exit_code", sa.Integer),
+    sa.Column("signal", sa.Integer),
+    sa.Column("value", sa.Float),
+    sa.Column("step", sa.Integer),
+    sa.Column("failure_class", sa.String),
+    sa.Column("reason", sa.String, nullable=False),
+    sa.Column("node", sa.String, nullable=False),
+)
+events = sa.Table(
+    "events",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("uid", sa.ForeignKey("experiments.uid", ondelete="CASCADE"), nullable=False),
+    sa.Column("time", sa.String, nullable=False),
+    sa.Column("kind", sa.String, nullable=False),
+    sa.Column("message", sa.Text, nullable=False),
+    sa.Column("trial", sa.Integer),
+    sa.Column("attempt", sa.Integer),
+    sa.Index("events_of", "uid", "trial"),
+)
+
+
+def moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def experiment_row(experiment: Experiment) -> dict[str, object]:
+    return {
+        "uid": experiment.uid,
+        "namespace": experiment.namespace,
+        "name": experiment.name,
+        "revision": experiment.revision,
+        "directory": experiment.directory,
+        "study": experiment.study,
+        "server": experiment.server,
+        "state": experiment.state.value,
+        "reason": experiment.reason,
+        "stop_requested": experiment.stop_requested,
+        "running_s": experiment.running_s,
+        "start_time": experiment.start_time and experiment.start_time.isoformat(),
+        "end_time": experiment.end_time and experiment.end_time.isoformat(),
+    }
+
+
+def experiment_of(row: sa.RowMapping, spec: ExperimentSpec) -> Experiment:
+    return Experiment(
+        uid=row["uid"],
+        spec=spec,
+        revision=row["revision"],
+        directory=row["directory"],
+        study=row["study"],
+        server=row["server"],
+        state=ExperimentState(row["state"]),
+        reason=row["reason"],
+        stop_requested=row["stop_requested"],
+        running_s=row["running_s"],
+        start_time=row["start_time"] and moment(row["start_time"]),
+        end_time=row["end_time"] and moment(row["end_time"]),
+    )
+
+
+def revision_row(uid: Uid, revision: Revision) -> dict[str, object]:
+    return {
+        "uid": uid,
+        "number": revision.number,
+        "document": json.dumps(revision.spec.document),
+        "file_text": revision.file_text,
+        "time": revision.time.isoformat(),
+    }
+
+
+def attempt_row(uid: Uid, attempt: Attempt) -> dict[str, object]:
+    return {
+        "uid": uid,
+        "trial": attempt.trial,
+        "number": attempt.number,
+        "state": attempt.state.value,
+        "stop_cause": attempt.stop_cause and attempt.stop_cause.value,
+        "start_time": attempt.start_time and attempt.start_time.isoformat(),
+        "end_time": attempt.end_time and attempt.end_time.isoformat(),
+        "exit_code": attempt.exit_code,
+        "signal": attempt.signal,
+        "value": attempt.value,
+        "step": attempt.step,
+        "failure_class": attempt.failure_class and attempt.failure_class.value,
+        "reason": attempt.reason,
+        "node": attempt.node,
+    }
+
+
+def attempt_of(row: sa.RowMapping) -> Attempt:
+    return Attempt(
+        trial=row["trial"],
+        number=row["number"],
+        state=AttemptState(row["state"]),
+        stop_cause=row["stop_cause"] and StopCause(row["stop_cause"]),
+        start_time=row["start_time"] and moment(row["start_time"]),
+        end_time=row["end_time"] and moment(row["end_time"]),
+        exit_code=row["exit_code"],
+        signal=row["signal"],
+        value=row["value"],
+        step=row["step"],
+        failure_class=row["failure_class"] and FailureClass(row["failure_class"]),
+        reason=row["reason"],
+        node=row["node"],
+    )
+
+
+def event_row(uid: Uid, event: Event) -> dict[str, object]:
+    return {
+        "uid": uid,
+        "time": event.time.isoformat(),
+        "kind": event.kind,
+        "message": event.message,
+        "trial": event.trial,
+        "attempt": event.attempt,
+    }

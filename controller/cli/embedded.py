@@ -13,7 +13,7 @@ from pathlib import Path
 
 from controller.cli.home import Home
 from suggest.client import AsyncClient
-from suggest.errors import FailedPrecondition
+from suggest.errors import FailedPrecondition, StoreBroken
 from suggest.study import Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS
 
@@ -75,6 +75,8 @@ async def connected(service: str, home: Home) -> AsyncIterator[SessionClient]:
         finally:
             await client.close()
         return
+    if not service and home.studies_db.is_dir():
+        raise StoreBroken(f"{home.studies_db} is a directory; move it away, or use another --state-dir")
     from suggest.server import Server  # heavy; whoever uses a remote service is spared it
 
     socket = home.service_socket()

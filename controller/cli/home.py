@@ -70,8 +70,13 @@ class Home:
         return self.root / "controller.db"
 
     @property
+    def studies_db(self) -> Path:
+        return self.root / "studies.db"
+
+    @property
     def storage_url(self) -> str:
-        return f"sqlite:///{self.root / 'studies.db'}"
+        path = str(self.studies_db).replace("%", "%25").replace("?", "%3F")  # no options begin there
+        return f"sqlite:///{path}"
 
     @property
     def experiments(self) -> Path:

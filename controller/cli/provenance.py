@@ -117,4 +117,4 @@ class Launcher:
         try:
             self.folders.prepare(trial.number, attempt.number, parameters=trial.parameters, provenance=provenance)
         except OSError as error:
-            raise Unavailable(f"{where.root}: {error.strerror}; make room, or free it, and nothing is lost") from error
+            raise Unavailable(f"{where.root}: {error.strerror}; nothing is lost, make room and it goes on") from error

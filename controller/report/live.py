@@ -90,14 +90,15 @@ class Live:
     def _picture(self, progress: Progress) -> RenderableType:
         width = self._console.width
         parts: list[RenderableType] = [*_head(progress, width)]
-        room = max(1, self._console.height - len(parts) - EVENTS - 5)
+        room = max(1, self._console.height - len(parts) - EVENTS - 6)
         if progress.running:
             parts += [Text(), _running(progress, min(MAX_ROWS, room), width)]
         if self._events:
             parts.append(Text())
             parts += [_line(Text(f"{time}  ", style="bright_black") + text, width) for time, text in self._events]
-        hint = progress.trouble and f"waiting: {progress.trouble}"
-        parts.append(_line(Text(hint or self._hint, style="bold red" if hint else "bright_black"), width))
+        if progress.trouble:
+            parts.append(_line(Text(f"waiting: {progress.trouble}", style="bold red"), width))
+        parts.append(_line(Text(self._hint + _remark(progress), style="bright_black"), width))
         return Group(*parts)
 
 
@@ -124,7 +125,7 @@ def _bar(progress: Progress, width: int) -> Text:
     """The counts in words, and before them a bar in the room that they leave."""
     done = finished(progress)
     limit = progress.experiment.spec.budget.trials
-    counts = Text(f" {done}/{limit}" if limit else f"{done} trials")
+    counts = Text(f" {done}/{limit}" if limit else f"{done} trial{'' if done == 1 else 's'} done")
     for state, style in _BAR_STYLES.items():
         if n := progress.counts.get(state, 0):
             counts.append(f"  {n} {state.value}", style=style)
@@ -150,8 +151,10 @@ def _best(progress: Progress) -> Text:
     assert best is not None
     text = Text.assemble(
         "best ", (progress.experiment.spec.objective.metric, "bold"), " ", (figures.number(best.value), "bold green"),
-        f"  trial {best.number}  ", (figures.sparkline(progress.trend, SPARKS), "green"), "  ",
+        f"  trial {best.number}  ",
     )  # fmt: skip
+    if trend := figures.sparkline(progress.trend, SPARKS):
+        text.append(f"{trend}  ", style="green")
     return text.append(figures.parameters(best.parameters), style="bright_black")
 
 
@@ -184,6 +187,13 @@ def _event_text(event: Event, message: str) -> Text:
     style = _EVENT_STYLES.get(event.kind, "")
     where = "" if event.trial is None else f"trial {event.trial}  "
     return Text(f"{where}{message}", style=style)
+
+
+def _remark(progress: Progress) -> str:
+    """Why fewer trials run than the file allows."""
+    if progress.canary and progress.running and progress.experiment.spec.parallelism > 1:
+        return " · the first trial runs alone until its first metric"
+    return " · nothing new is left to try" if progress.exhausted and progress.running else ""
 
 
 def _line(text: Text, width: int) -> Text:

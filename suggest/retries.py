@@ -36,6 +36,7 @@ class Attempts:
         self._timeout_s = timeout_s
         self._deadline = time.monotonic() + timeout_s
         self._pauses: Iterator[float] = iter(PAUSES_S)
+        self._told: grpc.RpcError | None = None  # why it was not available, by its own words
 
     def timeout_s(self) -> float:
         return max(self._deadline - time.monotonic(), 0.001)
@@ -44,8 +45,12 @@ class Attempts:
         """Seconds to wait before the next attempt; raises the service's error if there should be none."""
         import grpc
 
+        if failure.code() is grpc.StatusCode.DEADLINE_EXCEEDED and self._told is not None:
+            failure = self._told  # that time is up says less: a locked store answers late, and then says that it is
         pause = next(self._pauses, None)
         unavailable = failure.code() is grpc.StatusCode.UNAVAILABLE
+        if unavailable:
+            self._told = failure
         if pause is None or not unavailable or time.monotonic() + pause >= self._deadline:
             raise self._error(failure) from failure
         return pause

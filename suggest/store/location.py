@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
 from suggest.errors import InvalidArgument, Problem, StoreBroken
 
@@ -15,7 +16,8 @@ _MOUNTS = Path("/proc/mounts")
 
 
 def sqlite_path(storage_url: str) -> Path:
-    """The file of `sqlite:///PATH` (a fourth slash makes PATH absolute); its folder is made if it is missing."""
+    """The file of `sqlite:///PATH` (a fourth slash makes PATH absolute, %3F is a question mark); its folder is made if
+    it is missing."""
     prefix = "sqlite:///"
     if storage_url.startswith(("postgresql:", "postgresql+psycopg:")):
         raise _refused(storage_url, "PostgreSQL is not supported yet; use sqlite:///PATH")
@@ -23,7 +25,7 @@ def sqlite_path(storage_url: str) -> Path:
         raise _refused(
             storage_url, "is no storage URL; use sqlite:///PATH, for example sqlite:////var/lib/tuner/studies.db"
         )
-    name = storage_url.removeprefix(prefix)
+    name = unquote(storage_url.removeprefix(prefix))
     if name in ("", ":memory:"):
         raise _refused(storage_url, "a store in memory would lose the studies; use sqlite:///PATH")
     path = Path(name).expanduser().absolute()

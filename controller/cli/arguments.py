@@ -251,3 +251,7 @@ def _serving(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--address", metavar="ADDR", default="127.0.0.1:7117", help="HOST:PORT or unix:PATH")
     parser.add_argument("--storage", metavar="URL", help="the study store (default <state-dir>/studies.db)")
     parser.add_argument("--insecure", action="store_true", help="listen on more than loopback, without authentication")
+    parser.add_argument(
+        "--sync", choices=("normal", "full"), default="normal",
+        help="what an answered write survives: the process's death (default normal), or also the machine's",
+    )  # fmt: skip

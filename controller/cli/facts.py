@@ -16,6 +16,7 @@ from controller.cli.embedded import SessionClient, asked_for, connected, same_se
 from controller.cli.home import ControllerLock, Home
 from controller.model import Attempt, Experiment
 from controller.report.record import ExperimentRecord, TrialRecord
+from controller.search import lost
 from controller.spec import from_document
 from controller.store import SqlStore
 from suggest.errors import InvalidArgument, NotFound, Problem
@@ -73,8 +74,10 @@ async def gather(
         if measurements:
             for number, measurement in await client.list_measurements(name, trial):
                 measured.setdefault(number, []).append(measurement)
-    except NotFound:
-        pass  # killed before it made its study
+    except NotFound as error:
+        if attempts:
+            raise lost(name, experiment.name) from error
+        # else it was killed before it made its study
     return ExperimentRecord(
         experiment=experiment,
         trials=[TrialRecord(each, attempts.get(each.number, ())) for each in found],

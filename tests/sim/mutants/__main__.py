@@ -19,7 +19,7 @@ from tests.sim.mutants.bugs import MUTANTS, Mutant
 from tests.sim.plans import plans
 from tests.sim.world import Plan, World, stores
 
-MAX_EXAMPLES = 600
+MAX_EXAMPLES = 1500
 _uids = (f"{n:05d}" for n in itertools.count())
 
 

@@ -1,0 +1,88 @@
+"""The README keeps its word: every command that it shows is run, and so is its program."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+# Run by .ci/run itself, each on a machine or in an environment that has nothing of ours.
+BY_CI = ("make demo", "make test", "pip install .")
+
+
+def shown(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def commands() -> list[str]:
+    return [line.removeprefix("$ ") for block in shown("console") for line in block.splitlines()]
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """As a person has it who installed tuner, with a state directory of the test's own."""
+    tuner = tmp_path / "bin" / "tuner"
+    tuner.parent.mkdir()
+    tuner.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m controller.cli "$@"\n')
+    tuner.chmod(0o755)
+    path = os.pathsep.join([str(tuner.parent), str(Path(sys.executable).parent), os.environ["PATH"]])
+    state = str(tmp_path / "state")
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "TUNER_STATE_DIR": state}
+
+
+def test_ci_runs_what_needs_a_machine_of_its_own() -> None:
+    ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert [command for command in BY_CI if command in commands() and command not in ci] == []
+
+
+def test_every_other_command_does_what_the_readme_says(tmp_path: Path, env: dict[str, str]) -> None:
+    mine = [command for command in commands() if command not in BY_CI and "tuner serve" not in command]
+    assert len(mine) >= 10
+    for command in mine:
+        done = subprocess.run(
+            shlex.split(command), cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+
+
+def test_the_file_is_a_valid_experiment(tmp_path: Path, env: dict[str, str]) -> None:
+    (file,) = shown("yaml")
+    (tmp_path / "digits.yaml").write_text(file)
+    command = ["tuner", "validate", "digits.yaml"]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_program_tunes_through_one_server_from_two_processes(tmp_path: Path, env: dict[str, str]) -> None:
+    (program,) = shown("python")
+    assert len(program.strip().splitlines()) <= 15
+    (serve,) = [command for command in commands() if command.startswith("tuner serve")]
+    server = subprocess.Popen(
+        shlex.split(serve.replace("localhost:8765", "localhost:0")),
+        cwd=tmp_path,
+        env=env,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert server.stderr is not None
+        address = server.stderr.readline().split()[2].rstrip(",")
+        (tmp_path / "parabola.py").write_text(program.replace("localhost:8765", address))
+        both = [
+            subprocess.Popen([sys.executable, "parabola.py"], cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
+            for _ in range(2)
+        ]
+        said = [process.communicate(timeout=120)[0] for process in both]
+        assert [process.returncode for process in both] == [0, 0]
+        assert all("Trial(number=" in words for words in said)
+    finally:
+        server.terminate()
+        server.communicate(timeout=20)
+    assert server.returncode == 143

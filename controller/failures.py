@@ -14,6 +14,7 @@ from controller.model import Attempt, AttemptState, FailureClass, StopCause
 
 INFEASIBLE_EXIT_CODE = 42
 SHELL_CANNOT_EXECUTE = frozenset({126, 127})  # what shells answer for a command that is not executable, or not there
+CRASHES = frozenset({signals.SIGSEGV, signals.SIGABRT, signals.SIGBUS, signals.SIGFPE, signals.SIGILL, signals.SIGSYS})
 REASON_LENGTH = 500
 
 
@@ -55,7 +56,10 @@ def judge(
     if facts.signal is not None:
         if facts.out_of_memory:
             return _failed(FailureClass.OUT_OF_MEMORY, "the system killed it for memory")
-        return _failed(FailureClass.INFRASTRUCTURE, f"killed by {_signal_name(facts.signal)}, which tuner did not send")
+        name = _signal_name(facts.signal)
+        if facts.signal in CRASHES:
+            return _failed(FailureClass.INFRASTRUCTURE, f"its program crashed ({name})")
+        return _failed(FailureClass.INFRASTRUCTURE, f"killed by {name}, which tuner did not send")
     return _judge_code(facts)
 
 
@@ -65,7 +69,9 @@ def _judge_code(facts: Facts) -> Judgement:
     if facts.code == 0:
         if facts.value is None:
             return _failed(
-                FailureClass.METRICS_MISSING, f'exit code 0, but no line of its log reported "{facts.metric}"'
+                FailureClass.METRICS_MISSING,
+                f'exit code 0, but no line of its log reported "{facts.metric}"'
+                + ("" if facts.last_line else ": there is nothing in it"),
             )
         if not math.isfinite(facts.value):
             return _failed(

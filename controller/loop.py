@@ -138,9 +138,10 @@ class Loop:
     async def open(self) -> None:
         """Make the study, if it is not there; rebuild what is held in memory from it and from the store."""
         memory = self._memory = Memory(self.experiment.spec)
-        await self._search.make()
+        stored = self._store.attempts(self.experiment.uid)
+        await self._search.make(begun=bool(stored))
         attempts: dict[int, list[Attempt]] = {}
-        for attempt in self._store.attempts(self.experiment.uid):
+        for attempt in stored:
             attempts.setdefault(attempt.trial, []).append(attempt)
             memory.note_attempt(attempt)
         for trial in await self._search.trials():

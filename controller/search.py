@@ -10,7 +10,7 @@ from typing import Protocol
 from controller.model import Experiment, ExperimentSpec, PruningSpec, short_name
 from suggest import failpoints
 from suggest.client import Suggestions
-from suggest.errors import FailedPrecondition, NotFound, NotOwner
+from suggest.errors import FailedPrecondition, NotFound, NotOwner, StoreBroken
 from suggest.space import Assignment
 from suggest.study import Algorithm, Direction, Objective, Pruning, Study, StudyName, StudySpec, ValueRule
 from suggest.trial import Measurement, Outcome, StopAdvice, Trial
@@ -51,6 +51,13 @@ def study_name(experiment: Experiment) -> StudyName:
     return StudyName(experiment.namespace, short_name(experiment.name, experiment.uid))
 
 
+def lost(study: StudyName, experiment: str) -> StoreBroken:
+    return StoreBroken(
+        f"the trials of {experiment} were run, but their store does not know {study} any more; restore its database "
+        f"(studies.db) from a backup, or begin anew after: tuner delete {experiment}"
+    )
+
+
 def study_spec(spec: ExperimentSpec) -> StudySpec:
     objective = spec.objective
     return StudySpec(
@@ -77,15 +84,22 @@ class Search:
     def __init__(self, experiment: Experiment, studies: Studies) -> None:
         self._spec = experiment.spec
         self._uid = experiment.uid
+        self._experiment_name = experiment.name
         self._name = study_name(experiment)
         self._studies = studies
 
-    async def make(self) -> None:
-        """The study exists, prunes as the experiment's newest revision says, and has its fixed points."""
+    async def make(self, *, begun: bool) -> None:
+        """The study exists, prunes as the experiment's newest revision says, and has its fixed points.
+
+        begun: it had trials already. Raises StoreBroken: then it was there, and is not.
+        """
         wanted = study_spec(self._spec)
         try:
             study = await self._studies.get_study(self._name)
-        except NotFound:
+        except NotFound as error:
+            if begun:
+                # A new one would take the old attempts for its own trials'.
+                raise lost(self._name, self._experiment_name) from error
             failpoints.reach(BEFORE_CREATE)
             study = await self._studies.create_study(self._name, wanted, request_id=self._uid)
             failpoints.reach(AFTER_CREATE)

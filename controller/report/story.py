@@ -134,7 +134,10 @@ def why_trial(record: ExperimentRecord, one: TrialRecord) -> str:
         case TrialState.INFEASIBLE:
             return f"its program says that these parameters cannot work: {reason}"
         case TrialState.FAILED:
-            return f"{reason}{attempts} ({_MEANING.get(one.trial.failure_class, one.trial.failure_class or 'failed')})"
+            meaning = _MEANING.get(one.trial.failure_class, one.trial.failure_class or "failed")
+            if one.trial.failure_class == FailureClass.METRICS_MISSING.value and one.trial.step is not None:
+                meaning = "only a finite number can be compared; its log says more"
+            return f"{reason}{attempts} ({meaning})"
         case TrialState.CANCELLED:
             return f"it was no longer wanted: {reason}"
         case TrialState.RUNNING if newest is not None and newest.stop_cause is not None:
@@ -153,7 +156,7 @@ _MEANING = {
     FailureClass.CONFIGURATION.value: "it cannot be started as the file says",
     FailureClass.TIMEOUT.value: "raise spec.trial.timeout, or make it faster",
     FailureClass.METRICS_MISSING.value: "print it as NAME=VALUE, or set spec.metrics.pattern",
-    FailureClass.INFRASTRUCTURE.value: "not its program's fault",
+    FailureClass.INFRASTRUCTURE.value: "mostly not its program's fault",
 }
 
 

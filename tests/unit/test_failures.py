@@ -23,9 +23,15 @@ ENDS = [
     ("it reported a value", Facts(code=0, value=0.9), None, Judgement(SUCCEEDED)),
     (
         "it reported nothing",
-        Facts(code=0, metric="accuracy"),
+        Facts(code=0, metric="accuracy", last_line="done"),
         None,
         failed(MISSING, 'exit code 0, but no line of its log reported "accuracy"'),
+    ),
+    (
+        "it said nothing at all",
+        Facts(code=0, metric="accuracy"),
+        None,
+        failed(MISSING, 'exit code 0, but no line of its log reported "accuracy": there is nothing in it'),
     ),
     (
         "it reported nan",
@@ -95,7 +101,7 @@ ENDS = [
         None,
         failed(INFRASTRUCTURE, "killed by SIGKILL, which tuner did not send"),
     ),
-    ("crashed", Facts(signal=SEGV), None, failed(INFRASTRUCTURE, "killed by SIGSEGV, which tuner did not send")),
+    ("crashed", Facts(signal=SEGV), None, failed(INFRASTRUCTURE, "its program crashed (SIGSEGV)")),
     (
         "killed by a nameless signal",
         Facts(signal=61),

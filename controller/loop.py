@@ -31,6 +31,7 @@ from suggest.trial import Outcome, Trial
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.5  # how often a stop request, and log lines that nobody waits for, are looked at
+SHORTEST_WAIT_S = 0.001  # shorter, and rounding could keep the clock from reaching what is waited for
 SAVE_RUNNING_S = 5.0  # what a kill may lose of the wall clock spent
 BACK_OFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 GIVE_UP_S = 60.0
@@ -213,7 +214,7 @@ class Loop:
         since_s = self._memory.since_first_start_s(self._clock.now())
         if not self._memory.canary_over and since_s is not None:
             waits.append(spec.canary_s - since_s)
-        return min(wait for wait in waits if wait > 0)
+        return max(SHORTEST_WAIT_S, min(wait for wait in waits if wait > 0))
 
     # Looking
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.sqlite import insert as upsert
+from sqlalchemy.dialects.sqlite import Insert, insert
 
 from controller import tables
 from controller.model import Attempt, Event, Experiment, ExperimentSpec, Revision, Uid
@@ -220,6 +220,16 @@ def _prepare(connection: Any, _record: Any) -> None:  # DBAPI objects: untyped i
     cursor.close()
 
 
+def _upsert(table: sa.Table) -> Insert:
+    statement = insert(table)
+    keys = [column.name for column in table.primary_key]
+    updates = {column.name: statement.excluded[column.name] for column in table.c if column.name not in keys}
+    return statement.on_conflict_do_update(index_elements=keys, set_=updates)
+
+
+_UPSERT_ATTEMPT = _upsert(tables.attempts)  # once: making it takes longer than running it
+
+
 def _write(connection: sa.Connection, uid: Uid, changes: Changes) -> None:
     if changes.experiment is not None:
         row = tables.experiment_row(changes.experiment)
@@ -227,10 +237,6 @@ def _write(connection: sa.Connection, uid: Uid, changes: Changes) -> None:
         del row["stop_requested"]
         connection.execute(sa.update(tables.experiments).where(tables.experiments.c.uid == uid).values(row))
     if changes.attempts:
-        statement = upsert(tables.attempts)
-        keys = ("uid", "trial", "number")
-        updates = {c.name: statement.excluded[c.name] for c in tables.attempts.c if c.name not in keys}
-        rows = [tables.attempt_row(uid, attempt) for attempt in changes.attempts]
-        connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=updates), rows)
+        connection.execute(_UPSERT_ATTEMPT, [tables.attempt_row(uid, attempt) for attempt in changes.attempts])
     if changes.events:
         connection.execute(sa.insert(tables.events), [tables.event_row(uid, event) for event in changes.events])

@@ -64,6 +64,7 @@ class _Attempt:
     exit: Exit | None = None
     exit_s: float | None = None
     gone: bool = False
+    removed: bool = False
 
 
 class SimulatedRuntime:
@@ -83,7 +84,7 @@ class SimulatedRuntime:
         self._answer()
         known = self._attempts.get(launch.name)
         if known is not None:
-            if known.gone:
+            if known.gone and not known.removed:
                 raise CannotStart("it was started before and is gone", FailureClass.INFRASTRUCTURE)
             return
         script = self._script_for(launch)
@@ -107,7 +108,7 @@ class SimulatedRuntime:
         self._answer()
         attempt = self._attempts.get(name)
         if attempt is not None:
-            attempt.gone = True
+            attempt.gone = attempt.removed = True
 
     async def observe(self) -> Mapping[str, Sighting]:
         self._answer()
@@ -141,6 +142,9 @@ class SimulatedRuntime:
         pass
 
     # For tests
+
+    def vanish(self, name: str) -> None:
+        self._attempts[name].gone = True
 
     def running(self) -> list[str]:
         self._play()

@@ -1,0 +1,49 @@
+"""The simulated runtime keeps the promises of the real ones, or the simulation would prove nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from controller.runtime import simulated
+from controller.runtime.protocol import Launch, Runtime
+from controller.runtime.simulated import SimulatedRuntime, VirtualClock
+from tests.contract.runtime_contract import RuntimeContract, Script
+
+
+class PaperWorld:
+    """The runtime itself outlives its controllers: each gets the same."""
+
+    def __init__(self) -> None:
+        self._scripts: dict[str, simulated.Script] = {}
+        self._runtime = SimulatedRuntime(VirtualClock(), lambda launch: self._scripts[launch.name])
+
+    async def open(self) -> Runtime:
+        return self._runtime
+
+    async def crash(self, runtime: Runtime) -> None:
+        pass
+
+    async def vanish(self, name: str) -> None:
+        self._runtime.vanish(name)
+
+    def launch(self, name: str, script: Script) -> Launch:
+        self._scripts[name] = simulated.Script(
+            lines=tuple((0.0, line) for line in script.lines),
+            ends_at=script.lasts_s,
+            code=script.code,
+            ignores_sigterm=script.ignores_sigterm,
+            refused="" if script.command_exists else "command not found",
+        )
+        here = Path("/")
+        return Launch(name, ("true",), {}, here, here)
+
+    def runs(self, name: str) -> int:
+        return self._runtime.starts.count(name)
+
+
+class TestSimulatedRuntime(RuntimeContract):
+    @pytest.fixture
+    def world(self) -> PaperWorld:
+        return PaperWorld()

@@ -179,9 +179,10 @@ class Loop:
 
     def _spend_time(self) -> None:
         now_s = self._clock.elapsed_s()
-        if self._turned_at_s is not None and self.experiment.state is ExperimentState.RUNNING:
-            self._journal.spend(now_s - self._turned_at_s, save_every_s=SAVE_RUNNING_S)
-        self._turned_at_s = now_s
+        passed_s = 0.0 if self._turned_at_s is None else now_s - self._turned_at_s
+        self._turned_at_s = now_s  # first: a write that fails below must not make the same seconds pass twice
+        if self.experiment.state is ExperimentState.RUNNING:
+            self._journal.spend(passed_s, save_every_s=SAVE_RUNNING_S)
         if now_s - self._stop_poll_at_s >= POLL_S:
             self._stop_poll_at_s = now_s
             if self._store.stop_requested(self.experiment.uid):

@@ -201,7 +201,7 @@ class SqlStore:
             yield
         except sa.exc.OperationalError as error:
             code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF  # extended codes carry the primary one below
-            cure = _CURES.get(code, "nothing was lost; see that its disk is healthy, then try again")
+            cure = _CURES.get(code, "nothing was lost; see that its disk is healthy and has room, then try again")
             raise Unavailable(f"{self._path}: {cure} (SQLite: {error.orig})") from error
         except sa.exc.IntegrityError:
             raise

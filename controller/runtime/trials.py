@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 
@@ -188,7 +187,7 @@ class Trials:
         try:
             write_json(os.path.join(attempt.directory, "exit.json"), attempt.exit)
         except OSError as error:  # its folder was deleted, the disk is full: this life still knows
-            print(f"{attempt.name}: exit.json: {error}", file=sys.stderr, flush=True)
+            _complain(f"{attempt.name}: exit.json: {error}")
         self._tell(attempt.shown())
         if attempt.when_forgotten:
             self._forget(attempt)
@@ -198,3 +197,11 @@ class Trials:
         unlink(os.path.join(self._live, attempt.name))
         for call in attempt.when_forgotten:
             call()
+
+
+def _complain(text: str) -> None:
+    """In our log, which may lie on the very disk that is full: we must live on, for we alone know how trials ended."""
+    try:
+        os.write(2, f"{text}\n".encode())
+    except OSError:
+        pass

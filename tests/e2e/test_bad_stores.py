@@ -1,0 +1,251 @@
+"""Stores that are locked, full, read-only, damaged, newer or gone: one sentence, exit 7, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.running import TUNER, Person, ended, eventually, experiment, processes_of, somebody
+
+NEWER = {
+    "controller.db": "UPDATE controller_schema SET version = 99",
+    "studies.db": "UPDATE suggest_schema_version SET version_num = '9999'",
+}
+
+
+@pytest.fixture
+def me(tmp_path: Path) -> Iterator[Person]:
+    with somebody(tmp_path) as person:
+        yield person
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
+    """Somebody whose experiment has ended; its state directory is to be copied, not touched."""
+    with somebody(tmp_path_factory.mktemp("finished")) as person:
+        person.file.write_text(experiment())
+        assert person.tuner("run", person.file)[0] == 0
+        yield person
+
+
+def newer(database: Path) -> None:
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute(NEWER[database.name])
+
+
+def truncate(database: Path) -> None:
+    database.write_bytes(database.read_bytes()[:10_000])
+
+
+def overwrite(database: Path) -> None:
+    database.write_text("apiVersion: tuner.dev/v1\n" * 1000)
+
+
+def make_a_directory(database: Path) -> None:
+    database.unlink()
+    database.mkdir()
+
+
+def empty(database: Path) -> None:
+    database.write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("database", "spoil", "sentence"),
+    [
+        ("controller.db", newer, "was written by a newer tuner (schema 99, this one knows 1); upgrade tuner"),
+        ("controller.db", truncate, "it is damaged; restore it from a backup, or move it away to begin anew"),
+        ("controller.db", overwrite, "it is damaged; restore it from a backup, or move it away to begin anew"),
+        ("controller.db", make_a_directory, "it cannot be opened; see that"),
+        ("studies.db", newer, "has schema 9999, newer than 0001, the newest that this tuner knows; upgrade tuner"),
+        ("studies.db", truncate, "the file is damaged; restore it from a backup, or move it away to begin anew"),
+        ("studies.db", overwrite, "the file is no database, or has lost its beginning; restore it"),
+        ("studies.db", make_a_directory, "is a directory; move it away, or use another --state-dir"),
+        ("studies.db", empty, "restore its database (studies.db) from a backup, or begin anew after: tuner del"),
+        ("studies.db", Path.unlink, "restore its database (studies.db) from a backup, or begin anew after: tuner del"),
+    ],
+)  # fmt: skip
+def test_a_store_that_cannot_be_used_is_one_sentence_and_works_again_when_restored(
+    finished: Person, me: Person, database: str, spoil: Callable[[Path], None], sentence: str
+) -> None:
+    shutil.copytree(finished.folder / "state", me.folder / "state")
+    path = me.folder / "state" / database
+    spoil(path)
+    for words in (("run", str(finished.file)), ("get", "trials", "tiny")):
+        code, out, err = me.tuner(*words)
+        assert (code, out, err.count("\n")) == (7, "", 1), err
+        assert err.startswith("tuner: ")
+        assert sentence in err
+        assert database in err
+    if path.is_dir():
+        path.rmdir()
+    shutil.copy(finished.folder / "state" / database, path)
+    assert me.tuner("run", finished.file)[:2] == finished.tuner("run", finished.file)[:2]
+
+
+def test_a_study_that_is_gone_is_not_made_anew_under_an_experiment_that_goes_on(me: Person) -> None:
+    me.file.write_text(experiment(waits=True))
+    run = me.start("run", me.file)
+    eventually(lambda: len(me.starts()) == 1)
+    run.kill()
+    ended(run)
+    me.let_go()
+    (me.folder / "state" / "studies.db").rename(me.folder / "away.db")
+    code, _, err = me.tuner("resume", "tiny")
+    assert code == 7
+    assert "tuner delete tiny" in err
+    for left in (me.folder / "state").glob("studies.db*"):
+        left.unlink()
+    (me.folder / "away.db").rename(me.folder / "state" / "studies.db")
+
+
+def test_a_lost_controllers_store_begins_anew_beside_the_old_study(finished: Person, me: Person) -> None:
+    shutil.copytree(finished.folder / "state", me.folder / "state")
+    (me.folder / "state" / "controller.db").unlink()
+    me.file.write_text(experiment())
+    assert me.tuner("run", me.file)[0] == 0
+    assert [start.split()[:2] for start in me.starts()] == [["0", "1"], ["1", "1"]]
+
+
+@contextmanager
+def locked(database: Path) -> Iterator[None]:
+    """Another process's transaction that does not end; ours, which is the same to SQLite."""
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+        connection.execute("ROLLBACK")
+
+
+@pytest.mark.parametrize("database", ["controller.db", "studies.db"])
+def test_a_store_that_is_locked_for_a_while_is_waited_for(me: Person, database: str) -> None:
+    me.file.write_text(experiment(trials=3, waits=True))
+    run = me.start("run", me.file)
+    eventually(lambda: len(me.starts()) == 1)
+    with locked(me.folder / "state" / database):
+        me.let_go()
+        assert f"{database}: another process has kept it locked for 5 s" in waiting(run)
+    code, err = ended(run)
+    assert code == 0, err
+    assert [trial["state"] for trial in me.trials()] == ["succeeded"] * 3
+    assert [start.split()[:2] for start in me.starts()] == [["0", "1"], ["1", "1"], ["2", "1"]]
+
+
+def test_a_locked_store_refuses_a_start_in_one_sentence_and_reading_goes_on(finished: Person, me: Person) -> None:
+    shutil.copytree(finished.folder / "state", me.folder / "state")
+    me.file.write_text(experiment(name="other"))
+    with locked(me.folder / "state" / "controller.db"):
+        start = me.start("run", me.file)
+        assert len(me.trials()) == 2
+        code, err = ended(start)
+    assert code == 7
+    assert err.startswith(f"tuner: {me.folder}/state/controller.db: another process has kept it locked for 5 s")
+    assert me.starts() == []
+    assert me.tuner("run", me.file)[0] == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="only root of Linux may mount a small disk")
+def test_a_disk_that_is_full_in_the_middle_loses_nothing(me: Person) -> None:
+    me.file.write_text(experiment(trials=4, waits=True))
+    with small_disk(me.folder / "state", "2m") as disk:
+        run = me.start("run", me.file)
+        eventually(lambda: len(me.starts()) == 1)
+        fill(disk / "filler")
+        me.let_go()
+        assert re.search(r"No space left on device; nothing is lost|the disk is full; nothing was lost", waiting(run))
+        (disk / "filler").unlink()
+        code, err = ended(run)
+        assert code == 0, err
+        assert [trial["state"] for trial in me.trials()] == ["succeeded"] * 4
+        assert [start.split()[:2] for start in me.starts()] == [[str(n), "1"] for n in range(4)]
+        eventually(lambda: not processes_of(me.folder))
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="only root of Linux may mount a small disk")
+def test_a_disk_that_is_full_from_the_beginning_is_one_sentence(me: Person) -> None:
+    me.file.write_text(experiment())
+    with small_disk(me.folder / "state", "16k"):
+        code, out, err = me.tuner("run", me.file)
+    assert (code, out, err.count("\n")) == (7, "", 1)
+    assert re.match(r"tuner: .*state/.* (the disk is full|No space left|see that its disk .* has room)", err)
+
+
+@contextmanager
+def small_disk(place: Path, size: str) -> Iterator[Path]:
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tuner-test", place], check=False)
+    if mounted.returncode != 0:
+        pytest.skip("this system lets nobody mount")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", place], check=True)
+
+
+@pytest.mark.parametrize("what", ["state", "state/controller.db"])
+def test_what_may_not_be_written_is_one_sentence_with_the_cure(finished: Person, me: Person, what: str) -> None:
+    shutil.copytree(finished.folder / "state", me.folder / "state")
+    me.file.write_text(experiment(name="other"))
+    path = me.folder / what
+    path.chmod(0o500 if path.is_dir() else 0o400)
+    if what == "state":
+        (path / "experiments").chmod(0o500)
+    done = subprocess.run(
+        [*as_one_whom_permissions_bind(), TUNER, "run", me.file],
+        cwd=me.folder, env=me.env, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (7, "", 1), done.stderr
+    assert str(path) in done.stderr
+    assert re.search(r"read-only; give this user the right|cannot be written to .*--state-dir", done.stderr)
+    path.chmod(0o700)
+    if what == "state":
+        (path / "experiments").chmod(0o700)
+    assert me.tuner("run", me.file)[0] == 0
+
+
+def as_one_whom_permissions_bind() -> list[str]:
+    """Root may write everywhere, until it drops that capability."""
+    if os.geteuid() != 0:
+        return []
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        pytest.skip("root may write everywhere, and there is no setpriv here")
+    return [setpriv, "--bounding-set", "-dac_override,-dac_read_search"]
+
+
+@pytest.mark.parametrize(
+    "name", ["with space", "ünï 漢", "what?x=1", "#hash", "per%20cent", "quo\"te'", "long" * 60 + "/" + "long" * 30]
+)
+def test_a_state_directory_may_have_any_name(me: Person, name: str) -> None:
+    me.env["TUNER_STATE_DIR"] = f"{me.folder}/{name}"
+    me.file.write_text(experiment(trials=1))
+    assert me.tuner("run", me.file)[0] == 0
+    assert [trial["state"] for trial in me.trials()] == ["succeeded"]
+    made = {path.name for path in Path(me.env["TUNER_STATE_DIR"]).iterdir()}
+    assert made >= {"controller.db", "studies.db", "experiments"}
+
+
+def waiting(process: subprocess.Popen[str]) -> str:
+    """The line that says what it waits for."""
+    assert process.stderr is not None
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if line.startswith("waiting: "):
+            return line
+    raise AssertionError(f"it never waited: {''.join(said)}")
+
+
+def fill(path: Path) -> None:
+    """Take all the room that its disk has."""
+    with path.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))

@@ -1,0 +1,142 @@
+"""Files that are no experiment, and two who run the same one: one answer with everything in it, and nothing started."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.running import Person, ended, experiment, somebody
+
+
+@pytest.fixture
+def me(tmp_path: Path) -> Iterator[Person]:
+    with somebody(tmp_path) as person:
+        yield person
+
+
+def missing(file: Path) -> None:
+    assert not file.exists()
+
+
+def written(content: str | bytes) -> Callable[[Path], None]:
+    def write(file: Path) -> None:
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+
+    return write
+
+
+LAUGHS = "a0: &a0 [lol, lol]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12))
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        pytest.param(missing, "there is no such file; tuner init writes one", id="missing"),
+        pytest.param(Path.mkdir, "is a directory; name the file in it", id="a directory"),
+        pytest.param(written(""), "1:1 the file is empty; tuner init writes one", id="empty"),
+        pytest.param(written("# nothing but a comment\n"), "1:1 the file is empty", id="a comment"),
+        pytest.param(written("x: [1, 2\ny: 3\n"), r"2:\d+ not YAML: ", id="a syntax error"),
+        pytest.param(
+            written(bytes(range(256)) * 99), "2:118 the byte 0x80 is no UTF-8; save the file as UTF-8", id="binary"
+        ),
+        pytest.param(
+            written("xs:\n" + "- 12345678\n" * 1_000_000),
+            "11.0 MB is too large for an experiment; at most 1 MB is read",
+            id="ten megabytes",
+        ),
+        pytest.param(written(LAUGHS), "more than 50000 values once every alias is written out", id="a billion laughs"),
+        pytest.param(written("[" * 10_000), "1:65 nested more than 64 levels deep", id="ten thousand brackets"),
+        pytest.param(written("- 1\n- 2\n"), "1:1 a list stands where a mapping with apiVersion, kind", id="a list"),
+        pytest.param(
+            written("kind: Deployment\napiVersion: apps/v1\n"),
+            "kind: 'Deployment' is not Experiment",
+            id="of another kind",
+        ),
+    ],
+)
+def test_a_file_that_is_no_experiment_is_said_once_and_starts_nothing(
+    me: Person, make: Callable[[Path], None], sentence: str
+) -> None:
+    make(me.file)
+    answers = []
+    for verb in ("validate", "run"):
+        code, out, err = me.tuner(verb, me.file)
+        assert (code, out) == (2, "")
+        assert "bug" not in err
+        assert re.search(sentence, err), err
+        assert len(err) < 4000
+        answers.append(err)
+    assert answers[0] == answers[1]
+    assert not list((me.folder / "state").glob("experiments/*"))
+
+
+def test_all_problems_of_a_file_come_at_once_each_with_its_place_and_cure(me: Person) -> None:
+    me.file.write_text("""\
+apiVersion: tuner.dev/v1
+kind: Experiment
+metadata: {name: Bad_Name}
+spec:
+  objective: {metric: score, direction: up}
+  parameters:
+    lr: {type: float, min: 0, max: 1, scale: log}
+    width: {type: int, min: 9, max: 3}
+    depth: {type: int, min: 1, max: 10, step: 4, stepp: 1}
+    act: []
+    twice: [relu, relu]
+    a: {type: float, min: 0, max: 1, when: {b: 1}}
+    b: {type: float, min: 0, max: 1, when: {a: 1}}
+  paralelism: 2
+  budget: {trials: many}
+  trial:
+    command: [python, train.py, "--lr=${learning_rate}"]
+    timeout: soon
+""")
+    code, out, err = me.tuner("validate", me.file)
+    assert (code, out) == (2, "")
+    head, *lines = err.splitlines()
+    assert head == f"{me.file}: {len(lines)} problems"
+    assert all(re.match(r"  \d+:\d+ \S+: .+", line) for line in lines), err
+    found = {line.split()[1].rstrip(":") for line in lines}
+    assert found >= {
+        "metadata.name",
+        "spec.objective.direction",
+        "spec.parameters.lr.min",
+        "spec.parameters.depth.stepp",
+        "spec.parameters.act",
+        "spec.paralelism",
+        "spec.budget.trials",
+        "spec.trial.command[2]",
+        "spec.trial.timeout",
+    }
+    places = [tuple(map(int, line.split()[0].split(":"))) for line in lines]
+    assert places == sorted(places)
+    assert "did you mean parallelism?" in err
+    assert me.tuner("run", me.file)[::2] == (2, err)
+
+
+def test_of_two_who_start_it_at_once_one_runs_it_and_the_other_is_told(me: Person) -> None:
+    me.file.write_text(experiment(trials=3, trial="gracePeriod: 1s"))
+    both = [me.start("run", me.file) for _ in range(2)]
+    codes, said = zip(*map(ended, both), strict=True)
+    assert sorted(codes) in ([0, 0], [0, 6]), said
+    for process, code, err in zip(both, codes, said, strict=True):
+        (other,) = set(both) - {process}
+        if code == 6:
+            assert f"tiny is being run by process {other.pid} on" in err
+    assert [start.split()[:2] for start in me.starts()] == [["0", "1"], ["1", "1"], ["2", "1"]]
+    assert len(me.json("get", "experiments", "-o", "json")) == 1
+
+
+def test_another_file_under_the_same_name_is_refused_with_every_difference(me: Person) -> None:
+    me.file.write_text(experiment())
+    assert me.tuner("run", me.file)[0] == 0
+    me.file.write_text(experiment(parameters="x: {type: float, min: 0, max: 2}, y: [a, b]", parallelism=3))
+    code, out, err = me.tuner("run", me.file)
+    assert (code, out) == (6, "")
+    for difference in ("spec.parallelism: 1 -> 3", "spec.parameters.x.max: 1 -> 2", "spec.parameters.y"):
+        assert difference in err
+    assert "tuner delete tiny" in err
+    assert len(me.starts()) == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.running import Person, ended, experiment, somebody
+from tests.e2e.somebody import Person, ended, experiment, somebody
 
 
 @pytest.fixture

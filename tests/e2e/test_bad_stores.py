@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.running import TUNER, Person, ended, eventually, experiment, processes_of, somebody
+from tests.e2e.somebody import TUNER, Person, ended, eventually, experiment, processes_of, somebody
 
 NEWER = {
     "controller.db": "UPDATE controller_schema SET version = 99",

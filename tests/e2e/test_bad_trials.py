@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.running import Person, ended, eventually, experiment, processes_of, somebody, why
+from tests.e2e.somebody import Person, ended, eventually, experiment, processes_of, somebody, why
 
 # kind: (state, value, failure classes and exit codes of its attempts, how the Why line begins)
 KINDS: dict[str, tuple[str, float | None, list[tuple[str | None, int | None]], str]] = {

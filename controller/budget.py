@@ -53,7 +53,8 @@ def ending(
         spent = f"the wall clock is spent (budget.wallClock: {budget.wall_clock_s:g} s)"
         return Ending(ExperimentState.SUCCEEDED, spent, False)
     if budget.trials is not None and counted(counts) >= budget.trials:
-        return Ending(ExperimentState.SUCCEEDED, f"all {budget.trials} trials are done", True)
+        done = "its one trial is done" if budget.trials == 1 else f"all {budget.trials} trials are done"
+        return Ending(ExperimentState.SUCCEEDED, done, True)
     if exhausted:
         return Ending(ExperimentState.SUCCEEDED, "every point of the search space was tried", True)
     return None

@@ -35,6 +35,7 @@ SHORTEST_WAIT_S = 0.001  # shorter, and rounding could keep the clock from reach
 SAVE_RUNNING_S = 5.0  # what a kill may lose of the wall clock spent
 BACK_OFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 GIVE_UP_S = 60.0
+GIVE_UP_OPENING_S = 10.0  # before anything runs there is nothing to wait for
 MAX_REPORT = 5000  # measurements of one call
 LOG_PORTION = 1 << 20
 MAX_PORTIONS = 8  # of one attempt's log in one turn: a trial that prints without end must not hold up the others
@@ -72,6 +73,7 @@ class Loop:
         self._wish = Wish.RUN
         self._stop_poll_at_s = float("-inf")
         self._turned_at_s: float | None = None
+        self._opened = False
         self._trouble = ""
         self._trouble_since_s: float | None = None
 
@@ -106,15 +108,14 @@ class Loop:
 
         Raises:
             NotOwner: another process holds the study.
-            Unavailable: the service or the store did not answer for GIVE_UP_S; what runs goes on running.
+            Unavailable: the service or the store did not answer for too long; what runs goes on running.
         """
         failures = 0
-        opened = False
         while True:
             try:
-                if not opened:
+                if not self._opened:
                     await self.open()
-                    opened = True
+                    self._opened = True
                 if await self.turn():
                     return self.experiment
                 failures = 0
@@ -130,7 +131,7 @@ class Loop:
             self._trouble_since_s = now_s
             logger.warning("experiment=%s waiting: %s", self.experiment.name, error)
         self._trouble = str(error)
-        if now_s - self._trouble_since_s > GIVE_UP_S:
+        if now_s - self._trouble_since_s > (GIVE_UP_S if self._opened else GIVE_UP_OPENING_S):
             raise error
         await self._clock.sleep(BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
 
@@ -250,13 +251,15 @@ class Loop:
                 known.note(known.log.feed(data))
             else:
                 known.note(await asyncio.to_thread(known.log.feed, data))
-            self._memory.canary_over |= known.log.last is not None
             if len(data) < LOG_PORTION:
                 if ended:
                     known.note(known.log.finish())
-                    self._memory.canary_over |= known.log.last is not None
-                return True
-        return False
+                break
+        else:
+            return False
+        # Of an attempt whose end is stored only what is stored with it counts: the next controller knows no more.
+        self._memory.canary_over |= known.log.last is not None and not known.attempts[-1].ended
+        return True
 
     async def _report(self) -> None:
         """Send what was measured; with pruning at once, else a few times a second. An ended attempt's last measurements

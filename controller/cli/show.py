@@ -16,7 +16,8 @@ from controller.model import Experiment
 from controller.report import documents, figures, story, tables
 from controller.report.record import ExperimentRecord, TrialRecord
 from controller.spec import redacted_document
-from suggest.errors import NotFound, Unavailable
+from controller.store import SqlStore
+from suggest.errors import NotFound, StoreBroken, Unavailable
 
 WATCH_S = 1.0
 
@@ -112,6 +113,15 @@ def find_trial(record: ExperimentRecord, number: int) -> TrialRecord:
     raise NotFound(f"{record.experiment.name} has no trial {number}; its trials are {last}")
 
 
+async def _gathered(home: Home, store: SqlStore, experiment: Experiment, client: SessionClient) -> ExperimentRecord:
+    """One whose study is lost is listed without its trials, and does not hide the others."""
+    try:
+        return await gather(home, store, experiment, client)
+    except StoreBroken as error:
+        print(f"tuner: {error}", file=sys.stderr)
+        return ExperimentRecord(experiment)
+
+
 def _all_experiments(arguments: argparse.Namespace) -> list[ExperimentRecord]:
     """One service after the other; one that does not answer hides its trials, not the experiments."""
     home = Home.find(arguments.state_dir)
@@ -123,7 +133,7 @@ def _all_experiments(arguments: argparse.Namespace) -> list[ExperimentRecord]:
                 mine = [experiment for experiment in known if experiment.server == service]
 
                 async def collect(client: SessionClient, mine: list[Experiment] = mine) -> list[ExperimentRecord]:
-                    return [await gather(home, store, experiment, client) for experiment in mine]
+                    return [await _gathered(home, store, experiment, client) for experiment in mine]
 
                 try:
                     found = with_client(service, home, collect)

@@ -14,7 +14,7 @@ from controller.spec.document import Json, space_of
 from controller.spec.fields import found
 from controller.spec.problems import Complaints
 from controller.spec.spelling import meant_by
-from controller.spec.substitute import placeholders
+from controller.spec.substitute import placeholders, unclosed
 from suggest.space import Space
 
 _ALONE = re.compile(r"\$\{([^{}]*)\}")
@@ -118,6 +118,9 @@ def workload_strings(trial: Json) -> Iterator[tuple[str, str]]:
 
 def _placeholders(trial: Json, names: list[str], conditional: set[str], say: Complaints) -> None:
     for path, text in workload_strings(trial):
+        for opened in unclosed(text):
+            likely = opened if opened in names else meant_by(opened, names) or next(iter(names), "name")
+            say.add(path, f"${{ is never closed; write ${{{likely}}}, or $${{ for a literal")
         for name in placeholders(text):
             if name in names:
                 continue
@@ -146,7 +149,7 @@ def warnings(document: Json) -> tuple[str, ...]:
     mentioned = {name for text in texts for name in placeholders(text)}
     silent = [name for name in spec["parameters"] if name not in mentioned]
     where = "template" if "template" in spec["trial"] else "command, args or env"
-    return tuple(
-        f"spec.parameters.{name}: no {where} mentions ${{{name}}}; it still arrives in TUNER_PARAMETERS"
-        for name in silent
-    )
+    if not silent:
+        return ()
+    it_arrives = "it arrives" if len(silent) == 1 else "they arrive"
+    return (f"{', '.join(silent)}: not mentioned in {where}; {it_arrives} in TUNER_PARAMETERS",)

@@ -12,11 +12,18 @@ from controller.model import SecretRef, TrialTemplate
 from suggest.space import Assignment, Value
 
 _PLACEHOLDER = re.compile(r"\$\$\{|\$\{([^{}]*)\}")
+_OPENED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_.-]*)?")
 
 
 def placeholders(text: str) -> Iterator[str]:
     """The names that stand in `${…}`, in order."""
     return (found[1] for found in _PLACEHOLDER.finditer(text) if found[1] is not None)
+
+
+def unclosed(text: str) -> Iterator[str]:
+    """The name after each `${` that no `}` closes; "" where none stands there."""
+    # What is closed, or a literal, becomes a break, so that its rest cannot look like an opening.
+    return (found[1] or "" for found in _OPENED.finditer(_PLACEHOLDER.sub("\n", text)))
 
 
 def as_text(value: Value) -> str:

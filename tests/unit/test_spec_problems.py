@@ -227,9 +227,35 @@ def test_a_broken_parameter_is_not_blamed_on_those_that_depend_on_it() -> None:
 
 def test_parameters_that_nothing_mentions_are_a_warning() -> None:
     warnings = read(changed(', "--m=${momentum}"', ""), source="experiment.yaml").warnings
-    assert warnings == (
-        "spec.parameters.momentum: no command, args or env mentions ${momentum}; it still arrives in TUNER_PARAMETERS",
+    assert warnings == ("momentum: not mentioned in command, args or env; it arrives in TUNER_PARAMETERS",)
+
+
+def test_several_parameters_that_nothing_mentions_are_one_warning() -> None:
+    text = changed(', "--opt=${optimizer}", "--m=${momentum}"', "")
+    assert read(text, source="experiment.yaml").warnings == (
+        "optimizer, momentum: not mentioned in command, args or env; they arrive in TUNER_PARAMETERS",
     )
+
+
+@pytest.mark.parametrize(
+    ("word", "messages"),
+    [
+        ("--lr=${lr", ["${ is never closed; write ${lr}, or $${ for a literal"]),
+        ("--lr=${lrr", ["${ is never closed; write ${lr}, or $${ for a literal"]),
+        ("${lr:-${layers}", ["${ is never closed; write ${lr}, or $${ for a literal"]),
+        ("${ ${lr", ["${ is never closed; write ${lr}, or $${ for a literal"] * 2),
+        ("$${lr", []),
+        ("$${${lr}", []),
+        ("${lr}}", []),
+        ("$lr {", []),
+    ],
+)
+def test_a_placeholder_that_is_never_closed_is_a_problem(word: str, messages: list[str]) -> None:
+    text = changed('"--lr=${lr}"', f'"{word}"')
+    if messages:
+        assert complaints(text) == [f"14:33 spec.trial.command[2]: {message}" for message in messages]
+    else:
+        read(text, source="experiment.yaml")
 
 
 @pytest.mark.parametrize("raw", [None, 1, 1.5, True, "x", [], {}, [[]], {"a": {}}, [None], {"": None}])

@@ -25,7 +25,6 @@ class Wish(enum.Enum):
 
     RUN = "run"
     INTERRUPT = "interrupt"  # first Ctrl-C: stop cleanly, run again on resume
-    KILL = "kill"  # second Ctrl-C: the same without grace
     STOP = "stop"  # tuner stop: cancel what runs, for good
 
 
@@ -51,9 +50,9 @@ class OpenTrial:
 class Snapshot:
     """All that a decision depends on.
 
-    counts: finished trials by outcome. slots: what the runtime can hold, None = no limit. canary_over: the first trial
-    has shown itself. advised: trials that the study says are hopeless, and why. stops_sent: trials whose newest attempt
-    was told to stop in this process's life, and the grace it was given.
+    counts: finished trials by outcome. without_grace: what is stopped is killed at once. slots: what the runtime can
+    hold, None = no limit. canary_over: the first trial has shown itself. advised: trials that the study says are
+    hopeless, and why. stops_sent: trials whose newest attempt was told to stop in this process's life, and its grace.
     """
 
     spec: ExperimentSpec
@@ -61,6 +60,7 @@ class Snapshot:
     trials: Sequence[OpenTrial]
     counts: Mapping[TrialState, int]
     wish: Wish = Wish.RUN
+    without_grace: bool = False
     best: float | None = None
     exhausted: bool = False
     running_s: float = 0.0
@@ -174,7 +174,7 @@ def _stop_cause(snapshot: Snapshot, ending: budget.Ending | None) -> tuple[StopC
         return StopCause.CANCELLED, "tuner stop"
     if ending is not None and not ending.drain:
         return StopCause.CANCELLED, ending.reason
-    if snapshot.wish in (Wish.INTERRUPT, Wish.KILL):
+    if snapshot.wish is Wish.INTERRUPT:
         return StopCause.INTERRUPTED, "interrupted"
     return None
 
@@ -228,7 +228,7 @@ def _stops(left: Sequence[OpenTrial], snapshot: Snapshot) -> Iterator[Action]:
 
 
 def _stop_everything(left: Sequence[OpenTrial], snapshot: Snapshot, cause: StopCause, reason: str) -> Iterator[Action]:
-    grace_s = 0.0 if snapshot.wish is Wish.KILL else snapshot.spec.trial.grace_s
+    grace_s = 0.0 if snapshot.without_grace else snapshot.spec.trial.grace_s
     for trial in left:
         newest = trial.newest
         if newest is None or newest.ended:
@@ -288,5 +288,5 @@ def _change(
     elif snapshot.state is ExperimentState.PAUSED:
         if not busy:
             yield ChangeState(ExperimentState.PAUSED, "", True)
-    elif snapshot.wish in (Wish.INTERRUPT, Wish.KILL) and not busy:
+    elif snapshot.wish is Wish.INTERRUPT and not busy:
         yield ChangeState(ExperimentState.STOPPED, "interrupted; its trials run again on resume", True)

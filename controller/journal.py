@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -81,5 +82,5 @@ class Journal:
         if after.value is not None:
             words.append(f"value={after.value:g}")
         if after.reason and after.state is not AttemptState.RUNNING:
-            words.append(f'reason="{after.reason}"')
+            words.append(f"reason={json.dumps(after.reason, ensure_ascii=False)}")
         return Event(now, after.state.value, " ".join(words), after.trial, after.number)

@@ -71,6 +71,7 @@ class Loop:
         self._journal = Journal(experiment, store, on_event)
         self._memory = Memory(experiment.spec)
         self._wish = Wish.RUN
+        self._without_grace = False
         self._stop_poll_at_s = float("-inf")
         self._turned_at_s: float | None = None
         self._opened = False
@@ -83,9 +84,14 @@ class Loop:
 
     def wish(self, wish: Wish) -> None:
         """What the person wants from now on; stronger wishes stand."""
-        order = [Wish.RUN, Wish.INTERRUPT, Wish.KILL, Wish.STOP]
+        order = [Wish.RUN, Wish.INTERRUPT, Wish.STOP]
         if order.index(wish) > order.index(self._wish):
             self._wish = wish
+
+    def kill(self) -> None:
+        """Whatever is stopped, now or later, gets no grace; without a stronger wish that is an interruption."""
+        self._without_grace = True
+        self.wish(Wish.INTERRUPT)
 
     def progress(self) -> Progress:
         """What a person wants to see, now."""
@@ -198,6 +204,7 @@ class Loop:
             trials=memory.open_trials(),
             counts=memory.counts,
             wish=self._wish,
+            without_grace=self._without_grace,
             best=memory.best_value,
             exhausted=memory.exhausted,
             running_s=self.experiment.running_s,

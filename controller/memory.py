@@ -90,7 +90,9 @@ class Memory:
         return None if self.best is None else self.best.value
 
     def note_attempt(self, attempt: Attempt) -> None:
-        if attempt.start_time is not None:
+        # The canary's time is that of what runs: one that ended without a metric has shown nothing, and after a pause
+        # the next one is alone again.
+        if attempt.start_time is not None and not attempt.ended:
             self.first_start = min(self.first_start or attempt.start_time, attempt.start_time)
         self.canary_over |= attempt.step is not None
 

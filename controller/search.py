@@ -5,6 +5,7 @@ Each call may be repeated, by this process or the next, and changes nothing a se
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from controller.model import Experiment, ExperimentSpec, PruningSpec, short_name
@@ -26,7 +27,9 @@ BEFORE_COMPLETE, AFTER_COMPLETE = failpoints.register("study.complete")
 class Studies(Protocol):
     """What an experiment asks of the service; `suggest.client.AsyncClient` is one. See there for the contract."""
 
-    async def create_study(self, name: StudyName, spec: StudySpec, *, request_id: str) -> Study: ...
+    async def create_study(
+        self, name: StudyName, spec: StudySpec, *, request_id: str, labels: Mapping[str, str]
+    ) -> Study: ...
 
     async def get_study(self, name: StudyName) -> Study: ...
 
@@ -38,7 +41,9 @@ class Studies(Protocol):
 
     async def get_trial(self, name: StudyName, number: int) -> Trial: ...
 
-    async def suggest(self, name: StudyName, count: int, *, client_id: str, request_id: str) -> Suggestions: ...
+    async def suggest(
+        self, name: StudyName, count: int, *, client_id: str, request_id: str, labels: Mapping[str, str]
+    ) -> Suggestions: ...
 
     async def report(self, name: StudyName, number: int, measurements: list[Measurement]) -> StopAdvice: ...
 
@@ -86,6 +91,8 @@ class Search:
         self._uid = experiment.uid
         self._experiment_name = experiment.name
         self._name = study_name(experiment)
+        # Who it belongs to, on a service that many share.
+        self._labels = {"tuner.dev/experiment": experiment.name, "tuner.dev/uid": experiment.uid}
         self._studies = studies
 
     async def make(self, *, begun: bool) -> None:
@@ -101,7 +108,9 @@ class Search:
                 # A new one would take the old attempts for its own trials'.
                 raise lost(self._name, self._experiment_name) from error
             failpoints.reach(BEFORE_CREATE)
-            study = await self._studies.create_study(self._name, wanted, request_id=self._uid)
+            study = await self._studies.create_study(
+                self._name, wanted, request_id=self._uid, labels={**self._spec.labels, **self._labels}
+            )
             failpoints.reach(AFTER_CREATE)
         if study.spec.pruning != wanted.pruning:
             failpoints.reach(BEFORE_UPDATE)
@@ -121,7 +130,9 @@ class Search:
         same id, by this process or the next."""
         failpoints.reach(BEFORE_SUGGEST)
         request_id = f"{self._uid}-{handed_out}"
-        suggestions = await self._studies.suggest(self._name, count, client_id=self._uid, request_id=request_id)
+        suggestions = await self._studies.suggest(
+            self._name, count, client_id=self._uid, request_id=request_id, labels=self._spec.labels
+        )
         failpoints.reach(AFTER_SUGGEST)
         return suggestions
 

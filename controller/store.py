@@ -7,6 +7,7 @@ Calls are short (no fsync under WAL) and synchronous; one writer, the experiment
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
@@ -82,6 +83,9 @@ class SqlStore:
         sa.event.listen(self._engine, "connect", _prepare)
         with self._errors():
             path.parent.mkdir(parents=True, exist_ok=True)
+            # It holds the files as people wrote them, secrets too. SQLite gives its side files the same mode.
+            if not path.exists():
+                os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
             self._open()
 
     def close(self) -> None:

@@ -34,7 +34,7 @@ class Controls:
 
     say: Callable[[str], None]
     received: signal.Signals | None = None
-    wish: Wish = Wish.RUN
+    times: int = 0
     _loop: Loop | None = field(default=None)
 
     def install(self) -> None:
@@ -44,20 +44,28 @@ class Controls:
 
     def attach(self, loop: Loop) -> None:
         self._loop = loop
-        loop.wish(self.wish)
+        self._tell(loop)
 
     def _hear(self, number: signal.Signals) -> None:
-        again = self.wish is not Wish.RUN
         self.received = self.received or number
-        self.wish = Wish.KILL if again else Wish.INTERRUPT
+        self.times += 1
+        progress = None if self._loop is None else self._loop.progress()
         if self._loop is not None:
-            self._loop.wish(self.wish)
-        running = 0 if self._loop is None else len(self._loop.progress().running)
-        if not again:
+            self._tell(self._loop)
+        running = 0 if progress is None else len(progress.running)
+        if self.times == 1 and progress is not None and progress.stopping:
+            self.say(f"{_NAMES[number]}: it is stopping already, for good (again: kill what still runs)")
+        elif self.times == 1:
             ending = f"; ending {running} running trial{'s' if running > 1 else ''}" if running else ""
             self.say(f"{_NAMES[number]}: stopping{ending} (they run again on resume and cost nothing; again: kill)")
         elif running:
             self.say(f"{_NAMES[number]} again: killing what still runs")
+
+    def _tell(self, loop: Loop) -> None:
+        if self.times:
+            loop.wish(Wish.INTERRUPT)
+        if self.times > 1:
+            loop.kill()
 
     @property
     def exit_code(self) -> ExitCode:

@@ -279,3 +279,11 @@ def test_a_newer_schema_is_left_alone(path: Path) -> None:
         raw.execute("UPDATE controller_schema SET version = 99")
     with pytest.raises(StoreBroken, match=r"newer tuner \(schema 99, this one knows 1\); upgrade tuner"):
         opened(path)
+
+
+def test_what_people_wrote_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    with closing(opened(tmp_path / "controller.db")) as store:
+        created(store)
+        modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert set(modes.values()) == {0o600}, modes

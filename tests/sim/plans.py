@@ -6,7 +6,6 @@ import signal
 
 from hypothesis import strategies as st
 
-from controller.decide import Wish
 from controller.model import (
     AlgorithmSpec,
     Budget,
@@ -122,9 +121,7 @@ def specs(draw: st.DrawFn) -> ExperimentSpec:
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    wishes = draw(
-        st.lists(st.tuples(st.floats(0, 40), st.sampled_from([Wish.INTERRUPT, Wish.KILL, Wish.STOP])), max_size=2)
-    )
+    wishes = draw(st.lists(st.tuples(st.floats(0, 40), st.sampled_from(["interrupt", "kill", "stop"])), max_size=2))
     return Plan(
         spec=draw(specs()),
         scripts=draw(st.lists(scripts(), min_size=1, max_size=8)),

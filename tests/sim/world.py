@@ -71,7 +71,7 @@ class Plan:
     spec: ExperimentSpec
     scripts: Sequence[Script]
     blows: Mapping[tuple[str, int], Blow] = field(default_factory=dict)
-    wishes: Sequence[tuple[float, Wish]] = ()
+    wishes: Sequence[tuple[float, str]] = ()
 
 
 class World:
@@ -172,12 +172,14 @@ class World:
         """What the person does by this time: Ctrl-C reaches the loop, `tuner stop` the store."""
         while self.wishes_left and self.wishes_left[0][0] <= self.clock.elapsed_s() and self.loop is not None:
             _, wish = self.wishes_left.pop(0)
-            if wish is Wish.STOP:
+            if wish == "stop":
                 self.stopped_by_person = True
                 self.store.request_stop(self.experiment.uid)
             else:
                 self.interrupted = True
-                self.loop.wish(wish)
+                self.loop.wish(Wish.INTERRUPT)
+                if wish == "kill":
+                    self.loop.kill()
 
     # The invariants
 
@@ -190,6 +192,12 @@ class World:
         twice = [name for name, n in Counter(self.runtime.starts).items() if n > 1]
         if twice:
             raise Violation(f"started twice: {twice}")
+
+    def check_canary(self, changes: Changes) -> None:
+        """Beside the first trial, before it has shown itself, nothing new is begun."""
+        begun = [attempt for attempt in changes.attempts if attempt.state is AttemptState.CREATED]
+        if begun and self.loop is not None and self.loop.progress().canary and self.loop.progress().running:
+            raise Violation(f"the first trial does not run alone: {begun}")
 
     def check_trials(self) -> None:
         trials = self._trials()
@@ -256,8 +264,6 @@ class World:
             return
         shown, spec = loop.progress(), self.experiment.spec
         if shown.canary:
-            if len(shown.running) > 1:
-                raise Violation("the first trial does not run alone")
             return
         if len(shown.running) < spec.parallelism and not shown.exhausted and not self._may_cancel():
             room = budget.room(spec, shown.counts, len(shown.running) + shown.queued)
@@ -365,7 +371,7 @@ class _Proxy:
         if method == "slots":
             return call
         if self._place == "store":
-            return lambda *args: self._befall(method, lambda: call(*args))
+            return lambda *args: self._stored(method, call, *args)
 
         async def later(*args: Any, **kwargs: Any) -> Any:
             self._world.person_acts()
@@ -378,6 +384,11 @@ class _Proxy:
             return result
 
         return later
+
+    def _stored(self, method: str, call: Any, *args: Any) -> Any:
+        if method == "save":
+            self._world.check_canary(args[1])
+        return self._befall(method, lambda: call(*args))
 
     def _befall(self, method: str, call: Any) -> Any:
         world = self._world

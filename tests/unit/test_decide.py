@@ -308,10 +308,18 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     ),
     (
         "the second Ctrl-C takes the grace away",
-        snapshot(two, open_trial(0, STOPPING, cause=INTERRUPTED), wish=Wish.KILL, sent={0: 30.0}),
+        snapshot(
+            two, open_trial(0, STOPPING, cause=INTERRUPTED), wish=Wish.INTERRUPT, without_grace=True, sent={0: 30.0}
+        ),
         [SendStop(0, 0.0)],
     ),
-    ("once", snapshot(two, open_trial(0, STOPPING, cause=INTERRUPTED), wish=Wish.KILL, sent={0: 0.0}), []),
+    (
+        "once",
+        snapshot(
+            two, open_trial(0, STOPPING, cause=INTERRUPTED), wish=Wish.INTERRUPT, without_grace=True, sent={0: 0.0}
+        ),
+        [],
+    ),
     (
         "what is interrupted waits, and the controller goes",
         snapshot(two, waits_again, open_trial(1), wish=Wish.INTERRUPT),

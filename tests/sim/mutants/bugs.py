@@ -121,7 +121,7 @@ _serial = itertools.count()
 @mutant("a lost reply costs a trial that nobody runs", (search.Search, "suggest"))
 async def every_request_has_a_new_id(self: Any, count: int, *, handed_out: int) -> Any:
     request_id = f"{self._uid}-{next(_serial)}-x"
-    return await self._studies.suggest(self._name, count, client_id=self._uid, request_id=request_id)
+    return await self._studies.suggest(self._name, count, client_id=self._uid, request_id=request_id, labels={})
 
 
 @mutant("a kill between start and record runs the attempt twice", (loop.Loop, "_act"))

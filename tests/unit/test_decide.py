@@ -307,6 +307,18 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         [],
     ),
     (
+        "a stop for good can be hurried too",
+        snapshot(
+            two,
+            open_trial(0, STOPPING, cause=CANCELLED),
+            state=ExperimentState.STOPPING,
+            wish=Wish.STOP,
+            without_grace=True,
+            sent={0: 30.0},
+        ),
+        [SendStop(0, 0.0)],
+    ),
+    (
         "the second Ctrl-C takes the grace away",
         snapshot(
             two, open_trial(0, STOPPING, cause=INTERRUPTED), wish=Wish.INTERRUPT, without_grace=True, sent={0: 30.0}

@@ -21,7 +21,7 @@ class StudyLocks:
         """False if another holds it: another process, or another StudyLocks of this one."""
         if uid in self._held:
             return True
-        self._folder.mkdir(exist_ok=True)
+        self._folder.mkdir(mode=0o700, exist_ok=True)
         path = self._folder / f"{uid}.lock"
         while True:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -5,11 +5,12 @@ No table is named here. One writer connection, taken in turns; readers have thei
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -51,6 +52,15 @@ def translated(path: Path) -> Iterator[None]:
         raise error(f"{path}: {_CURES[primary]} (SQLite: {cause})") from e
 
 
+def _create(path: Path) -> None:
+    """For its owner alone, whatever the umask; SQLite gives -wal and -shm the same rights. One that is there stays.
+
+    Never opens an existing file: closing it here would drop the locks that SQLite holds on it in this process.
+    """
+    with suppress(OSError):  # SQLite meets the same obstacle, and its error has a cure
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
 class Database:
     """Opens `path`, creating it if need be. close() gives everything back."""
 
@@ -58,6 +68,7 @@ class Database:
         self.path = path
         self._sync = SYNC[sync]
         self._turn = threading.Lock()
+        _create(path)
         with translated(path):
             self._use_wal()
         self._writers = self._engine(StaticPool, "BEGIN IMMEDIATE")

@@ -11,7 +11,7 @@ import pytest
 from suggest.errors import NotOwner
 from suggest.store.protocol import Lease, Store
 from suggest.store.sql import SqlStore
-from tests.contract.store_contract import NAME, StoreContract
+from tests.contract.store_contract import NAME, StoreContract, a_study
 
 
 class TestSqliteStore(StoreContract):
@@ -31,3 +31,18 @@ class TestSqliteStore(StoreContract):
         other_name.symlink_to(self._path)
         with closing(SqlStore(other_name)) as other, pytest.raises(NotOwner):
             other.take(NAME, uid="default-digits", address="")
+
+    def test_files_are_their_owners_alone_in_a_folder_open_to_all(self) -> None:
+        self._path.parent.chmod(0o755)
+        with self.opening() as store:
+            store.insert_study(record := a_study())
+            store.take(NAME, uid=record.study.uid, address="")
+            files = [self._path.with_name(self._path.name + end) for end in ("", "-wal", "-shm")]
+            assert [oct(file.stat().st_mode & 0o777) for file in files] == ["0o600"] * 3
+            assert oct((self._path.parent / "locks").stat().st_mode & 0o777) == "0o700"
+
+    def test_the_rights_of_a_file_that_is_there_are_left_alone(self) -> None:
+        self._path.touch()
+        self._path.chmod(0o640)
+        with self.opening():
+            assert oct(self._path.stat().st_mode & 0o777) == "0o640"

@@ -1,12 +1,14 @@
 """Which experiment a file or a name means, and whether it may run now: created, continued, revised, or refused.
 
-Everything is decided under the experiment's lock, which whoever gets an `Admitted` holds. Nothing runs here.
+Everything is decided under the experiment's lock, on what is read under it; whoever gets an `Admitted` holds it. Only
+what is finished is told without: telling changes nothing, and its controller may be about to leave. Nothing runs here.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -87,15 +89,18 @@ class Desk:
         known = self._store.experiment(document.spec.namespace, document.spec.name)
         if known is None:
             return None
-        self._refuse_changes(known, document)
         if known.state.finished:
+            self._refuse_changes(known, document)
             return Standing(known)
-        lock, known = self._locked(known)
-        if known.state.finished or known.state is ExperimentState.PAUSED:
-            lock.release()
-            return Standing(known)
-        known, notes = self._follow(known, directory)
-        return self._go_on(known, lock, document.text, document.source, notes)
+        with ExitStack() as undo:
+            lock, known = self._locked(known, undo)
+            self._refuse_changes(known, document)
+            if known.state.finished or known.state is ExperimentState.PAUSED:
+                return Standing(known)
+            known, notes = self._follow(known, directory)
+            admitted = self._go_on(known, lock, document.text, document.source, notes)
+            undo.pop_all()
+        return admitted
 
     def reserve(self, name: str) -> Reserved:
         """A place for a new experiment; nothing is recorded yet. The caller gives it back or hands it to `create`."""
@@ -129,47 +134,53 @@ class Desk:
         known = self._store.experiment(spec.namespace, spec.name)
         if known is None:
             raise NotFound(f"there is no experiment {spec.name} to resume; start it with: tuner run {document.source}")
-        changes = diff(known.spec.document, spec.document)
-        refused = [change for change in changes if not allowed_in_revision(change)]
-        if refused:
-            raise Changed(
-                f"{document.source} changes what {spec.name} cannot change any more:\n{_listed(refused)}\n"
-                "tuner resume accepts changes under spec.trial, spec.parallelism, spec.budget and spec.pruning; "
-                "for anything else choose another metadata.name"
-            )
-        if known.state.finished and not changes:
+        if known.state.finished and not diff(known.spec.document, spec.document):
             return Standing(known)
-        lock, known = self._locked(known)
-        known, notes = self._follow(known, directory)
-        if changes:
-            known = self._revise(known, document, changes)
-            notes = (*notes, f"revision {known.revision}:\n{_listed(changes)}")
-        return self._go_on(known, lock, document.text, document.source, notes)
+        with ExitStack() as undo:
+            lock, known = self._locked(known, undo)
+            changes = _allowed_changes(known, document)
+            if known.state.finished and not changes:
+                return Standing(known)
+            known, notes = self._follow(known, directory)
+            if changes:
+                known = self._revise(known, document, changes)
+                notes = (*notes, f"revision {known.revision}:\n{_listed(changes)}")
+            admitted = self._go_on(known, lock, document.text, document.source, notes)
+            undo.pop_all()
+        return admitted
 
     def resume_name(self, name: str, namespace: str | None) -> Admitted | Standing:
         """`tuner resume NAME`: the file as it was last accepted."""
         known = find(self._store, name, namespace)
         if known.state.finished:
             return Standing(known)
-        lock, known = self._locked(known)
-        revision = self._store.revisions(known.uid)[-1]
-        source = str(self._home.folders(known.uid).revision(revision.number))
-        return self._go_on(known, lock, revision.file_text, source, ())
+        with ExitStack() as undo:
+            lock, known = self._locked(known, undo)
+            if known.state.finished:
+                return Standing(known)
+            revision = self._store.revisions(known.uid)[-1]
+            source = str(self._home.folders(known.uid).revision(revision.number))
+            admitted = self._go_on(known, lock, revision.file_text, source, ())
+            undo.pop_all()
+        return admitted
 
     def to_stop(self, known: Experiment) -> Admitted:
         """For `tuner stop` where nobody runs it: everything as it is, the wish to stop included."""
-        lock, known = self._locked(known)
+        with ExitStack() as undo:
+            lock, known = self._locked(known, undo)
+            undo.pop_all()
         return Admitted(known, lock, "", "")
 
-    def _locked(self, known: Experiment) -> tuple[ControllerLock, Experiment]:
-        """The lock, and the experiment as it stands under it."""
+    def _locked(self, known: Experiment, undo: ExitStack) -> tuple[ControllerLock, Experiment]:
+        """The lock, which `undo` releases, and the experiment as it stands under it."""
         folder = self._home.folders(known.uid).root
         folder.mkdir(mode=0o700, exist_ok=True)
         lock = ControllerLock(folder)
         lock.take(known.name)
+        undo.callback(lock.release)
         fresh = self._store.experiment(known.namespace, known.name)
         if fresh is None or fresh.uid != known.uid:
-            lock.release()
+            Reserved(known.uid, folder, lock).give_back()  # the folder went with the experiment: this one is ours
             raise NotFound(f"{known.name} was deleted just now")
         return lock, fresh
 
@@ -221,6 +232,19 @@ class Desk:
             f"{document.source} is not the {known.name} that is there:\n{_listed(changes)}\n"
             f"{way_on}choose another metadata.name, or remove the old one with: tuner delete {known.name}"
         )
+
+
+def _allowed_changes(known: Experiment, document: Document) -> Sequence[Change]:
+    """What the file changes. Raises Changed: some of it cannot be changed any more."""
+    changes = diff(known.spec.document, document.spec.document)
+    refused = [change for change in changes if not allowed_in_revision(change)]
+    if refused:
+        raise Changed(
+            f"{document.source} changes what {known.name} cannot change any more:\n{_listed(refused)}\n"
+            "tuner resume accepts changes under spec.trial, spec.parallelism, spec.budget and spec.pruning; "
+            "for anything else choose another metadata.name"
+        )
+    return changes
 
 
 def pause_message(experiment: Experiment) -> str:

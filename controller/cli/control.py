@@ -44,6 +44,9 @@ def stop(arguments: argparse.Namespace) -> ExitCode:
                 admitted = Desk(home, store).to_stop(experiment)
             except Held:
                 continue  # somebody resumed it, or another stop was faster
+            if admitted.experiment.state.finished:
+                admitted.lock.release()
+                break
             with_client(service, home, partial(_end, home, store, admitted))
         after = find(store, arguments.name, experiment.namespace)
         _say(arguments, f"{after.name}: {after.state.value}, {after.reason}. Go on: tuner resume {after.name}")

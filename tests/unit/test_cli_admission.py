@@ -1,0 +1,127 @@
+"""Which experiment a file means: decided on what is read under its lock, not on what was read before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.cli.admission import Admitted, Changed, Desk
+from controller.cli.home import ControllerLock, Held, Home
+from controller.model import Experiment
+from controller.spec import Document, from_document, read_path
+from controller.store import SqlStore
+from suggest.errors import NotFound
+
+FILE = """
+apiVersion: tuner.dev/v1
+kind: Experiment
+metadata: {name: tiny}
+spec:
+  objective: {metric: score, direction: maximize}
+  parameters: {x: {type: float, min: 0, max: 1}}
+  algorithm: {name: random, seed: 1}
+  budget: {trials: 3}
+  trial: {command: ["true", "${x}"]}
+"""
+
+
+class Eventful(SqlStore):
+    """Something happens right after an experiment was read."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    def experiment(self, namespace: str, name: str) -> Experiment | None:
+        found = super().experiment(namespace, name)
+        happens, self.meanwhile = self.meanwhile, None
+        if happens is not None:
+            happens()
+        return found
+
+
+class Shop:
+    """A state directory with one experiment that nobody runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = Home(folder / "state")
+        self.home.make()
+        self.store = Eventful(self.home.controller_db, from_document)
+        self.desk = Desk(self.home, self.store)
+        created = self.desk.create(self.file(), folder, self.desk.reserve("tiny"), service="")
+        created.lock.release()
+        self.uid = created.experiment.uid
+
+    def file(self, **changes: int) -> Document:
+        path = self.folder / "experiment.yaml"
+        path.write_text(FILE)
+        return read_path(str(path), overrides=[f"spec.{key}={value}" for key, value in changes.items()])
+
+    @property
+    def lock(self) -> ControllerLock:
+        return ControllerLock(self.home.folders(self.uid).root)
+
+    def revise(self) -> None:
+        admitted = self.desk.resume_file(self.file(parallelism=2), self.folder)
+        assert isinstance(admitted, Admitted)
+        admitted.lock.release()
+
+    def delete(self) -> None:
+        folder = self.home.folders(self.uid).root
+        for path in [*folder.iterdir()]:
+            path.unlink() if path.is_file() else path.rmdir()
+        folder.rmdir()
+        self.store.delete_experiment(self.uid)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    shop = Shop(tmp_path)
+    yield shop
+    shop.store.close()
+
+
+def test_a_revision_made_meanwhile_is_a_change_to_who_runs_the_old_file(shop: Shop) -> None:
+    document = shop.file()
+    shop.store.meanwhile = shop.revise
+    with pytest.raises(Changed, match=r"spec\.parallelism: 2 -> 1"):
+        shop.desk.run(document, shop.folder)
+    assert shop.lock.holder() is None
+
+
+def test_a_change_that_is_in_force_already_makes_no_second_revision(shop: Shop) -> None:
+    document = shop.file(parallelism=2)
+    shop.store.meanwhile = shop.revise
+    admitted = shop.desk.resume_file(document, shop.folder)
+    assert isinstance(admitted, Admitted)
+    assert admitted.experiment.revision == 2
+    assert shop.lock.holder() is not None
+    admitted.lock.release()
+
+
+def test_who_has_it_is_told_before_what_has_changed(shop: Shop) -> None:
+    running = shop.desk.run(shop.file(), shop.folder)
+    assert isinstance(running, Admitted)
+    with pytest.raises(Held, match="is being run by process"):
+        shop.desk.run(shop.file(parallelism=2), shop.folder)
+    running.lock.release()
+
+
+def test_one_that_was_deleted_meanwhile_leaves_no_folder(shop: Shop) -> None:
+    shop.store.meanwhile = shop.delete
+    with pytest.raises(NotFound, match="deleted just now"):
+        shop.desk.run(shop.file(), shop.folder)
+    assert not list(shop.home.experiments.iterdir())
+
+
+def test_a_refused_change_leaves_the_lock_free(shop: Shop) -> None:
+    other = shop.file()
+    shop.folder.joinpath("experiment.yaml").write_text(FILE.replace("max: 1}", "max: 2}"))
+    changed = read_path(str(shop.folder / "experiment.yaml"))
+    with pytest.raises(Changed, match="cannot change any more"):
+        shop.desk.resume_file(changed, shop.folder)
+    assert shop.lock.holder() is None
+    admitted = shop.desk.run(other, shop.folder)
+    assert isinstance(admitted, Admitted)
+    admitted.lock.release()

@@ -310,7 +310,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         "a stop for good can be hurried too",
         snapshot(
             two,
-            open_trial(0, STOPPING, cause=CANCELLED),
+            open_trial(0, STOPPING, cause=UNWANTED),
             state=ExperimentState.STOPPING,
             wish=Wish.STOP,
             without_grace=True,

@@ -138,10 +138,10 @@ def _refusal(program: str, env: dict[str, str], *, folder: str, stage: bytes, nu
     if stage == b"folder":
         words = {errno.ENOENT: "no such folder", errno.ENOTDIR: "not a folder", errno.EACCES: "permission denied"}
         return Refused(f"{words.get(number, os.strerror(number))}: {folder}", infrastructure)
-    searched = f"in {folder}" if "/" in program else f"PATH={env.get('PATH', os.defpath)}"
     exists = any(os.path.exists(os.path.join(folder, place)) for place in _places(program, env))
     if number in (errno.ENOENT, errno.ENOTDIR, errno.EACCES) and not exists:
-        return Refused(f'command not found: "{program}" ({searched})', infrastructure)
+        where = f" (in {folder})" if "/" in program else ""  # not PATH: this sentence is in every line and table
+        return Refused(f'command not found: "{program}"{where}', infrastructure)
     if number == errno.ENOENT:
         return Refused(f'the interpreter that the first line of "{program}" names does not exist', infrastructure)
     if number == errno.EACCES:

@@ -100,8 +100,6 @@ class LocalRuntime:
         return data
 
     async def wait(self, within_s: float, *, log_growth: bool) -> None:
-        if log_growth:
-            self._look_for_log_growth()
         # One timer that fires again and again: a fifth of the price of a wait for each look.
         loop = asyncio.get_running_loop()
         timer: asyncio.TimerHandle | None = None
@@ -112,7 +110,7 @@ class LocalRuntime:
             timer = loop.call_later(_LOG_POLL_S, look_again)
 
         if log_growth:
-            timer = loop.call_later(_LOG_POLL_S, look_again)
+            look_again()
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(within_s):

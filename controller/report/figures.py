@@ -49,7 +49,7 @@ def parameters(assignment: Mapping[str, Value]) -> str:
 
 
 def sparkline(trend: Sequence[float], width: int) -> str:
-    """The trend squeezed into at most `width` characters, each the last value of its share; flat is a low line."""
+    """The trend squeezed into at most `width` characters, each the last of its share; flat is a line in the middle."""
     finite = [value for value in trend if math.isfinite(value)]
     if len(finite) < 2:
         return ""
@@ -57,7 +57,7 @@ def sparkline(trend: Sequence[float], width: int) -> str:
         finite = [finite[(i + 1) * len(finite) // width - 1] for i in range(width)]
     low, high = min(finite), max(finite)
     if low == high:
-        return _SPARKS[0] * len(finite)
+        return _SPARKS[len(_SPARKS) // 2] * len(finite)
     return "".join(_SPARKS[round((value - low) / (high - low) * (len(_SPARKS) - 1))] for value in finite)
 
 

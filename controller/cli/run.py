@@ -53,18 +53,18 @@ class _File:
 
 
 def read_document(path: str, arguments: argparse.Namespace) -> Document:
-    """The file under the flags. Raises SpecErrors; InvalidArgument: it runs elsewhere than here."""
+    """The file under the flags. Raises SpecErrors; InvalidArgument: a flag asks for a cluster."""
+    for flag, elsewhere in (("--runtime", arguments.runtime == "kubernetes"), ("--context", arguments.context)):
+        if elsewhere:
+            raise InvalidArgument(
+                [Problem(flag, "kubernetes is not there yet; leave the flag away to run trials here")]
+            )
     overrides = list(arguments.set)
     if arguments.namespace:
         overrides.append(f"metadata.namespace={arguments.namespace}")
     if arguments.runtime:
         overrides.append(f"spec.runtime={arguments.runtime}")
-    document = read_path(path, overrides=overrides)
-    if document.spec.runtime != "local" or arguments.context:
-        raise InvalidArgument(
-            [Problem("spec.runtime", "kubernetes is not there yet; use runtime: local, or --runtime local")]
-        )
-    return document
+    return read_path(path, overrides=overrides, runtimes=("local",))
 
 
 def _start(arguments: argparse.Namespace, target: _File | str, *, resume: bool) -> int:

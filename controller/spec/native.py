@@ -22,6 +22,7 @@ from controller.spec.sections import MapOf, Section
 from controller.spec.trial_section import TRIAL, duration
 
 API_VERSION = "tuner.dev/v1"
+RUNTIMES = ("local", "kubernetes")
 DNS_LABEL = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 DNS_RULE = "lower-case letters, digits and -, with a letter or digit at both ends"
 NAMES = MapOf(Scalar(), "a mapping of names to values")
@@ -118,7 +119,7 @@ SPEC = Section(
             "The first trial runs alone until its first metric, or this long; 0s: not at all.",
             "10s",
         ),
-        Key("runtime", Word(("local", "kubernetes")), "Where trials run.", "local"),
+        Key("runtime", Word(RUNTIMES), "Where trials run.", "local"),
         Key("trial", TRIAL, "What a trial executes.", REQUIRED),
     ),
     what="a mapping with objective, parameters and trial",

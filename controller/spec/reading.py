@@ -14,7 +14,7 @@ from pathlib import Path
 from controller.model import ExperimentSpec
 from controller.spec import rules
 from controller.spec.document import Json, fill_defaults, from_document
-from controller.spec.native import API_VERSION, FILE
+from controller.spec.native import API_VERSION, FILE, RUNTIMES
 from controller.spec.overrides import apply
 from controller.spec.problems import NOWHERE, Complaints, Mark, Marks, Placed, SpecErrors
 from controller.spec.yaml_text import MAX_BYTES, Data, parse, too_large
@@ -60,8 +60,10 @@ def _file_path(path: str) -> str:
     return f"spec.{path}" if path else "spec"
 
 
-def read(text: str, *, source: str, overrides: Sequence[str] = ()) -> Document:
+def read(text: str, *, source: str, overrides: Sequence[str] = (), runtimes: Sequence[str] = RUNTIMES) -> Document:
     """The experiment that `text` describes; `source` is what to call the file in messages.
+
+    A file for another runtime than `runtimes` is told just that: its other problems may come of being meant elsewhere.
 
     Raises:
         SpecErrors: the file, or an override, cannot be run as it stands.
@@ -74,17 +76,22 @@ def read(text: str, *, source: str, overrides: Sequence[str] = ()) -> Document:
         except SpecErrors as error:
             wrong += error.placed
     say = Complaints()
-    document = _check(data, say)
+    document = _check(data, say, runtimes)
     wrong += say.placed(marks)
     if wrong:
         raise SpecErrors(source, wrong)
     return Document(source, text, from_document(document), rules.warnings(document), marks)
 
 
-def _check(data: Data, say: Complaints) -> Json:
+def _check(data: Data, say: Complaints, runtimes: Sequence[str] = RUNTIMES) -> Json:
     if isinstance(data, dict) and str(data.get("apiVersion", "")).startswith("kubeflow.org/"):
         cure = f"write it with apiVersion: {API_VERSION} (tuner init shows how)"
         say.add("apiVersion", f"{data['apiVersion']} is Katib's, and Katib's files are not read yet; {cure}")
+        return {}
+    spec = data.get("spec") if isinstance(data, dict) else None
+    runtime = spec.get("runtime") if isinstance(spec, dict) else None
+    if runtime in RUNTIMES and runtime not in runtimes:
+        say.add("spec.runtime", f"{runtime} is not there yet; use runtime: local, or --runtime local")
         return {}
     document = FILE.take(data, "", say)
     if not isinstance(document, dict) or not isinstance(data, dict):
@@ -95,7 +102,7 @@ def _check(data: Data, say: Complaints) -> Json:
     return document
 
 
-def read_path(path: str | Path, *, overrides: Sequence[str] = ()) -> Document:
+def read_path(path: str | Path, *, overrides: Sequence[str] = (), runtimes: Sequence[str] = RUNTIMES) -> Document:
     """The experiment in a file; `-` is standard input.
 
     Raises:
@@ -106,6 +113,7 @@ def read_path(path: str | Path, *, overrides: Sequence[str] = ()) -> Document:
             _decode(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input"),
             source="standard input",
             overrides=overrides,
+            runtimes=runtimes,
         )
     source = str(path)
     try:
@@ -122,7 +130,7 @@ def read_path(path: str | Path, *, overrides: Sequence[str] = ()) -> Document:
         ) from None
     except (OSError, ValueError) as error:
         raise _unreadable(source, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    return read(_decode(content, source), source=source, overrides=overrides)
+    return read(_decode(content, source), source=source, overrides=overrides, runtimes=runtimes)
 
 
 def _unreadable(source: str, message: str) -> SpecErrors:

@@ -117,6 +117,27 @@ spec:
     assert me.tuner("run", me.file)[::2] == (2, err)
 
 
+@pytest.mark.parametrize(
+    ("runtime", "flags", "sentence"),
+    [
+        ("kubernetes", [], r"spec\.runtime: kubernetes is not there yet; use runtime: local, or --runtime local\n"),
+        ("local", ["--runtime", "kubernetes"], "--runtime: kubernetes is not there yet; leave the flag away"),
+        ("local", ["--context", "lab"], "--context: kubernetes is not there yet; leave the flag away"),
+    ],
+)
+def test_a_cluster_is_refused_before_anything_else_is_said_of_the_file(
+    me: Person, runtime: str, flags: list[str], sentence: str
+) -> None:
+    me.file.write_text(experiment(parameters="", trial="timeout: soon") + f"  runtime: {runtime}\n")
+    for verb in ("validate", "run"):
+        code, out, err = me.tuner(verb, me.file, *flags)
+        assert (code, out) == (2, "")
+        assert re.search(sentence, err), err
+        assert "soon" not in err
+    if runtime == "kubernetes":
+        assert "soon" in me.tuner("run", me.file, "--runtime", "local")[2]
+
+
 def test_of_two_who_start_it_at_once_one_runs_it_and_the_other_is_told(me: Person) -> None:
     me.file.write_text(experiment(trials=3, trial="gracePeriod: 1s"))
     both = [me.start("run", me.file) for _ in range(2)]

@@ -75,9 +75,8 @@ def _split(text: str, field: str, form: str) -> list[str]:
 
 
 def _check_labels(field: str, *labels: str) -> None:
-    for label in labels:
-        if problem := label_problem(label):
-            raise _complaint(field, problem)
+    if problems := [Problem(field, problem) for label in labels if (problem := label_problem(label))]:
+        raise InvalidArgument(problems)
 
 
 def _complaint(field: str, message: str) -> InvalidArgument:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from suggest.engine import Engine
-from suggest.errors import FailedPrecondition, InvalidArgument, Problem
+from suggest.errors import FailedPrecondition
 from suggest.trial import Outcome, Trial, TrialState
 
 
@@ -41,10 +40,3 @@ def same_way(trial: Trial, outcome: Outcome) -> bool:
 
 def in_words(state: TrialState, value: float | None) -> str:
     return state.value if value is None else f"{state.value} ({value!r})"
-
-
-def check_outcome(outcome: Outcome) -> None:
-    if outcome.value is not None and not math.isfinite(outcome.value):
-        path = f"outcome.{outcome.state.value}.value"
-        message = f"{outcome.value} is not finite; leave it out, or complete the trial as failed"
-        raise InvalidArgument([Problem(path, message)])

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.message import Message
 
-from suggest import names, wire
+from suggest import names, requests, wire
 from suggest.errors import InvalidArgument, Problem
 from suggest.replies import KEEP
 from suggest.studies import Studies
-from suggest.study import StudyName
+from suggest.study import StudyName, StudySpec
 from suggest.v1 import suggest_pb2 as pb
 from suggest.v1.suggest_pb2_grpc import SuggestServiceServicer
 
@@ -29,7 +29,11 @@ MAX_PAGE = 1000
 DEFAULT_PAGE = 100
 MAX_REPLY_BYTES = 3 << 20  # clients in other languages take 4 MiB unless told otherwise
 
+_NO_STUDY = StudyName("", "")
+_NO_TRIALS: tuple[StudyName, int | None] = (_NO_STUDY, None)
+
 M = TypeVar("M", bound=Message)
+T = TypeVar("T")
 
 
 class SuggestServicer(SuggestServiceServicer):
@@ -42,11 +46,12 @@ class SuggestServicer(SuggestServiceServicer):
 
     def CreateStudy(self, request: pb.CreateStudyRequest, context: Any) -> pb.Study:
         problems: wire.Problems = []
-        namespace = names.parse_namespace(request.parent, "parent")
+        namespace = _reading(problems, "", lambda: names.parse_namespace(request.parent, "parent"))
         if problem := names.label_problem(request.study_id):
             problems.append(Problem("study_id", problem))
-        spec = wire.read_spec(request.study.spec, "spec", problems)
+        spec = _read_spec(request.study.spec, problems)
         labels = wire.read_labels(request.study.labels, "labels", problems)
+        problems += requests.request_id_problems(request.request_id)
         wire.raise_if(problems)
         name = StudyName(namespace, request.study_id)
         return wire.write_study(self._studies.create_study(name, spec, request_id=request.request_id, labels=labels))
@@ -55,9 +60,11 @@ class SuggestServicer(SuggestServiceServicer):
         return wire.write_study(self._studies.study(names.parse_study(request.name, "name")))
 
     def ListStudies(self, request: pb.ListStudiesRequest, context: Any) -> pb.ListStudiesResponse:
-        namespace = names.parse_namespace(request.parent, "parent", wildcard=True)
-        after = names.parse_study(token, "page_token") if (token := _read_token(request.page_token)) else None
-        limit = _limit(request.page_size)
+        problems: wire.Problems = []
+        namespace = _reading(problems, "", lambda: names.parse_namespace(request.parent, "parent", wildcard=True))
+        after = _reading(problems, None, lambda: _read_study_token(request.page_token))
+        limit = _limit(request.page_size, problems)
+        wire.raise_if(problems)
         found = self._studies.list_studies(
             None if namespace == names.ALL else namespace, labels=dict(request.labels), after=after, limit=limit + 1
         )
@@ -66,8 +73,8 @@ class SuggestServicer(SuggestServiceServicer):
 
     def UpdateStudy(self, request: pb.UpdateStudyRequest, context: Any) -> pb.Study:
         problems: wire.Problems = []
-        name = names.parse_study(request.study.name, "study.name")
-        paths = _read_mask(request.update_mask, ("spec.pruning", "labels"))
+        name = _read_study(request.study.name, "study.name", problems)
+        paths = _read_mask(request.update_mask, ("spec.pruning", "labels"), problems)
         pruning, labels = None, wire.read_labels(request.study.labels, "study.labels", problems)
         if request.study.spec.HasField("pruning"):
             pruning = wire.read_pruning(request.study.spec.pruning, "study.spec.pruning", problems)
@@ -85,9 +92,8 @@ class SuggestServicer(SuggestServiceServicer):
 
     def ValidateStudy(self, request: pb.ValidateStudyRequest, context: Any) -> pb.ValidateStudyResponse:
         problems: wire.Problems = []
-        spec = wire.read_spec(request.spec, "spec", problems)
+        _read_spec(request.spec, problems)
         wire.raise_if(problems)
-        self._studies.validate(spec)
         return pb.ValidateStudyResponse()
 
     def ListAlgorithms(self, request: pb.ListAlgorithmsRequest, context: Any) -> pb.ListAlgorithmsResponse:
@@ -101,11 +107,12 @@ class SuggestServicer(SuggestServiceServicer):
 
     def AddTrial(self, request: pb.AddTrialRequest, context: Any) -> pb.Trial:
         problems: wire.Problems = []
-        study = names.parse_study(request.parent, "parent")
+        study = _read_study(request.parent, "parent", problems)
         parameters = wire.read_values(request.parameters, "parameters", problems)
         outcome = wire.read_outcome(request.outcome, "outcome", problems) if request.HasField("outcome") else None
         measurements = wire.read_measurements(request.measurements, "measurements", problems)
         labels = wire.read_labels(request.labels, "labels", problems)
+        problems += requests.addition_problems(outcome, measurements, request_id=request.request_id)
         wire.raise_if(problems)
         added = self._studies.add_trial(
             study,
@@ -123,15 +130,16 @@ class SuggestServicer(SuggestServiceServicer):
 
     def ListTrials(self, request: pb.ListTrialsRequest, context: Any) -> pb.ListTrialsResponse:
         problems: wire.Problems = []
-        study = names.parse_study(request.parent, "parent")
+        study = _read_study(request.parent, "parent", problems)
         states = wire.read_states(request.states, "states", problems)
+        limit = _limit(request.page_size, problems)
+        after = _reading(problems, -1, lambda: _read_position(request.page_token, first=-1))
         wire.raise_if(problems)
-        limit = _limit(request.page_size)
         found = self._studies.list_trials(
             study,
             states=states,
             client_id=request.client_id,
-            after=_read_position(request.page_token, first=-1),
+            after=after,
             limit=limit + 1,
         )
         page, rest = _page(((wire.write_trial(study, t), str(t.number)) for t in found), limit)
@@ -139,8 +147,8 @@ class SuggestServicer(SuggestServiceServicer):
 
     def UpdateTrial(self, request: pb.UpdateTrialRequest, context: Any) -> pb.Trial:
         problems: wire.Problems = []
-        study, number = names.parse_trial(request.trial.name, "trial.name")
-        _read_mask(request.update_mask, ("labels",))
+        study, number = _read_trial(request.trial.name, "trial.name", problems)
+        _read_mask(request.update_mask, ("labels",), problems)
         labels = wire.read_labels(request.trial.labels, "trial.labels", problems)
         wire.raise_if(problems)
         return wire.write_trial(study, self._studies.relabel_trial(study, number, labels))
@@ -152,8 +160,9 @@ class SuggestServicer(SuggestServiceServicer):
 
     def SuggestTrials(self, request: pb.SuggestTrialsRequest, context: Any) -> pb.SuggestTrialsResponse:
         problems: wire.Problems = []
-        study = names.parse_study(request.parent, "parent")
+        study = _read_study(request.parent, "parent", problems)
         labels = wire.read_labels(request.labels, "labels", problems)
+        problems += requests.suggest_problems(request.count, client_id=request.client_id, request_id=request.request_id)
         wire.raise_if(problems)
         suggestions = self._studies.suggest(
             study, request.count, client_id=request.client_id, request_id=request.request_id, labels=labels
@@ -164,26 +173,30 @@ class SuggestServicer(SuggestServiceServicer):
 
     def ReportMeasurements(self, request: pb.ReportMeasurementsRequest, context: Any) -> pb.ReportMeasurementsResponse:
         problems: wire.Problems = []
-        study, number = names.parse_trial(request.name, "name")
+        study, number = _read_trial(request.name, "name", problems)
         measurements = wire.read_measurements(request.measurements, "measurements", problems)
         if not measurements:
             problems.append(Problem("measurements", "none; report at least one"))
+        problems += requests.measurement_problems(len(measurements))
         wire.raise_if(problems)
         advice = self._studies.report(study, number, measurements)
         return pb.ReportMeasurementsResponse(should_stop=advice.should_stop, reason=advice.reason)
 
     def CompleteTrial(self, request: pb.CompleteTrialRequest, context: Any) -> pb.Trial:
         problems: wire.Problems = []
-        study, number = names.parse_trial(request.name, "name")
+        study, number = _read_trial(request.name, "name", problems)
         outcome = wire.read_outcome(request.outcome, "outcome", problems)
         measurements = wire.read_measurements(request.measurements, "measurements", problems)
+        problems += requests.completion_problems(outcome, measurements)
         wire.raise_if(problems)
         return wire.write_trial(study, self._studies.complete(study, number, outcome, measurements=measurements))
 
     def ListMeasurements(self, request: pb.ListMeasurementsRequest, context: Any) -> pb.ListMeasurementsResponse:
-        study, number = names.parse_trials(request.parent, "parent")
-        limit = _limit(request.page_size)
-        after = _read_position(request.page_token, first=0)
+        problems: wire.Problems = []
+        study, number = _reading(problems, _NO_TRIALS, lambda: names.parse_trials(request.parent, "parent"))
+        limit = _limit(request.page_size, problems)
+        after = _reading(problems, 0, lambda: _read_position(request.page_token, first=0))
+        wire.raise_if(problems)
         found = self._studies.list_measurements(study, number, after=after, limit=limit + 1)
         messages = (
             (pb.TrialMeasurement(trial=trial, measurement=wire.write_measurement(m)), str(position))
@@ -198,11 +211,41 @@ class SuggestServicer(SuggestServiceServicer):
         return pb.ListOptimalTrialsResponse(trials=[wire.write_trial(study, t) for t in found])
 
 
-def _limit(page_size: int) -> int:
+def _reading(problems: wire.Problems, instead: T, read: Callable[[], T]) -> T:
+    """What `read` gives; or, with its complaints among the problems, `instead`, so that reading can go on."""
+    try:
+        return read()
+    except InvalidArgument as e:
+        problems += e.problems
+        return instead
+
+
+def _read_study(name: str, path: str, problems: wire.Problems) -> StudyName:
+    return _reading(problems, _NO_STUDY, lambda: names.parse_study(name, path))
+
+
+def _read_trial(name: str, path: str, problems: wire.Problems) -> tuple[StudyName, int]:
+    return _reading(problems, (_NO_STUDY, 0), lambda: names.parse_trial(name, path))
+
+
+def _read_spec(message: pb.StudySpec, problems: wire.Problems) -> StudySpec:
+    """A part of the spec that could not be read is not judged: the complaints would be about what stands in for it."""
+    unread: wire.Problems = []
+    spec = wire.read_spec(message, "spec", unread)
+    parts = {_part(p) for p in unread}
+    problems += unread
+    problems += [p for p in requests.spec_problems(spec) if _part(p) not in parts]
+    return spec
+
+
+def _part(problem: Problem) -> str:
+    """`spec.parameters` of `spec.parameters[0].name`."""
+    return ".".join(problem.path.split(".")[:2]).partition("[")[0]
+
+
+def _limit(page_size: int, problems: wire.Problems) -> int:
     if page_size < 0:
-        raise InvalidArgument(
-            [Problem("page_size", f"{page_size} is negative; use 0 for the default of {DEFAULT_PAGE}")]
-        )
+        problems.append(Problem("page_size", f"{page_size} is negative; use 0 for the default of {DEFAULT_PAGE}"))
     return min(page_size or DEFAULT_PAGE, MAX_PAGE)
 
 
@@ -226,6 +269,11 @@ def _read_token(token: str) -> str:
         raise _bad_token() from None
 
 
+def _read_study_token(token: str) -> StudyName | None:
+    text = _read_token(token)
+    return names.parse_study(text, "page_token") if text else None
+
+
 def _read_position(token: str, *, first: int) -> int:
     text = _read_token(token)
     if text and not (text.isascii() and text.isdigit() and len(text) < 19):
@@ -237,10 +285,10 @@ def _bad_token() -> InvalidArgument:
     return InvalidArgument([Problem("page_token", "not one that this method returned; leave it out to begin anew")])
 
 
-def _read_mask(mask: FieldMask, known: Sequence[str]) -> frozenset[str]:
+def _read_mask(mask: FieldMask, known: Sequence[str], problems: wire.Problems) -> frozenset[str]:
     if not mask.paths:
-        raise InvalidArgument([Problem("update_mask", f"empty; name what changes: {', '.join(known)}")])
+        problems.append(Problem("update_mask", f"empty; name what changes: {', '.join(known)}"))
     if unknown := [path for path in mask.paths if path not in known]:
         message = f"{', '.join(unknown)[:200]} cannot be changed; only {', '.join(known)}"
-        raise InvalidArgument([Problem("update_mask", message)])
+        problems.append(Problem("update_mask", message))
     return frozenset(mask.paths)

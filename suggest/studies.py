@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from suggest import requests
 from suggest.domain import show
-from suggest.engine import check_spec
 from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, Problem
-from suggest.outcomes import check_outcome, finished_trial, in_words, same_way
+from suggest.outcomes import finished_trial, in_words, same_way
 from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
 from suggest.sampling import registry
 from suggest.seats import Seats
@@ -25,19 +25,12 @@ from suggest.store.protocol import Store, StudyRecord
 from suggest.study import Pruning, Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
 
-MAX_COUNT = 1000
-MAX_MEASUREMENTS = 10_000
 _RUNNING = TrialState.RUNNING
 
 
 def check(spec: StudySpec) -> None:
     """Raises InvalidArgument with all problems of the spec: what ValidateStudy says. Needs no store."""
-    problems = [Problem(_spec_path(p.path), p.message) for p in check_spec(spec)]
-    seed = spec.algorithm.seed
-    if seed is not None and not 0 <= seed < 2**63:
-        problems.append(Problem("spec.algorithm.seed", f"{seed} is no seed; use 0 to 2^63 - 1"))
-    if problems:
-        raise InvalidArgument(problems)
+    requests.raise_if(requests.spec_problems(spec))
 
 
 class Studies:
@@ -65,8 +58,7 @@ class Studies:
     def create_study(
         self, name: StudyName, spec: StudySpec, *, request_id: str, labels: Mapping[str, str] = NO_LABELS
     ) -> Study:
-        _check_request_id(request_id)
-        self.validate(spec)
+        requests.raise_if(requests.request_id_problems(request_id) + requests.spec_problems(spec))
         seed = spec.algorithm.seed
         study = Study(
             name=name,
@@ -132,11 +124,7 @@ class Studies:
         request_id: str,
         labels: Mapping[str, str] = NO_LABELS,
     ) -> Suggestions:
-        if not 1 <= count <= MAX_COUNT:
-            raise InvalidArgument([Problem("count", f"{count} trials at once; ask for 1 to {MAX_COUNT}")])
-        if not 0 < len(client_id) <= 256:
-            raise InvalidArgument([Problem("client_id", "say who asks, in 1 to 256 characters")])
-        _check_request_id(request_id)
+        requests.raise_if(requests.suggest_problems(count, client_id=client_id, request_id=request_id))
         with self._seats.writing(name) as writer:
             engine = writer.engine
             if known := engine.trials_of_request(request_id):
@@ -174,12 +162,7 @@ class Studies:
         measurements: Sequence[Measurement] = (),
         labels: Mapping[str, str] = NO_LABELS,
     ) -> Trial:
-        _check_request_id(request_id)
-        _check_measurements(measurements)
-        if outcome is not None:
-            check_outcome(outcome)
-        elif measurements:
-            raise InvalidArgument([Problem("measurements", "only a finished trial has some; set outcome too")])
+        requests.raise_if(requests.addition_problems(outcome, measurements, request_id=request_id))
         with self._seats.writing(name) as writer:
             engine = writer.engine
             if known := self._store.trial_added_by(name, request_id):
@@ -205,7 +188,7 @@ class Studies:
             return trial
 
     def report(self, name: StudyName, number: int, measurements: Sequence[Measurement]) -> StopAdvice:
-        _check_measurements(measurements)
+        requests.raise_if(requests.measurement_problems(len(measurements)))
         with self._seats.writing(name) as writer:
             engine = writer.engine
             trial = engine.trial(number)
@@ -227,8 +210,7 @@ class Studies:
     def complete(
         self, name: StudyName, number: int, outcome: Outcome, *, measurements: Sequence[Measurement] = ()
     ) -> Trial:
-        _check_measurements(measurements)
-        check_outcome(outcome)
+        requests.raise_if(requests.completion_problems(outcome, measurements))
         with self._seats.writing(name) as writer:
             engine = writer.engine
             trial = engine.trial(number)
@@ -314,26 +296,8 @@ class Studies:
         return trial
 
 
-def _check_request_id(request_id: str) -> None:
-    if not 0 < len(request_id) <= 128:
-        message = "is needed to recognise a repetition; use 1 to 128 characters, best random ones"
-        raise InvalidArgument([Problem("request_id", message)])
-
-
-def _check_measurements(measurements: Sequence[Measurement]) -> None:
-    if len(measurements) > MAX_MEASUREMENTS:
-        message = f"{len(measurements)} at once; send at most {MAX_MEASUREMENTS}"
-        raise InvalidArgument([Problem("measurements", message)])
-
-
 def _setting_words(setting: Setting) -> str:
     return f"{setting.kind.__name__}, default {show(setting.default)}: {setting.meaning}"
-
-
-def _spec_path(path: str) -> str:
-    """A path of the noun as one of the message, where parameters lie directly in the spec."""
-    first, dot, rest = path.partition(".")
-    return f"spec.{'parameters' if first == 'space' else first}{dot}{rest}"
 
 
 def _difference(there: StudySpec, wanted: StudySpec) -> str:

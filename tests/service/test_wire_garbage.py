@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -50,6 +51,7 @@ def refusal(channel: grpc.Channel, method: str, request: Any) -> tuple[grpc.Stat
     return refused.value.code(), info.reason, [v.field for v in bad.field_violations]
 
 
+MEASUREMENT = pb.Measurement(attempt=1, metric="score", step=0, value=1.0)
 BAD_SPEC = pb.StudySpec(
     parameters=[
         pb.Parameter(),
@@ -80,11 +82,41 @@ BAD_SPEC = pb.StudySpec(
                 "spec.pruning.name",
             ],
         ),
-        ("CreateStudy", pb.CreateStudyRequest(), ["parent"]),
         (
             "CreateStudy",
-            pb.CreateStudyRequest(parent="namespaces/default", study_id="Not A Name"),
-            ["study_id", "spec.objectives", "spec.algorithm.name"],
+            pb.CreateStudyRequest(),
+            ["parent", "study_id", "spec.objectives", "spec.algorithm.name", "spec.parameters", "request_id"],
+        ),
+        (
+            "CreateStudy",
+            pb.CreateStudyRequest(parent="namespaces/default", study_id="Not A Name", request_id="r"),
+            ["study_id", "spec.objectives", "spec.algorithm.name", "spec.parameters"],
+        ),
+        ("SuggestTrials", pb.SuggestTrialsRequest(), ["parent", "count", "client_id", "request_id"]),
+        ("UpdateStudy", pb.UpdateStudyRequest(), ["study.name", "update_mask"]),
+        ("UpdateTrial", pb.UpdateTrialRequest(), ["trial.name", "update_mask"]),
+        ("AddTrial", pb.AddTrialRequest(measurements=[MEASUREMENT]), ["parent", "request_id", "measurements"]),
+        ("CompleteTrial", pb.CompleteTrialRequest(), ["name", "outcome"]),
+        (
+            "CompleteTrial",
+            pb.CompleteTrialRequest(outcome=pb.Outcome(succeeded=pb.Succeeded(value=math.nan))),
+            ["name", "outcome.succeeded.value"],
+        ),
+        ("ReportMeasurements", pb.ReportMeasurementsRequest(), ["name", "measurements"]),
+        (
+            "ListStudies",
+            pb.ListStudiesRequest(page_size=-1, page_token="junk!"),
+            ["parent", "page_token", "page_size"],
+        ),
+        (
+            "ListTrials",
+            pb.ListTrialsRequest(page_size=-1, page_token="junk!"),
+            ["parent", "page_size", "page_token"],
+        ),
+        (
+            "ListMeasurements",
+            pb.ListMeasurementsRequest(page_size=-1, page_token="junk!"),
+            ["parent", "page_size", "page_token"],
         ),
         ("GetStudy", pb.GetStudyRequest(name="parabola"), ["name"]),
         ("GetStudy", pb.GetStudyRequest(name="namespaces/default/studies/UPPER"), ["name"]),

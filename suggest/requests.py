@@ -1,0 +1,79 @@
+"""What is wrong with a request by itself, before any study is looked at: the fields and their limits.
+
+Pure. Everything is returned as a list, with paths of the request, so that whoever asks can raise it all at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from suggest.engine import check_spec
+from suggest.errors import InvalidArgument, Problem
+from suggest.study import StudySpec
+from suggest.trial import Measurement, Outcome
+
+MAX_COUNT = 1000
+MAX_MEASUREMENTS = 10_000
+
+
+def raise_if(problems: Sequence[Problem]) -> None:
+    if problems:
+        raise InvalidArgument(tuple(problems))
+
+
+def spec_problems(spec: StudySpec) -> list[Problem]:
+    problems = [Problem(_spec_path(p.path), p.message) for p in check_spec(spec)]
+    seed = spec.algorithm.seed
+    if seed is not None and not 0 <= seed < 2**63:
+        problems.append(Problem("spec.algorithm.seed", f"{seed} is no seed; use 0 to 2^63 - 1"))
+    return problems
+
+
+def request_id_problems(request_id: str) -> list[Problem]:
+    if 0 < len(request_id) <= 128:
+        return []
+    return [Problem("request_id", "is needed to recognise a repetition; use 1 to 128 characters, best random ones")]
+
+
+def suggest_problems(count: int, *, client_id: str, request_id: str) -> list[Problem]:
+    problems = []
+    if not 1 <= count <= MAX_COUNT:
+        problems.append(Problem("count", f"{count} trials at once; ask for 1 to {MAX_COUNT}"))
+    if not 0 < len(client_id) <= 256:
+        problems.append(Problem("client_id", "say who asks, in 1 to 256 characters"))
+    return problems + request_id_problems(request_id)
+
+
+def measurement_problems(count: int) -> list[Problem]:
+    if count <= MAX_MEASUREMENTS:
+        return []
+    return [Problem("measurements", f"{count} at once; send at most {MAX_MEASUREMENTS}")]
+
+
+def outcome_problems(outcome: Outcome) -> list[Problem]:
+    if outcome.value is None or math.isfinite(outcome.value):
+        return []
+    path = f"outcome.{outcome.state.value}.value"
+    return [Problem(path, f"{outcome.value} is not finite; leave it out, or complete the trial as failed")]
+
+
+def completion_problems(outcome: Outcome, measurements: Sequence[Measurement]) -> list[Problem]:
+    return measurement_problems(len(measurements)) + outcome_problems(outcome)
+
+
+def addition_problems(
+    outcome: Outcome | None, measurements: Sequence[Measurement], *, request_id: str
+) -> list[Problem]:
+    problems = request_id_problems(request_id) + measurement_problems(len(measurements))
+    if outcome is not None:
+        problems += outcome_problems(outcome)
+    elif measurements:
+        problems.append(Problem("measurements", "only a finished trial has some; set outcome too"))
+    return problems
+
+
+def _spec_path(path: str) -> str:
+    """A path of the noun as one of the message, where parameters lie directly in the spec."""
+    first, dot, rest = path.partition(".")
+    return f"spec.{'parameters' if first == 'space' else first}{dot}{rest}"

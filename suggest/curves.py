@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 
 from suggest.study import Direction
 from suggest.trial import Measurement
@@ -68,6 +69,17 @@ class Report:
         attempt, metric, step = key
         curve = self._curves.get((attempt, metric))
         return curve is not None and step in curve
+
+    def newest_with(self, further: Sequence[Measurement], metric: str) -> Curve | None:
+        """What newest() would be had `further` been added; a copy, the report stays as it is."""
+        attempt = max(self.newest_attempt, max((m.attempt for m in further), default=0))
+        curve, known = Curve(), self._curves.get((attempt, metric))
+        if known is not None:
+            curve.steps, curve.values = known.steps[:], known.values[:]
+        for m in further:
+            if (m.attempt, m.metric) == (attempt, metric):
+                curve.add(m.step, m.value)
+        return curve if curve.steps else None
 
     def newest(self, metric: str) -> Curve | None:
         """The metric's curve in the newest attempt that has reported anything."""

@@ -146,17 +146,23 @@ class Engine:
         elif state is TrialState.SUCCEEDED:
             self._pruner = self._new_pruner()  # a peer has changed after the fact: rare, so simply anew
 
-    def value_of(self, number: int) -> tuple[float | None, int | None]:
-        """The trial's value by the objective's rule, None when that is not finite; and its last step."""
-        self.trial(number)
-        curve = self._curve(number)
+    def value_of(self, number: int, further: Sequence[Measurement] = ()) -> tuple[float | None, int | None]:
+        """The trial's value by the objective's rule, None when that is not finite; and the value's step, without a
+        value the last one. `further` counts too: measurements that are not stored yet."""
+        objective = self._study.spec.objective
+        curve = self._reports.get(number, Report()).newest_with(further, objective.metric)
         if curve is None:
             return None, None
-        objective = self._study.spec.objective
         last, step = curve.values[-1], curve.steps[-1]
         if objective.value is ValueRule.BEST:
-            return curve.best(objective.direction), step
+            best = curve.best(objective.direction)
+            return best, step if best is None else curve.steps[curve.values.index(best)]
         return (last if math.isfinite(last) else None), step
+
+    def last_step(self, number: int, further: Sequence[Measurement] = ()) -> int | None:
+        """Of the objective's metric, with what is not stored yet."""
+        curve = self._reports.get(number, Report()).newest_with(further, self._study.spec.objective.metric)
+        return None if curve is None else curve.steps[-1]
 
     def advise(self, number: int) -> StopAdvice:
         """Whether a running trial should stop; asked after each of its reports."""

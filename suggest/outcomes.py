@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from suggest.engine import Engine
 from suggest.errors import FailedPrecondition
-from suggest.trial import Outcome, Trial, TrialState
+from suggest.trial import Measurement, Outcome, Trial, TrialState
 
 
-def finished_trial(engine: Engine, trial: Trial, outcome: Outcome) -> Trial:
-    """`trial` as it ended; the engine knows all its measurements."""
-    value, step = engine.value_of(trial.number)
-    if outcome.value is not None:
-        value = outcome.value
+def finished_trial(engine: Engine, trial: Trial, outcome: Outcome, measurements: Sequence[Measurement]) -> Trial:
+    """`trial` as it ended; with these last measurements, which the engine does not know yet."""
+    measured, step = engine.value_of(trial.number, measurements)
+    value = measured if outcome.value is None else outcome.value
     if outcome.state is TrialState.SUCCEEDED and value is None:
         metric = engine.study.spec.objective.metric
         raise FailedPrecondition(
             f"{engine.study.name}: trial {trial.number} has no finite value of {metric!r}, so it has not succeeded; "
             "report one, give a value, or complete it as failed"
         )
+    if outcome.state not in (TrialState.SUCCEEDED, TrialState.PRUNED):
+        value = None
     return replace(
         trial,
         state=outcome.state,
-        value=value if outcome.state in (TrialState.SUCCEEDED, TrialState.PRUNED) else None,
-        step=step,
+        value=value,
+        step=step if value == measured else engine.last_step(trial.number, measurements),
         reason=outcome.reason,
         failure_class=outcome.failure_class,
         end_time=datetime.now(UTC),

@@ -177,15 +177,15 @@ class Studies:
                 labels=dict(labels),
                 create_time=datetime.now(UTC),
             )
+            fresh = engine.fresh(trial.number, measurements)
+            added = trial if outcome is None else finished_trial(engine, trial, outcome, fresh)
             with writer.changing():
+                self._store.add_trial(writer.lease, added, request_id=request_id, measurements=fresh)
                 engine.put(trial)
-                fresh = engine.fresh(trial.number, measurements)
                 engine.measure(trial.number, fresh)
-                if outcome is not None:
-                    trial = finished_trial(engine, trial, outcome)
-                    engine.put(trial)
-                self._store.add_trial(writer.lease, trial, request_id=request_id, measurements=fresh)
-            return trial
+                if added.finished:
+                    engine.put(added)
+            return added
 
     def report(self, name: StudyName, number: int, measurements: Sequence[Measurement]) -> StopAdvice:
         requests.raise_if(requests.measurement_problems(len(measurements)))
@@ -227,10 +227,10 @@ class Studies:
                 raise FailedPrecondition(
                     f"{name}: trial {number} is queued, nobody has run it; it can only be cancelled"
                 )
+            finished = finished_trial(engine, trial, outcome, fresh)
             with writer.changing():
-                engine.measure(number, fresh)
-                finished = finished_trial(engine, trial, outcome)
                 self._store.finish_trial(writer.lease, finished, fresh)
+                engine.measure(number, fresh)
                 engine.put(finished)
             # Here, for until its first outcome an algorithm has nothing to compute from, and starting goes first.
             writer.warm_up()

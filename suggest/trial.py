@@ -67,7 +67,7 @@ class Trial:
     state: TrialState
     parameters: Assignment
     value: float | None = None
-    step: int | None = None  # the step of the last measurement of the objective's metric
+    step: int | None = None  # of its value; of the objective's last measurement where the value was not measured
     reason: str = ""
     failure_class: str = ""
     client_id: str = ""

@@ -640,7 +640,7 @@ class Trial(google.protobuf.message.Message):
     value: builtins.float
     """Set when the trial has finished: always if it succeeded, if known when pruned, never otherwise."""
     step: builtins.int
-    """Set when the trial has finished: the step of its last measurement of the objective's metric."""
+    """Set when the trial has finished: the step of its value, or where that was not measured, the objective's last step."""
     reason: builtins.str
     """Why it is infeasible or failed, or was pruned or cancelled."""
     failure_class: builtins.str

@@ -12,7 +12,7 @@ import pytest
 from suggest.client import Client
 from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from suggest.space import Assignment, Choice, Float, Parameter, Space
-from suggest.study import Algorithm, Pruning, Study, StudyName, StudySpec
+from suggest.study import Algorithm, Pruning, Study, StudyName, StudySpec, ValueRule
 from suggest.trial import Measurement, Outcome, StopAdvice, Trial, TrialState
 from tests.service.running import NAME, SPEC, a_server, score
 
@@ -220,6 +220,29 @@ def test_a_trial_succeeds_with_its_last_value_or_the_one_given(client: Client, s
     assert trial.end_time is not None
     assert client.complete(NAME, 1, Outcome(TrialState.SUCCEEDED, 0.25)).value == 0.25
     assert client.optimal_trials(NAME) == [trial] == [client.get_trial(NAME, 0)]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "value", "step"),
+    [
+        (SUCCEEDED, 0.9, 1),
+        (Outcome(TrialState.SUCCEEDED, 0.9), 0.9, 1),
+        (Outcome(TrialState.SUCCEEDED, 0.7), 0.7, 2),
+        (Outcome(TrialState.FAILED), None, 2),
+    ],
+)
+def test_the_step_is_the_best_values_and_else_the_last(
+    client: Client, outcome: Outcome, value: float | None, step: int
+) -> None:
+    best = replace(SPEC.objective, value=ValueRule.BEST)
+    client.create_study(NAME, replace(SPEC, objectives=(best,)), request_id="create")
+    one(client)
+    client.report(NAME, 0, [score(1, 0.9)])
+    for ended in (
+        client.complete(NAME, 0, outcome, measurements=[score(2, 0.1)]),
+        client.add_trial(NAME, POINT, request_id="a", outcome=outcome, measurements=[score(1, 0.9), score(2, 0.1)]),
+    ):
+        assert (ended.value, ended.step) == (value, step)
 
 
 @pytest.mark.parametrize("reports", [[], [Measurement(1, "loss", 0, 1.0)], [score(0, math.nan)]])

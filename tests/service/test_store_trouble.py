@@ -18,11 +18,15 @@ from sqlalchemy import event
 from sqlalchemy.pool import Pool
 
 from suggest.admin import open_store
-from suggest.errors import InvalidArgument, StoreBroken, Unavailable
+from suggest.errors import FailedPrecondition, InvalidArgument, StoreBroken, Unavailable
 from suggest.store import location, schema, sqlite
 from suggest.store.sql import SqlStore
 from suggest.store.sqlite import Database
+from suggest.studies import Studies
+from suggest.trial import Outcome, TrialState
 from tests.contract.store_contract import NAME, a_study, measured, running
+from tests.service.running import NAME as PARABOLA
+from tests.service.running import SPEC, score
 
 
 @contextmanager
@@ -105,6 +109,29 @@ def test_a_locked_database_says_so_and_works_afterwards(path: Path, monkeypatch:
         assert store.study(NAME) is None, "reading does not wait"
         other.execute("ROLLBACK")
         assert store.insert_study(a_study())
+
+
+def test_a_completion_that_was_not_stored_has_not_happened(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.2)
+    name, point = PARABOLA, {"x": 1.0, "kind": "a"}
+    reported = [score(0, 0.5)]
+    succeeded = Outcome(TrialState.SUCCEEDED)
+    with opened(path) as store, closing(sqlite3.connect(path, isolation_level=None)) as other:
+        studies = Studies(store, address="")
+        studies.create_study(name, SPEC, request_id="create")
+        studies.suggest(name, 1, client_id="c", request_id="r")
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Unavailable):
+            studies.complete(name, 0, succeeded, measurements=reported)
+        with pytest.raises(Unavailable):
+            studies.add_trial(name, point, request_id="a", outcome=succeeded, measurements=reported)
+        other.execute("ROLLBACK")
+        with pytest.raises(FailedPrecondition, match="has no finite value of 'score'"):
+            studies.complete(name, 0, succeeded)
+        assert studies.complete(name, 0, succeeded, measurements=reported).value == 0.5
+        added = studies.add_trial(name, point, request_id="a", outcome=succeeded, measurements=reported)
+        assert (added.number, added.value) == (1, 0.5)
+        studies.close()
 
 
 def test_a_full_disk_loses_nothing(path: Path) -> None:

@@ -130,10 +130,11 @@ def test_the_first_report_of_a_step_wins() -> None:
     ("rule", "direction", "reported", "value"),
     [
         (ValueRule.LAST, MAXIMIZE, accuracy(0.1, 0.9, 0.5), (0.5, 2)),
-        (ValueRule.BEST, MAXIMIZE, accuracy(0.1, 0.9, 0.5), (0.9, 2)),
-        (ValueRule.BEST, MINIMIZE, accuracy(0.1, 0.9, 0.5), (0.1, 2)),
+        (ValueRule.BEST, MAXIMIZE, accuracy(0.1, 0.9, 0.5), (0.9, 1)),
+        (ValueRule.BEST, MINIMIZE, accuracy(0.1, 0.9, 0.5), (0.1, 0)),
         (ValueRule.LAST, MAXIMIZE, accuracy(0.1, math.nan), (None, 1)),
-        (ValueRule.BEST, MAXIMIZE, accuracy(math.inf, 0.1, math.nan), (0.1, 2)),
+        (ValueRule.BEST, MAXIMIZE, accuracy(math.inf, 0.1, math.nan), (0.1, 1)),
+        (ValueRule.BEST, MAXIMIZE, accuracy(0.9, 0.1, 0.9), (0.9, 0)),
         (ValueRule.BEST, MAXIMIZE, accuracy(math.nan), (None, 0)),
         (ValueRule.LAST, MAXIMIZE, accuracy(0.1, 0.9) + accuracy(0.3, attempt=2), (0.3, 0)),
         (ValueRule.LAST, MAXIMIZE, list(reversed(accuracy(0.1, 0.9))), (0.9, 1)),
@@ -146,7 +147,12 @@ def test_the_value_of_a_trial_is_its_newest_attempts(
     rule: ValueRule, direction: Direction, reported: list[Measurement], value: tuple[float | None, int | None]
 ) -> None:
     engine = Engine(study(MIXED, value=rule, direction=direction), [Trial(0, RUNNING, {})], ())
-    engine.measure(0, reported)
+    half = len(reported) // 2
+    engine.measure(0, reported[:half])
+    before = engine.value_of(0)
+    assert engine.value_of(0, reported[half:]) == value, "with what is not stored yet"
+    assert engine.value_of(0) == before, "and asking so changes nothing"
+    engine.measure(0, reported[half:])
     assert engine.value_of(0) == value
 
 

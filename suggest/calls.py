@@ -119,12 +119,14 @@ def get_trial(name: StudyName, number: int) -> Call[Trial]:
     return Call("GetTrial", pb.GetTrialRequest(name=names.trial_name(name, number)), wire.read_trial)
 
 
-def list_trials(name: StudyName, *, client_id: str, states: Iterable[TrialState]) -> Pages[Trial]:
+def list_trials(
+    name: StudyName, *, client_id: str, states: Iterable[TrialState], page_size: int = PAGE
+) -> Pages[Trial]:
     wanted = wire.write_states(states)
     return Pages(
         "ListTrials",
         lambda token: pb.ListTrialsRequest(
-            parent=str(name), page_size=PAGE, page_token=token, states=wanted, client_id=client_id
+            parent=str(name), page_size=page_size, page_token=token, states=wanted, client_id=client_id
         ),
         lambda reply: [wire.read_trial(t) for t in reply.trials],
     )

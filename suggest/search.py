@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # A plain sequence is a choice; a Parameter carries conditions (its name must be its key).
 Parameters: TypeAlias = Mapping[str, Domain | Parameter | Sequence[Value]]
 
+_COUNTED_AT_ONCE = 100  # trials a page: about what each look reads again in a long study
+
 
 def maximize(metric: str) -> Objective:
     return Objective(metric, Direction.MAXIMIZE)
@@ -41,6 +43,7 @@ class Search:
         self.name = study.name
         self.spec = study.spec
         self._client_id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        self._settled = ("", 0)  # the page of trials that is read first, and how many count before it
 
     def trials(self, total: int) -> Iterator[OpenTrial]:
         """Trials to run, until the study has `total` of them, running or finished, by all processes (cancelled ones
@@ -73,9 +76,25 @@ class Search:
         return found[0] if found else None
 
     def _counting(self, before: float = math.inf) -> int:
-        """How many trials with smaller numbers count."""
-        trials = self.client.list_trials(self.name)
-        return sum(t.number < before and t.state is not TrialState.CANCELLED for t in trials)
+        """How many trials with smaller numbers count; `before` is infinite, or the number of a trial of ours.
+
+        Begins with the first page that had an open trial when last read: an outcome never changes. A trial deleted
+        from an earlier page goes on counting here, so that there may be too few trials but never too many.
+        """
+        from suggest import calls
+
+        pages = calls.list_trials(self.name, client_id="", states=(), page_size=_COUNTED_AT_ONCE)
+        token, count = self._settled
+        all_settled = True
+        while True:
+            trials, rest = self.client._send(pages.page(token))  # no method of the client begins in the middle
+            count += sum(t.number < before and t.state is not TrialState.CANCELLED for t in trials)
+            if not rest:
+                return count
+            token = rest
+            all_settled = all_settled and all(t.finished and t.number < before for t in trials)
+            if all_settled:
+                self._settled = token, count
 
 
 class OpenTrial:

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from suggest import wire
 from suggest.client import Client, Float, Search, StudyName, TrialState, maximize
 from suggest.errors import AlreadyExists
 from suggest.study import Pruning
+from suggest.trial import Outcome, Trial
+from suggest.v1 import suggest_pb2 as pb
 from tests.service.running import a_server
 
 PROGRAM = """
@@ -104,6 +107,54 @@ def test_a_loop_that_is_left_cancels_its_trial(search: Search) -> None:
     with pytest.raises(RuntimeError, match="mine"):
         crash()
     assert states(search) == ["cancelled", "cancelled"]
+
+
+def test_a_long_study_is_counted_right_however_it_went(search: Search) -> None:
+    """Longer than what is read at once; with trials that end late, out of turn, cancelled, or by another's hand."""
+    client, name = search.client, search.name
+    found = client.suggest(name, 230, client_id="other", request_id="many").trials
+    for trial in found[5:]:
+        client.complete(
+            name, trial.number, Outcome(TrialState.CANCELLED if trial.number % 3 == 0 else TrialState.FAILED)
+        )
+
+    def counting() -> int:
+        return sum(t.state is not TrialState.CANCELLED for t in client.list_trials(name))
+
+    there = counting()
+    loop = search.trials(there + 8)
+    for _ in range(3):
+        next(loop).complete(1.0)
+    for trial in found[:5]:  # from here on the first pages are settled
+        client.complete(name, trial.number, Outcome(TrialState.CANCELLED))
+    for trial in loop:
+        if trial.number % 2:
+            trial.cancel("changed my mind")
+        else:
+            trial.complete(1.0)
+    assert counting() == there + 8
+    assert list(search.trials(there + 8)) == []
+
+
+def test_what_has_been_counted_is_not_read_again(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, name = search.client, search.name
+    for trial in client.suggest(name, 250, client_id="other", request_id="many").trials:
+        client.complete(name, trial.number, Outcome(TrialState.FAILED))
+    read: list[Trial] = []
+
+    def reading(message: pb.Trial) -> Trial:
+        read.append(trial := read_trial(message))
+        return trial
+
+    read_trial = wire.read_trial
+    monkeypatch.setattr(wire, "read_trial", reading)
+    sizes = []
+    for trial in search.trials(255):
+        trial.complete(1.0)
+        sizes.append(len(read))
+        read.clear()
+    assert sizes[0] > 250
+    assert max(sizes[1:]) < 120
 
 
 def test_a_finished_space_ends_the_loop(client: Client) -> None:

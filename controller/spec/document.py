@@ -47,10 +47,8 @@ def fill_defaults(document: Json) -> None:
     budget.setdefault("failedTrials", max(LEAST_FAILED_TRIALS, -(-budget.get("trials", 0) // 10)))
 
 
-def space_of(parameters: Json, *, conditions: bool = True) -> Space:
-    return Space(
-        tuple(Parameter(name, _domain(given), _when(given) if conditions else ()) for name, given in parameters.items())
-    )
+def space_of(parameters: Json) -> Space:
+    return Space(tuple(Parameter(name, _domain(given), _when(given)) for name, given in parameters.items()))
 
 
 def _domain(given: Json) -> Domain:

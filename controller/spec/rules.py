@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from controller.spec.cluster_section import INSTEAD_OF_TEMPLATE
-from controller.spec.document import Json, space_of
+from controller.spec.document import Json
 from controller.spec.fields import found
 from controller.spec.problems import Complaints
+from controller.spec.readable import readable_space, sound, unconditional
 from controller.spec.spelling import meant_by
 from controller.spec.substitute import placeholders, unclosed
 from suggest.space import Space
@@ -28,7 +29,7 @@ def check(document: Json, raw: Json, say: Complaints) -> None:
         return
     raw_parameters = raw_spec.get("parameters")
     names = list(raw_parameters) if isinstance(raw_parameters, dict) else None
-    _space(spec, raw_parameters, say)
+    _space(spec, raw_spec, say)
     trial, raw_trial = spec.get("trial"), raw_spec.get("trial")
     if isinstance(trial, dict) and isinstance(raw_trial, dict):
         _workload(trial, raw_trial, spec.get("runtime", "local"), say)
@@ -37,29 +38,32 @@ def check(document: Json, raw: Json, say: Complaints) -> None:
         _volumes(trial, say)
 
 
-def _space(spec: Json, raw: Any, say: Complaints) -> None:
+def _space(spec: Json, raw: Json, say: Complaints) -> None:
     if "parameters" not in spec:
         return
-    whole = not say.within("spec.parameters")
-    # A condition on a parameter that could not be read is no problem of its own.
-    space = space_of(spec["parameters"], conditions=whole)
-    problems = space.problems() if whole or spec["parameters"] else ()
+    written = raw.get("parameters")
+    names = set(written) if isinstance(written, dict) else set()
+    space = readable_space(spec["parameters"], written)
+    problems = space.problems() if space.parameters or not names else ()
     for problem in problems:
         path = problem.path
         name = path.partition(".values")[0]
-        if isinstance(raw, dict) and isinstance(raw.get(name), list):
+        if isinstance(written, dict) and isinstance(written.get(name), list):
             path = path.replace(f"{name}.values", name, 1)  # `[a, b]` has no key `values`
         condition = path.partition(".when.")[2]
         strange = bool(condition) and condition not in space.by_name
         say.add(f"spec.parameters.{path}" if path else "spec.parameters", problem.message, at_key=strange)
-    if whole and not problems:
-        _initial(spec.get("initial", []), space, say)
+    _initial(spec.get("initial", []), sound(space, problems), names, say)
 
 
-def _initial(points: list[Any], space: Space, say: Complaints) -> None:
+def _initial(points: list[Any], space: Space, names: set[str], say: Complaints) -> None:
+    """`space` is what can be relied on; the other `names` are parameters too, and have problems of their own."""
     for number, point in enumerate(points):
-        for problem in space.point_problems(point, partial=True):
-            at = f"spec.initial[{number}]"
+        at = f"spec.initial[{number}]"
+        # Whether something is active cannot be said where a value could not be read.
+        judge = unconditional(space) if say.within(at) else space
+        judged = {name: value for name, value in point.items() if name in space.by_name or name not in names}
+        for problem in judge.point_problems(judged, partial=True):
             known = problem.path in space.by_name
             say.add(f"{at}.{problem.path}" if problem.path else at, problem.message, at_key=not known)
 

@@ -225,6 +225,37 @@ def test_a_broken_parameter_is_not_blamed_on_those_that_depend_on_it() -> None:
     assert complaints(changed("[sgd, adam]", "sgd"))[1:] == []
 
 
+def test_conditions_are_checked_among_the_parameters_that_can_be_read() -> None:
+    text = changed("type: int, min", "type: integer, min").replace(
+        "{optimizer: sgd}", "{optimizer: rmsprop, layers: 2}"
+    )
+    assert complaints(text) == [
+        "8:20 spec.parameters.layers.type: 'integer' is no type of parameter; did you mean int?",
+        "10:65 spec.parameters.momentum.when.optimizer: can never hold: 'rmsprop' is none of the choices 'sgd', 'adam'",
+    ]
+
+
+INITIAL = [
+    pytest.param("type: int, min", "type: integer, min", "{layers: 3, lr: 5}", ["lr: 5 is outside 0.001 to 1"], id="a type that cannot be read"),
+    pytest.param("min: 2, max: 8", "min: 9, max: 8", "{layers: 3, lr: 5}", ["lr: 5 is outside 0.001 to 1"], id="a range that holds nothing"),
+    pytest.param("[sgd, adam]", "sgd", "{optimizer: adam, momentum: 0.5}", [], id="what hangs on the unreadable"),
+    pytest.param("[sgd, adam]", "[]", "{optimizer: adam, momentum: 5}", ["momentum: 5 is outside 0 to 0.9"], id="what hangs on the wrong"),
+    pytest.param("{optimizer: sgd}", "{optimiser: sgd}", "{optimizer: adam, momentum: 0.5, x: 1}", ["x: no parameter of the space"], id="a wrong condition"),
+    pytest.param("[sgd, adam]", "{type: choice, values: [sgd], when: {momentum: 0.5}}", "{momentum: 0.5, lr: 5}", ["lr: 5 is outside 0.001 to 1"], id="a circle"),
+    pytest.param("trials: 40", "trials: 0", "{optimizer: [sgd], momentum: 0.5, lr: 5}", ["optimizer: a list stands where a string, a number, true or false is needed", "lr: 5 is outside 0.001 to 1"], id="a value that cannot be read"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "point", "told"), INITIAL)
+def test_initial_points_are_checked_against_the_parameters_that_can_be_read(
+    old: str, new: str, point: str, told: list[str]
+) -> None:
+    lines = complaints(changed(old, new) + f"  initial: [{point}]\n")
+    of_points = [line.partition(" spec.initial[0].")[2] for line in lines if "spec.initial" in line]
+    assert of_points == told
+    assert len(lines) == len(told) + 1
+
+
 def test_parameters_that_nothing_mentions_are_a_warning() -> None:
     warnings = read(changed(', "--m=${momentum}"', ""), source="experiment.yaml").warnings
     assert warnings == ("momentum: not mentioned in command, args or env; it arrives in TUNER_PARAMETERS",)

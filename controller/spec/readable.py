@@ -1,0 +1,39 @@
+"""What of a file with problems can be judged all the same, so that nobody hears of a second problem a round later.
+
+Errs to the side of silence: what hangs on something unreadable is left out, never blamed. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from controller.spec.document import Json, space_of
+from suggest.errors import Problem
+from suggest.space import NAME, Space
+
+
+def readable_space(parameters: Json, written: object) -> Space:
+    """The parameters that could be read, without conditions on those that were `written` and could not."""
+    lost = {name for name in written if name not in parameters} if isinstance(written, dict) else set()
+    space = space_of(parameters)
+    return Space(
+        tuple(replace(p, when=tuple(c for c in p.when if c.parameter not in lost)) for p in space.parameters)
+        if lost
+        else space.parameters
+    )
+
+
+def sound(space: Space, problems: Sequence[Problem]) -> Space:
+    """The parameters whose own domain is right, perhaps none; without conditions where some of those are wrong."""
+    if not problems:
+        return space
+    right = {
+        p.name: p for p in space.parameters if NAME.fullmatch(p.name) and not any(True for _ in p.domain.problems())
+    }
+    kept = Space(tuple(replace(p, when=tuple(c for c in p.when if c.parameter in right)) for p in right.values()))
+    return unconditional(kept) if any(".when." in problem.path for problem in problems) else kept
+
+
+def unconditional(space: Space) -> Space:
+    return Space(tuple(replace(p, when=()) for p in space.parameters))

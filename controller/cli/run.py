@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from controller.cli.session import Controls
     from controller.runtime.local import LocalRuntime
     from controller.store import SqlStore
+    from suggest.study import StudySpec
     from suggest.trial import Trial
 
 
@@ -64,7 +65,14 @@ def read_document(path: str, arguments: argparse.Namespace) -> Document:
         overrides.append(f"metadata.namespace={arguments.namespace}")
     if arguments.runtime:
         overrides.append(f"spec.runtime={arguments.runtime}")
-    return read_path(path, overrides=overrides, runtimes=("local",))
+    return read_path(path, overrides=overrides, runtimes=("local",), service=None if arguments.server else _check)
+
+
+def _check(spec: StudySpec) -> None:
+    """By the rules of the service in this process; another one is not asked about files that cannot be run anyway."""
+    from suggest.admin import check  # here: only files with problems need it before the service is there
+
+    check(spec)
 
 
 def _start(arguments: argparse.Namespace, target: _File | str, *, resume: bool) -> int:

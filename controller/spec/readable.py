@@ -10,7 +10,12 @@ from dataclasses import replace
 
 from controller.spec.document import Json, space_of
 from suggest.errors import Problem
-from suggest.space import NAME, Space
+from suggest.space import NAME, Choice, Parameter, Space
+from suggest.study import Algorithm, Direction, Objective, Pruning, StudySpec
+
+_ANY_SPACE = Space((Parameter("any", Choice((0, 1))),))
+_ANY_OBJECTIVE = Objective("any", Direction.MINIMIZE)
+_ANY_ALGORITHM = Algorithm("random")
 
 
 def readable_space(parameters: Json, written: object) -> Space:
@@ -37,3 +42,25 @@ def sound(space: Space, problems: Sequence[Problem]) -> Space:
 
 def unconditional(space: Space) -> Space:
     return Space(tuple(replace(p, when=()) for p in space.parameters))
+
+
+def study_part(document: Json, written: Json) -> StudySpec:
+    """What the service can judge of a file; harmless values stand where nothing could be read."""
+    spec, raw = document.get("spec"), written.get("spec")
+    spec, raw = spec if isinstance(spec, dict) else {}, raw if isinstance(raw, dict) else {}
+    space = readable_space(spec.get("parameters", {}), raw.get("parameters"))
+    algorithm, pruning = spec.get("algorithm", {}), spec.get("pruning", {})
+    return StudySpec(
+        space=_non_empty(sound(space, space.problems())),
+        objectives=(_ANY_OBJECTIVE,),
+        algorithm=Algorithm(algorithm["name"], algorithm.get("seed"), algorithm.get("settings", {}))
+        if "name" in algorithm
+        else _ANY_ALGORITHM,
+        pruning=Pruning(pruning["name"], {key: value for key, value in pruning.items() if key != "name"})
+        if "name" in pruning
+        else None,
+    )
+
+
+def _non_empty(space: Space) -> Space:
+    return space if space.parameters else _ANY_SPACE

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +17,13 @@ from controller.spec.document import Json, fill_defaults, from_document
 from controller.spec.native import API_VERSION, FILE, RUNTIMES
 from controller.spec.overrides import apply
 from controller.spec.problems import NOWHERE, Complaints, Mark, Marks, Placed, SpecErrors
+from controller.spec.readable import study_part
 from controller.spec.yaml_text import MAX_BYTES, Data, parse, too_large
-from suggest.errors import Problem
+from suggest.errors import InvalidArgument, Problem
+from suggest.study import StudySpec
 
 STDIN = "-"
+Service = Callable[[StudySpec], None]  # raises InvalidArgument: what the service would not take
 # Where the service's words stand in the file.
 _PLACES = (
     (re.compile(r"space\b"), "spec.parameters"),
@@ -42,14 +45,18 @@ class Document:
 
     def locate(self, problems: Iterable[Problem]) -> SpecErrors:
         """The service's problems with the study, with their places in this file."""
-        placed = []
-        for problem in problems:
-            path = _file_path(problem.path)
-            if path not in self.marks.values and path not in self.marks.keys:
-                path_in_list = re.sub(r"^(spec\.parameters\..+)\.values(\[[0-9]+\])?$", r"\1\2", path)
-                path = path_in_list if path_in_list in self.marks.values else path
-            placed.append(Placed(self.marks.nearest(path), path, problem.message))
-        return SpecErrors(self.source, placed)
+        return SpecErrors(self.source, _located(problems, self.marks))
+
+
+def _located(problems: Iterable[Problem], marks: Marks) -> list[Placed]:
+    placed = []
+    for problem in problems:
+        path = _file_path(problem.path)
+        if path not in marks.values and path not in marks.keys:
+            path_in_list = re.sub(r"^(spec\.parameters\..+)\.values(\[[0-9]+\])?$", r"\1\2", path)
+            path = path_in_list if path_in_list in marks.values else path
+        placed.append(Placed(marks.nearest(path), path, problem.message))
+    return placed
 
 
 def _file_path(path: str) -> str:
@@ -60,10 +67,18 @@ def _file_path(path: str) -> str:
     return f"spec.{path}" if path else "spec"
 
 
-def read(text: str, *, source: str, overrides: Sequence[str] = (), runtimes: Sequence[str] = RUNTIMES) -> Document:
+def read(
+    text: str,
+    *,
+    source: str,
+    overrides: Sequence[str] = (),
+    runtimes: Sequence[str] = RUNTIMES,
+    service: Service | None = None,
+) -> Document:
     """The experiment that `text` describes; `source` is what to call the file in messages.
 
     A file for another runtime than `runtimes` is told just that: its other problems may come of being meant elsewhere.
+    Of a file with problems `service` is asked for its own too; a file without any is the caller's to have checked.
 
     Raises:
         SpecErrors: the file, or an override, cannot be run as it stands.
@@ -79,8 +94,18 @@ def read(text: str, *, source: str, overrides: Sequence[str] = (), runtimes: Seq
     document = _check(data, say, runtimes)
     wrong += say.placed(marks)
     if wrong:
+        if service is not None and document and isinstance(data, dict):
+            wrong += _asked(service, document, data, marks)
         raise SpecErrors(source, wrong)
     return Document(source, text, from_document(document), rules.warnings(document), marks)
+
+
+def _asked(service: Service, document: Json, data: Json, marks: Marks) -> list[Placed]:
+    try:
+        service(study_part(document, data))
+    except InvalidArgument as error:
+        return _located(error.problems, marks)
+    return []
 
 
 def _check(data: Data, say: Complaints, runtimes: Sequence[str] = RUNTIMES) -> Json:
@@ -102,7 +127,13 @@ def _check(data: Data, say: Complaints, runtimes: Sequence[str] = RUNTIMES) -> J
     return document
 
 
-def read_path(path: str | Path, *, overrides: Sequence[str] = (), runtimes: Sequence[str] = RUNTIMES) -> Document:
+def read_path(
+    path: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    runtimes: Sequence[str] = RUNTIMES,
+    service: Service | None = None,
+) -> Document:
     """The experiment in a file; `-` is standard input.
 
     Raises:
@@ -114,6 +145,7 @@ def read_path(path: str | Path, *, overrides: Sequence[str] = (), runtimes: Sequ
             source="standard input",
             overrides=overrides,
             runtimes=runtimes,
+            service=service,
         )
     source = str(path)
     try:
@@ -130,7 +162,7 @@ def read_path(path: str | Path, *, overrides: Sequence[str] = (), runtimes: Sequ
         ) from None
     except (OSError, ValueError) as error:
         raise _unreadable(source, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    return read(_decode(content, source), source=source, overrides=overrides, runtimes=runtimes)
+    return read(_decode(content, source), source=source, overrides=overrides, runtimes=runtimes, service=service)
 
 
 def _unreadable(source: str, message: str) -> SpecErrors:

@@ -89,6 +89,8 @@ spec:
     a: {type: float, min: 0, max: 1, when: {b: 1}}
     b: {type: float, min: 0, max: 1, when: {a: 1}}
   paralelism: 2
+  algorithm: {name: grd}
+  pruning: {name: medain}
   budget: {trials: many}
   trial:
     command: [python, train.py, "--lr=${learning_rate}"]
@@ -107,6 +109,8 @@ spec:
         "spec.parameters.depth.stepp",
         "spec.parameters.act",
         "spec.paralelism",
+        "spec.algorithm.name",
+        "spec.pruning.name",
         "spec.budget.trials",
         "spec.trial.command[2]",
         "spec.trial.timeout",

@@ -8,6 +8,7 @@ import pytest
 from controller.spec import SpecErrors, read
 from controller.spec.native import FILE
 from controller.spec.problems import Complaints
+from suggest.admin import check
 
 GOOD = """\
 apiVersion: tuner.dev/v1
@@ -233,6 +234,43 @@ def test_conditions_are_checked_among_the_parameters_that_can_be_read() -> None:
         "8:20 spec.parameters.layers.type: 'integer' is no type of parameter; did you mean int?",
         "10:65 spec.parameters.momentum.when.optimizer: can never hold: 'rmsprop' is none of the choices 'sgd', 'adam'",
     ]
+
+
+SERVICE = [
+    pytest.param("name: tpe, seed: 7", "name: grd, seed: 7", ["spec.algorithm.name: 'grd' is no algorithm; did you mean grid?"], id="an algorithm"),
+    pytest.param("name: tpe, seed: 7}", "name: tpe}\n  pruning: {name: medain}", ["spec.pruning.name: 'medain' is no pruning rule; did you mean median?"], id="a pruner"),
+    pytest.param("name: tpe, seed: 7", "name: grid", [f"spec.parameters.{name}: a grid needs points or step on a float; add one (points: 5), or use another algorithm" for name in ("lr", "momentum")], id="a grid"),
+    pytest.param("name: tpe, seed: 7", "name: [tpe]", ["spec.algorithm.name: a list stands where the name of an algorithm is needed"], id="what the reader refuses itself"),
+    pytest.param("name: tpe, seed: 7", "name: tpe, seed: -1", ["spec.algorithm.seed: the number -1 stands where a whole number of at least 0 is needed"], id="what both would refuse"),
+]  # fmt: skip
+OTHERS = [
+    ("trials: 40", "trials: 0", "spec.budget.trials: "),
+    ("type: int, min", "type: integer, min", "spec.parameters.layers.type: "),
+    ("min: 2, max: 8", "min: 9, max: 8", "spec.parameters.layers.min: "),
+    ("metric: accuracy, ", "", "spec.objective.metric: "),
+    ("metadata: {name: digits, labels: {team: vision}}", "metadata: 3", "metadata: "),
+]
+
+
+@pytest.mark.parametrize(("broken", "into", "other"), OTHERS)
+@pytest.mark.parametrize(("old", "new", "told"), SERVICE)
+def test_the_service_s_problems_come_with_all_others_and_each_once(
+    old: str, new: str, told: list[str], broken: str, into: str, other: str
+) -> None:
+    text = changed(old, new).replace(broken, into)
+    with pytest.raises(SpecErrors) as caught:
+        read(text, source="experiment.yaml", service=check)
+    lines = [str(placed).partition(" ")[2] for placed in caught.value.placed]
+    assert sorted(line for line in lines if not line.startswith(other)) == sorted(told)
+    assert len(lines) == len(told) + 1
+
+
+def test_the_service_is_not_asked_about_what_could_not_be_read_at_all() -> None:
+    for text in ("3", "spec: 3", "spec: {parameters: 3, algorithm: 3, pruning: 3}", "spec: {parameters: {x: 3}}"):
+        with pytest.raises(SpecErrors) as caught:
+            read(text, source="experiment.yaml", service=check)
+        paths = [placed.path for placed in caught.value.placed]
+        assert len(paths) == len(set(paths)), paths
 
 
 INITIAL = [

@@ -18,10 +18,9 @@ from controller.cli.facts import opened, study_of, with_client
 from controller.cli.home import ControllerLock, Held, Home
 from controller.model import Experiment, ExperimentState, attempt_name
 from controller.store import SqlStore
-from suggest.errors import FailedPrecondition, NotFound
+from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem
 
 POLL_S = 0.05
-TELL_S = 5.0
 
 
 def stop(arguments: argparse.Namespace) -> ExitCode:
@@ -63,11 +62,10 @@ def _idle(store: SqlStore, experiment: Experiment) -> bool:
 def _wait(arguments: argparse.Namespace, home: Home, experiment: Experiment) -> None:
     """Until no controller is alive; it saw the request and ends its trials."""
     lock = ControllerLock(home.folders(experiment.uid).root)
-    told_at = -TELL_S
-    while (holder := lock.holder()) is not None:
-        if time.monotonic() - told_at >= TELL_S:
-            told_at = time.monotonic()
-            _say(arguments, f"{experiment.name} is stopping; its controller is {holder}")
+    holder = lock.holder()
+    if holder is not None:
+        _say(arguments, f"{experiment.name} is stopping; its controller is {holder}")
+    while lock.holder() is not None:
         time.sleep(POLL_S)
 
 
@@ -113,10 +111,11 @@ def delete(arguments: argparse.Namespace) -> ExitCode:
 
 def _sure(store: SqlStore, home: Home, experiment: Experiment) -> bool:
     """Asks on a terminal; elsewhere nobody can answer."""
-    attempts = len(store.attempts(experiment.uid))
-    what = f"{experiment.name}, the logs and outputs of its {attempts} attempts in {home.folders(experiment.uid).root}"
+    number = len(store.attempts(experiment.uid))
+    attempts = f"{number} attempt{'' if number == 1 else 's'}"
+    what = f"{experiment.name}, the logs and outputs of its {attempts} in {home.folders(experiment.uid).root}"
     if not sys.stdin.isatty():
-        raise FailedPrecondition(f"this would delete {what}; say --yes to do it")
+        raise InvalidArgument([Problem("", f"this would delete {what}; say --yes to do it")])
     print(f"Delete {what}? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

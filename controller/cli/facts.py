@@ -9,6 +9,7 @@ import argparse
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from controller.cli.admission import find
@@ -21,7 +22,7 @@ from controller.spec import from_document
 from controller.store import SqlStore
 from suggest.errors import InvalidArgument, NotFound, Problem
 from suggest.study import StudyName
-from suggest.trial import Measurement, Trial
+from suggest.trial import Measurement, Trial, TrialState
 
 T = TypeVar("T")
 
@@ -60,37 +61,67 @@ def controlled_by(home: Home, experiment: Experiment) -> str:
 
 async def gather(
     home: Home, store: SqlStore, experiment: Experiment, client: SessionClient, *, measurements: bool = False,
-    trial: int | None = None,
+    latest: bool = False, trial: int | None = None,
 ) -> ExperimentRecord:  # fmt: skip
-    """All that is known of the experiment. `measurements`: those too, of one trial or of all."""
+    """All that is known of the experiment. `measurements`: those too, of one trial or of all.
+
+    `latest`: the trials that run have the value and the step that they reported last.
+    """
     name = study_of(experiment)
     attempts: dict[int, list[Attempt]] = {}
     for attempt in store.attempts(experiment.uid):
         attempts.setdefault(attempt.trial, []).append(attempt)
     found: Sequence[Trial] = ()
     measured: dict[int, list[Measurement]] = {}
+    reported: dict[int, list[Measurement]] = {}
     try:
         found = await client.list_trials(name, client_id=experiment.uid)
         if measurements:
             for number, measurement in await client.list_measurements(name, trial):
                 measured.setdefault(number, []).append(measurement)
+        for each in found if latest else ():
+            if each.state is TrialState.RUNNING and trial in (None, each.number):
+                known = measured.get(each.number) if measurements else None
+                if known is None:
+                    known = [one for _, one in await client.list_measurements(name, each.number)]
+                reported[each.number] = known
     except NotFound as error:
         if attempts:
             raise lost(name, experiment.name) from error
         # else it was killed before it made its study
     return ExperimentRecord(
         experiment=experiment,
-        trials=[TrialRecord(each, attempts.get(each.number, ())) for each in found],
+        trials=[
+            _so_far(
+                TrialRecord(each, attempts.get(each.number, ())),
+                reported.get(each.number, ()),
+                experiment.spec.objective.metric,
+            )
+            for each in found
+        ],
         events=store.events(experiment.uid, trial),
         controlled_by=controlled_by(home, experiment),
         measurements=measured,
     )
 
 
+def _so_far(record: TrialRecord, measured: Sequence[Measurement], metric: str) -> TrialRecord:
+    """With the last figure of the attempt that runs: the study has none before the trial's end."""
+    newest = record.newest
+    if newest is None or newest.ended:
+        return record
+    own = [each for each in measured if each.metric == metric and each.attempt == newest.number]
+    if not own:
+        return record
+    last = max(own, key=lambda each: each.step)
+    return replace(record, trial=replace(record.trial, value=last.value, step=last.step))
+
+
 def look_up(
-    arguments: argparse.Namespace, *, measurements: bool = False, name: str | None = None, trial: int | None = None
-) -> ExperimentRecord:
-    """The experiment that the arguments name, with all that is known of it."""
+    arguments: argparse.Namespace, *, measurements: bool = False, latest: bool = False, name: str | None = None,
+    trial: int | None = None,
+) -> ExperimentRecord:  # fmt: skip
+    """The experiment that the arguments name, with all that is known of it, as `gather` finds it."""
     home = Home.find(arguments.state_dir)
     with opened(home) as store:
         experiment = find(store, name or arguments.name, arguments.namespace)
@@ -98,7 +129,9 @@ def look_up(
         return with_client(
             service,
             home,
-            lambda client: gather(home, store, experiment, client, measurements=measurements, trial=trial),
+            lambda client: gather(
+                home, store, experiment, client, measurements=measurements, latest=latest, trial=trial
+            ),
         )
 
 

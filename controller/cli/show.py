@@ -44,7 +44,7 @@ def experiments(arguments: argparse.Namespace) -> ExitCode:
 
 def trials(arguments: argparse.Namespace) -> ExitCode:
     def text() -> str:
-        record = look_up(arguments)
+        record = look_up(arguments, latest=True)
         headers = not arguments.no_headers
         match arguments.output:
             case "json":
@@ -64,7 +64,7 @@ def trials(arguments: argparse.Namespace) -> ExitCode:
 
 def describe(arguments: argparse.Namespace) -> ExitCode:
     name, number = split_name(arguments.name)
-    record = look_up(arguments, name=name, trial=number, measurements=number is not None)
+    record = look_up(arguments, name=name, trial=number, measurements=number is not None, latest=True)
     folders = Home.find(arguments.state_dir).folders(record.experiment.uid)
     now = datetime.now(UTC)
     if number is None:
@@ -84,7 +84,8 @@ def best(arguments: argparse.Namespace) -> ExitCode:
     record = look_up(arguments)
     found = record.best
     if found is None:
-        print(f"tuner: no trial of {record.experiment.name} has succeeded; see tuner get trials", file=sys.stderr)
+        name = record.experiment.name
+        print(f"tuner: no trial of {name} has succeeded; see tuner get trials {name}", file=sys.stderr)
         return ExitCode.NO_RESULT
     match arguments.output:
         case "json":
@@ -97,7 +98,7 @@ def best(arguments: argparse.Namespace) -> ExitCode:
 
 
 def export(arguments: argparse.Namespace) -> ExitCode:
-    record = look_up(arguments, measurements=arguments.format == "json")
+    record = look_up(arguments, measurements=arguments.format == "json", latest=True)
     if arguments.format == "json":
         print(figures.json_text(documents.whole(record, redacted_document(record.experiment.spec.document))))
     else:

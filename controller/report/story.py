@@ -44,10 +44,16 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
     running = [one for one in record.trials if one.state is TrialState.RUNNING]
     if running:
         rows = [
-            [str(one.trial.number), run_time(one, now=now), _figure(one), figures.parameters(one.trial.parameters)]
+            [
+                str(one.trial.number),
+                run_time(one, now=now),
+                "" if one.trial.step is None else str(one.trial.step),
+                figures.number(one.trial.value),
+                figures.parameters(one.trial.parameters),
+            ]
             for one in running
         ]
-        parts.append("Running\n" + _indented(aligned(("TRIAL", "FOR", "STEP", "PARAMETERS"), rows)))
+        parts.append("Running\n" + _indented(aligned(("TRIAL", "FOR", "STEP", "VALUE", "PARAMETERS"), rows)))
     parts += _events(record.events)
     parts.append(f"Why: {why_experiment(record)}")
     return "\n".join(parts) + "\n"
@@ -178,10 +184,6 @@ def _best(record: ExperimentRecord) -> str:
         return "none yet"
     metric = record.experiment.spec.objective.metric
     return f"trial {best.number}, {metric} {figures.number(best.value)}: {figures.parameters(best.parameters)}"
-
-
-def _figure(one: TrialRecord) -> str:
-    return "" if one.trial.step is None else str(one.trial.step)
 
 
 def _measured(measured: Sequence[Measurement]) -> list[list[str]]:

@@ -337,6 +337,8 @@ def test_the_second_who_runs_it_is_told_who_has_it(me: Person) -> None:
     code, _, err = me.tuner("run", me.file)
     assert code == 6
     assert f"process {run.pid} on" in err
+    code, _, err = me.tuner("best", "tiny")
+    assert (code, err) == (3, "tuner: no trial of tiny has succeeded; see tuner get trials tiny\n")
     assert me.tuner("delete", "tiny", "--yes")[0] == 6
     assert me.json("get", "experiments", "-o", "json")[0]["trials"] == {"running": 1}
     me.let_go()
@@ -344,11 +346,26 @@ def test_the_second_who_runs_it_is_told_who_has_it(me: Person) -> None:
     assert run.returncode == 0
 
 
+def test_a_running_trial_shows_what_it_reported_last(me: Person) -> None:
+    run = me.start("run", me.write(seconds=60))
+    eventually(lambda: len(me.starts()) == 1)
+    eventually(lambda: [trial.get("step") for trial in me.trials()] == [1])
+    [trial] = me.trials()
+    assert trial["state"] == "running"
+    assert trial["value"] == pytest.approx(trial["parameters"]["x"])
+    table = me.tuner("describe", "tiny")[1].split("Running\n")[1].splitlines()
+    assert table[0].split() == ["TRIAL", "FOR", "STEP", "VALUE", "PARAMETERS"]
+    assert table[1].split()[2:4] == ["1", f"{trial['value']:.6g}"]
+    me.let_go()
+    assert run.wait(timeout=30) == 0
+
+
 def test_stop_from_another_terminal_cancels_for_good(me: Person) -> None:
     run = me.start("run", me.write(seconds=60))
     eventually(lambda: len(me.starts()) == 1)
     code, _, err = me.tuner("stop", "tiny")
     assert code == 0, err
+    assert err.count("is stopping; its controller is") == 1
     run.communicate(timeout=30)
     assert run.returncode == 143
     assert states(me.trials()) == ["cancelled"]
@@ -370,7 +387,8 @@ def test_stop_ends_what_a_killed_run_left_behind(me: Person) -> None:
 def test_delete_removes_everything(me: Person) -> None:
     me.tuner("run", me.write())
     code, _, err = me.tuner("delete", "tiny")
-    assert code == 6
+    assert code == 2
+    assert "its 3 attempts in" in err
     assert "--yes" in err
     assert me.tuner("delete", "tiny", "--yes")[0] == 0
     assert not list((me.folder / "state" / "experiments").iterdir())

@@ -6,6 +6,7 @@ A flag may stand before or after its verb; `tuner -v run x.yaml` is `tuner run -
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
@@ -14,8 +15,23 @@ _GROUPS = ("get", "debug")  # their next word is part of the verb
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Ends the process: 0 after help, 2 after a complaint."""
-    parser, valued = _parser()
-    return parser.parse_args(_verb_first(list(argv), valued))
+    parser, verbs, valued = _parser()
+    if not argv:
+        parser.print_help(sys.stderr)
+        parser.exit(2)
+    words = _verb_first(list(argv), valued)
+    if not words[0].startswith("-") and words[0] not in verbs:
+        parser.error(_unknown(words[0], verbs))
+    return parser.parse_args(words)
+
+
+def _unknown(word: str, verbs: frozenset[str]) -> str:
+    if word == "extend":
+        return "extend is not there yet; raise spec.budget in the file and go on with: tuner resume FILE"
+    from difflib import get_close_matches  # costs milliseconds, and only people who mistype need it
+
+    near = get_close_matches(word, sorted(verbs), n=1)
+    return f"there is no verb {word}" + (f"; did you mean {near[0]}?" if near else "; see tuner --help")
 
 
 def _verb_first(argv: list[str], valued: frozenset[str]) -> list[str]:
@@ -41,7 +57,8 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=30)
 
 
-def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
+def _parser() -> tuple[argparse.ArgumentParser, frozenset[str], frozenset[str]]:
+    """The parser, its verbs, and the flags that take the next word."""
     parser = argparse.ArgumentParser(
         prog="tuner",
         description="Finds good parameters for your program: one file, one command.",
@@ -53,12 +70,16 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
     parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version and exit")
     verbs = parser.add_subparsers(metavar="VERB", required=True, title="verbs")
     made = list(_verbs(verbs))
-    return parser, frozenset(
-        option
-        for verb in made
-        for action in verb._actions  # argparse has no public way to ask
-        if action.option_strings and action.nargs is None
-        for option in action.option_strings
+    return (
+        parser,
+        frozenset(verbs.choices),
+        frozenset(
+            option
+            for verb in made
+            for action in verb._actions  # argparse has no public way to ask
+            if action.option_strings and action.nargs is None
+            for option in action.option_strings
+        ),
     )
 
 

@@ -23,9 +23,16 @@ WATCH_S = 1.0
 
 
 def experiments(arguments: argparse.Namespace) -> ExitCode:
+    told = False
+
     def text() -> str:
+        nonlocal told
         records = _all_experiments(arguments)
-        headers = not arguments.no_headers
+        if not records and not told and not arguments.quiet:
+            told = True
+            of = f" of namespace {arguments.namespace}" if arguments.namespace else ""
+            print(f"no experiments{of} in {Home.find(arguments.state_dir).root}", file=sys.stderr)
+        headers = not arguments.no_headers and (bool(records) or arguments.output == "csv")
         match arguments.output:
             case "json":
                 return figures.json_text([documents.experiment(record) for record in records]) + "\n"

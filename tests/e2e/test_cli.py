@@ -384,6 +384,13 @@ def test_stop_ends_what_a_killed_run_left_behind(me: Person) -> None:
     assert me.tuner("stop", "tiny")[0] == 0
 
 
+def test_nothing_to_list_is_said_beside_the_empty_list(me: Person) -> None:
+    said = f"no experiments in {me.folder}/state\n"
+    assert me.tuner("get", "experiments") == (0, "", said)
+    assert me.tuner("get", "experiments", "-o", "json") == (0, "[]\n", said)
+    assert me.tuner("get", "experiments", "-q") == (0, "", "")
+
+
 def test_delete_removes_everything(me: Person) -> None:
     me.tuner("run", me.write())
     code, _, err = me.tuner("delete", "tiny")

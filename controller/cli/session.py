@@ -6,8 +6,10 @@ Decides nothing about trials (`controller.decide`) nor about which experiment ma
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from controller.cli.admission import Admitted
@@ -24,6 +26,8 @@ from controller.report.lines import View
 from controller.runtime.local import LocalRuntime
 from controller.store import SqlStore
 from suggest.trial import TrialState
+
+logger = logging.getLogger(__name__)
 
 REFRESH_S = 0.2
 
@@ -94,21 +98,35 @@ async def control(
         on_event=view.event,
     )
     controls.attach(loop)
-    drawing = asyncio.create_task(_draw(view, loop))
+    drawing = asyncio.create_task(draw(view, loop.progress))
     try:
         if git is not None:
             launcher.git = await git
         ended = await loop.run()
         return ended, loop.progress()
     finally:
+        broken = drawing.done()
         drawing.cancel()
-        view.close(loop.progress())
+        with suppress(asyncio.CancelledError):
+            await drawing
+        _close(view, None if broken else loop.progress())
 
 
-async def _draw(view: View, loop: Loop) -> None:
-    while True:
-        view.refresh(loop.progress())
-        await asyncio.sleep(REFRESH_S)
+async def draw(view: View, progress: Callable[[], Progress]) -> None:
+    """Until cancelled, or the view is broken: that is said once, and is no reason to end a run."""
+    try:
+        while True:
+            view.refresh(progress())
+            await asyncio.sleep(REFRESH_S)
+    except Exception:
+        logger.exception("progress cannot be shown any more; the run goes on")
+
+
+def _close(view: View, progress: Progress | None) -> None:
+    try:
+        view.close(progress)
+    except Exception:
+        logger.exception("the last state cannot be shown; the run is not touched by that")
 
 
 def exit_code(experiment: Experiment, *, succeeded: bool, stopped: ExitCode = ExitCode.TERMINATED) -> ExitCode:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,9 @@ def resume(arguments: argparse.Namespace) -> int:
     return _start(arguments, target if named else _File.read(target, arguments), resume=True)
 
 
+HERE = ("local",)  # the runtimes that there are
+
+
 @dataclass(frozen=True, slots=True)
 class _File:
     document: Document
@@ -49,23 +53,23 @@ class _File:
 
     @classmethod
     def read(cls, path: str, arguments: argparse.Namespace) -> _File:
-        document = read_document(path, arguments)
+        for flag, elsewhere in (("--runtime", arguments.runtime == "kubernetes"), ("--context", arguments.context)):
+            if elsewhere:
+                raise InvalidArgument(
+                    [Problem(flag, "kubernetes is not there yet; leave the flag away to run trials here")]
+                )
+        document = read_document(path, arguments, runtimes=HERE)
         return cls(document, Path.cwd() if path == "-" else Path(path).absolute().parent)
 
 
-def read_document(path: str, arguments: argparse.Namespace) -> Document:
-    """The file under the flags. Raises SpecErrors; InvalidArgument: a flag asks for a cluster."""
-    for flag, elsewhere in (("--runtime", arguments.runtime == "kubernetes"), ("--context", arguments.context)):
-        if elsewhere:
-            raise InvalidArgument(
-                [Problem(flag, "kubernetes is not there yet; leave the flag away to run trials here")]
-            )
+def read_document(path: str, arguments: argparse.Namespace, *, runtimes: Sequence[str]) -> Document:
+    """The file under the flags. Raises SpecErrors."""
     overrides = list(arguments.set)
     if arguments.namespace:
         overrides.append(f"metadata.namespace={arguments.namespace}")
     if arguments.runtime:
         overrides.append(f"spec.runtime={arguments.runtime}")
-    return read_path(path, overrides=overrides, runtimes=("local",), service=None if arguments.server else _check)
+    return read_path(path, overrides=overrides, runtimes=runtimes, service=None if arguments.server else _check)
 
 
 def _check(spec: StudySpec) -> None:

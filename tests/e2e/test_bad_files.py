@@ -133,13 +133,20 @@ def test_a_cluster_is_refused_before_anything_else_is_said_of_the_file(
     me: Person, runtime: str, flags: list[str], sentence: str
 ) -> None:
     me.file.write_text(experiment(parameters="", trial="timeout: soon") + f"  runtime: {runtime}\n")
-    for verb in ("validate", "run"):
-        code, out, err = me.tuner(verb, me.file, *flags)
-        assert (code, out) == (2, "")
-        assert re.search(sentence, err), err
-        assert "soon" not in err
+    code, out, err = me.tuner("run", me.file, *flags)
+    assert (code, out) == (2, "")
+    assert re.search(sentence, err), err
+    assert "soon" not in err
+    assert "soon" in me.tuner("validate", me.file, *flags)[2]
     if runtime == "kubernetes":
         assert "soon" in me.tuner("run", me.file, "--runtime", "local")[2]
+
+
+def test_a_file_for_a_cluster_can_be_checked_here(me: Person) -> None:
+    me.file.write_text(experiment(trial="image: example/tiny:1") + "  runtime: kubernetes\n")
+    code, out, err = me.tuner("validate", me.file)
+    assert (code, "is valid" in out) == (0, True), err
+    assert "kubernetes is not there yet" in err
 
 
 def test_of_two_who_start_it_at_once_one_runs_it_and_the_other_is_told(me: Person) -> None:

@@ -205,7 +205,7 @@ def test_an_invalid_file_starts_nothing(me: Person) -> None:
         assert (code, out) == (2, "")
         assert "2 problems" in err
         assert "did you mean parallelism" in err
-    assert me.tuner("get", "experiments", "-o", "json") [:2] == (0, "[]\n")
+    assert me.tuner("get", "experiments", "-o", "json")[:2] == (0, "[]\n")
 
 
 def test_what_only_the_service_knows_is_found_in_the_file_too(me: Person) -> None:

@@ -136,6 +136,7 @@ Action: TypeAlias = Complete | Forget | CreateAttempt | StartAttempt | AskStop |
 def decide(snapshot: Snapshot) -> list[Action]:
     actions: list[Action] = []
     left: list[OpenTrial] = []  # trials that stay open after what ends here
+    forgets: list[Action] = []  # last: nobody waits for them, and a free slot waits for what comes before
     counts = dict(snapshot.counts)
     best = snapshot.best
     for trial in snapshot.trials:
@@ -143,7 +144,7 @@ def decide(snapshot: Snapshot) -> list[Action]:
         if closing is None:
             left.append(trial)
             continue
-        actions.append(closing)
+        (forgets if isinstance(closing, Forget) else actions).append(closing)
         if isinstance(closing, Complete):
             outcome = closing.outcome
             counts[outcome.state] = counts.get(outcome.state, 0) + 1
@@ -157,6 +158,7 @@ def decide(snapshot: Snapshot) -> list[Action]:
     else:
         actions += _stops(left, snapshot)
         actions += _starts(left, counts, snapshot, suggest=ending is None)
+    actions += forgets
     actions += _change(left, actions, snapshot, ending)
     return actions
 

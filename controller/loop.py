@@ -95,12 +95,12 @@ class Loop:
 
     def progress(self) -> Progress:
         """What a person wants to see, now."""
-        memory, running = self._memory, self._memory.running()
+        memory = self._memory
         return Progress(
             experiment=self.experiment,
             counts=memory.counted(),
-            queued=len(memory.opened) - len(running),
-            running=running,
+            queued=memory.waiting(),
+            running=memory.running(),
             best=memory.best,
             trend=tuple(memory.trend),
             canary=not memory.canary_over,
@@ -353,8 +353,7 @@ class Loop:
         known = self._memory.opened[number]
         trial = await self._search.complete(number, outcome, known.unreported)
         self._memory.count(trial)
-        known.running = False  # from here on it is only forgotten: counted once, however often the runtime fails us
-        await self._close(number)
+        known.running = False  # the next turn forgets it, after it has filled the slot that this one left
 
     async def _close(self, number: int) -> None:
         for attempt in self._memory.opened[number].attempts:

@@ -122,5 +122,9 @@ class Memory:
             if (newest := known.newest) is not None and not newest.ended
         )
 
+    def waiting(self) -> int:
+        """Open trials that nobody runs now."""
+        return sum(known.running and (known.newest is None or known.newest.ended) for known in self.opened.values())
+
     def counted(self) -> Mapping[TrialState, int]:
         return dict(self.counts)

@@ -214,7 +214,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     (
         "and not retried or told",
         snapshot(one, OpenTrial(0, (), running=False)),
-        [Forget(0), Suggest(1)],
+        [Suggest(1), Forget(0)],
     ),
     # The budget.
     ("no more is asked for than the budget has room for", snapshot(ten, done={OK: 8}), [Suggest(2)]),

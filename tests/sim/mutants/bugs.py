@@ -166,7 +166,7 @@ async def counted_before_it_is_told(self: Loop, number: int, outcome: Outcome) -
     counts = self._memory.counts
     counts[outcome.state] = counts.get(outcome.state, 0) + 1
     await self._search.complete(number, outcome, known.unreported)
-    await self._close(number)
+    known.running = False
 
 
 @mutant("the search goes on after the target is reached", (budget, "ending"))

@@ -46,8 +46,7 @@ def judge(
     """`cause`: why we had asked it to stop, if we had. What ended by itself before our signal is judged on its own."""
     # Before the timeout: it may strike in the grace time that our own stop gave.
     if cause is not None and (facts.stopped or facts.unknown):
-        verdict = AttemptState.PRUNED if cause is StopCause.PRUNED else AttemptState.CANCELLED
-        return Judgement(verdict, reason=asked_because or cause.value)
+        return Judgement(verdict_of(cause), reason=asked_because or cause.value)
     if facts.timed_out:
         limit = f" of {timeout_s:g} s" if timeout_s is not None else ""
         return _failed(FailureClass.TIMEOUT, f"it ran longer than its timeout{limit}")
@@ -61,6 +60,11 @@ def judge(
             return _failed(FailureClass.INFRASTRUCTURE, f"its program crashed ({name})")
         return _failed(FailureClass.INFRASTRUCTURE, f"killed by {name}, which tuner did not send")
     return _judge_code(facts)
+
+
+def verdict_of(cause: StopCause) -> AttemptState:
+    """How an attempt ends that ended because we asked it to."""
+    return AttemptState.PRUNED if cause is StopCause.PRUNED else AttemptState.CANCELLED
 
 
 def _judge_code(facts: Facts) -> Judgement:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from datetime import datetime
 
-from controller.failures import Facts, judge
+from controller.failures import Facts, judge, verdict_of
 from controller.metrics import LogReader
-from controller.model import Attempt, AttemptState, ExperimentSpec, FailureClass, StopCause
+from controller.model import Attempt, AttemptState, ExperimentSpec, FailureClass
 from controller.runtime.protocol import Exit, Sighting
 from controller.states import AttemptEvent, Ended, Seen
 
@@ -34,8 +34,7 @@ def _missing(attempt: Attempt, log: LogReader, now: datetime) -> Ended | None:
     if attempt.state is AttemptState.CREATED:
         return None
     if attempt.state is AttemptState.STOPPING and attempt.stop_cause is not None:
-        verdict = AttemptState.PRUNED if attempt.stop_cause is StopCause.PRUNED else AttemptState.CANCELLED
-        return Ended(verdict, now, step=log.step, reason=attempt.reason)
+        return Ended(verdict_of(attempt.stop_cause), now, step=log.step, reason=attempt.reason)
     reason = "it vanished: the runtime does not know it any more"
     return Ended(AttemptState.FAILED, now, step=log.step, reason=reason, failure_class=FailureClass.INFRASTRUCTURE)
 

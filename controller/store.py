@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -84,12 +85,28 @@ class SqlStore:
         with self._errors():
             path.parent.mkdir(parents=True, exist_ok=True)
             # It holds the files as people wrote them, secrets too. SQLite gives its side files the same mode.
-            if not path.exists():
-                os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            # One that is there is not opened: closing it would drop the locks that SQLite holds on it in this process.
+            with suppress(FileExistsError):
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            self._use_wal()
             self._open()
 
     def close(self) -> None:
         self._engine.dispose()
+
+    def _use_wal(self) -> None:
+        """SQLite does not wait its busy timeout for this switch, so two first starts at once take turns here."""
+        deadline = time.monotonic() + BUSY_S
+        while True:
+            try:
+                with self._engine.connect() as connection:
+                    connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+                return
+            except sa.exc.OperationalError as error:
+                code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+                if code != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
 
     def _open(self) -> None:
         with self._engine.begin() as connection:
@@ -218,7 +235,6 @@ class SqlStore:
 
 def _prepare(connection: Any, _record: Any) -> None:  # DBAPI objects: untyped in SQLAlchemy too
     cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode = WAL")
     cursor.execute("PRAGMA synchronous = NORMAL")
     cursor.execute("PRAGMA foreign_keys = ON")
     cursor.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -53,6 +53,7 @@ class Snapshot:
     counts: finished trials by outcome. without_grace: what is stopped is killed at once. slots: what the runtime can
     hold, None = no limit. canary_over: the first trial has shown itself. advised: trials that the study says are
     hopeless, and why. stops_sent: trials whose newest attempt was told to stop in this process's life, and its grace.
+    held: trials whose newest attempt the runtime has accepted and does not run yet: it waits for room there.
     """
 
     spec: ExperimentSpec
@@ -68,6 +69,7 @@ class Snapshot:
     canary_over: bool = True
     advised: Mapping[int, str] = field(default_factory=dict)
     stops_sent: Mapping[int, float] = field(default_factory=dict)
+    held: Set[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,11 @@ def decide(snapshot: Snapshot) -> list[Action]:
     return actions
 
 
+def beginnings(snapshot: Snapshot) -> list[CreateAttempt]:
+    """What can be done about a suggestion at once: its trials begin. All else waits for another look."""
+    return [action for action in decide(snapshot) if isinstance(action, CreateAttempt)]
+
+
 def better(best: float | None, value: float | None, *, maximize: bool) -> float | None:
     """The better of two values, either of which may be missing."""
     if best is None or value is None:
@@ -253,6 +260,8 @@ def _starts(
     for trial in left:
         newest = trial.newest
         if newest is not None and newest.state is AttemptState.CREATED:
+            if trial.number in snapshot.held:
+                continue
             if trial.running and trial.number not in snapshot.advised:  # else it was just asked to stop
                 yield StartAttempt(trial.number, newest.number)
         elif trial.running and not trial.occupies_slot and not paused and free > 0:

@@ -28,6 +28,8 @@ class Facts:
     timed_out: bool = False
     out_of_memory: bool = False
     unknown: bool = False
+    failure_class: FailureClass | None = None
+    reason: str = ""
     value: float | None = None  # the objective's, by the experiment's rule; may be non-finite
     metric: str = ""
     last_line: str = ""
@@ -50,6 +52,8 @@ def judge(
     if facts.timed_out:
         limit = f" of {timeout_s:g} s" if timeout_s is not None else ""
         return _failed(FailureClass.TIMEOUT, f"it ran longer than its timeout{limit}")
+    if facts.failure_class is not None:
+        return _failed(facts.failure_class, facts.reason)
     if facts.unknown:
         return _failed(FailureClass.INFRASTRUCTURE, "it is gone and nobody saw its exit code")
     if facts.signal is not None:

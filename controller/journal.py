@@ -47,6 +47,9 @@ class Journal:
     def attempts_changed(self, changes: list[tuple[Attempt, Attempt]], *, now: datetime) -> None:
         """(before, after) of each attempt; one write for all."""
         events = [self._transition(before, after, now) for before, after in changes if before.state is not after.state]
+        events += [
+            self._waiting(after, now) for before, after in changes if before.state is after.state and after.reason
+        ]
         attempts = [after for _, after in changes]
         self._save(self._with_pause(attempts, events, now))
 
@@ -75,6 +78,10 @@ class Journal:
             logger.info("%s", event.message)
             self._on_event(event)
 
+    def _waiting(self, attempt: Attempt, now: datetime) -> Event:
+        message = f"trial={self.name(attempt)} attempt={attempt.number} waiting reason={_quoted(attempt.reason)}"
+        return Event(now, "waiting", message, attempt.trial, attempt.number)
+
     def _transition(self, before: Attempt, after: Attempt, now: datetime) -> Event:
         words = [f"trial={self.name(after)} attempt={after.number} {before.state.value}->{after.state.value}"]
         if after.failure_class is not None:
@@ -82,5 +89,9 @@ class Journal:
         if after.value is not None:
             words.append(f"value={after.value:g}")
         if after.reason and after.state is not AttemptState.RUNNING:
-            words.append(f"reason={json.dumps(after.reason, ensure_ascii=False)}")
+            words.append(f"reason={_quoted(after.reason)}")
         return Event(now, after.state.value, " ".join(words), after.trial, after.number)
+
+
+def _quoted(reason: str) -> str:
+    return json.dumps(reason, ensure_ascii=False)

@@ -1,19 +1,23 @@
-"""What one attempt executes: template + parameters + identity -> a `Launch`. Pure but for reading the environment
-mapping that it is given.
+"""What one attempt executes: template + parameters + identity -> a `Launch`, here or on a cluster. Pure but for reading
+the environment mapping that it is given.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 from controller.folders import AttemptFolders
-from controller.model import Attempt, Experiment, SecretRef, attempt_name, trial_name
-from controller.runtime.protocol import CannotStart, Launch
-from controller.spec.substitute import render
+from controller.model import Attempt, Experiment, FailureClass, SecretRef, attempt_name, trial_name
+from controller.runtime.protocol import CannotStart, ClusterPart, Launch
+from controller.spec.substitute import fill_data, render
 from suggest.trial import Trial
+
+CLUSTER_OUTPUT = "/tuner/output"  # scratch that ends with the pod
+CLUSTER_CHECKPOINTS = "/tuner/checkpoints"  # the experiment's folder of the declared claim; scratch without one
 
 
 def launch(
@@ -35,7 +39,7 @@ def launch(
     env = {
         "PATH": os.pathsep.join([str(interpreter_directory), environ.get("PATH", os.defpath)]),
         **{name: _resolved(name, value, environ) for name, value in own_env.items()},
-        **identity(experiment, trial, attempt, folders),
+        **identity(experiment, trial, attempt, output=str(folders.output), checkpoint=str(folders.checkpoint)),
     }
     return Launch(
         name=attempt_name(experiment.name, experiment.uid, trial.number, attempt.number),
@@ -49,7 +53,48 @@ def launch(
     )
 
 
-def identity(experiment: Experiment, trial: Trial, attempt: Attempt, folders: AttemptFolders) -> dict[str, str]:
+def cluster_launch(
+    experiment: Experiment, trial: Trial, attempts: Sequence[Attempt], folders: AttemptFolders
+) -> Launch:
+    """The newest of the attempts as a cluster executes it; nodes on which the machine was to blame are avoided."""
+    template, attempt = experiment.spec.trial, attempts[-1]
+    command, own_env = render(template, trial.parameters)
+    manifest = template.cluster.get("template")
+    return Launch(
+        name=attempt_name(experiment.name, experiment.uid, trial.number, attempt.number),
+        command=command,
+        env={
+            **{name: value for name, value in own_env.items() if isinstance(value, str)},
+            **identity(
+                experiment, trial, attempt, output=CLUSTER_OUTPUT, checkpoint=f"{CLUSTER_CHECKPOINTS}/{trial.number}"
+            ),
+        },
+        working_directory=Path(experiment.directory),
+        directory=folders.root,
+        timeout_s=template.timeout_s,
+        grace_s=template.grace_s,
+        gpu=template.resources.gpu,
+        cluster=ClusterPart(
+            namespace=experiment.namespace,
+            experiment=experiment.name,
+            uid=experiment.uid,
+            trial=trial.number,
+            attempt=attempt.number,
+            parameters=trial.parameters,
+            template=template,
+            secrets={name: value for name, value in own_env.items() if isinstance(value, SecretRef)},
+            manifest=None if manifest is None else cast(dict[str, object], fill_data(manifest, trial.parameters)),
+            avoid_nodes=_let_down_by(attempts),
+        ),
+    )
+
+
+def _let_down_by(attempts: Sequence[Attempt]) -> tuple[str, ...]:
+    failed = (each for each in attempts if each.failure_class is FailureClass.INFRASTRUCTURE)
+    return tuple(dict.fromkeys(each.node for each in failed if each.node))
+
+
+def identity(experiment: Experiment, trial: Trial, attempt: Attempt, *, output: str, checkpoint: str) -> dict[str, str]:
     """Who the trial is; the same names on every runtime."""
     name = trial_name(experiment.name, experiment.uid, trial.number)
     return {
@@ -58,8 +103,8 @@ def identity(experiment: Experiment, trial: Trial, attempt: Attempt, folders: At
         "TUNER_TRIAL_NUMBER": str(trial.number),
         "TUNER_ATTEMPT": str(attempt.number),
         "TUNER_PARAMETERS": json.dumps(dict(trial.parameters)),
-        "TUNER_OUTPUT_DIR": str(folders.output),
-        "TUNER_CHECKPOINT_DIR": str(folders.checkpoint),
+        "TUNER_OUTPUT_DIR": output,
+        "TUNER_CHECKPOINT_DIR": checkpoint,
         "KATIB_TRIAL_NAME": name,
     }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from controller import decide as core
@@ -45,8 +45,8 @@ BEFORE_START, AFTER_START = failpoints.register("runtime.start")
 BEFORE_STOP, AFTER_STOP = failpoints.register("runtime.stop")
 BEFORE_REMOVE, AFTER_REMOVE = failpoints.register("runtime.remove")
 
-Launcher = Callable[[Experiment, Trial, Attempt], Launch]
-"""Makes the attempt's folder and says what to execute there. Raises CannotStart."""
+Launcher = Callable[[Experiment, Trial, Sequence[Attempt]], Launch]
+"""Makes the folder of the newest of the trial's attempts and says what to execute there. Raises CannotStart."""
 
 
 class Loop:
@@ -72,6 +72,7 @@ class Loop:
         self._memory = Memory(experiment.spec)
         self._wish = Wish.RUN
         self._without_grace = False
+        self._detached = False
         self._stop_poll_at_s = float("-inf")
         self._turned_at_s: float | None = None
         self._opened = False
@@ -87,6 +88,10 @@ class Loop:
         order = [Wish.RUN, Wish.INTERRUPT, Wish.STOP]
         if order.index(wish) > order.index(self._wish):
             self._wish = wish
+
+    def detach(self) -> None:
+        """Leave what runs alone and come to an end; the next controller adopts it. A stronger wish goes first."""
+        self._detached = True
 
     def kill(self) -> None:
         """Whatever is stopped, now or later, gets no grace; without a stronger wish that is an interruption."""
@@ -110,7 +115,7 @@ class Loop:
         )
 
     async def run(self) -> Experiment:
-        """Until the experiment is finished, paused or stopped; the experiment as it stands then.
+        """Until the experiment is finished, paused, stopped or detached from; the experiment as it stands then.
 
         Raises:
             NotOwner: another process holds the study.
@@ -122,7 +127,7 @@ class Loop:
                 if not self._opened:
                     await self.open()
                     self._opened = True
-                if await self.turn():
+                if await self.turn() or (self._detached and self._wish is Wish.RUN):
                     return self.experiment
                 failures = 0
                 self._trouble, self._trouble_since_s = "", None
@@ -172,14 +177,19 @@ class Loop:
                 await self._runtime.remove(name)
 
     async def turn(self) -> bool:
-        """One round; True when nothing is left to do. Waits, if there was nothing to do at once."""
+        """One round; True when nothing is left to do. Waits, if there was nothing to do at once.
+
+        What running trials have measured is told after acting: nobody waits for it but the pruner's advice, and a free
+        slot waits for the actions.
+        """
         self._spend_time()
         await self._look()
         actions = core.decide(self._snapshot())
         for action in actions:
             if await self._act(action):
                 return True
-        if not actions:
+        heard = await self._report()
+        if not actions and not heard:
             watches_logs = self.experiment.spec.pruning is not None or not self._memory.canary_over
             await self._runtime.wait(self._patience_s(), log_growth=watches_logs)
         return False
@@ -212,6 +222,7 @@ class Loop:
             canary_over=memory.canary_over,
             advised=memory.advised,
             stops_sent=memory.stops_sent,
+            held=memory.held,
         )
 
     def _patience_s(self) -> float:
@@ -230,6 +241,13 @@ class Loop:
     async def _look(self) -> None:
         sightings = await self._runtime.observe()
         changes: list[tuple[Opened, Attempt]] = []
+        self._memory.held = frozenset(
+            number
+            for number, known in self._memory.opened.items()
+            if known.newest is not None
+            and (shown := sightings.get(self._journal.name(known.newest))) is not None
+            and shown.start_time is None
+        )
         for known in self._memory.opened.values():
             newest = known.newest
             if newest is None:
@@ -247,7 +265,6 @@ class Loop:
             if event is not None:
                 changes.append((known, step(newest, event)))
         self._save(changes)
-        await self._report()
 
     async def _read_log(self, known: Opened, *, ended: bool) -> bool:
         """Read on, a bounded part; True when there is no more for now."""
@@ -268,27 +285,36 @@ class Loop:
         self._memory.canary_over |= known.log.last is not None and not known.attempts[-1].ended
         return True
 
-    async def _report(self) -> None:
-        """Send what was measured; with pruning at once, else a few times a second. An ended attempt's last measurements
-        travel with its outcome."""
+    async def _report(self) -> bool:
+        """Send what running trials have measured; with pruning at once, else a few times a second. Whether the answers
+        leave something to do. An ended attempt's measurements travel with its outcome."""
         now_s = self._clock.elapsed_s()
+        heard = False
         for number, known in self._memory.opened.items():
             newest = known.newest
-            if newest is None or not known.unreported or not known.running:
+            if newest is None or newest.ended or not known.unreported or not known.running:
                 continue
             hurry = self.experiment.spec.pruning is not None or now_s - known.reported_at_s >= POLL_S
-            if len(known.unreported) <= MAX_REPORT and (newest.ended or not hurry):
-                continue
-            known.reported_at_s = now_s
-            while known.unreported and known.running:
-                batch = known.unreported[:MAX_REPORT]
-                answer = await self._search.report(number, batch)
-                del known.unreported[: len(batch)]
-                if isinstance(answer, Trial):
-                    self._memory.count(answer)
-                    known.running = False
-                elif answer.should_stop:
-                    self._memory.advised[number] = answer.reason
+            if hurry or len(known.unreported) > MAX_REPORT:
+                known.reported_at_s = now_s
+                heard |= await self._tell(number, known)
+        return heard
+
+    async def _tell(self, number: int, known: Opened, *, leave: int = 0) -> bool:
+        """Report all measurements but the newest `leave`. Whether the answer is advice, or the trial's outcome."""
+        heard = False
+        while len(known.unreported) > leave and known.running:
+            batch = known.unreported[:MAX_REPORT]
+            answer = await self._search.report(number, batch)
+            del known.unreported[: len(batch)]
+            if isinstance(answer, Trial):
+                self._memory.count(answer)
+                known.running = False
+                heard = True
+            elif answer.should_stop:
+                self._memory.advised[number] = answer.reason
+                heard = True
+        return heard
 
     # Acting
 
@@ -297,6 +323,8 @@ class Loop:
         match action:
             case core.Suggest(count):
                 await self._suggest(count)
+                for begin in core.beginnings(self._snapshot()):
+                    await self._act(begin)
             case core.CreateAttempt(number, attempt):
                 created = Attempt(number, attempt)
                 self._journal.attempt_created(created, now=self._clock.now())
@@ -338,9 +366,8 @@ class Loop:
             raise Unavailable("the suggestion service gave no trial, though its search is not exhausted")
 
     async def _start(self, known: Opened) -> None:
-        attempt = known.attempts[-1]
         try:
-            launch = self._launcher(self.experiment, known.trial, attempt)
+            launch = self._launcher(self.experiment, known.trial, known.attempts)
             failpoints.reach(BEFORE_START)
             await self._runtime.start(launch)
             failpoints.reach(AFTER_START)
@@ -351,9 +378,10 @@ class Loop:
 
     async def _complete(self, number: int, outcome: Outcome) -> None:
         known = self._memory.opened[number]
-        trial = await self._search.complete(number, outcome, known.unreported)
-        self._memory.count(trial)
-        known.running = False  # the next turn forgets it, after it has filled the slot that this one left
+        await self._tell(number, known, leave=MAX_REPORT)
+        if known.running:
+            self._memory.count(await self._search.complete(number, outcome, known.unreported))
+            known.running = False  # the next turn forgets it, after it has filled the slot that this one left
 
     async def _close(self, number: int) -> None:
         for attempt in self._memory.opened[number].attempts:

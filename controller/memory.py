@@ -54,6 +54,7 @@ class Memory:
         self.first_start: datetime | None = None
         self.advised: dict[int, str] = {}
         self.stops_sent: dict[int, float] = {}
+        self.held: frozenset[int] = frozenset()  # trials whose newest attempt the runtime has and does not run yet
 
     def new_log(self) -> LogReader:
         return LogReader(self._spec.metrics, self._spec.objective)

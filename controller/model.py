@@ -198,8 +198,9 @@ class Attempt:
     value: float | None = None
     step: int | None = None
     failure_class: FailureClass | None = None
-    reason: str = ""
+    reason: str = ""  # while created: what it waits for
     node: str = ""
+    image: str = ""  # by digest, where a container ran it
 
     @property
     def ended(self) -> bool:
@@ -237,6 +238,7 @@ class Experiment:
     directory: str  # the file's folder: where local trials run
     study: str  # resource name
     server: str = ""  # "" = the embedded service on the state directory's store
+    context: str = ""  # the kubeconfig's, where trials run on a cluster; "" = its current one
     state: ExperimentState = ExperimentState.RUNNING
     reason: str = ""
     stop_requested: bool = False

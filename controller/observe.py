@@ -14,7 +14,7 @@ from controller.failures import Facts, judge, verdict_of
 from controller.metrics import LogReader
 from controller.model import Attempt, AttemptState, ExperimentSpec, FailureClass
 from controller.runtime.protocol import Exit, Sighting
-from controller.states import AttemptEvent, Ended, Seen
+from controller.states import AttemptEvent, Ended, Seen, Waits
 
 
 def event_for(
@@ -25,9 +25,11 @@ def event_for(
         return _missing(attempt, log, now)
     if sighting.exit is not None:
         return _ended(attempt, sighting, sighting.exit, log, spec)
-    if attempt.state is AttemptState.CREATED:
-        return Seen(sighting.start_time, sighting.node)
-    return None
+    if attempt.state is not AttemptState.CREATED:
+        return None
+    if sighting.start_time is not None:
+        return Seen(sighting.start_time, sighting.node, sighting.image)
+    return Waits(sighting.waiting) if sighting.waiting != attempt.reason else None
 
 
 def _missing(attempt: Attempt, log: LogReader, now: datetime) -> Ended | None:
@@ -47,6 +49,8 @@ def _ended(attempt: Attempt, sighting: Sighting, end: Exit, log: LogReader, spec
         timed_out=end.timed_out,
         out_of_memory=end.out_of_memory,
         unknown=end.unknown,
+        failure_class=end.failure_class,
+        reason=end.reason,
         value=log.value,
         metric=spec.objective.metric,
         last_line=log.last_line,
@@ -65,4 +69,5 @@ def _ended(attempt: Attempt, sighting: Sighting, end: Exit, log: LogReader, spec
         exit_code=end.code,
         signal=end.signal,
         node=sighting.node,
+        image=sighting.image,
     )

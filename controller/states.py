@@ -21,6 +21,7 @@ from controller.model import Attempt, AttemptState, FailureClass, StopCause
 
 
 class Signal(enum.Enum):
+    WAITING = "seen waiting"
     SEEN = "seen running"
     STOP_ASKED = "stop asked"
     SUCCEEDED = "succeeded"
@@ -34,6 +35,7 @@ _S, _G = AttemptState, Signal
 
 TRANSITIONS: Mapping[AttemptState, Mapping[Signal, AttemptState]] = {
     _S.CREATED: {
+        _G.WAITING: _S.CREATED,
         _G.SEEN: _S.RUNNING,
         # It may or may not run already: a stop is recorded before it is sent, a start before it is made.
         _G.STOP_ASKED: _S.STOPPING,
@@ -76,11 +78,19 @@ VERDICTS: Mapping[AttemptState, Signal] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Waits:
+    """The runtime has it, and it does not run yet."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
     """The runtime shows it running."""
 
     start_time: datetime
     node: str = ""
+    image: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +114,10 @@ class Ended:
     exit_code: int | None = None
     signal: int | None = None
     node: str = ""
+    image: str = ""
 
 
-AttemptEvent: TypeAlias = Seen | StopAsked | Ended
+AttemptEvent: TypeAlias = Waits | Seen | StopAsked | Ended
 
 
 class ImpossibleTransition(Exception):
@@ -126,8 +137,17 @@ def step(attempt: Attempt, event: AttemptEvent) -> Attempt:
             f"trial {attempt.trial} attempt {attempt.number}: {attempt.state.value} does not listen to {signal.value}"
         )
     match event:
+        case Waits():
+            return replace(attempt, state=following, reason=event.reason)
         case Seen():
-            return replace(attempt, state=following, start_time=attempt.start_time or event.start_time, node=event.node)
+            return replace(
+                attempt,
+                state=following,
+                start_time=attempt.start_time or event.start_time,
+                reason="" if attempt.state is AttemptState.CREATED else attempt.reason,
+                node=event.node,
+                image=event.image,
+            )
         case StopAsked():
             if attempt.stop_cause is not None:
                 return attempt
@@ -145,6 +165,7 @@ def step(attempt: Attempt, event: AttemptEvent) -> Attempt:
                 exit_code=event.exit_code,
                 signal=event.signal,
                 node=event.node or attempt.node,
+                image=event.image or attempt.image,
             )
         case _:
             assert_never(event)
@@ -152,6 +173,8 @@ def step(attempt: Attempt, event: AttemptEvent) -> Attempt:
 
 def _signal(event: AttemptEvent) -> Signal:
     match event:
+        case Waits():
+            return Signal.WAITING
         case Seen():
             return Signal.SEEN
         case StopAsked():

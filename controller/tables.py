@@ -32,6 +32,7 @@ experiments = sa.Table(
     sa.Column("directory", sa.String, nullable=False),
     sa.Column("study", sa.String, nullable=False),
     sa.Column("server", sa.String, nullable=False),
+    sa.Column("context", sa.String, nullable=False),
     sa.Column("state", sa.String, nullable=False),
     sa.Column("reason", sa.String, nullable=False),
     sa.Column("stop_requested", sa.Boolean, nullable=False),
@@ -66,6 +67,7 @@ attempts = sa.Table(
     sa.Column("failure_class", sa.String),
     sa.Column("reason", sa.String, nullable=False),
     sa.Column("node", sa.String, nullable=False),
+    sa.Column("image", sa.String, nullable=False),
 )
 events = sa.Table(
     "events",
@@ -94,6 +96,7 @@ def experiment_row(experiment: Experiment) -> dict[str, object]:
         "directory": experiment.directory,
         "study": experiment.study,
         "server": experiment.server,
+        "context": experiment.context,
         "state": experiment.state.value,
         "reason": experiment.reason,
         "stop_requested": experiment.stop_requested,
@@ -111,6 +114,7 @@ def experiment_of(row: sa.RowMapping, spec: ExperimentSpec) -> Experiment:
         directory=row["directory"],
         study=row["study"],
         server=row["server"],
+        context=row["context"],
         state=ExperimentState(row["state"]),
         reason=row["reason"],
         stop_requested=row["stop_requested"],
@@ -146,6 +150,7 @@ def attempt_row(uid: Uid, attempt: Attempt) -> dict[str, object]:
         "failure_class": attempt.failure_class and attempt.failure_class.value,
         "reason": attempt.reason,
         "node": attempt.node,
+        "image": attempt.image,
     }
 
 
@@ -164,6 +169,7 @@ def attempt_of(row: sa.RowMapping) -> Attempt:
         failure_class=row["failure_class"] and FailureClass(row["failure_class"]),
         reason=row["reason"],
         node=row["node"],
+        image=row["image"],
     )
 
 

@@ -11,7 +11,7 @@ import hashlib
 import os
 import platform
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -79,7 +79,8 @@ class Launcher:
 
     _session: dict[str, object] = field(init=False)
 
-    def __call__(self, experiment: Experiment, trial: Trial, attempt: Attempt) -> Launch:
+    def __call__(self, experiment: Experiment, trial: Trial, attempts: Sequence[Attempt]) -> Launch:
+        attempt = attempts[-1]
         where = self.folders.attempt(trial.number, attempt.number)
         launched = launch(
             experiment, trial, attempt, where, environ=os.environ, interpreter_directory=Path(sys.executable).parent

@@ -7,12 +7,35 @@ Every action is idempotent on the attempt's name: a crash anywhere repeats it ha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from controller.model import FailureClass
+from controller.model import FailureClass, SecretRef, TrialTemplate
+from suggest.space import Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPart:
+    """What a cluster needs to know of an attempt beside its command.
+
+    namespace … attempt: whose it is, written on what is made there, so that it can be found again by it. template: the
+    trial's, for its image, resources and cluster keys. secrets: environment variables that come from secrets.
+    manifest: `trial.template` with its placeholders filled in, where the file has one. avoid_nodes: names of nodes that
+    have let down an earlier attempt.
+    """
+
+    namespace: str
+    experiment: str
+    uid: str
+    trial: int
+    attempt: int
+    parameters: Assignment
+    template: TrialTemplate
+    secrets: Mapping[str, SecretRef] = field(default_factory=dict)
+    manifest: Mapping[str, object] | None = None
+    avoid_nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,21 +45,23 @@ class Launch:
 
     name: str
     command: tuple[str, ...]
-    env: Mapping[str, str]  # added to the inherited environment
+    env: Mapping[str, str]  # locally added to the inherited environment
     working_directory: Path
     directory: Path
     timeout_s: float | None = None
     grace_s: float = 30.0
     gpu: float = 0.0
+    cluster: ClusterPart | None = None  # None locally
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How an attempt's process ended. Exactly one of code, signal and `unknown` says how.
+    """How an attempt ended. Exactly one of code, signal, `failure_class` and `unknown` says how.
 
     signal: the process was killed by it. stopped: we had asked (stop()) before it ended. timed_out: the runtime ended
     it at its timeout. out_of_memory: the system says that it killed for memory. unknown: it is gone and nobody saw its
-    exit (its supervisor was killed): infrastructure.
+    exit (its supervisor was killed): infrastructure. failure_class, reason: the place where it ran knows why it failed
+    (evicted, image not found), and no exit code would tell.
     """
 
     time: datetime
@@ -46,16 +71,23 @@ class Exit:
     timed_out: bool = False
     out_of_memory: bool = False
     unknown: bool = False
+    failure_class: FailureClass | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What the runtime shows of one attempt: running (exit is None) or ended. Shown until remove()."""
+    """What the runtime shows of one attempt: waiting (no start_time yet), running, or ended. Shown until remove().
+
+    waiting: why it does not run yet, for people. image: what its container really ran, by digest.
+    """
 
     name: str
-    start_time: datetime
+    start_time: datetime | None
     exit: Exit | None = None
     node: str = ""
+    image: str = ""
+    waiting: str = ""
 
 
 class CannotStart(Exception):
@@ -79,7 +111,7 @@ class Runtime(Protocol):
     async def start(self, launch: Launch) -> None:
         """Start it unless it was started before, under this name, in this experiment's life (even if it ended since).
 
-        Returns when the process exists. Raises CannotStart, RuntimeLost.
+        Returns when the process exists, or waits in the runtime's own queue. Raises CannotStart, RuntimeLost.
         """
 
     async def stop(self, name: str, *, grace_s: float) -> None:

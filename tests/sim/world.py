@@ -135,7 +135,8 @@ class World:
             clock=self.clock,
         )
 
-    def _launch(self, experiment: Experiment, trial: Trial, attempt: Attempt) -> Launch:
+    def _launch(self, experiment: Experiment, trial: Trial, attempts: Sequence[Attempt]) -> Launch:
+        attempt = attempts[-1]
         name = attempt_name(experiment.name, experiment.uid, trial.number, attempt.number)
         template = experiment.spec.trial
         recorded = {(known.trial, known.number) for known in self.store.attempts(experiment.uid)}

@@ -15,6 +15,7 @@ from controller.states import (
     Seen,
     Signal,
     StopAsked,
+    Waits,
     diagram,
     step,
 )
@@ -32,6 +33,7 @@ from tests.unit.builders import (
 )
 
 EVENTS: dict[Signal, AttemptEvent] = {
+    Signal.WAITING: Waits("no room"),
     Signal.SEEN: Seen(at(1)),
     Signal.STOP_ASKED: StopAsked(StopCause.CANCELLED),
     Signal.SUCCEEDED: Ended(SUCCEEDED, at(2)),
@@ -43,7 +45,7 @@ EVENTS: dict[Signal, AttemptEvent] = {
 BY_ITSELF = {Signal.SUCCEEDED: SUCCEEDED, Signal.INFEASIBLE: INFEASIBLE, Signal.FAILED: FAILED}
 # Written out a second time on purpose: a change of the table has to be meant.
 LIFE = {
-    CREATED: {Signal.SEEN: RUNNING, Signal.STOP_ASKED: STOPPING, **BY_ITSELF},
+    CREATED: {Signal.WAITING: CREATED, Signal.SEEN: RUNNING, Signal.STOP_ASKED: STOPPING, **BY_ITSELF},
     RUNNING: {Signal.SEEN: RUNNING, Signal.STOP_ASKED: STOPPING, **BY_ITSELF},
     STOPPING: {
         Signal.SEEN: STOPPING,
@@ -68,6 +70,12 @@ def test_every_pair_of_the_table_leads_where_it_should_or_raises(state: AttemptS
 
 def test_an_ended_attempt_hears_nothing_any_more() -> None:
     assert {state for state, row in TRANSITIONS.items() if not row} == {s for s in AttemptState if s.ended}
+
+
+def test_what_it_waits_for_is_its_reason_until_it_runs() -> None:
+    waiting = step(attempt(1), Waits("QuotaExceeded: requests.nvidia.com/gpu 8/8"))
+    assert (waiting.state, waiting.reason) == (CREATED, "QuotaExceeded: requests.nvidia.com/gpu 8/8")
+    assert step(waiting, Seen(at(1))).reason == ""
 
 
 def test_the_first_sighting_sets_the_start_and_a_later_one_does_not_move_it() -> None:

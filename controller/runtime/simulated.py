@@ -42,6 +42,7 @@ class Script:
 
     lines: (when, text) printed. ends_at: when it ends by itself; None = never. code | signal: how. vanishes_at: when
     the runtime forgets it. ignores_sigterm: it ends only when killed. refused: it cannot be started, and why.
+    waits_s: how long it waits for room before its start.
     """
 
     lines: tuple[tuple[float, str], ...] = ()
@@ -52,6 +53,7 @@ class Script:
     vanishes_at: float | None = None
     ignores_sigterm: bool = False
     refused: str = ""
+    waits_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -91,7 +93,7 @@ class SimulatedRuntime:
         if script.refused:
             raise CannotStart(script.refused)
         self.starts.append(launch.name)
-        self._attempts[launch.name] = _Attempt(script, launch, self._clock.elapsed_s())
+        self._attempts[launch.name] = _Attempt(script, launch, self._clock.elapsed_s() + script.waits_s)
 
     async def stop(self, name: str, *, grace_s: float) -> None:
         self._answer()
@@ -112,8 +114,11 @@ class SimulatedRuntime:
 
     async def observe(self) -> Mapping[str, Sighting]:
         self._answer()
+        now_s = self._clock.elapsed_s()
         return {
-            name: Sighting(name, EPOCH + timedelta(seconds=attempt.started_s), attempt.exit)
+            name: Sighting(name, _at(attempt.started_s), attempt.exit)
+            if attempt.started_s <= now_s
+            else Sighting(name, None, waiting="no room")
             for name, attempt in self._attempts.items()
             if not attempt.gone
         }
@@ -166,6 +171,9 @@ class SimulatedRuntime:
     def _play_one(self, attempt: _Attempt, now_s: float) -> None:
         """The first of the things that may end it, if its time has come."""
         script, launch, started_s = attempt.script, attempt.launch, attempt.started_s
+        if started_s > now_s:
+            attempt.gone = attempt.stop_asked_s is not None  # taken back before it ran
+            return
         ends: list[tuple[float, Exit | None]] = []
         if script.vanishes_at is not None:
             ends.append((started_s + script.vanishes_at, None))
@@ -193,7 +201,8 @@ class SimulatedRuntime:
 
     def _moments(self, attempt: _Attempt, *, log_growth: bool) -> list[float]:
         script, launch, started_s = attempt.script, attempt.launch, attempt.started_s
-        moments = [started_s + at for at in (script.vanishes_at, script.ends_at) if at is not None]
+        moments = [started_s]
+        moments += [started_s + at for at in (script.vanishes_at, script.ends_at) if at is not None]
         moments += [at for at in (attempt.kill_at_s, attempt.stop_asked_s) if at is not None]
         timeout_at = self._timeout_at(launch, started_s)
         if timeout_at is not None:

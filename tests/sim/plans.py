@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
@@ -42,6 +43,11 @@ def scripts(draw: st.DrawFn) -> Script:
     pace_s = draw(st.sampled_from([0.2, 1.0, 4.0]))
     lines = _curve(values, pace_s)
     end_s = pace_s * len(lines) + 0.1
+    waits_s = draw(st.sampled_from([0.0, 0.0, 0.0, 0.7, 7.0]))
+    return replace(_script(draw, lines, end_s), waits_s=waits_s)
+
+
+def _script(draw: st.DrawFn, lines: tuple[tuple[float, str], ...], end_s: float) -> Script:
     kind = draw(
         st.sampled_from(
             ["good"] * 6
@@ -121,7 +127,9 @@ def specs(draw: st.DrawFn) -> ExperimentSpec:
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    wishes = draw(st.lists(st.tuples(st.floats(0, 40), st.sampled_from(["interrupt", "kill", "stop"])), max_size=2))
+    wishes = draw(
+        st.lists(st.tuples(st.floats(0, 40), st.sampled_from(["interrupt", "kill", "stop", "detach"])), max_size=2)
+    )
     return Plan(
         spec=draw(specs()),
         scripts=draw(st.lists(scripts(), min_size=1, max_size=8)),

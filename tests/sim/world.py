@@ -116,6 +116,8 @@ class World:
                 continue
             except (Unavailable, RuntimeLost) as error:
                 raise Violation(f"it gave up: {error}") from error
+            if ended.state in (ExperimentState.RUNNING, ExperimentState.STOPPING):
+                continue  # detached: what runs goes on, and the next controller adopts it
             self._check_memory(ended)
             if ended.state is ExperimentState.PAUSED:
                 self._lift()
@@ -173,7 +175,9 @@ class World:
         """What the person does by this time: Ctrl-C reaches the loop, `tuner stop` the store."""
         while self.wishes_left and self.wishes_left[0][0] <= self.clock.elapsed_s() and self.loop is not None:
             _, wish = self.wishes_left.pop(0)
-            if wish == "stop":
+            if wish == "detach":
+                self.loop.detach()
+            elif wish == "stop":
                 self.stopped_by_person = True
                 self.store.request_stop(self.experiment.uid)
             else:
@@ -196,7 +200,8 @@ class World:
 
     def check_canary(self, changes: Changes) -> None:
         """Beside the first trial, before it has shown itself, nothing new is begun."""
-        begun = [attempt for attempt in changes.attempts if attempt.state is AttemptState.CREATED]
+        # With a reason it was begun before, and waits.
+        begun = [a for a in changes.attempts if a.state is AttemptState.CREATED and not a.reason]
         if begun and self.loop is not None and self.loop.progress().canary and self.loop.progress().running:
             raise Violation(f"the first trial does not run alone: {begun}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from datetime import UTC, datetime, timedelta
 
 from controller.decide import OpenTrial, Snapshot, Wish
@@ -132,6 +132,7 @@ def snapshot(
     canary_over: bool = True,
     advised: Mapping[int, str] | None = None,
     sent: Mapping[int, float] | None = None,
+    held: Set[int] = frozenset(),
 ) -> Snapshot:
     """`done`: finished trials by outcome. `sent`: stops sent in this process's life, with their grace."""
     return Snapshot(
@@ -148,6 +149,7 @@ def snapshot(
         canary_over=canary_over,
         advised=advised or {},
         stops_sent=sent or {},
+        held=held,
     )
 
 

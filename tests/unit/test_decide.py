@@ -454,3 +454,12 @@ def test_a_controller_leaves_only_when_nothing_runs(before: Snapshot) -> None:
 def test_each_trial_is_told_one_thing_at_a_time(before: Snapshot) -> None:
     told = [a.trial for a in decide(before) if not isinstance(a, Suggest | ChangeState)]
     assert len(told) == len(set(told))
+
+
+def test_what_the_runtime_holds_is_not_started_again_and_keeps_its_slot() -> None:
+    waiting = open_trial(0, CREATED, reason="QuotaExceeded: pods 4/4")
+    assert decide(snapshot(a_spec(parallelism=1), waiting, held={0})) == []
+    assert decide(snapshot(a_spec(parallelism=1), waiting)) == [StartAttempt(0, 1)]
+    assert decide(snapshot(a_spec(), waiting, held={0}, wish=Wish.STOP))[0] == AskStop(
+        0, StopCause.CANCELLED, "tuner stop"
+    )

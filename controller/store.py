@@ -177,9 +177,8 @@ class SqlStore:
             connection.execute(sa.update(tables.experiments).where(this).values(stop_requested=wanted))
 
     def stop_requested(self, uid: Uid) -> bool:
-        query = sa.select(tables.experiments.c.stop_requested).where(tables.experiments.c.uid == uid)
         with self._errors(), self._engine.connect() as connection:
-            return bool(connection.execute(query).scalar())
+            return bool(connection.execute(_STOP_REQUESTED, {"of_uid": uid}).scalar())
 
     def delete_experiment(self, uid: Uid) -> None:
         with self._writing(_DELETE) as connection:
@@ -247,7 +246,12 @@ def _upsert(table: sa.Table) -> Insert:
     return statement.on_conflict_do_update(index_elements=keys, set_=updates)
 
 
-_UPSERT_ATTEMPT = _upsert(tables.attempts)  # once: making it takes longer than running it
+# Once: making them takes longer than running them.
+_UPSERT_ATTEMPT = _upsert(tables.attempts)
+_INSERT_EVENT = insert(tables.events)
+_OF_UID = tables.experiments.c.uid == sa.bindparam("of_uid")
+_UPDATE_EXPERIMENT = sa.update(tables.experiments).where(_OF_UID)
+_STOP_REQUESTED = sa.select(tables.experiments.c.stop_requested).where(_OF_UID)
 
 
 def _write(connection: sa.Connection, uid: Uid, changes: Changes) -> None:
@@ -255,8 +259,8 @@ def _write(connection: sa.Connection, uid: Uid, changes: Changes) -> None:
         row = tables.experiment_row(changes.experiment)
         # Another process asks for the stop; the controller's copy of that wish may be old.
         del row["stop_requested"]
-        connection.execute(sa.update(tables.experiments).where(tables.experiments.c.uid == uid).values(row))
+        connection.execute(_UPDATE_EXPERIMENT, {**row, "of_uid": uid})
     if changes.attempts:
         connection.execute(_UPSERT_ATTEMPT, [tables.attempt_row(uid, attempt) for attempt in changes.attempts])
     if changes.events:
-        connection.execute(sa.insert(tables.events), [tables.event_row(uid, event) for event in changes.events])
+        connection.execute(_INSERT_EVENT, [tables.event_row(uid, event) for event in changes.events])

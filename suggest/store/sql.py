@@ -20,6 +20,7 @@ from sqlalchemy import (
     bindparam,
     delete,
     exists,
+    or_,
     select,
     tuple_,
     update,
@@ -69,10 +70,10 @@ def _held(lease: Lease) -> ColumnElement[bool]:
 
 
 def _held_by_parameters() -> ColumnElement[bool]:
-    """As `_held`, its values given with each row: the statement is compiled once for all leases."""
+    """As `_held`, its values given with each row (`_guard`): the statement is made and compiled once for all leases."""
     return exists().where(
-        studies.c.namespace == bindparam("namespace"),
-        studies.c.study == bindparam("study"),
+        studies.c.namespace == bindparam("lease_namespace"),
+        studies.c.study == bindparam("lease_study"),
         studies.c.uid == bindparam("lease_uid"),
         studies.c.owner_epoch == bindparam("lease_epoch"),
     )
@@ -92,6 +93,13 @@ _insert_or_hand_out = _insert_trial.on_conflict_do_update(
     where=trials.c.state == TrialState.QUEUED.value,
 )
 _insert_measurement = _guarded_insert(measurements)
+_finish_trial = update(trials).where(
+    trials.c.namespace == bindparam("lease_namespace"),
+    trials.c.study == bindparam("lease_study"),
+    trials.c.number == bindparam("this_number"),
+    or_(*(trials.c.state == state.value for state in OPEN)),
+    _held_by_parameters(),
+)
 
 
 class SqlStore:
@@ -229,13 +237,9 @@ class SqlStore:
 
     def finish_trial(self, lease: Lease, trial: Trial, measurements: Sequence[Measurement]) -> None:
         with self._write(_FINISH_TRIAL) as connection:
-            statement = update(trials).where(
-                _of(trials, lease.name),
-                trials.c.number == trial.number,
-                trials.c.state.in_([state.value for state in OPEN]),
-                _held(lease),
-            )
-            _must_touch(connection, statement.values(outcome_columns(trial)), lease)
+            values = {**outcome_columns(trial), "this_number": trial.number, **_guard(lease)}
+            if connection.execute(_finish_trial, values).rowcount != 1:
+                raise _lost(lease)
             rows = measurement_columns(lease.name, trial.number, measurements)
             _must_insert(connection, _insert_measurement, lease, rows)
 
@@ -305,10 +309,20 @@ def _must_insert(connection: Connection, statement: Insert, lease: Lease, rows: 
     """One statement, executed for all rows. Undone by the caller's transaction when the lease is outdated."""
     if not rows:
         return
-    guard = {"lease_uid": lease.uid, "lease_epoch": lease.epoch}
+    guard = _guard(lease)
     result = connection.execute(statement, [{**row, **guard} for row in rows])
     if result.rowcount != len(rows):
         raise _lost(lease)
+
+
+def _guard(lease: Lease) -> Columns:
+    name = lease.name
+    return {
+        "lease_namespace": name.namespace,
+        "lease_study": name.study,
+        "lease_uid": lease.uid,
+        "lease_epoch": lease.epoch,
+    }
 
 
 def _must_touch(connection: Connection, statement: Update | Delete, lease: Lease) -> None:

@@ -293,7 +293,7 @@ def _change(
             yield ChangeState(ExperimentState.STOPPED, "stopped by tuner stop", True)
     elif ending is not None and not left and not actions:
         yield ChangeState(ending.state, ending.reason, True)
-    elif snapshot.slots == 0 and snapshot.state is ExperimentState.RUNNING and not busy:
+    elif snapshot.slots == 0 and snapshot.state is not ExperimentState.PAUSED and not busy:
         gpus = snapshot.spec.trial.resources.gpu
         yield ChangeState(ExperimentState.PAUSED, f"a trial asks for {gpus:g} GPUs: more than this machine has", True)
     elif snapshot.state is ExperimentState.PAUSED:

@@ -18,6 +18,7 @@ from controller.decide import (
     StartAttempt,
     Suggest,
     Wish,
+    beginnings,
     decide,
 )
 from controller.model import AttemptState, ExperimentState, FailureClass, StopCause
@@ -463,3 +464,13 @@ def test_what_the_runtime_holds_is_not_started_again_and_keeps_its_slot() -> Non
     assert decide(snapshot(a_spec(), waiting, held={0}, wish=Wish.STOP))[0] == AskStop(
         0, StopCause.CANCELLED, "tuner stop"
     )
+
+
+def test_a_suggestion_begins_at_once_and_nothing_else_is_done_about_it() -> None:
+    brought = snapshot(two, open_trial(0, SUCCEEDED, value=0.5, running=False), open_trial(1, CREATED), open_trial(2))
+    assert {type(action) for action in decide(brought)} == {StartAttempt, CreateAttempt, Forget}
+    assert beginnings(brought) == [CreateAttempt(2, 1)]
+
+
+def test_no_suggestion_begins_after_the_wish_to_stop() -> None:
+    assert beginnings(snapshot(two, open_trial(0), wish=Wish.STOP)) == []

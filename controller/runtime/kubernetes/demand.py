@@ -1,0 +1,200 @@
+"""What an attempt's objects ask of their namespace: pods, resources, countable objects. Pure.
+
+Read off the manifests as they are sent, ours or a person's, so that what is counted is what the cluster counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+Raw = dict[str, Any]
+Amounts = Mapping[str, Decimal]
+
+NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))([eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i)?")
+SCALES = {
+    **{
+        letter: Decimal(10) ** power
+        for letter, power in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)
+    },
+    **{f"{letter}i": Decimal(2) ** (10 * power) for power, letter in enumerate("KMGTPE", start=1)},
+}
+COMPUTE = frozenset({"cpu", "memory", "ephemeral-storage"})  # the only ones with a limit apart from the request
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """per_pod: what each of `pods` pods asks, as "requests.cpu", "limits.memory", "requests.nvidia.com/gpu"….
+    objects: what else is counted, as "count/jobs.batch", "services"…. best_effort, terminating: the pods' scopes.
+    others: pods of other shapes of the same attempt (the workers beside a leader); their `objects` are empty.
+    """
+
+    pods: int
+    per_pod: Amounts
+    objects: Mapping[str, int] = field(default_factory=dict)
+    priority_class: str = ""
+    best_effort: bool = False
+    terminating: bool = False
+    others: tuple[Demand, ...] = ()
+
+    def shapes(self) -> tuple[Demand, ...]:
+        """Each kind of pod by itself: this one, then the others."""
+        return (self, *self.others)
+
+    def total(self) -> dict[str, Decimal]:
+        """Of all its pods together, whatever their scopes."""
+        sums: dict[str, Decimal] = {}
+        for shape in self.shapes():
+            for key, each in shape.per_pod.items():
+                sums[key] = sums.get(key, Decimal()) + each * shape.pods
+        return sums
+
+
+def parse_quantity(text: object) -> Decimal:
+    """A quantity as Kubernetes writes it: 500m, 16Gi, 1e3, 4.
+
+    Raises:
+        ValueError: it is none.
+    """
+    match = NUMBER.fullmatch(str(text).strip())
+    if match is None:
+        raise ValueError(f"{text!r} is no quantity: write a number like 4, 500m or 16Gi")
+    digits, suffix = match.groups()
+    if suffix in SCALES:
+        return Decimal(digits) * SCALES[suffix]
+    return Decimal(digits + (suffix or ""))
+
+
+def demand_of(objects: Sequence[Raw]) -> Demand:
+    """Of all objects of one attempt together. A kind whose pods are not written in it asks for nothing that we know.
+
+    Raises:
+        ValueError: a resource is no quantity.
+    """
+    counts: Counter[str] = Counter()
+    shapes: list[Demand] = []
+    for each in objects:
+        counts.update(_countable(each))
+        shapes.extend(_of_pods(spec, copies) for spec, copies in _pod_specs(each))
+    if not shapes:
+        return Demand(0, {}, dict(counts))
+    first, *others = shapes
+    return Demand(
+        first.pods,
+        first.per_pod,
+        dict(counts),
+        first.priority_class,
+        first.best_effort,
+        first.terminating,
+        tuple(others),
+    )
+
+
+def pod_templates(node: object) -> Iterator[Raw]:
+    """Every pod template inside an object of any kind: a mapping under `template` whose spec has containers."""
+    for template, _ in _templates(node, 1):
+        if is_pod_template(template):
+            yield template
+
+
+def is_pod_template(template: object) -> bool:
+    match template:
+        case {"spec": {"containers": list()}}:
+            return True
+    return False
+
+
+def _templates(node: object, copies: int) -> Iterator[tuple[Raw, int]]:
+    """With how many times each exists at once: `replicas` and `parallelism` beside it and above it multiply."""
+    if isinstance(node, list):
+        for item in node:
+            yield from _templates(item, copies)
+    elif isinstance(node, dict):
+        inside = (
+            copies
+            * _whole(node.get("replicas"))
+            * min(_whole(node.get("parallelism")), _whole(node.get("completions"), _whole(node.get("parallelism"))))
+        )
+        for key, value in node.items():
+            if key == "template" and isinstance(value, dict):
+                yield value, inside
+            yield from _templates(value, inside)
+
+
+def _whole(value: object, otherwise: int = 1) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
+
+
+def _pod_specs(each: Raw) -> Iterator[tuple[Raw, int]]:
+    if each.get("kind") == "Pod":
+        yield each.get("spec", {}), 1
+    for template, copies in _templates(each, 1):
+        if is_pod_template(template):
+            yield template["spec"], copies
+
+
+def _countable(each: Raw) -> Iterator[str]:
+    kind = str(each.get("kind", ""))
+    group = str(each.get("apiVersion", "")).rpartition("/")[0]
+    plural = f"{kind.lower()}s"
+    if kind != "Pod":  # those are counted by themselves
+        yield f"count/{plural}.{group}" if group else f"count/{plural}"
+    if not group and kind in ("Service", "ConfigMap", "Secret"):
+        yield plural
+    for template, copies in _templates(each, 1):
+        match template:
+            case {"spec": {"template": inner}} if is_pod_template(inner):  # a Job inside, as in a JobSet
+                yield from ["count/jobs.batch"] * copies
+
+
+def _of_pods(spec: Raw, copies: int) -> Demand:
+    asked = _sums(spec)
+    compute = {f"{side}.{name}" for side in ("requests", "limits") for name in ("cpu", "memory")}
+    return Demand(
+        copies,
+        asked,
+        priority_class=str(spec.get("priorityClassName", "")),
+        best_effort=not compute & asked.keys(),
+        terminating=spec.get("activeDeadlineSeconds") is not None,
+    )
+
+
+def _sums(spec: Raw) -> dict[str, Decimal]:
+    """As the scheduler and the quota sum them: containers and sidecars together, or the largest step of start-up."""
+    running: dict[str, Decimal] = {}
+    peak: dict[str, Decimal] = {}
+    for container in spec.get("initContainers") or ():
+        asked = _of_container(container)
+        if container.get("restartPolicy") == "Always":
+            _add(running, asked)
+            _raise(peak, running)
+        else:
+            _raise(peak, {key: each + running.get(key, Decimal()) for key, each in asked.items()})
+    for container in spec.get("containers") or ():
+        _add(running, _of_container(container))
+    _raise(peak, running)
+    return peak
+
+
+def _add(sums: dict[str, Decimal], more: Amounts) -> None:
+    for key, each in more.items():
+        sums[key] = sums.get(key, Decimal()) + each
+
+
+def _raise(peak: dict[str, Decimal], to: Amounts) -> None:
+    for key, each in to.items():
+        peak[key] = max(each, peak.get(key, each))
+
+
+def _of_container(container: Raw) -> dict[str, Decimal]:
+    resources = container.get("resources") or {}
+    limits = {name: parse_quantity(text) for name, text in (resources.get("limits") or {}).items()}
+    # A limit alone is the request, too.
+    requests = {**limits, **{name: parse_quantity(text) for name, text in (resources.get("requests") or {}).items()}}
+    return {f"requests.{name}": each for name, each in requests.items()} | {
+        f"limits.{name}": each for name, each in limits.items() if name in COMPUTE
+    }

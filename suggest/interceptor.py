@@ -35,20 +35,27 @@ class Guard(grpc.aio.ServerInterceptor):
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
+        self._known: dict[str, Handler] = {}  # by method: wrapped once, not at each call
 
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler | None:
+        method = str(handler_call_details.method)
+        known = self._known.get(method)
+        if known is not None:
+            return known
         handler = await continuation(handler_call_details)
         if handler is None or handler.unary_unary is None:
             return handler
-        return grpc.unary_unary_rpc_method_handler(
-            self._guarded(handler.unary_unary, method=str(handler_call_details.method)),
+        # Only methods that there are get here: strangers cannot make it grow.
+        guarded = self._known[method] = grpc.unary_unary_rpc_method_handler(
+            self._guarded(handler.unary_unary, method=method),
             request_deserializer=_lenient(handler.request_deserializer),
             response_serializer=handler.response_serializer,
         )
+        return guarded
 
     def _guarded(
         self, behaviour: Callable[[Any, Any], Any], *, method: str

@@ -1,7 +1,8 @@
 """What a search costs beside its trials: 200 random digits trials by `tuner run`, `xargs -P 2`, and Optuna's loop.
 
-All run the very same command lines, two at a time, by turns. Also: how soon the first trial runs, how long a slot
-stays empty, how much memory the tuner takes. `make bench` runs it; `--quick` is a smoke test that keeps nothing.
+All run the very same command lines, two at a time, in turns of twenty: a machine may drift within half a minute by more
+than what is measured. Also: how soon the first trial runs, how long a slot stays empty, how much memory the tuner
+takes. `make bench` runs it; `--quick` is a smoke test that keeps nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,10 @@ PYTHON = Path(sys.executable)
 TUNER = PYTHON.parent / "tuner"
 DIGITS = ROOT / "examples" / "digits"
 SLOTS = 2
-OPTUNA_STORAGES = ("SQLite", "journal file", "in memory")
+PLAIN, SESSIONS, OURS = "xargs -P 2", "xargs -P 2, a session each", "tuner run"
+OPTUNA = {f"Optuna's loop, {kind}": kind for kind in ("SQLite", "journal file", "in memory")}
+SEARCH, PORTION = 200, 20  # trials of the search that the figures are for, and of one turn
+SEARCHES = 3
 
 OVER_XARGS, FIRST_TRIAL_S, SLOT_IDLE_MS, HELP_S, MEMORY_MB = 1.10, 0.7, 20.0, 0.12, 150.0
 
@@ -60,7 +65,7 @@ def idle(spans: list[Span]) -> list[float]:
     """Seconds from each exit to the start that took the slot over: ends and starts are paired in order."""
     starts = sorted(span.start for span in spans)
     ends = sorted(span.end for span in spans)
-    # The first trial runs alone until its first line (the canary), so the second start waits for no exit either.
+    # The first two starts wait for no exit: the slots were empty, or the second waited for the canary's first line.
     return [max(0.0, start - end) for start, end in zip(starts[SLOTS:], ends, strict=False)]
 
 
@@ -107,7 +112,9 @@ class Memory(threading.Thread):
             time.sleep(0.05)
 
 
-def tuner_run(trials: int, folder: Path) -> Run:
+def tuner_run(trials: int, folder: Path, *, seed: int = 7, canary: bool = True, watch: bool = False) -> Run:
+    """canary: as the file has it, the first trial runs alone until its first line. watch: measure memory, which costs
+    the run some time of its own."""
     state = folder / "state"
     shutil.rmtree(state, ignore_errors=True)
     command = [
@@ -116,6 +123,9 @@ def tuner_run(trials: int, folder: Path) -> Run:
         "random.yaml",
         "--set",
         f"spec.budget.trials={trials}",
+        "--set",
+        f"spec.algorithm.seed={seed}",
+        *(() if canary else ("--set", "spec.canary=0s")),
         "--state-dir",
         str(state),
         "-q",
@@ -124,7 +134,7 @@ def tuner_run(trials: int, folder: Path) -> Run:
         asked = time.time()
         process = subprocess.Popen(command, cwd=DIGITS, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         memory = Memory(process.pid, state)
-        if Path("/proc/self/status").exists():
+        if watch and Path("/proc/self/status").exists():
             memory.start()
         if process.wait() != 0:
             sys.exit(f"tuner run ended with {process.returncode}:\n{(folder / 'tuner.log').read_text()}")
@@ -202,50 +212,73 @@ def time_of(command: list[str], repeats: int) -> float:
     return median(taken[1:])
 
 
+def contestants() -> dict[str, Callable[[list[list[str]], Path], float]]:
+    """Who runs given command lines, and how; each gives the seconds."""
+    found: dict[str, Callable[[list[list[str]], Path], float]] = {PLAIN: xargs_run}
+    if shutil.which("setsid"):
+        found[SESSIONS] = partial(xargs_run, sessions=True)
+    return found | {who: partial(optuna_run, kind) for who, kind in OPTUNA.items()}
+
+
+def play(rounds: int, searches: int, folder: Path) -> tuple[dict[str, list[float]], list[float]]:
+    """The seconds of each round by contestant, and how long slots were empty under the tuner."""
+    seconds: dict[str, list[float]] = {}
+    gaps: list[float] = []
+    others = list(contestants().items())
+    for turn in range(rounds):
+        print(f"round {turn + 1} of {rounds}", file=sys.stderr)
+        # The canary costs an experiment once, not once in twenty trials.
+        run = tuner_run(PORTION, folder, seed=7 + turn, canary=turn % (rounds // searches) == 0)
+        seconds.setdefault(OURS, []).append(wall(run.spans))
+        gaps += idle(run.spans)
+        for place in range(len(others)):  # nobody always comes after the same one
+            who, race = others[(place + turn) % len(others)]
+            seconds.setdefault(who, []).append(race(run.command_lines, folder))
+    return seconds, gaps
+
+
+def compared(seconds: dict[str, list[float]], searches: int) -> tuple[list[list[str]], float]:
+    """The table's rows, and our ratio over the faster form of xargs, which the claim is held against."""
+    fastest = min((who for who in (PLAIN, SESSIONS) if who in seconds), key=lambda who: sum(seconds[who]))
+
+    def ratio(who: str, over: str, rounds: slice = slice(None)) -> float:
+        return sum(seconds[who][rounds]) / sum(seconds[over][rounds])
+
+    size = len(seconds[OURS]) // searches
+    parts = [slice(begin, begin + size) for begin in range(0, size * searches, size)]
+    rows = []
+    for who in (PLAIN, SESSIONS, OURS, *OPTUNA):
+        if who in seconds:
+            alone = sorted(ratio(who, fastest, part) for part in parts)
+            spread = f"{alone[0]:.3f} to {alone[-1]:.3f}"
+            each = sum(seconds[who]) / searches
+            rows.append([who, f"{each:.2f}", f"{ratio(who, fastest):.3f}", "" if who == fastest else spread])
+    return rows, ratio(OURS, fastest)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="twelve trials, one round; keeps nothing")
+    parser.add_argument("--quick", action="store_true", help="one round of twenty trials; keeps nothing")
     quick = parser.parse_args().quick
-    trials, rounds = (12, 1) if quick else (200, 3)
-    runs: list[Run] = []
-    bare: list[float] = []
-    bare_sessions: list[float] = []
-    theirs: dict[str, list[float]] = {kind: [] for kind in OPTUNA_STORAGES}
+    searches, rounds = (1, 1) if quick else (SEARCHES, SEARCHES * SEARCH // PORTION)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         firsts = [tuner_run(1, folder).first_trial_s for _ in range(2 if quick else 8)][1:]
-        for turn in range(rounds):
-            print(f"round {turn + 1} of {rounds}", file=sys.stderr)
-            runs.append(tuner_run(trials, folder))
-            lines = runs[-1].command_lines
-            bare.append(xargs_run(lines, folder))
-            if shutil.which("setsid"):
-                bare_sessions.append(xargs_run(lines, folder, sessions=True))
-            for kind in OPTUNA_STORAGES:
-                theirs[kind].append(optuna_run(kind, lines, folder))
+        whole = tuner_run(PORTION if quick else SEARCH, folder, watch=True)
+        seconds, gaps = play(rounds, searches, folder)
     empty = os.devnull
     help_s, bare_python_s = time_of([str(TUNER), "--help"], 11), time_of([str(PYTHON), empty], 11)
 
-    ours = [wall(run.spans) for run in runs]
-    over = median([a / b for a, b in zip(ours, bare, strict=True)])
-    rows = [["xargs -P 2", f"{median(bare):.2f}", "1.00"]]
-    if bare_sessions:
-        ratio = median([a / b for a, b in zip(bare_sessions, bare, strict=True)])
-        rows.append(["xargs -P 2, a session each", f"{median(bare_sessions):.2f}", f"{ratio:.3f}"])
-        over_sessions = median([a / b for a, b in zip(ours, bare_sessions, strict=True)])
-        over = max(over, over_sessions)  # the claim is held against the faster of the two
-    rows.append(["tuner run", f"{median(ours):.2f}", f"{median([a / b for a, b in zip(ours, bare, strict=True)]):.3f}"])
-    for kind, seconds in theirs.items():
-        ratio = median([a / b for a, b in zip(seconds, bare, strict=True)])
-        rows.append([f"Optuna's loop, {kind}", f"{median(seconds):.2f}", f"{ratio:.3f}"])
-    first = table(["who", f"seconds for {trials} trials (median of {rounds})", "over xargs, in the same round"], rows)
-
-    gaps_ms = [1e3 * gap for run in runs for gap in idle(run.spans)]
-    memory = max(run.memory_mb or 0 for run in runs)  # 0: a system without /proc
-    supervisor = max(run.supervisor_mb or 0 for run in runs)
+    rows, over = compared(seconds, searches)
+    trials = PORTION * rounds // searches
+    first = table(
+        ["who", f"seconds for {trials} trials, mean of {searches}", "over the faster xargs", "each of them alone"], rows
+    )
+    gaps_ms = [1e3 * gap for gap in gaps]
+    memory, supervisor = whole.memory_mb or 0, whole.supervisor_mb or 0  # 0: a system without /proc
     first_s, gap_ms = median(firsts), median(gaps_ms)
     claims = [
-        ["over xargs, the faster of the two", f"{over:.3f}", f"{OVER_XARGS:.2f}", verdict(over, OVER_XARGS)],
+        ["over the faster xargs", f"{over:.3f}", f"{OVER_XARGS:.2f}", verdict(over, OVER_XARGS)],
         ["from the command to the first trial's process", f"{first_s:.2f} s", f"{FIRST_TRIAL_S:g} s",
          verdict(first_s, FIRST_TRIAL_S)],
         ["a slot empty between two trials, median", f"{gap_ms:.1f} ms", f"{SLOT_IDLE_MS:g} ms",

@@ -2,6 +2,8 @@
 
 What a trial owes to the tuner is one printed line an epoch, `epoch=3 accuracy=0.96500 loss=0.11213`; no library is
 imported for it. Exit code 42 says "these parameters make no sense", with the reason in the last line.
+
+Where WORLD_SIZE is above 1, as torchrun and `distributed` set it, several processes train one network: parallel.py.
 """
 
 from __future__ import annotations
@@ -10,15 +12,20 @@ import argparse
 import gzip
 import importlib.util
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 # A network this small gains nothing from threads, and trials that run side by side lose by them. Before NumPy's import.
 for _library in ("OMP", "OPENBLAS", "MKL", "VECLIB_MAXIMUM"):
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
 
 import numpy as np  # noqa: E402
+
+if TYPE_CHECKING:
+    from parallel import World
 
 INFEASIBLE = 42
 TRAIN_SIZE = 997  # of 1,797; the other 800 validate, so accuracy moves in steps of 0.00125
@@ -28,15 +35,23 @@ CLASSES = 10
 Array = np.ndarray
 
 
-def load_digits() -> tuple[Array, Array, Array, Array]:
-    """The images in scikit-learn's wheel, standardised by the training part: train x, train y, validation x, y.
+def digits_file() -> Path:
+    """Beside this program, as in its container image, else in scikit-learn's wheel.
 
-    Read as a file: importing scikit-learn would take five times as long as training.
+    Importing scikit-learn to ask it for them would take five times as long as training.
     """
+    beside = Path(__file__).parent / "digits.csv.gz"
+    if beside.exists():
+        return beside
     package = importlib.util.find_spec("sklearn")
     if package is None or package.origin is None:
         sys.exit("train.py: the digits come with scikit-learn, which is not installed: pip install scikit-learn")
-    text = gzip.decompress((Path(package.origin).parent / "datasets/data/digits.csv.gz").read_bytes())
+    return Path(package.origin).parent / "datasets/data/digits.csv.gz"
+
+
+def load_digits() -> tuple[Array, Array, Array, Array]:
+    """The images, standardised by the training part: train x, train y, validation x, validation y."""
+    text = gzip.decompress(digits_file().read_bytes())
     table = np.array(text.replace(b"\n", b",").rstrip(b",").split(b","), dtype=np.float32).reshape(-1, 65)
     table = table[np.random.default_rng(SPLIT_SEED).permutation(len(table))]
     pixels, labels = table[:, :64], table[:, 64].astype(np.int64)
@@ -109,39 +124,43 @@ class Network:
         w1, b1, w2, b2, w3, b3 = self.layers
         return self.activate(self.activate(x @ w1 + b1) @ w2 + b2) @ w3 + b3
 
-    def backpropagate(self, x: Array, target: Array, masks: tuple[Array, Array] | None) -> None:
-        """Fill `gradient` with that of the mean cross-entropy. target: one-hot. masks: dropout's, scaled to mean 1."""
+    def backpropagate(self, x: Array, target: Array, masks: Array | None, *, batch: int) -> None:
+        """Fill `gradient` with these rows' part of the gradient of the mean cross-entropy over the batch.
+
+        target: one-hot. masks: dropout's for both hidden layers, scaled to mean 1. batch: rows in all of the batch.
+        """
         w1, b1, w2, b2, w3, b3 = self.layers
         first = value1 = self.activate(x @ w1 + b1)
-        if masks:
+        if masks is not None:
             first = first * masks[0]
         second = value2 = self.activate(first @ w2 + b2)
-        if masks:
+        if masks is not None:
             second = second * masks[1]
-        error = (np.exp(log_softmax(second @ w3 + b3)) - target) / len(x)
+        error = (np.exp(log_softmax(second @ w3 + b3)) - target) / batch
         g1, h1, g2, h2, g3, h3 = self.gradients
         np.matmul(second.T, error, out=g3)
         error.sum(axis=0, out=h3)
         error = (error @ w3.T) * self.slope(value2)
-        if masks:
+        if masks is not None:
             error *= masks[1]
         np.matmul(first.T, error, out=g2)
         error.sum(axis=0, out=h2)
         error = (error @ w2.T) * self.slope(value1)
-        if masks:
+        if masks is not None:
             error *= masks[0]
         np.matmul(x.T, error, out=g1)
         error.sum(axis=0, out=h1)
 
 
-def dropout_masks(shape: tuple[int, int], rate: float, rng: np.random.Generator) -> tuple[Array, Array] | None:
+def dropout_masks(shape: tuple[int, int], rate: float, rng: np.random.Generator) -> Array | None:
     if rate == 0:
         return None
-    kept = (rng.random((2, *shape), np.float32) >= rate) / np.float32(1 - rate)
-    return kept[0], kept[1]
+    return (rng.random((2, *shape), np.float32) >= rate) / np.float32(1 - rate)
 
 
-def train(options: argparse.Namespace) -> None:
+def train(options: argparse.Namespace, world: World | None) -> None:
+    """Train, and print how it goes. In a world of several ranks all do the same, each with its share of every batch."""
+    rank, size = (world.rank, world.size) if world else (0, 1)
     train_x, train_y, valid_x, valid_y = load_digits()
     rng = np.random.default_rng(options.seed)
     network = Network(options.width, options.activation, rng)
@@ -154,7 +173,12 @@ def train(options: argparse.Namespace) -> None:
             step += 1
             rate = options.lr * min(step / (WARMUP * total), (total - step + 1) / ((1 - WARMUP) * total), 1.0)
             masks = dropout_masks((len(batch), options.width), options.dropout, rng)
-            network.backpropagate(train_x[batch], one_hot[batch], masks)
+            share = batch[rank::size]
+            if masks is not None:
+                masks = masks[:, rank::size]
+            network.backpropagate(train_x[share], one_hot[share], masks, batch=len(batch))
+            if world:
+                world.add_up(network.gradient)
             velocity *= options.momentum
             velocity -= rate * (network.gradient + options.weight_decay * network.vector)
             network.vector += velocity
@@ -164,7 +188,8 @@ def train(options: argparse.Namespace) -> None:
             print(f"the loss is no longer finite in epoch {epoch}: lr={options.lr:g} is too large here", flush=True)
             sys.exit(INFEASIBLE)
         accuracy = float((scores.argmax(axis=1) == valid_y).mean())
-        print(f"epoch={epoch} accuracy={accuracy:.5f} loss={loss:.5f}", flush=True)
+        if rank == 0:
+            print(f"epoch={epoch} accuracy={accuracy:.5f} loss={loss:.5f}", flush=True)
 
 
 def parse() -> argparse.Namespace:
@@ -181,6 +206,17 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def meet() -> World | None:
+    """The other processes that train this network; None where there are none, which needs no sockets."""
+    if os.environ.get("WORLD_SIZE", "1") == "1":
+        return None
+    import parallel
+
+    return parallel.join()
+
+
 if __name__ == "__main__":
+    # A container's first process hears SIGTERM only if it has a handler; without one it would run on until SIGKILL.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     np.seterr(all="ignore")  # what overflows is caught once, as the loss that is not finite
-    train(parse())
+    train(parse(), meet())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # trials run side by side; spinning threads would slow all of them
@@ -97,6 +98,7 @@ def parse() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(143))  # as in train.py, for containers; lines are flushed already
     torch.set_num_threads(1)
     train(parse())
     sys.stdout.flush()

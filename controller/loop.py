@@ -62,12 +62,15 @@ class Loop:
         launcher: Launcher,
         clock: Clock,
         on_event: Callable[[Event], None] = lambda _event: None,
+        patience_s: float = GIVE_UP_S,
     ) -> None:
+        """patience_s: how long runtime, store or service may be away before `run` gives up; what runs goes on."""
         self._store = store
         self._search = Search(experiment, studies)
         self._runtime = runtime
         self._launcher = launcher
         self._clock = clock
+        self._patience_for_trouble_s = patience_s
         self._journal = Journal(experiment, store, on_event)
         self._memory = Memory(experiment.spec)
         self._wish = Wish.RUN
@@ -142,7 +145,7 @@ class Loop:
             self._trouble_since_s = now_s
             logger.warning("experiment=%s waiting: %s", self.experiment.name, error)
         self._trouble = str(error)
-        if now_s - self._trouble_since_s > (GIVE_UP_S if self._opened else GIVE_UP_OPENING_S):
+        if now_s - self._trouble_since_s > (self._patience_for_trouble_s if self._opened else GIVE_UP_OPENING_S):
             raise error
         await self._clock.sleep(BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
 

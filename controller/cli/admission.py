@@ -111,7 +111,7 @@ class Desk:
         lock.take(name)
         return Reserved(uid, folder, lock)
 
-    def create(self, document: Document, directory: Path, place: Reserved, *, service: str) -> Admitted:
+    def create(self, document: Document, directory: Path, place: Reserved, *, service: str, context: str) -> Admitted:
         """Raises AlreadyExists: somebody was faster."""
         spec, uid = document.spec, place.uid
         now = datetime.now(UTC)
@@ -122,6 +122,7 @@ class Desk:
             directory=str(directory),
             study=str(StudyName(spec.namespace, short_name(spec.name, uid))),
             server=service,
+            context=context,
             start_time=now,
         )
         self._write_file(uid, 1, document.text)

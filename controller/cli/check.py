@@ -15,12 +15,11 @@ from suggest.study import StudySpec
 
 def validate(arguments: argparse.Namespace) -> ExitCode:
     """All problems of the file, those that only the service's rules know included."""
-    from controller.cli.run import HERE, read_document
+    from controller.cli.run import read_document
     from controller.search import study_spec
-    from controller.spec.native import RUNTIMES
     from suggest.admin import check
 
-    document = read_document(arguments.file, arguments, runtimes=RUNTIMES)
+    document = read_document(arguments.file, arguments)
     try:
         if arguments.server:
             _ask(arguments.server, arguments, study_spec(document.spec))
@@ -28,8 +27,6 @@ def validate(arguments: argparse.Namespace) -> ExitCode:
             check(study_spec(document.spec))
     except InvalidArgument as error:
         raise document.locate(error.problems) from error
-    if document.spec.runtime not in HERE:
-        print(f"note: runtime {document.spec.runtime} is not there yet: the file is checked, not run", file=sys.stderr)
     for warning in document.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     if not arguments.quiet:

@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from functools import partial
 
-from controller.cli import terminal
+from controller.cli import runtimes, terminal
 from controller.cli.admission import Admitted, Desk, find
 from controller.cli.embedded import SessionClient, asked_for, same_service
 from controller.cli.exits import ExitCode
@@ -73,9 +73,8 @@ async def _end(home: Home, store: SqlStore, admitted: Admitted, client: SessionC
     """Be its controller until it has stopped: it finds the wish in the store."""
     from controller.cli.session import Controls, control
     from controller.report.lines import Silence
-    from controller.runtime.local import LocalRuntime
 
-    runtime = LocalRuntime(home.folders(admitted.experiment.uid).root)
+    runtime = await runtimes.of(home, admitted.experiment)
     try:
         controls = Controls(lambda text: print(text, file=sys.stderr))
         controls.install()
@@ -130,12 +129,10 @@ async def _remove(home: Home, store: SqlStore, experiment: Experiment, client: S
 
 async def _end_leftovers(home: Home, store: SqlStore, experiment: Experiment) -> None:
     """Kill what a killed controller left running: it has no outcome to report any more."""
-    from controller.runtime.local import LocalRuntime
-
     left = [attempt for attempt in store.attempts(experiment.uid) if not attempt.ended]
     if not left:
         return
-    runtime = LocalRuntime(home.folders(experiment.uid).root)
+    runtime = await runtimes.of(home, experiment)
     try:
         for attempt in left:
             await runtime.remove(attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number))

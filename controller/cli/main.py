@@ -67,6 +67,7 @@ def _tell(sentence: str, *, as_json: bool) -> None:
 
 
 def _explained(error: Exception) -> tuple[ExitCode, str]:
+    from controller.runtime.kubernetes.errors import ApiError, BadKubeconfig, NotAllowed
     from controller.runtime.protocol import RuntimeLost
     from controller.spec.problems import SpecErrors
     from suggest.errors import TunerError
@@ -76,6 +77,12 @@ def _explained(error: Exception) -> tuple[ExitCode, str]:
             return ExitCode.USAGE, str(error)  # begins with the file's name, as compilers do
         case TunerError():
             return _code(error), f"tuner: {error}"
+        case NotAllowed():
+            return ExitCode.NOT_ALLOWED, f"tuner: {error}"
+        case BadKubeconfig():
+            return ExitCode.USAGE, f"tuner: {error}"
+        case ApiError():
+            return ExitCode.UNAVAILABLE, f"tuner: the cluster answers: {error}"
         case RuntimeLost():
             return ExitCode.UNAVAILABLE, f"tuner: {error}; what runs goes on running, the same command continues"
         case OSError() if error.filename is not None:

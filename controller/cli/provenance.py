@@ -18,7 +18,7 @@ from pathlib import Path
 
 from controller.cli.about import version
 from controller.folders import AttemptFolders, ExperimentFolders
-from controller.launch import launch
+from controller.launch import cluster_launch, launch
 from controller.model import Attempt, Experiment, SecretRef, attempt_name
 from controller.runtime.protocol import Launch
 from controller.spec import redacted
@@ -82,8 +82,12 @@ class Launcher:
     def __call__(self, experiment: Experiment, trial: Trial, attempts: Sequence[Attempt]) -> Launch:
         attempt = attempts[-1]
         where = self.folders.attempt(trial.number, attempt.number)
-        launched = launch(
-            experiment, trial, attempt, where, environ=os.environ, interpreter_directory=Path(sys.executable).parent
+        launched = (
+            launch(
+                experiment, trial, attempt, where, environ=os.environ, interpreter_directory=Path(sys.executable).parent
+            )
+            if experiment.spec.runtime == "local"
+            else cluster_launch(experiment, trial, attempts, where)
         )
         self._record(experiment, trial, attempt, where, launched)
         return launched

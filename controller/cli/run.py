@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from controller.cli.admission import Admitted, Desk, Standing
     from controller.cli.embedded import SessionClient
     from controller.cli.session import Controls
-    from controller.runtime.local import LocalRuntime
+    from controller.runtime.protocol import Runtime
     from controller.store import SqlStore
     from suggest.study import StudySpec
     from suggest.trial import Trial
@@ -43,9 +42,6 @@ def resume(arguments: argparse.Namespace) -> int:
     return _start(arguments, target if named else _File.read(target, arguments), resume=True)
 
 
-HERE = ("local",)  # the runtimes that there are
-
-
 @dataclass(frozen=True, slots=True)
 class _File:
     document: Document
@@ -53,23 +49,22 @@ class _File:
 
     @classmethod
     def read(cls, path: str, arguments: argparse.Namespace) -> _File:
-        for flag, elsewhere in (("--runtime", arguments.runtime == "kubernetes"), ("--context", arguments.context)):
-            if elsewhere:
-                raise InvalidArgument(
-                    [Problem(flag, "kubernetes is not there yet; leave the flag away to run trials here")]
-                )
-        document = read_document(path, arguments, runtimes=HERE)
+        document = read_document(path, arguments)
+        if arguments.context and document.spec.runtime == "local":
+            raise InvalidArgument(
+                [Problem("--context", "is of a cluster, and trials run here; add --runtime kubernetes")]
+            )
         return cls(document, Path.cwd() if path == "-" else Path(path).absolute().parent)
 
 
-def read_document(path: str, arguments: argparse.Namespace, *, runtimes: Sequence[str]) -> Document:
+def read_document(path: str, arguments: argparse.Namespace) -> Document:
     """The file under the flags. Raises SpecErrors."""
     overrides = list(arguments.set)
     if arguments.namespace:
         overrides.append(f"metadata.namespace={arguments.namespace}")
     if arguments.runtime:
         overrides.append(f"spec.runtime={arguments.runtime}")
-    return read_path(path, overrides=overrides, runtimes=runtimes, service=None if arguments.server else _check)
+    return read_path(path, overrides=overrides, service=None if arguments.server else _check)
 
 
 def _check(spec: StudySpec) -> None:
@@ -108,6 +103,8 @@ def _view(arguments: argparse.Namespace) -> View:
 def _say_warnings(document: Document, view: View) -> None:
     for warning in document.warnings:
         view.say(f"warning: {warning}")
+    if document.spec.runtime != "local":
+        return
     trial = document.spec.trial
     ignored = [name for name, given in (("image", trial.image), ("memory", trial.resources.memory_bytes)) if given]
     if ignored:
@@ -116,25 +113,23 @@ def _say_warnings(document: Document, view: View) -> None:
 
 @dataclass(slots=True)
 class _Beside:
-    """What other processes do while this one imports: the supervisor comes up, git says which commit it is."""
+    """What others do while this process imports: the supervisor or the cluster answers, git says which commit it is."""
 
-    runtime: LocalRuntime
+    runtime: Runtime
     git: asyncio.Task[dict[str, object]]
-    _supervisor: asyncio.Task[object]
+    _reached: asyncio.Task[object]
 
     @classmethod
-    def begin(cls, folder: Path, directory: Path) -> _Beside:
+    def begin(cls, runtime: Runtime, directory: Path) -> _Beside:
         from controller.cli.provenance import git_facts
-        from controller.runtime.local import LocalRuntime
 
-        runtime = LocalRuntime(folder)
         return cls(runtime, asyncio.create_task(git_facts(directory)), asyncio.create_task(runtime.observe()))
 
     async def end(self) -> None:
         """Whatever became of the run; again is no error."""
         self.git.cancel()
         # The loop has met the same trouble and said so, or there was no loop.
-        await asyncio.gather(self.git, self._supervisor, return_exceptions=True)
+        await asyncio.gather(self.git, self._reached, return_exceptions=True)
         await self.runtime.close()
 
 
@@ -171,20 +166,26 @@ class _Session:
         return desk.run(target.document, target.directory)
 
     async def _create(self, file: _File, desk: Desk, controls: Controls) -> int:
+        from controller.cli import runtimes
         from controller.cli.embedded import asked_for, connected
         from controller.search import study_spec
 
         service = asked_for(self._arguments)
-        place = desk.reserve(file.document.spec.name)
-        beside = _Beside.begin(place.folder, file.directory)
+        spec = file.document.spec
+        place = desk.reserve(spec.name)
+        beside: _Beside | None = None
         created = False
         try:
+            runtime = await runtimes.make(self._home, spec, place.uid, self._arguments.context or "")
+            beside = _Beside.begin(runtime, file.directory)
             async with connected(service, self._home) as client:
                 try:
-                    await client.validate(study_spec(file.document.spec))
+                    await client.validate(study_spec(spec))
                 except InvalidArgument as error:
                     raise file.document.locate(error.problems) from error
-                admitted = desk.create(file.document, file.directory, place, service=service)
+                admitted = desk.create(
+                    file.document, file.directory, place, service=service, context=runtimes.context_of(runtime)
+                )
                 created = True
                 return await self._control(admitted, client, controls, beside)
         except AlreadyExists:
@@ -192,7 +193,8 @@ class _Session:
                 raise
         finally:
             if not created:
-                await beside.end()
+                if beside is not None:
+                    await beside.end()
                 place.give_back()
         # Two started at once, and the other was faster: now it is one that exists.
         found = desk.run(file.document, file.directory)
@@ -200,17 +202,19 @@ class _Session:
         return await self._go_on(found, controls)
 
     async def _go_on(self, admitted: Admitted | Standing, controls: Controls) -> int:
+        from controller.cli import runtimes
         from controller.cli.admission import Standing
         from controller.cli.embedded import asked_for, connected, same_service
 
         experiment = admitted.experiment
+        runtimes.same_context(experiment, self._arguments.context)
         service = same_service(experiment.server, asked_for(self._arguments), experiment.name)
         if isinstance(admitted, Standing):
             async with connected(service, self._home) as client:
                 return await self._tell_standing(experiment, client)
         for note in admitted.notes:
             self._view.say(note)
-        beside = _Beside.begin(self._home.folders(experiment.uid).root, Path(experiment.directory))
+        beside = _Beside.begin(await runtimes.of(self._home, experiment), Path(experiment.directory))
         async with connected(service, self._home) as client:
             return await self._control(admitted, client, controls, beside)
 

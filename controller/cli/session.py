@@ -17,13 +17,14 @@ from controller.cli.embedded import SessionClient
 from controller.cli.exits import ExitCode
 from controller.cli.home import Home
 from controller.cli.provenance import Launcher
+from controller.cli.runtimes import PATIENCE_S
 from controller.clock import SystemClock
 from controller.decide import Wish
 from controller.loop import Loop
 from controller.model import Experiment, ExperimentState
 from controller.progress import Progress
 from controller.report.lines import View
-from controller.runtime.local import LocalRuntime
+from controller.runtime.protocol import Runtime
 from controller.store import SqlStore
 from suggest.trial import TrialState
 
@@ -39,6 +40,7 @@ class Controls:
     say: Callable[[str], None]
     received: signal.Signals | None = None
     times: int = 0
+    detaches: bool = False  # the first signal leaves what runs alone: it runs elsewhere
     _loop: Loop | None = field(default=None)
 
     def install(self) -> None:
@@ -59,6 +61,8 @@ class Controls:
         running = 0 if progress is None else len(progress.running)
         if self.times == 1 and progress is not None and progress.stopping:
             self.say(f"{_NAMES[number]}: it is stopping already, for good (again: kill what still runs)")
+        elif self.times == 1 and self.detaches:
+            self.say(f"{_NAMES[number]}: detaching; what runs goes on (again: kill it)")
         elif self.times == 1:
             ending = f"; ending {running} running trial{'s' if running > 1 else ''}" if running else ""
             self.say(f"{_NAMES[number]}: stopping{ending} (they run again on resume and cost nothing; again: kill)")
@@ -66,7 +70,9 @@ class Controls:
             self.say(f"{_NAMES[number]} again: killing what still runs")
 
     def _tell(self, loop: Loop) -> None:
-        if self.times:
+        if self.times == 1 and self.detaches:
+            loop.detach()
+        elif self.times:
             loop.wish(Wish.INTERRUPT)
         if self.times > 1:
             loop.kill()
@@ -82,7 +88,7 @@ _NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "ha
 
 async def control(
     admitted: Admitted, *, home: Home, store: SqlStore, client: SessionClient, controls: Controls, view: View,
-    runtime: LocalRuntime, git: asyncio.Task[dict[str, object]] | None = None,
+    runtime: Runtime, git: asyncio.Task[dict[str, object]] | None = None,
 ) -> tuple[Experiment, Progress]:  # fmt: skip
     """Run the experiment until it ends, pauses or is stopped. Raises what `Loop.run` does. Closes nothing."""
     experiment = admitted.experiment
@@ -96,7 +102,9 @@ async def control(
         launcher=launcher,
         clock=SystemClock(),
         on_event=view.event,
+        patience_s=PATIENCE_S[experiment.spec.runtime],
     )
+    controls.detaches = experiment.spec.runtime != "local"
     controls.attach(loop)
     drawing = asyncio.create_task(draw(view, loop.progress))
     try:

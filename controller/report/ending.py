@@ -28,5 +28,8 @@ def next_step(experiment: Experiment, best: Trial | None) -> str:
             return f"{name} failed: {reason}\nWhy: tuner get trials {name}"
         case ExperimentState.PAUSED:
             return f"{name} is paused: {reason}\n{cure(experiment)}"
-        case _:
+        case ExperimentState.RUNNING | ExperimentState.STOPPING:
+            ways = f"Watch: tuner describe {name}\nGo on: tuner resume {name}\nEnd: tuner stop {name}"
+            return f"{name} is left running\n{ways}"
+        case ExperimentState.STOPPED:
             return f"{name} stopped: {reason}\nGo on: tuner resume {name}"

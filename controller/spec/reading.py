@@ -14,7 +14,7 @@ from pathlib import Path
 from controller.model import ExperimentSpec
 from controller.spec import rules
 from controller.spec.document import Json, fill_defaults, from_document
-from controller.spec.native import API_VERSION, FILE, RUNTIMES
+from controller.spec.native import API_VERSION, FILE
 from controller.spec.overrides import apply
 from controller.spec.problems import NOWHERE, Complaints, Mark, Marks, Placed, SpecErrors
 from controller.spec.readable import study_part
@@ -72,12 +72,10 @@ def read(
     *,
     source: str,
     overrides: Sequence[str] = (),
-    runtimes: Sequence[str] = RUNTIMES,
     service: Service | None = None,
 ) -> Document:
     """The experiment that `text` describes; `source` is what to call the file in messages.
 
-    A file for another runtime than `runtimes` is told just that: its other problems may come of being meant elsewhere.
     Of a file with problems `service` is asked for its own too; a file without any is the caller's to have checked.
 
     Raises:
@@ -91,7 +89,7 @@ def read(
         except SpecErrors as error:
             wrong += error.placed
     say = Complaints()
-    document = _check(data, say, runtimes)
+    document = _check(data, say)
     wrong += say.placed(marks)
     if wrong:
         if service is not None and document and isinstance(data, dict):
@@ -108,15 +106,10 @@ def _asked(service: Service, document: Json, data: Json, marks: Marks) -> list[P
     return []
 
 
-def _check(data: Data, say: Complaints, runtimes: Sequence[str] = RUNTIMES) -> Json:
+def _check(data: Data, say: Complaints) -> Json:
     if isinstance(data, dict) and str(data.get("apiVersion", "")).startswith("kubeflow.org/"):
         cure = f"write it with apiVersion: {API_VERSION} (tuner init shows how)"
         say.add("apiVersion", f"{data['apiVersion']} is Katib's, and Katib's files are not read yet; {cure}")
-        return {}
-    spec = data.get("spec") if isinstance(data, dict) else None
-    runtime = spec.get("runtime") if isinstance(spec, dict) else None
-    if runtime in RUNTIMES and runtime not in runtimes:
-        say.add("spec.runtime", f"{runtime} is not there yet; use runtime: local, or --runtime local")
         return {}
     document = FILE.take(data, "", say)
     if not isinstance(document, dict) or not isinstance(data, dict):
@@ -131,7 +124,6 @@ def read_path(
     path: str | Path,
     *,
     overrides: Sequence[str] = (),
-    runtimes: Sequence[str] = RUNTIMES,
     service: Service | None = None,
 ) -> Document:
     """The experiment in a file; `-` is standard input.
@@ -144,7 +136,6 @@ def read_path(
             _decode(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input"),
             source="standard input",
             overrides=overrides,
-            runtimes=runtimes,
             service=service,
         )
     source = str(path)
@@ -162,7 +153,7 @@ def read_path(
         ) from None
     except (OSError, ValueError) as error:
         raise _unreadable(source, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    return read(_decode(content, source), source=source, overrides=overrides, runtimes=runtimes, service=service)
+    return read(_decode(content, source), source=source, overrides=overrides, service=service)
 
 
 def _unreadable(source: str, message: str) -> SpecErrors:

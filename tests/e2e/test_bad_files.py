@@ -121,32 +121,27 @@ spec:
     assert me.tuner("run", me.file)[::2] == (2, err)
 
 
-@pytest.mark.parametrize(
-    ("runtime", "flags", "sentence"),
-    [
-        ("kubernetes", [], r"spec\.runtime: kubernetes is not there yet; use runtime: local, or --runtime local\n"),
-        ("local", ["--runtime", "kubernetes"], "--runtime: kubernetes is not there yet; leave the flag away"),
-        ("local", ["--context", "lab"], "--context: kubernetes is not there yet; leave the flag away"),
-    ],
-)
-def test_a_cluster_is_refused_before_anything_else_is_said_of_the_file(
-    me: Person, runtime: str, flags: list[str], sentence: str
-) -> None:
-    me.file.write_text(experiment(parameters="", trial="timeout: soon") + f"  runtime: {runtime}\n")
-    code, out, err = me.tuner("run", me.file, *flags)
+def test_a_context_is_of_a_cluster(me: Person) -> None:
+    me.file.write_text(experiment())
+    code, out, err = me.tuner("run", me.file, "--context", "lab")
     assert (code, out) == (2, "")
-    assert re.search(sentence, err), err
-    assert "soon" not in err
-    assert "soon" in me.tuner("validate", me.file, *flags)[2]
-    if runtime == "kubernetes":
-        assert "soon" in me.tuner("run", me.file, "--runtime", "local")[2]
+    assert "--context: is of a cluster, and trials run here; add --runtime kubernetes" in err
 
 
-def test_a_file_for_a_cluster_can_be_checked_here(me: Person) -> None:
+def test_without_a_kubeconfig_a_cluster_is_refused_and_nothing_is_left(me: Person, tmp_path: Path) -> None:
+    me.file.write_text(experiment(trial="image: example/tiny:1"))
+    me.env["KUBECONFIG"] = str(tmp_path / "none")
+    code, out, err = me.tuner("run", me.file, "--runtime", "kubernetes")
+    assert (code, out) == (2, "")
+    assert "none" in err
+    assert "KUBECONFIG" in err
+    assert me.tuner("get", "experiments", "-o", "name")[1] == ""
+
+
+def test_a_file_for_a_cluster_can_be_checked_without_one(me: Person) -> None:
     me.file.write_text(experiment(trial="image: example/tiny:1") + "  runtime: kubernetes\n")
     code, out, err = me.tuner("validate", me.file)
-    assert (code, "is valid" in out) == (0, True), err
-    assert "kubernetes is not there yet" in err
+    assert (code, "is valid" in out, err) == (0, True, "")
 
 
 def test_of_two_who_start_it_at_once_one_runs_it_and_the_other_is_told(me: Person) -> None:

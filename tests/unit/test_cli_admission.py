@@ -49,7 +49,7 @@ class Shop:
         self.home.make()
         self.store = Eventful(self.home.controller_db, from_document)
         self.desk = Desk(self.home, self.store)
-        created = self.desk.create(self.file(), folder, self.desk.reserve("tiny"), service="")
+        created = self.desk.create(self.file(), folder, self.desk.reserve("tiny"), service="", context="")
         created.lock.release()
         self.uid = created.experiment.uid
 

@@ -327,15 +327,6 @@ def test_a_placeholder_that_is_never_closed_is_a_problem(word: str, messages: li
         read(text, source="experiment.yaml")
 
 
-def test_a_runtime_that_is_not_there_is_the_only_thing_told_of_a_file() -> None:
-    text = changed("  trial:\n", "  runtime: kubernetes\n  trial:\n    timeout: soon\n")
-    with pytest.raises(SpecErrors) as caught:
-        read(text, source="experiment.yaml", runtimes=("local",))
-    assert [str(placed) for placed in caught.value.placed] == [
-        "13:12 spec.runtime: kubernetes is not there yet; use runtime: local, or --runtime local"
-    ]
-
-
 @pytest.mark.parametrize("raw", [None, 1, 1.5, True, "x", [], {}, [[]], {"a": {}}, [None], {"": None}])
 def test_whatever_stands_at_a_key_is_a_problem_and_never_a_crash(raw: object) -> None:
     def replaced(data: object) -> list[object]:

@@ -1,0 +1,83 @@
+"""Where an experiment's trials run, as an object: this machine or a cluster. The only place that knows both.
+
+What a cluster needs is imported when an experiment runs there, and not before.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from controller.cli.home import Home
+from controller.model import Experiment, ExperimentSpec, Uid, short_name
+from controller.runtime.local import LocalRuntime
+from controller.runtime.protocol import Runtime
+from suggest.errors import FailedPrecondition
+
+if TYPE_CHECKING:
+    from controller.runtime.kubernetes.runtime import KubernetesRuntime
+
+PATIENCE_S = {"local": 60.0, "kubernetes": 900.0}  # a cluster's control plane may be away for an upgrade
+
+
+async def make(home: Home, spec: ExperimentSpec, uid: Uid, context: str) -> Runtime:
+    """Raises what `Client.connect` does: the kubeconfig is read, nothing is asked of the cluster."""
+    if spec.runtime == "local":
+        return LocalRuntime(home.folders(uid).root)
+    return await _on_cluster(home, spec, uid, context)
+
+
+async def of(home: Home, experiment: Experiment) -> Runtime:
+    return await make(home, experiment.spec, experiment.uid, experiment.context)
+
+
+def context_of(runtime: Runtime) -> str:
+    """The context that it uses; it belongs to the experiment from now on."""
+    return "" if isinstance(runtime, LocalRuntime) else _context(runtime)
+
+
+def _context(runtime: Any) -> str:
+    return str(runtime.context)
+
+
+def same_context(experiment: Experiment, asked: str | None) -> None:
+    """Raises FailedPrecondition: another cluster was asked for than the one that its trials are on."""
+    if asked and experiment.spec.runtime != "local" and asked != experiment.context:
+        raise FailedPrecondition(
+            f"the trials of {experiment.name} are on the cluster of context {experiment.context}, not of {asked}; "
+            "leave --context away, or choose another metadata.name for a new experiment"
+        )
+
+
+async def _on_cluster(home: Home, spec: ExperimentSpec, uid: Uid, context: str) -> KubernetesRuntime:
+    from controller.runtime.kubernetes.client import Client
+    from controller.runtime.kubernetes.gate import Gate
+    from controller.runtime.kubernetes.runtime import KubernetesRuntime, Place
+
+    client = await Client.connect(context or None)
+    folders = home.folders(uid)
+    place = Place(
+        client=client,
+        namespace=spec.namespace,
+        uid=uid,
+        anchor=anchor(spec, uid),
+        folder_of=lambda trial, attempt: folders.attempt(trial, attempt).root,
+    )
+    return KubernetesRuntime(place, gate=Gate(own=spec.trial.cluster.get("queue") is None))
+
+
+def anchor(spec: ExperimentSpec, uid: Uid) -> dict[str, Any]:
+    """The object that owns all others of the experiment; what it was is written on it, should the database be lost."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": short_name(spec.name, uid),
+            "labels": {
+                "app.kubernetes.io/managed-by": "tuner",
+                "tuner.dev/experiment": spec.name,
+                "tuner.dev/uid": uid,
+            },
+        },
+        "data": {"experiment": json.dumps(dict(spec.document))},
+    }

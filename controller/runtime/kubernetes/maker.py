@@ -1,0 +1,87 @@
+"""Attempts made on the cluster: the anchor once, then an attempt's objects. A name that is taken is adopted or refused.
+
+Every call may be repeated, after a crash at any point too: names are computed, and what is there already is looked at.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controller.model import FailureClass
+from controller.runtime.kubernetes.client import CONFIG_MAPS, Client, Kind
+from controller.runtime.kubernetes.errors import ApiError, rule_for
+from controller.runtime.kubernetes.kinds import kind_of
+from controller.runtime.kubernetes.manifests import job_for
+from controller.runtime.kubernetes.scene import UID, attempt_of
+from controller.runtime.protocol import CannotStart, Launch
+
+Raw = dict[str, Any]
+
+_QUOTA = "exceeded quota"
+_FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
+
+
+class OutOfRoom(Exception):
+    """The namespace's quota refused the object itself; somebody was faster."""
+
+
+class Maker:
+    """anchor: the manifest of the object that owns everything of the experiment."""
+
+    def __init__(self, client: Client, namespace: str, anchor: Raw) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._manifest = anchor
+        self._owner: Raw | None = None
+
+    async def make(self, launch: Launch) -> tuple[Kind, Raw]:
+        """The attempt's own object, new or adopted. Raises CannotStart, OutOfRoom, and ApiError where asking again may
+        help."""
+        owner = await self._anchor()
+        made: tuple[Kind, Raw] | None = None
+        for manifest in job_for(launch, owner=owner):
+            kind = await kind_of(self._client, manifest)
+            made = kind, await self._create(kind, manifest, whose=attempt_of(manifest))
+        assert made is not None
+        return made
+
+    async def _anchor(self) -> Raw:
+        if self._owner is None:
+            self._owner = await self._create(CONFIG_MAPS, self._manifest, whose=None)
+        return self._owner
+
+    async def _create(self, kind: Kind, manifest: Raw, *, whose: tuple[int, int] | None) -> Raw:
+        about = manifest["metadata"]
+        try:
+            return await self._client.create(kind, self._namespace, manifest)
+        except ApiError as error:
+            return await self._adopted(kind, about, whose, error)
+
+    async def _adopted(self, kind: Kind, about: Raw, whose: tuple[int, int] | None, error: ApiError) -> Raw:
+        """What stands where we wanted to create. Raises what the error means otherwise."""
+        if error.status != _CONFLICT or error.reason != "AlreadyExists":
+            raise _meaning(kind, about["name"], self._namespace, error) from error
+        there = await self._client.get(kind, self._namespace, about["name"])
+        if there["metadata"].get("labels", {}).get(UID) == about["labels"][UID] and attempt_of(there) == whose:
+            return there
+        raise CannotStart(
+            f"namespace {self._namespace} has a {kind.kind} {about['name']} that is not of this experiment; "
+            f"delete it, or give the experiment another metadata.name"
+        ) from error
+
+
+def _meaning(kind: Kind, name: str, namespace: str, error: ApiError) -> Exception:
+    """What a refused create says: no room now, or something that a person must change, or nothing new."""
+    if error.status == _FORBIDDEN and _QUOTA in error.message:
+        return OutOfRoom(f"QuotaExceeded: {error.message.partition(_QUOTA)[2].lstrip(': ')}")
+    if error.status == _FORBIDDEN and "is being terminated" in error.message:
+        return CannotStart(f"namespace {namespace} is being deleted")
+    if error.status == _FORBIDDEN and (rule := rule_for(error)):
+        return CannotStart(f"{error.message}; the missing rule: {rule}")
+    if error.status == _NOT_FOUND:
+        return CannotStart(f"{error.message}; see kubectl get namespaces, and kubectl api-resources for its kind")
+    if error.status in (400, 403, 422):
+        return CannotStart(f"the cluster does not accept {kind.kind} {name}: {error.message}")
+    if error.status >= 500 and "webhook" in error.message:
+        return CannotStart(f"{error.message}", FailureClass.INFRASTRUCTURE)
+    return error

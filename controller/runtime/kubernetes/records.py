@@ -1,0 +1,72 @@
+"""What this side keeps of an attempt's object on the cluster: one small file in the attempt's folder.
+
+It is how a restarted controller knows that an attempt was made once, though its object is gone: what was removed never
+starts again. Written before it is true of the cluster where a lost write would repeat something.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+FILE = "job.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """uid: the object's; "" = it was about to be made. stopped: we asked it to end; timed_out: because of its timeout.
+    removed: we deleted it for good."""
+
+    uid: str = ""
+    stopped: bool = False
+    timed_out: bool = False
+    removed: bool = False
+
+
+class Records:
+    """By the folder of the attempt; read once, written through."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, Record | None] = {}
+
+    def of(self, directory: Path) -> Record | None:
+        """None: nothing was ever made for it."""
+        if directory not in self._known:
+            self._known[directory] = _read(directory / FILE)
+        return self._known[directory]
+
+    def note(self, directory: Path, **facts: object) -> Record:
+        """Change some facts. Raises OSError."""
+        record = replace(self.of(directory) or Record(), **facts)  # type: ignore[arg-type]  # names of fields
+        if record != self._known.get(directory):
+            _write(directory / FILE, record)
+            self._known[directory] = record
+        return record
+
+    def forget(self, directory: Path) -> None:
+        """Its object was taken back before it ran: it may be made again."""
+        (directory / FILE).unlink(missing_ok=True)
+        self._known[directory] = None
+
+    def drop(self, directory: Path) -> None:
+        """Nobody will ask again: leave the file, free the memory."""
+        self._known.pop(directory, None)
+
+
+def _read(path: Path) -> Record | None:
+    try:
+        facts = json.loads(path.read_bytes())
+        return Record(**{key: facts[key] for key in Record.__slots__ if key in facts})
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError):
+        return Record()  # something was there: rather no second start than two
+
+
+def _write(path: Path, record: Record) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_suffix(".new")
+    aside.write_text(json.dumps(asdict(record)))
+    os.replace(aside, path)  # noqa: PTH105 - as cheap as it gets

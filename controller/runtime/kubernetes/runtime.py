@@ -1,0 +1,336 @@
+"""Trials as objects on a Kubernetes cluster: `controller.runtime.protocol.Runtime` over one connection.
+
+The cluster is the truth about what runs; what is held here is rebuilt from it and from the attempts' folders. When
+there is room for an attempt is the business of `gate`, how it is made of `maker`, what it looks like of `ends`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from controller.model import FailureClass, Uid
+from controller.runtime.kubernetes.client import JOBS, PODS, Client, Kind
+from controller.runtime.kubernetes.ends import log_source, sighting_of
+from controller.runtime.kubernetes.errors import ApiError, NotAllowed, rule_for
+from controller.runtime.kubernetes.gate import Gate
+from controller.runtime.kubernetes.logs import LogFollower
+from controller.runtime.kubernetes.maker import Maker, OutOfRoom
+from controller.runtime.kubernetes.manifests import grace_of, timeout_of
+from controller.runtime.kubernetes.records import Record, Records
+from controller.runtime.kubernetes.scene import Scene, attempt_of
+from controller.runtime.protocol import CannotStart, Exit, Launch, RuntimeLost, Sighting
+
+Raw = dict[str, Any]
+
+_LARGE_READ = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an experiment's objects live, and what they belong to.
+
+    anchor: the object that owns all others, so that deleting it deletes them. folder_of: of (trial, attempt).
+    """
+
+    client: Client
+    namespace: str
+    uid: Uid
+    anchor: Raw
+    folder_of: Callable[[int, int], Path]
+
+
+class KubernetesRuntime:
+    """One experiment's. Nothing is asked of the cluster before the first call that needs it."""
+
+    def __init__(self, place: Place, *, gate: Gate) -> None:
+        self._place = place
+        self._gate = gate
+        self._records = Records()
+        self._opened: tuple[Client, Scene, Maker] | None = None
+        self._opening = asyncio.Lock()
+        self._admitting = asyncio.Lock()
+        self._names: dict[tuple[int, int], str] = {}
+        self._followers: dict[str, LogFollower] = {}
+        self._refused: dict[str, Sighting] = {}  # let in by the gate, and then it could not be made
+        self._removed: set[str] = set()
+        self._news = asyncio.Event()
+        self._growth = asyncio.Event()
+
+    @property
+    def context(self) -> str:
+        return self._place.client.context
+
+    # The protocol
+
+    async def start(self, launch: Launch) -> None:
+        part = launch.cluster
+        assert part is not None, "a launch for a cluster says what the cluster needs"
+        _, scene, _ = await self._open()
+        self._names[part.trial, part.attempt] = launch.name
+        if launch.name in self._gate.waiting or launch.name in self._refused or scene.find(launch.name):
+            return
+        record = self._records.of(launch.directory)
+        if record is not None and record.removed:
+            return
+        if record is not None and record.uid:
+            raise CannotStart("it was made before, and somebody has deleted it", FailureClass.INFRASTRUCTURE)
+        self._gate.add(launch)
+        await self._admit()
+        if (refused := self._refused.pop(launch.name, None)) is not None and refused.exit is not None:
+            raise CannotStart(refused.exit.reason, refused.exit.failure_class or FailureClass.CONFIGURATION)
+
+    async def stop(self, name: str, *, grace_s: float) -> None:
+        client, scene, _ = await self._open()
+        self._gate.drop(name)
+        found = scene.find(name)
+        if found is None:
+            return
+        kind, shown = found
+        whose = attempt_of(shown)
+        if whose is None:
+            return
+        pods = scene.pods_by_attempt().get(whose, [])
+        if self._sighting(name, shown, kind, pods, whose).exit is not None:
+            return
+        self._records.note(self._place.folder_of(*whose), stopped=True)
+        await self._end(client, kind, name, shown, pods, grace_s=grace_s)
+
+    async def remove(self, name: str) -> None:
+        client, scene, _ = await self._open()
+        self._gate.drop(name)
+        self._refused.pop(name, None)
+        self._removed.add(name)
+        found = scene.find(name)
+        if found is not None:
+            kind, shown = found
+            if (whose := attempt_of(shown)) is not None:
+                self._records.note(self._place.folder_of(*whose), uid=shown["metadata"]["uid"], removed=True)
+                pods = scene.pods_by_attempt().get(whose, [])
+                if kind is not JOBS or self._sighting(name, shown, kind, pods, whose).exit is None:
+                    # The garbage collector would give them their whole grace.
+                    await self._delete_pods(client, pods, grace_s=0)
+            for owned_kind, owned in self._gate.beside(shown):
+                await self._ask(client.delete(owned_kind, self._place.namespace, owned))
+            await self._ask(client.delete(kind, self._place.namespace, name, uid=shown["metadata"]["uid"]))
+            scene.drop(kind, name)
+        follower = self._followers.pop(name, None)
+        if follower is not None:
+            await follower.close()
+
+    async def observe(self) -> Mapping[str, Sighting]:
+        client, scene, _ = await self._open()
+        self._news.clear()
+        self._growth.clear()  # here, not where one log is read: what grows from now on is told
+        if scene.trouble:
+            raise RuntimeLost(scene.trouble)
+        await self._admit()
+        pods = scene.pods_by_attempt()
+        sightings = {name: Sighting(name, None, waiting=reason) for name, reason in self._gate.waiting.items()}
+        sightings |= self._refused
+        for kind, name, shown in list(scene.objects()):
+            whose = attempt_of(shown)
+            if whose is None or name in self._removed:
+                continue
+            self._names[whose] = name
+            own = pods.pop(whose, [])
+            sighting = await self._looked_after(client, scene, kind, name, shown, own, whose)
+            if sighting is not None:
+                sightings[name] = sighting
+        for whose, left in pods.items():
+            # Their object is gone, and they are about to go: what they were doing still counts.
+            name = self._names.get(whose)
+            if name is not None and name not in self._removed and name not in sightings:
+                sightings[name] = self._sighting(name, None, JOBS, left, whose)
+        return sightings
+
+    async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
+        await self._open()
+        directory = self._directory(name)
+        if directory is None:
+            return b""
+        path = directory / "log.txt"
+        if limit > _LARGE_READ and _size(path) - offset > _LARGE_READ:
+            return await asyncio.to_thread(_read, path, offset, limit)
+        return _read(path, offset, limit)
+
+    async def wait(self, within_s: float, *, log_growth: bool) -> None:
+        waiters = [asyncio.ensure_future(self._news.wait())]
+        if log_growth:
+            waiters.append(asyncio.ensure_future(self._growth.wait()))
+        try:
+            await asyncio.wait(waiters, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for waiter in waiters:
+                waiter.cancel()
+
+    def slots(self, gpu: float) -> int | None:
+        return None  # the quota decides, and the scheduler
+
+    async def close(self) -> None:
+        opened, self._opened = self._opened, None
+        for follower in self._followers.values():
+            await follower.close()
+        self._gate.close()
+        if opened is not None:
+            _, scene, _ = opened
+            await scene.close()
+        await self._place.client.close()
+
+    # Looking
+
+    async def _open(self) -> tuple[Client, Scene, Maker]:
+        async with self._opening:
+            if self._opened is None:
+                client = self._place.client
+                scene = Scene(client, self._place.namespace, self._place.uid, changed=self._news.set)
+                try:
+                    await self._ask(scene.open())
+                except BaseException:
+                    await scene.close()
+                    raise
+                self._opened = client, scene, Maker(client, self._place.namespace, self._place.anchor)
+            return self._opened
+
+    async def _looked_after(
+        self,
+        client: Client,
+        scene: Scene,
+        kind: Kind,
+        name: str,
+        shown: Raw,
+        pods: Sequence[Raw],
+        whose: tuple[int, int],
+    ) -> Sighting | None:
+        """What it looks like now; None: it was taken back and may be started anew. Its log is followed, its timeout
+        kept."""
+        directory = self._place.folder_of(*whose)
+        sighting = self._sighting(name, shown, kind, pods, whose)
+        if not pods and sighting.exit is None and (refusal := scene.refusal(shown["metadata"]["uid"])):
+            if not self._gate.refused(name, refusal):
+                return replace(sighting, exit=_failed(f"its pod is refused: {refusal}"))
+            await self._ask(client.delete(kind, self._place.namespace, name, uid=shown["metadata"]["uid"]))
+            scene.drop(kind, name)
+            self._records.forget(directory)
+            return None
+        follower = self._follow(client, name, shown, pods, directory)
+        if sighting.exit is not None:
+            if follower is not None:
+                follower.ended()
+                if not follower.done:
+                    return replace(sighting, exit=None)  # how it ended is judged by what it said last
+            return sighting
+        limit_s = timeout_of(shown)
+        if limit_s is not None and sighting.start_time is not None:
+            late = (datetime.now(UTC) - sighting.start_time).total_seconds() >= limit_s
+            if late and not (self._records.of(directory) or Record()).timed_out:
+                self._records.note(directory, timed_out=True)
+                await self._end(client, kind, name, shown, pods, grace_s=grace_of(shown))
+        return sighting
+
+    def _sighting(
+        self, name: str, shown: Raw | None, kind: Kind, pods: Sequence[Raw], whose: tuple[int, int]
+    ) -> Sighting:
+        record = self._records.of(self._place.folder_of(*whose)) or Record()
+        sighting = sighting_of(name, shown, pods, stopped=record.stopped, now=datetime.now(UTC))
+        if record.timed_out and sighting.exit is not None:
+            return replace(sighting, exit=Exit(sighting.exit.time, timed_out=True))
+        return sighting
+
+    def _follow(
+        self, client: Client, name: str, shown: Raw, pods: Sequence[Raw], directory: Path
+    ) -> LogFollower | None:
+        follower = self._followers.get(name)
+        if follower is None and (source := log_source(shown, pods)) is not None:
+            pod, container = source
+            follower = self._followers[name] = LogFollower(
+                client, self._place.namespace, pod, container, directory, grown=self._tell_growth
+            )
+            follower.begin()
+        return follower
+
+    def _tell_growth(self) -> None:
+        self._growth.set()
+        self._news.set()  # it may be the end of a log that an ended attempt waits for
+
+    def _directory(self, name: str) -> Path | None:
+        for whose, known in self._names.items():
+            if known == name:
+                return self._place.folder_of(*whose)
+        return None
+
+    # Acting
+
+    async def _admit(self) -> None:
+        """Make what there is room for, oldest first."""
+        _, scene, maker = await self._open()
+        async with self._admitting:
+            while (
+                launch := self._gate.next(list(scene.quotas.objects.values()), scene.pods.objects.values())
+            ) is not None:
+                part = launch.cluster
+                assert part is not None
+                try:
+                    kind, made = await self._ask(maker.make(launch))
+                except OutOfRoom as error:
+                    self._gate.wait(launch, str(error))
+                    return
+                except CannotStart as error:
+                    failed = Exit(datetime.now(UTC), failure_class=error.failure_class, reason=str(error))
+                    self._gate.drop(launch.name)
+                    self._refused[launch.name] = Sighting(launch.name, None, failed)
+                    continue
+                await self._ask(scene.watch(kind))
+                scene.put(kind, made)
+                self._gate.made(launch)
+                self._records.note(launch.directory, uid=made["metadata"]["uid"])
+
+    async def _end(
+        self, client: Client, kind: Kind, name: str, shown: Raw, pods: Sequence[Raw], *, grace_s: float
+    ) -> None:
+        """Its pods end, at the latest after the grace; without any it never begins."""
+        if pods and kind is JOBS:
+            await self._delete_pods(client, pods, grace_s=grace_s)
+            return
+        await self._ask(client.delete(kind, self._place.namespace, name, uid=shown["metadata"]["uid"]))
+        await self._delete_pods(client, pods, grace_s=grace_s)
+
+    async def _delete_pods(self, client: Client, pods: Sequence[Raw], *, grace_s: float) -> None:
+        for pod in pods:
+            about = pod["metadata"]
+            await self._ask(
+                client.delete(PODS, self._place.namespace, about["name"], uid=about["uid"], grace_s=grace_s)
+            )
+
+    async def _ask(self, request: Any) -> Any:
+        """What the cluster answers. Raises NotAllowed (a person must act; what runs goes on), and RuntimeLost where
+        asking again later may help."""
+        try:
+            return await request
+        except ApiError as error:
+            if rule := rule_for(error):
+                raise NotAllowed(f"{error}; the missing rule: {rule}") from error
+            raise RuntimeLost(f"the cluster refuses: {error}") from error
+
+
+def _failed(reason: str) -> Exit:
+    return Exit(datetime.now(UTC), failure_class=FailureClass.CONFIGURATION, reason=reason)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _read(path: Path, offset: int, limit: int) -> bytes:
+    with contextlib.suppress(FileNotFoundError), path.open("rb", buffering=0) as file:
+        file.seek(offset)
+        return file.read(limit) or b""
+    return b""

@@ -1,0 +1,109 @@
+"""What the cluster shows of one experiment: its objects, their pods, the namespace's quotas, refused pods.
+
+One reflector a kind, all started together. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from controller.runtime.kubernetes.client import EVENTS, JOBS, PODS, QUOTAS, Client, Kind
+from controller.runtime.kubernetes.errors import ApiError
+from controller.runtime.kubernetes.reflector import Reflector
+
+Raw = dict[str, Any]
+
+TRIAL, ATTEMPT, UID = "tuner.dev/trial", "tuner.dev/attempt", "tuner.dev/uid"
+
+
+class Scene:
+    """`open` it before reading; `changed` is called whenever something looks different."""
+
+    def __init__(self, client: Client, namespace: str, uid: str, *, changed: Callable[[], None]) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._changed = changed
+        self._labels = f"{UID}={uid}"
+        self.pods = self._of(PODS)
+        self.quotas = Reflector(client, QUOTAS, namespace, changed=changed)
+        self.refusals = Reflector(client, EVENTS, namespace, fields="reason=FailedCreate", changed=changed)
+        self._objects = {JOBS: self._of(JOBS)}
+        self._blind: list[str] = []
+
+    def _of(self, kind: Kind) -> Reflector:
+        return Reflector(self._client, kind, self._namespace, labels=self._labels, changed=self._changed)
+
+    async def open(self) -> None:
+        """Returns when everything was listed once. Raises what the client raises."""
+        needed = [reflector.start() for reflector in (self.pods, *self._objects.values())]
+        # Without the right to see quotas and events trials run all the same; what is refused is learned later.
+        await asyncio.gather(*needed, self._try(self.quotas, "resourcequotas"), self._try(self.refusals, "events"))
+
+    async def _try(self, reflector: Reflector, what: str) -> None:
+        try:
+            await reflector.start()
+        except ApiError as error:
+            if error.status != 403:
+                raise
+            self._blind.append(what)
+
+    async def watch(self, kind: Kind) -> None:
+        """Objects of one more kind are shown from now on."""
+        if kind not in self._objects:
+            reflector = self._of(kind)
+            await reflector.start()
+            self._objects[kind] = reflector
+
+    async def close(self) -> None:
+        everything = (self.pods, self.quotas, self.refusals, *self._objects.values())
+        await asyncio.gather(*(reflector.close() for reflector in everything))
+
+    @property
+    def trouble(self) -> str:
+        """Why the cluster cannot be heard at present; "" if it can."""
+        for reflector in (*self._objects.values(), self.pods):
+            if reflector.trouble:
+                return reflector.trouble
+        return ""
+
+    def objects(self) -> Iterator[tuple[Kind, str, Raw]]:
+        for kind, reflector in self._objects.items():
+            for name, found in reflector.objects.items():
+                yield kind, name, found
+
+    def find(self, name: str) -> tuple[Kind, Raw] | None:
+        for kind, reflector in self._objects.items():
+            found = reflector.objects.get(name)
+            if found is not None:
+                return kind, found
+        return None
+
+    def put(self, kind: Kind, made: Raw) -> None:
+        self._objects[kind].put(made)
+
+    def drop(self, kind: Kind, name: str) -> None:
+        self._objects[kind].drop(name)
+
+    def pods_by_attempt(self) -> Mapping[tuple[int, int], list[Raw]]:
+        found: dict[tuple[int, int], list[Raw]] = {}
+        for pod in self.pods.objects.values():
+            if (whose := attempt_of(pod)) is not None:
+                found.setdefault(whose, []).append(pod)
+        return found
+
+    def refusal(self, uid: str) -> str:
+        """The newest message of a pod that could not be created for this object; "" if none was refused."""
+        said = [event for event in self.refusals.objects.values() if event.get("involvedObject", {}).get("uid") == uid]
+        newest = max(said, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "", default=None)
+        return "" if newest is None else str(newest.get("message", ""))
+
+
+def attempt_of(found: Raw) -> tuple[int, int] | None:
+    """(trial, attempt), as its labels say."""
+    labels = found.get("metadata", {}).get("labels", {})
+    with contextlib.suppress(KeyError, ValueError):
+        return int(labels[TRIAL]), int(labels[ATTEMPT])
+    return None

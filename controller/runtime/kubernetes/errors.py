@@ -1,0 +1,66 @@
+"""What can go wrong between here and an API server, in sentences for people. No I/O and no `kubernetes` package."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from controller.runtime.protocol import RuntimeLost
+
+_REFUSED = re.compile(
+    r'User "(?P<user>[^"]*)" cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
+    r'(?: in the namespace "(?P<namespace>[^"]*)")?'
+)
+ANONYMOUS = "system:anonymous"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What a user may not do, as the server's authorizer said it. namespace: "" at the scope of the cluster."""
+
+    user: str
+    verb: str
+    group: str
+    resource: str
+    namespace: str
+
+
+class ApiError(Exception):
+    """The server answered with an error. `reason` is its word for it: AlreadyExists, NotFound, Forbidden, Expired, …"""
+
+    def __init__(self, status: int, reason: str, message: str, *, retry_after_s: float | None = None,
+                 details: dict[str, Any] | None = None) -> None:  # fmt: skip
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after_s = retry_after_s
+        self.details = details or {}
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Who may not do what, if that is why; None for other errors, also for a 403 of a quota or an admission."""
+        found = _REFUSED.search(self.message) if self.status == 403 else None
+        return Refusal(**found.groupdict(default="")) if found else None
+
+
+class Unreachable(RuntimeLost):
+    """No answer from the server: refused, not found, not trusted (TLS), timed out, or broken off."""
+
+
+class NotAllowed(Exception):
+    """The server does not know who we are, or the kubeconfig has nothing to say who we are."""
+
+
+class BadKubeconfig(Exception):
+    """There is no kubeconfig, it cannot be read, or it has no such context."""
+
+
+def rule_for(error: ApiError) -> str:
+    """The line that a Role (or, without a namespace, a ClusterRole) lacks; "" if a rule would not help."""
+    refusal = error.refusal
+    if refusal is None:
+        return ""
+    group = refusal.group or '""'
+    return f"- {{apiGroups: [{group}], resources: [{refusal.resource}], verbs: [{refusal.verb}]}}"

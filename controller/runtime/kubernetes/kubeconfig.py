@@ -1,0 +1,223 @@
+"""Whom to talk to and as whom: a kubeconfig, or the service account of the pod that this runs in.
+
+Read by the `kubernetes` package, so that certificates, tokens, token files, plugins and proxies work as they do there.
+Only here is that package imported, and only the four rooms that are needed: all of it costs a second of CPU at every
+start (models, the synchronous client, requests, pydantic), these four a third of that, nearly all of it aiohttp.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib
+import importlib.util
+import logging
+import os
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from controller.runtime.kubernetes.errors import BadKubeconfig, NotAllowed
+
+_PACKAGE = "kubernetes"
+_HALLWAYS = ("kubernetes", "kubernetes.aio", "kubernetes.aio.client", "kubernetes.aio.utils")
+_DEFAULT = "~/.kube/config"
+_IN_CLUSTER = "in-cluster"
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_one_at_a_time = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """The rooms of the package that are used."""
+
+    configuration: Any  # modules without types: what they hold is typed where it is read
+    rest: Any
+    kube_config: Any
+    incluster_config: Any
+
+
+_library: list[Library] = []
+
+
+def library() -> Library:
+    """Import them, the first time. Blocks for some 300 ms: call it in a thread."""
+    with _one_at_a_time:
+        if not _library:
+            _library.append(_import_without_hallways())
+        return _library[0]
+
+
+def _import_without_hallways() -> Library:
+    """The packages' `__init__` modules import everything; while ours are imported, empty ones stand in for them.
+
+    Nothing stays in sys.modules, so that whoever imports the whole package later gets it whole.
+    """
+    spec = importlib.util.find_spec(_PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        raise BadKubeconfig("The Python package `kubernetes` is missing; install it: pip install 'kubernetes>=37,<38'")
+    root = Path(spec.submodule_search_locations[0]).parent
+    before = {name: module for name, module in sys.modules.items() if _ours(name)}
+    for name in before:
+        del sys.modules[name]
+    try:
+        for name in _HALLWAYS:
+            hallway = ModuleType(name)
+            hallway.__path__ = [str(root / name.replace(".", os.sep))]
+            sys.modules[name] = hallway
+        configuration = importlib.import_module("kubernetes.aio.client.configuration")
+        hallway = sys.modules["kubernetes.aio.client"]
+        # The loaders take these two names from there. ApiClient is what pulls in pydantic; only a helper that nobody
+        # here calls would make one.
+        hallway.__dict__.update(Configuration=configuration.Configuration, ApiClient=None)
+        return Library(
+            configuration,
+            importlib.import_module("kubernetes.aio.client.rest"),
+            importlib.import_module("kubernetes.aio.config.kube_config"),
+            importlib.import_module("kubernetes.aio.config.incluster_config"),
+        )
+    finally:
+        for name in [name for name in sys.modules if _ours(name)]:
+            del sys.modules[name]
+        sys.modules.update(before)
+
+
+def _ours(name: str) -> bool:
+    return name == _PACKAGE or name.startswith(_PACKAGE + ".")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A server and how to be let in. `configuration` is the package's; certificates are in `rest`'s TLS context."""
+
+    context: str
+    user: str
+    namespace: str
+    configuration: Any
+    rest: Any
+    certificates: str  # a fingerprint: same certificates, same TLS context
+
+    @property
+    def server(self) -> str:
+        return str(self.configuration.host)
+
+
+async def load(context: str | None) -> Access:
+    """Raises BadKubeconfig, NotAllowed. Reads files and may run a credential plugin; does not call the server."""
+    parts = await asyncio.to_thread(library)
+    paths = os.environ.get("KUBECONFIG") or _DEFAULT
+    there = [path for path in paths.split(os.pathsep) if path and Path(path).expanduser().exists()]
+    if not there:
+        return _in_cluster(parts, context, paths)
+    try:
+        merged = parts.kube_config.KubeConfigMerger(os.pathsep.join(there)).config
+        contexts = _contexts(merged)
+    except (OSError, yaml.YAMLError, parts.kube_config.ConfigException, AttributeError, TypeError, KeyError) as error:
+        raise BadKubeconfig(f"{paths}: cannot be read as a kubeconfig: {_sentence(error)}") from error
+    name = context or merged.value.get("current-context") or ""
+    if name not in contexts:
+        what = f"has no context {name!r}" if name else "has no current context"
+        cure = f"choose one with --context: {', '.join(contexts)}" if contexts else "it has no contexts at all"
+        raise BadKubeconfig(f"{paths}: {what}; {cure}")
+    return await _from_kubeconfig(parts, merged, name=name, paths=paths)
+
+
+def _contexts(merged: Any) -> list[str]:
+    return [str(entry.value["name"]) for entry in merged.value["contexts"]]
+
+
+async def _from_kubeconfig(parts: Library, merged: Any, *, name: str, paths: str) -> Access:
+    configuration = parts.configuration.Configuration()
+    try:
+        loader = parts.kube_config.KubeConfigLoader(merged, active_context=name, config_base_path=None)
+        chosen = loader.current_context["context"]
+        _expect_a_user(loader, chosen, name=name)
+        plugin = _plugin(loader)
+        with _Heard(parts.kube_config.logger) as heard:  # the package logs a plugin's failure and goes on without
+            await loader.load_and_set(configuration)
+        if plugin and not configuration.api_key and not configuration.cert_file:
+            raise NotAllowed(
+                f"The credential plugin {plugin!r} of context {name!r} gave no credentials: {heard.said}; "
+                f"run `kubectl --context {name} get pods` to see it by itself, or log in again"
+            )
+        if "host" not in vars(loader):
+            raise BadKubeconfig(f"{paths}: the cluster of context {name!r} has no server")
+        return _access(parts, configuration, name, user=chosen.get("user") or "", namespace=chosen.get("namespace"))
+    # The package trips over a malformed file in any of these ways; so does OpenSSL over a malformed certificate.
+    except (OSError, parts.kube_config.ConfigException, AttributeError, TypeError, KeyError, ValueError) as error:
+        raise BadKubeconfig(f"{paths}: context {name!r} cannot be used: {_sentence(error)}") from error
+    finally:
+        # Keys are in the TLS context by now: leave none in files for a kill -9 to leave behind.
+        parts.kube_config._cleanup_temp_files()
+
+
+def _in_cluster(parts: Library, context: str | None, paths: str) -> Access:
+    configuration = parts.configuration.Configuration()
+    try:
+        parts.incluster_config.load_incluster_config(client_configuration=configuration)
+    except (OSError, parts.incluster_config.ConfigException) as error:
+        raise BadKubeconfig(
+            f"There is no kubeconfig at {paths} (from $KUBECONFIG, or the default), and this is no pod; "
+            "set KUBECONFIG, or have your cluster's tool write one (kind export kubeconfig, minikube update-context, …)"
+        ) from error
+    if context not in (None, _IN_CLUSTER):
+        raise BadKubeconfig(
+            f"There is no kubeconfig at {paths}, so no context {context!r}; leave --context out to use this pod's own"
+        )
+    namespace = _NAMESPACE_FILE.read_text(encoding="utf-8").strip() if _NAMESPACE_FILE.exists() else None
+    return _access(parts, configuration, _IN_CLUSTER, user="the pod's service account", namespace=namespace)
+
+
+def _access(parts: Library, configuration: Any, context: str, *, user: str, namespace: str | None) -> Access:
+    configuration.connection_pool_maxsize = 0  # as many at once as there are logs to follow
+    digest = hashlib.sha256()
+    for path in (configuration.cert_file, configuration.key_file, configuration.ssl_ca_cert):
+        digest.update(Path(path).read_bytes() if path else b"")
+    rest = parts.rest.RESTClientObject(configuration)
+    return Access(context, user, namespace or "default", configuration, rest, digest.hexdigest())
+
+
+def _expect_a_user(loader: Any, chosen: Any, *, name: str) -> None:
+    if loader._user is None and str(loader._cluster.value.get("server", "")).startswith("https"):
+        user = chosen.get("user")
+        why = f"its user {user!r} is not in the kubeconfig" if user else "it names no user"
+        raise NotAllowed(
+            f"Context {name!r} has no credentials: {why}; "
+            f"log in again, or set one: kubectl config set-context {name} --user=…"
+        )
+
+
+def _plugin(loader: Any) -> str:
+    entry = (loader._user.value if loader._user is not None else None) or {}
+    return str(entry["exec"].get("command", "?")) if isinstance(entry.get("exec"), dict) else ""
+
+
+def _sentence(error: Exception) -> str:
+    said = " ".join(str(error).split())
+    return said or type(error).__name__
+
+
+class _Heard(logging.Handler):
+    """Takes what a logger says, and keeps it from the terminal."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        super().__init__(logging.WARNING)
+        self.said = "no reason given"
+        self._logger = logger
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said = " ".join(record.getMessage().split())
+
+    def __enter__(self) -> _Heard:
+        self._logger.addHandler(self)
+        self._logger.propagate = False
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.propagate = True
+        self._logger.removeHandler(self)

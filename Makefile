@@ -53,6 +53,10 @@ test-torch: $(VENV)/dev.stamp  ## install torch (gigabytes) and run the torch ex
 	$(PIP) install -e '.[examples,torch]'
 	$(BIN)/python -m pytest tests/e2e/test_examples.py -k torch
 
+.PHONY: image-digits
+image-digits: $(VENV)/demo.stamp  ## build the digits trial's image with docker, podman or buildah: BASE=python:3.11-slim TAG=tuner/digits:1
+	PYTHON=$(BIN)/python BASE='$(BASE)' TAG='$(TAG)' trial_image/build.sh
+
 .PHONY: clean
 clean:  ## remove what make made
 	rm -rf $(VENV) .venv-proto .demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

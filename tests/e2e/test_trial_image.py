@@ -1,0 +1,97 @@
+"""The script that builds the digits trial's image: which builder it takes, what it gives it, what it says without one.
+
+The builders here are stand-ins that print what they are called with; a real buildah builds it in tests/cluster.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BUILD = Path(__file__).resolve().parents[2] / "trial_image" / "build.sh"
+TOOLS = ("basename", "cat", "cp", "dirname", "ls", "mktemp", "rm", "sh")
+WORKING = '#!/bin/sh\necho "$(basename "$0")" "$@"\nfor last in "$@"; do :; done\n[ ! -d "$last" ] || ls "$last"\n'
+
+
+def build(folder: Path, *builders: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """On a machine that has these builders; one called `docker-client` is docker without its daemon."""
+    path = folder / "bin"
+    path.mkdir()
+    for tool in TOOLS:
+        found = shutil.which(tool)
+        assert found is not None
+        (path / tool).symlink_to(found)
+    for builder in builders:
+        stand_in = path / builder.removesuffix("-client")
+        stand_in.write_text("#!/bin/sh\nexit 1\n" if builder == "docker-client" else WORKING)
+        stand_in.chmod(0o755)
+    env = {**{name: os.environ[name] for name in ("TMPDIR",) if name in os.environ}, "PATH": str(path)}
+    return subprocess.run(
+        ["sh", BUILD],
+        env={**env, "PYTHON": sys.executable, **settings},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_builder_gets_the_programs_and_the_images_and_nothing_else(tmp_path: Path) -> None:
+    done = build(tmp_path, "docker")
+    call, *context, last = done.stdout.splitlines()
+    assert call.startswith("docker build --build-arg BASE=python:3.11-slim --tag tuner/digits:1 /")
+    assert context == ["Dockerfile", "digits.csv.gz", "parallel.py", "train.py"]
+    assert last == "built tuner/digits:1 on python:3.11-slim with docker"
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not Path(call.split()[-1]).exists()
+
+
+@pytest.mark.parametrize(
+    ("builders", "settings", "expected"),
+    [
+        (["docker", "podman", "buildah"], {}, "docker build"),
+        (["docker-client", "podman", "buildah"], {}, "podman build"),
+        (["docker-client", "buildah"], {}, "buildah bud"),
+        (["docker", "buildah"], {"BUILDER": "buildah"}, "buildah bud"),
+    ],
+)
+def test_the_first_builder_that_works_is_taken(
+    builders: list[str], settings: dict[str, str], expected: str, tmp_path: Path
+) -> None:
+    assert build(tmp_path, *builders, **settings).stdout.startswith(expected + " --build-arg ")
+
+
+@pytest.mark.parametrize(
+    ("tag", "tags"),
+    [
+        ("tuner/digits:1", ["tuner/digits:1", "docker.io/tuner/digits:1"]),
+        ("digits", ["digits", "docker.io/library/digits"]),
+        ("registry.example/digits:1", ["registry.example/digits:1"]),
+        ("localhost:5000/digits:1", ["localhost:5000/digits:1"]),
+    ],
+)
+def test_podman_and_buildah_give_it_the_name_under_which_a_kubelet_looks_for_it(
+    tag: str, tags: list[str], tmp_path: Path
+) -> None:
+    words = build(tmp_path, "podman", TAG=tag, BASE="localhost/base").stdout.splitlines()[0].split()
+    assert words[3] == "BASE=localhost/base"
+    assert [words[i + 1] for i, word in enumerate(words) if word == "--tag"] == tags
+
+
+@pytest.mark.parametrize(
+    ("builders", "settings", "problem"),
+    [
+        (["docker-client"], {}, "it takes docker with its daemon running, podman or buildah, and none is here"),
+        (["buildah"], {"BUILDER": "docker"}, "docker does not work here; is it installed, and its daemon running?"),
+        (["buildah"], {"BUILDER": "kaniko"}, "BUILDER=kaniko is none of docker, podman and buildah"),
+    ],
+)
+def test_what_is_missing_is_said(builders: list[str], settings: dict[str, str], problem: str, tmp_path: Path) -> None:
+    done = build(tmp_path, *builders, **settings)
+    assert done.stderr.startswith(f"trial_image/build.sh: {problem}")
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)

@@ -1,0 +1,67 @@
+#!/bin/sh
+# Build the image of the digits trial with docker, podman or buildah, whichever works here.
+#
+#   BASE     image to build on (python:3.11-slim); anything with Python 3.11 or later, and with pip or NumPy
+#   TAG      name of the result (tuner/digits:1)
+#   BUILDER  docker, podman or buildah, instead of the first that works
+#   PYTHON   a Python that has scikit-learn, whose wheel holds the images of the digits (python3)
+#
+# buildah without privileges or overlay file systems: STORAGE_DRIVER=vfs BUILDAH_ISOLATION=chroot, which it reads itself.
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+base=${BASE:-python:3.11-slim}
+tag=${TAG:-tuner/digits:1}
+
+die() {
+  echo "trial_image/build.sh: $*" >&2
+  exit 1
+}
+
+works() {
+  case $1 in
+    docker) docker version >/dev/null 2>&1 ;; # its command line is often there without its daemon
+    podman | buildah) command -v "$1" >/dev/null ;;
+    *) die "BUILDER=$1 is none of docker, podman and buildah" ;;
+  esac
+}
+
+builder=${BUILDER:-}
+if [ -n "$builder" ]; then
+  works "$builder" || die "$builder does not work here; is it installed, and its daemon running?"
+else
+  for one in docker podman buildah; do
+    if works "$one"; then builder=$one && break; fi
+  done
+  [ -n "$builder" ] || die "it takes docker with its daemon running, podman or buildah, and none is here; on Debian: apt install buildah"
+fi
+
+data=$("${PYTHON:-python3}" -c '
+import importlib.util, pathlib, sys
+package = importlib.util.find_spec("sklearn")
+if package is None:
+    sys.exit(1)
+print(pathlib.Path(package.origin).parent / "datasets/data/digits.csv.gz")') ||
+  die "the digits come with scikit-learn, which ${PYTHON:-python3} does not have: pip install scikit-learn, or PYTHON=…"
+
+context=$(mktemp -d)
+trap 'rm -rf "$context"' EXIT
+cp "$here/digits/Dockerfile" "$here/../examples/digits/train.py" "$here/../examples/digits/parallel.py" "$data" "$context"
+
+# docker and every kubelet read tuner/digits:1 as docker.io/tuner/digits:1, podman and buildah as localhost/tuner/digits:1.
+set -- --build-arg "BASE=$base" --tag "$tag"
+if [ "$builder" != docker ]; then
+  case $tag in
+    */*) registry=${tag%%/*} ;;
+    *) registry=none tag=library/$tag ;;
+  esac
+  case $registry in
+    *.* | *:* | localhost) ;;
+    *) set -- "$@" --tag "docker.io/$tag" ;;
+  esac
+fi
+case $builder in
+  buildah) buildah bud "$@" "$context" ;;
+  *) "$builder" build "$@" "$context" ;;
+esac
+echo "built ${TAG:-tuner/digits:1} on $base with $builder"

@@ -21,6 +21,14 @@ demo: $(VENV)/demo.stamp  ## tune a small network on handwritten digits, live; s
 test: $(VENV)/dev.stamp  ## run all tests
 	$(BIN)/python -m pytest -n $(JOBS) --maxprocesses=8 $(TESTS)
 
+.PHONY: test-cluster
+test-cluster: $(VENV)/dev.stamp cluster-binaries  ## run the tests on a real Kubernetes, started here; TESTS=tests/cluster/test_x.py
+	$(BIN)/python -m pytest $(or $(TESTS),tests/cluster)
+
+.PHONY: cluster-binaries
+cluster-binaries: $(VENV)/dev.stamp  ## build what those need, once: ten minutes, with Go 1.26
+	$(BIN)/python -m tests.cluster.binaries
+
 .PHONY: check
 check: $(VENV)/dev.stamp  ## format, lint, types, who may import whom, stubs fresh
 	$(BIN)/ruff format --check

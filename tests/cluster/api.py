@@ -1,0 +1,133 @@
+"""A plain client of the API server for tests: JSON in, JSON out, nothing kept between calls.
+
+Independent of the client that the tuner uses, so that a test can see what the tuner does not; and in threads, so that a
+test may look while something runs.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tests.cluster.waiting import eventually
+
+Object = dict[str, Any]
+MERGE = "application/merge-patch+json"
+CORE = "/api/v1"
+BATCH = "/apis/batch/v1"
+
+
+class Refused(Exception):
+    """An answer that is an error; `status` is the server's whole Status, or its text."""
+
+    def __init__(self, code: int, status: Object) -> None:
+        super().__init__(f"{code} {status.get('reason', '')}: {status.get('message', '')}")
+        self.code = code
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """Whoever the token says, at one server."""
+
+    server: str
+    authority: str  # PEM
+    token: str
+
+    def get(self, path: str, **query: str) -> Object:
+        return json.loads(self._text("GET", path, query))
+
+    def post(self, path: str, body: Object, **query: str) -> Object:
+        return json.loads(self._text("POST", path, query, body))
+
+    def put(self, path: str, body: Object) -> Object:
+        return json.loads(self._text("PUT", path, {}, body))
+
+    def patch(self, path: str, body: Object, *, kind: str = MERGE) -> Object:
+        return json.loads(self._text("PATCH", path, {}, body, kind))
+
+    def delete(self, path: str, **query: str) -> None:
+        """Deletes; of what is not there it says nothing."""
+        try:
+            self._text("DELETE", path, query)
+        except Refused as refused:
+            if refused.code != 404:
+                raise
+
+    def items(self, path: str, **query: str) -> list[Object]:
+        return self.get(path, **query)["items"]
+
+    def find(self, path: str) -> Object | None:
+        try:
+            return self.get(path)
+        except Refused as refused:
+            if refused.code == 404:
+                return None
+            raise
+
+    def text(self, path: str, **query: str) -> str:
+        """For logs and metrics."""
+        return self._text("GET", path, query)
+
+    def logs(self, namespace: str, pod: str, **query: str) -> str:
+        return self.text(f"{CORE}/namespaces/{namespace}/pods/{pod}/log", **query)
+
+    def watch(self, path: str, *, seconds: int = 30, **query: str) -> Iterator[Object]:
+        """Events until the server ends the watch, after `seconds` at the latest."""
+        asked = {"watch": "true", "timeoutSeconds": str(seconds), **query}
+        with self._open("GET", path, asked, within_s=seconds + 10) as response:
+            for line in response:
+                yield json.loads(line)
+
+    def stream(self, path: str, *, seconds: float = 30, **query: str) -> Iterator[str]:
+        """Lines as they come; raises TimeoutError if none comes for `seconds`."""
+        with self._open("GET", path, query, within_s=seconds) as response:
+            for line in response:
+                yield line.decode().rstrip("\n")
+
+    def until(self, path: str, holds: Callable[[Object], Any], *, within_s: float = 30) -> Any:
+        """Asks for an object until something holds of it, and gives what held."""
+
+        def now() -> Any:
+            found = self.find(path)
+            return found is not None and holds(found)
+
+        return eventually(now, within_s=within_s, shows=lambda: json.dumps(self.find(path)))
+
+    def _text(
+        self, method: str, path: str, query: dict[str, str], body: Object | None = None, kind: str = "application/json"
+    ) -> str:
+        with self._open(method, path, query, body, kind) as response:
+            return response.read().decode()
+
+    def _open(
+        self, method: str, path: str, query: dict[str, str], body: Object | None = None,
+        kind: str = "application/json", within_s: float = 30,
+    ) -> Any:  # http.client.HTTPResponse, which urllib's stubs do not promise  # fmt: skip
+        asked = f"?{urllib.parse.urlencode(query)}" if query else ""
+        request = urllib.request.Request(
+            f"{self.server}{path}{asked}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"Bearer {self.token}", "Content-Type": kind},
+        )
+        trusted = ssl.create_default_context(cadata=self.authority)
+        try:
+            return urllib.request.urlopen(request, timeout=within_s, context=trusted)
+        except urllib.error.HTTPError as error:
+            with error:
+                raise Refused(error.code, _status(error.read().decode(errors="replace"))) from None
+
+
+def _status(text: str) -> Object:
+    try:
+        status = json.loads(text)
+    except ValueError:
+        return {"message": text}
+    return status if isinstance(status, dict) else {"message": text}

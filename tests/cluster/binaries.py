@@ -1,0 +1,137 @@
+"""The programs of the test cluster: built once from pinned Go modules, then found in a cache.
+
+`python -m tests.cluster.binaries` builds what is missing (some ten minutes on two cores); with everything in the cache
+it runs nothing. A set's place in the cache is a hash of what it is built from, so a changed pin builds anew beside the
+old one. Go's own version is no part of it: a binary that was built is as good on a machine with a newer Go, or none.
+Tests only ask where things are: nobody builds inside a test.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCES = Path(__file__).resolve().parent / "go"
+KUBERNETES = "v1.34.4"
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A folder of go/ and the programs its `tool` lines (or its own main) make."""
+
+    name: str
+    programs: tuple[str, ...]
+    renamed: tuple[str, str] = ("", "")  # what Go calls it, what everybody calls it
+    own: bool = False  # a program of ours, not a list of tools
+    stamp: str = ""
+
+    @property
+    def folder(self) -> Path:
+        inputs = sorted([*(SOURCES / self.name).glob("go.*"), *(SOURCES / self.name).glob("*.go")])
+        digest = hashlib.sha256(self.stamp.encode())
+        for path in inputs:
+            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+        return cache() / f"{self.name}-{digest.hexdigest()[:16]}"
+
+    @property
+    def built(self) -> bool:
+        return all((self.folder / program).exists() for program in self.programs)
+
+
+_VERSION = "k8s.io/component-base/version"
+MODULES = (
+    Module(
+        "core",
+        ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"),
+        renamed=("server", "etcd"),
+        stamp=f"-X {_VERSION}.gitVersion={KUBERNETES} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=34",
+    ),
+    Module("kwok", ("kwok",)),
+    Module("logs", ("logs",), own=True),
+    Module("coredns", ("coredns",)),
+)
+LEVEL_B = ("core", "kwok", "logs")
+LEVEL_C = ("core", "coredns")
+
+
+def cache() -> Path:
+    """Where everything that takes long to make is kept between runs; safe to remove."""
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(home).expanduser() / "tuner-test-cluster"
+
+
+def missing(modules: tuple[str, ...]) -> str:
+    """One line that says what to do, or nothing: all is there."""
+    lacking = [module.name for module in MODULES if module.name in modules and not module.built]
+    return f"the cluster's programs are not built ({', '.join(lacking)}): make cluster-binaries" if lacking else ""
+
+
+def program(name: str) -> Path:
+    for module in MODULES:
+        if name in module.programs:
+            return module.folder / name
+    raise LookupError(name)
+
+
+def build(module: Module) -> None:
+    """Builds it unless it is there. Of two at once one waits, and then finds it."""
+    if module.built:
+        return
+    with locked(module.folder):
+        if module.built:
+            return
+        began = time.monotonic()
+        print(f"building {module.name}: {', '.join(module.programs)} ...", file=sys.stderr, flush=True)
+        with tempfile.TemporaryDirectory(dir=cache(), prefix=f".{module.name}-") as scratch:
+            made = Path(scratch) / "bin"
+            made.mkdir()
+            flags = ["-p", "2", "-trimpath", "-ldflags", f"-s -w {module.stamp}".strip()]
+            subprocess.run(
+                ["go", "build", *flags, "-o", f"{made}/", "." if module.own else "tool"],
+                cwd=SOURCES / module.name,
+                env={**os.environ, "CGO_ENABLED": "0"},
+                check=True,
+            )
+            was, now = module.renamed
+            if was:
+                (made / was).rename(made / now)
+            shutil.rmtree(module.folder, ignore_errors=True)  # an incomplete one of former times
+            made.rename(module.folder)
+        print(f"built {module.name} in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def locked(target: Path) -> Iterator[None]:
+    """The right to make this folder of the cache; gives way to whoever makes it already."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.with_name(f"{target.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def main() -> int:
+    lacking = [module for module in MODULES if not module.built]
+    if lacking and not shutil.which("go"):
+        print("building the test cluster's programs needs Go 1.26 or later: https://go.dev/dl", file=sys.stderr)
+        return 1
+    for module in lacking:
+        try:
+            build(module)
+        except subprocess.CalledProcessError as failed:
+            print(f"{module.name}: go build ended with {failed.returncode}", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

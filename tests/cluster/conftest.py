@@ -1,0 +1,51 @@
+"""What tests on a cluster are given. `make test` does not come here; `make test-cluster` does.
+
+    level_b     a control plane and fake nodes, as any user; one for the whole run, started when first asked for
+    level_c     a control plane and a real node, as root; likewise
+    namespace   in the cluster of the test (the one of its two fixtures that it asks for), fresh, and removed afterwards
+
+`TUNER_TEST_KUBECONFIG` names a cluster to use instead of both. Where a level cannot run, its tests are skipped with one
+line that says what is missing; with TUNER_TEST_CLUSTER_REQUIRED=1 they fail.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster import binaries
+from tests.cluster.api import CORE
+from tests.cluster.controlplane import ControlPlane
+
+FAKE_NODES = 4
+
+
+def lacks(what: str) -> None:
+    if what and os.environ.get("TUNER_TEST_CLUSTER_REQUIRED") == "1":
+        pytest.fail(what, pytrace=False)
+    if what:
+        pytest.skip(what)
+
+
+@pytest.fixture(scope="session")
+def level_b() -> Iterator[ControlPlane]:
+    lacks(binaries.missing(binaries.LEVEL_B))
+    cluster = ControlPlane(fake_nodes=FAKE_NODES)
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def namespace(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Its name. Ready for pods; what is in it goes with it."""
+    level = next((name for name in ("level_b", "level_c") if name in request.fixturenames), "level_b")
+    api = request.getfixturevalue(level).api()
+    name = f"test-{random.getrandbits(40):x}"
+    api.post(f"{CORE}/namespaces", {"metadata": {"name": name}})
+    # Pods are refused where the account they run as is not there yet.
+    api.until(f"{CORE}/namespaces/{name}/serviceaccounts/default", bool)
+    yield name
+    api.delete(f"{CORE}/namespaces/{name}")

@@ -1,0 +1,3 @@
+module tuner.test/logs
+
+go 1.24.0

@@ -1,0 +1,67 @@
+"""Objects that tests of a cluster create, and what they read off them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.cluster.api import BATCH, CORE, Api, Object
+from tests.cluster.kwok import GPU
+
+
+def job(
+    name: str, *, gpus: int = 1, image: str = "trial", command: Sequence[str] = (),
+    limits: Mapping[str, str] | None = None, labels: Mapping[str, str] | None = None, **environment: str,
+) -> Object:  # fmt: skip
+    """A Job of one pod that is tried once; `environment` says what becomes of a fake one (see kwok.py)."""
+    container: dict[str, Any] = {
+        "name": "trial",
+        "image": image,
+        "imagePullPolicy": "Never",
+        "env": [{"name": key, "value": value} for key, value in environment.items()],
+        "resources": {"limits": {**({GPU: str(gpus)} if gpus else {}), **(limits or {})}},
+    }
+    if command:
+        container["command"] = list(command)
+    pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
+    spec = {"backoffLimit": 0, "template": {"metadata": {"labels": dict(labels or {})}, "spec": pod}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+
+
+def jobs(namespace: str, name: str = "") -> str:
+    return f"{BATCH}/namespaces/{namespace}/jobs" + (f"/{name}" if name else "")
+
+
+def pods(namespace: str, name: str = "") -> str:
+    return f"{CORE}/namespaces/{namespace}/pods" + (f"/{name}" if name else "")
+
+
+def conditions(found: Object) -> dict[str, str]:
+    """Of those that hold: type and reason."""
+    given = found.get("status", {}).get("conditions") or ()
+    return {one["type"]: one.get("reason", "") for one in given if one["status"] == "True"}
+
+
+def ended(job: Object) -> dict[str, str]:
+    """What ended it, or nothing."""
+    return {kind: reason for kind, reason in conditions(job).items() if kind in ("Complete", "Failed")}
+
+
+def pod_of(api: Api, namespace: str, job: str) -> Object | None:
+    return next(iter(api.items(pods(namespace), labelSelector=f"batch.kubernetes.io/job-name={job}")), None)
+
+
+def terminated(pod: Object) -> Object:
+    """How its first container ended: exitCode, reason, times; empty while it has not."""
+    for status in pod.get("status", {}).get("containerStatuses") or ():
+        return dict(status["state"].get("terminated") or {})
+    return {}
+
+
+def quota(name: str, **hard: str) -> Object:
+    """`hard`: what ResourceQuota calls them, with _ for dots, dashes and slashes where a plain name does."""
+    return {"metadata": {"name": name}, "spec": {"hard": {_quota_name(key): value for key, value in hard.items()}}}
+
+
+def _quota_name(key: str) -> str:
+    return {"gpus": f"requests.{GPU}", "jobs": "count/jobs.batch"}.get(key, key.replace("_", "."))

@@ -1,0 +1,147 @@
+"""The processes of a test cluster: each with a log file of its own, and none left behind whatever becomes of the tests.
+
+A guard, a process in a session of its own, waits for the end of a pipe that only the tests hold. When they are gone,
+by SIGKILL too, it ends what is recorded in the cluster's folder, by process id and start time, and removes the folder.
+The guard runs this very file with a bare Python: nothing but the standard library may be imported here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+RECORD = "processes.json"
+UNDO = "undo.json"  # commands that put back what outlives processes: mounts, interfaces; written by whoever makes them
+TAIL = 25
+
+
+class PartFailed(Exception):
+    """A part of the cluster does not work; says which, and the end of its log."""
+
+
+class Processes:
+    """What runs for one cluster, in one folder; `close` ends all of it and removes the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._undo: list[list[str]] = []
+        self._guard = subprocess.Popen(
+            [sys.executable, "-I", __file__, str(folder)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def start(self, name: str, command: Sequence[str | Path], *, environment: Mapping[str, str] | None = None) -> None:
+        with self.log(name).open("ab") as log:
+            process = subprocess.Popen(
+                [str(word) for word in command],
+                cwd=self.folder,
+                env={**os.environ, **(environment or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._running[name] = process
+        self._write_record()
+
+    def stop(self, name: str) -> None:
+        """Without asking: an API server takes half a minute to take leave, and nothing here is to be kept."""
+        process = self._running.pop(name, None)
+        if process is not None:
+            process.kill()
+            process.wait(10)
+            self._write_record()
+
+    def pid(self, name: str) -> int:
+        return self._running[name].pid
+
+    def names(self) -> list[str]:
+        return list(self._running)
+
+    def undo_with(self, *command: str) -> None:
+        """A command for the end, run after all processes have ended; the last given is run first."""
+        self._undo.insert(0, list(command))
+        _write(self.folder / UNDO, self._undo)
+
+    def log(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
+
+    def tail(self, name: str) -> str:
+        """The end of its log, for a person who wonders."""
+        lines = self.log(name).read_text(errors="replace").splitlines()[-TAIL:]
+        return "\n".join([f"the last lines of {name}:", *(f"  {line[:400]}" for line in lines)])
+
+    def check(self) -> None:
+        """Raises PartFailed if one ended by itself."""
+        for name, process in self._running.items():
+            if process.poll() is not None:
+                raise PartFailed(f"{name} ended with {process.returncode}; {self.tail(name)}")
+
+    def close(self) -> None:
+        for name in reversed(self.names()):
+            self.stop(name)
+        _undo(self.folder)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        assert self._guard.stdin is not None
+        self._guard.stdin.close()
+        self._guard.wait(30)
+
+    def _write_record(self) -> None:
+        running = {str(process.pid): _start_of(process.pid) for process in self._running.values()}
+        _write(self.folder / RECORD, running)
+
+
+def _write(path: Path, content: object) -> None:
+    beside = path.with_suffix(".new")
+    beside.write_text(json.dumps(content))
+    beside.replace(path)
+
+
+def _start_of(pid: int) -> str:
+    """When it started, in ticks since boot: with the id a name for one process for ever. Empty: it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
+def _undo(folder: Path) -> None:
+    if (folder / UNDO).exists():
+        for command in json.loads((folder / UNDO).read_text()):
+            subprocess.run(command, timeout=30, check=False, capture_output=True)
+        (folder / UNDO).unlink()
+
+
+def _sweep(folder: Path) -> None:
+    """What `close` did not come to."""
+    record = folder / RECORD
+    recorded = json.loads(record.read_text()) if record.exists() else {}
+
+    def left() -> list[int]:
+        return [int(pid) for pid, start in recorded.items() if start and _start_of(int(pid)) == start]
+
+    for pid in left():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    end = time.monotonic() + 10
+    while left() and time.monotonic() < end:
+        time.sleep(0.05)
+    _undo(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
+    sys.stdin.buffer.read()
+    _sweep(Path(sys.argv[1]))

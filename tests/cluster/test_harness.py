@@ -1,0 +1,202 @@
+"""The test cluster without root: what other tests rely on, shown once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.api import CORE, Refused
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.objects import conditions, ended, job, jobs, pod_of, pods, quota, terminated
+from tests.cluster.waiting import eventually
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_fake_pod_with_a_gpu_runs_as_long_as_it_is_told(level_b: ControlPlane, namespace: str) -> None:
+    api = level_b.api()
+    api.post(jobs(namespace), job("short", gpus=1, KWOK_RUN="2s"))
+    api.until(jobs(namespace, "short"), ended)
+    status = pod_of(api, namespace, "short")["status"]
+    run = terminated({"status": status})
+    assert (status["phase"], run["exitCode"], run["reason"]) == ("Succeeded", 0, "Completed")
+    assert run["startedAt"] < run["finishedAt"]
+
+
+@pytest.mark.parametrize(
+    ("wish", "exit_code", "reason", "reason_of_the_pod"),
+    [
+        ({"KWOK_EXIT": "3"}, 3, "Error", None),
+        ({"KWOK_REASON": "OOMKilled"}, 137, "OOMKilled", None),
+        ({"KWOK_POD_REASON": "Evicted"}, 137, "Error", "Evicted"),
+    ],
+)
+def test_a_fake_pod_fails_as_it_is_told(
+    level_b: ControlPlane, namespace: str, wish: dict[str, str], exit_code: int, reason: str, reason_of_the_pod: str
+) -> None:
+    api = level_b.api()
+    api.post(jobs(namespace), job("bad", KWOK_RUN="100ms", **wish))
+    assert api.until(jobs(namespace, "bad"), ended) == {"Failed": "BackoffLimitExceeded"}
+    pod = pod_of(api, namespace, "bad")
+    end = terminated(pod)
+    assert (end["exitCode"], end["reason"], pod["status"].get("reason")) == (exit_code, reason, reason_of_the_pod)
+
+
+def test_a_fake_pod_may_wait_for_ever(level_b: ControlPlane, namespace: str) -> None:
+    api = level_b.api()
+    api.post(jobs(namespace), job("stuck", KWOK_WAITING="ImagePullBackOff"))
+
+    def reason() -> str | None:
+        found = pod_of(api, namespace, "stuck") or {}
+        status = found.get("status", {}).get("containerStatuses")
+        return status and status[0]["state"]["waiting"]["reason"]
+
+    assert eventually(reason) == "ImagePullBackOff"
+
+
+def test_more_gpus_than_a_node_has_are_never_scheduled(level_b: ControlPlane, namespace: str) -> None:
+    api = level_b.api()
+    api.post(jobs(namespace), job("greedy", gpus=9))
+    pod = eventually(lambda: pod_of(api, namespace, "greedy"))["metadata"]["name"]
+    said = api.until(pods(namespace, pod), lambda now: now["status"].get("conditions"))
+    assert said[0]["reason"] == "Unschedulable"
+    assert "Insufficient nvidia.com/gpu" in said[0]["message"]
+
+
+def test_quota_refuses_the_pod_and_not_the_job(level_b: ControlPlane, namespace: str) -> None:
+    api = level_b.api()
+    path = f"{CORE}/namespaces/{namespace}/resourcequotas"
+    api.post(path, quota("room", gpus="1"))
+    api.until(f"{path}/room", lambda now: now.get("status", {}).get("hard"))
+    api.post(jobs(namespace), job("first", KWOK_RUN="1h"))
+    eventually(lambda: pod_of(api, namespace, "first"))
+    api.post(jobs(namespace), job("second"))
+
+    def refusals() -> list[str]:
+        events = api.items(f"{CORE}/namespaces/{namespace}/events", fieldSelector="involvedObject.name=second")
+        return [event["message"] for event in events if event["reason"] == "FailedCreate"]
+
+    assert "exceeded quota: room, requested: requests.nvidia.com/gpu=1" in eventually(refusals)[0]
+    assert pod_of(api, namespace, "second") is None
+    assert conditions(api.get(jobs(namespace, "second"))) == {}
+
+
+def test_logs_say_what_the_file_wants_at_the_time_it_wants(level_b: ControlPlane, namespace: str) -> None:
+    api = level_b.api()
+    told = {"KWOK_RUN": "1500ms", "KWOK_LOG": "hello\n+500ms loss={n}", "KWOK_LOG_EVERY": "1s"}
+    api.post(jobs(namespace), job("talks", **told))
+    name = eventually(lambda: pod_of(api, namespace, "talks"))["metadata"]["name"]
+    api.until(pods(namespace, name), lambda now: now["status"]["phase"] == "Running")
+    followed = list(eventually_streams(level_b, namespace, name))
+    assert followed[:3] == ["hello", "loss=1", "hello"]
+    assert api.get(pods(namespace, name))["status"]["phase"] == "Succeeded"
+    assert api.logs(namespace, name).splitlines() == followed
+    stamped = api.logs(namespace, name, timestamps="true").splitlines()
+    # The API server cuts sinceTime to whole seconds before it asks the node, whatever it was given.
+    second = stamped[2].partition(".")[0]
+    since = [line.partition(" ")[2] for line in stamped if line.partition(".")[0] >= second]
+    assert api.logs(namespace, name, sinceTime=stamped[2].partition(" ")[0]).splitlines() == since
+    assert api.logs(namespace, name, tailLines="1").splitlines() == followed[-1:]
+
+
+def eventually_streams(cluster: ControlPlane, namespace: str, pod: str) -> list[str]:
+    """A followed log. The log server may learn a moment later than we that the pod runs."""
+    path = f"{pods(namespace, pod)}/log"
+
+    def lines() -> list[str]:
+        try:
+            return list(cluster.api().stream(path, follow="true"))
+        except Refused:  # it waits to start
+            return []
+
+    return eventually(lines)
+
+
+def test_a_service_account_has_the_rights_it_is_given_and_no_other(level_b: ControlPlane, namespace: str) -> None:
+    somebody = level_b.api(token=level_b.service_account_token(namespace, "default"))
+    with pytest.raises(Refused, match="cannot list resource"):
+        somebody.items(pods(namespace))
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    level_b.api().post(f"{rbac}/roles", {
+        "metadata": {"name": "sees"},
+        "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}],
+    })  # fmt: skip
+    level_b.api().post(f"{rbac}/rolebindings", {
+        "metadata": {"name": "sees"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "sees"},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}],
+    })  # fmt: skip
+
+    def sees() -> bool:
+        try:
+            return somebody.items(pods(namespace)) == []
+        except Refused:
+            return False
+
+    assert eventually(sees)
+
+
+def test_the_api_server_comes_back_where_it_was(level_b: ControlPlane, namespace: str) -> None:
+    api = level_b.api()
+    api.post(jobs(namespace), job("meanwhile", KWOK_RUN="1s"))
+    level_b.stop_api_server()
+    try:
+        with pytest.raises(OSError, match="refused"):
+            api.text("/readyz")
+    finally:
+        level_b.start_api_server()
+    api.until(jobs(namespace, "meanwhile"), ended)
+
+
+def test_after_compaction_the_past_is_gone(level_b: ControlPlane, namespace: str) -> None:
+    api = level_b.api()
+    before = api.get(jobs(namespace))["metadata"]["resourceVersion"]
+    level_b.compact()
+    event = next(api.watch(jobs(namespace), resourceVersion=before))
+    assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
+
+
+def test_pods_leave_a_node_that_is_drained(level_b: ControlPlane, namespace: str) -> None:
+    api = level_b.api()
+    (node,) = level_b.add_nodes("leaving", 1, labels={"only": namespace})
+    long = job("long", KWOK_RUN="1h")
+    long["spec"]["template"]["spec"]["nodeSelector"] = {"only": namespace}
+    api.post(jobs(namespace), long)
+    name = eventually(lambda: pod_of(api, namespace, "long"))["metadata"]["name"]
+    api.until(pods(namespace, name), lambda now: now["status"]["phase"] == "Running")
+    drained = [{"key": "away", "effect": "NoExecute"}]
+    api.patch(f"{CORE}/nodes/{node}", {"spec": {"taints": drained, "unschedulable": True}})
+    eventually(lambda: api.find(pods(namespace, name)) is None)
+    api.delete(f"{CORE}/nodes/{node}")
+
+
+def test_nothing_is_left_of_a_cluster_whose_tests_were_killed(level_b: ControlPlane) -> None:
+    program = "from tests.cluster.controlplane import *; c = ControlPlane(); print(c.folder, *map(c.processes.pid, "
+    program += "c.processes.names()), flush=True); input()"
+    tests = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with tests:
+        assert tests.stdout is not None
+        watchdog = threading.Timer(120, tests.kill)
+        watchdog.start()
+        folder, *pids = tests.stdout.readline().split()
+        watchdog.cancel()
+        assert len(pids) == 4
+        tests.send_signal(signal.SIGKILL)
+    eventually(lambda: not Path(folder).exists())
+    assert not [pid for pid in pids if alive(int(pid))]
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

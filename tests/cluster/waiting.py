@@ -1,0 +1,27 @@
+"""Waiting for what is bound to happen, with an end to it. The only room here that sleeps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+Found = TypeVar("Found")
+
+
+def eventually(
+    condition: Callable[[], Found],
+    *,
+    within_s: float = 30,
+    every_s: float = 0.05,
+    shows: Callable[[], object] = lambda: "",
+) -> Found:
+    """What the condition gives once it is true; AssertionError with what `shows` gives if it never was."""
+    end = time.monotonic() + within_s
+    while True:
+        found = condition()
+        if found:
+            return found
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {within_s:g} s; at the end: {shows()}")
+        time.sleep(every_s)

@@ -1,0 +1,420 @@
+"""What is sent to a cluster for one attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.folders import ExperimentFolders
+from controller.launch import cluster_launch
+from controller.model import AttemptState, FailureClass, Resources, SecretRef, TrialTemplate
+from controller.runtime.kubernetes.environment import as_is
+from controller.runtime.kubernetes.kinds import Conditions, kind_of, missing_conditions, reading_of
+from controller.runtime.kubernetes.manifests import grace_of, job_for, labels_of, name_problem, pod_for, timeout_of
+from controller.runtime.protocol import Launch
+from tests.unit.builders import a_spec, a_trial, an_experiment, attempt
+
+GIB = 1 << 30
+NONE = Resources()
+ANCHOR = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "digits-x7k2q", "uid": "4711"}}
+
+
+def a_launch(
+    *command: str,
+    env: dict[str, object] | None = None,
+    resources: Resources = NONE,
+    nodes: tuple[str, ...] = (),
+    name: str = "digits",
+    **cluster: object,
+) -> Launch:
+    template = TrialTemplate(
+        command or ("python", "train.py", "--lr=${lr}"),
+        env=env or {},  # type: ignore[arg-type]  # strings and secrets
+        resources=resources,
+        timeout_s=7200.0,
+        grace_s=30.0,
+        image="registry.example/digits:3",
+        cluster=cluster,
+    )
+    experiment = an_experiment(a_spec(trial=template, name=name))
+    lost = attempt(1, AttemptState.FAILED, trial=12, failed=FailureClass.INFRASTRUCTURE)
+    let_down = [replace(lost, number=n + 1, node=node) for n, node in enumerate(nodes)]
+    attempts = [*let_down, attempt(len(nodes) + 1, trial=12)]
+    folders = ExperimentFolders(Path("/state/experiments/x")).attempt(12, 1)
+    return cluster_launch(experiment, a_trial(12, lr=0.1, activation="tanh"), attempts, folders)
+
+
+def the_job(launch: Launch, *, owner: Any = None) -> dict[str, Any]:
+    return job_for(launch, owner=owner)[-1]
+
+
+def the_pod(launch: Launch) -> dict[str, Any]:
+    spec: dict[str, Any] = the_job(launch)["spec"]["template"]["spec"]
+    return spec
+
+
+def the_container(launch: Launch) -> dict[str, Any]:
+    container: dict[str, Any] = the_pod(launch)["containers"][0]
+    return container
+
+
+def env_of(container: dict[str, Any]) -> dict[str, Any]:
+    return {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
+
+
+LABELS = {
+    "app.kubernetes.io/managed-by": "tuner",
+    "tuner.dev/experiment": "digits",
+    "tuner.dev/uid": "x7k2qaaaaaaaaaaa",
+    "tuner.dev/trial": "12",
+    "tuner.dev/attempt": "1",
+}
+
+
+def test_the_whole_job_of_a_small_trial() -> None:
+    identity = {
+        "TUNER_EXPERIMENT": "digits",
+        "TUNER_TRIAL_NAME": "digits-x7k2q-12",
+        "TUNER_TRIAL_NUMBER": "12",
+        "TUNER_ATTEMPT": "1",
+        "TUNER_PARAMETERS": '{"lr": 0.1, "activation": "tanh"}',
+        "TUNER_OUTPUT_DIR": "/tuner/output",
+        "TUNER_CHECKPOINT_DIR": "/tuner/checkpoints/12",
+        "KATIB_TRIAL_NAME": "digits-x7k2q-12",
+    }
+    container = {
+        "name": "trial",
+        "image": "registry.example/digits:3",
+        "command": ["python", "train.py", "--lr=0.1"],
+        "env": [{"name": name, "value": value} for name, value in identity.items()],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [
+            {"name": "tuner-tmp", "mountPath": "/tmp"},
+            {"name": "tuner-output", "mountPath": "/tuner/output"},
+            {"name": "tuner-checkpoints", "mountPath": "/tuner/checkpoints/12"},
+        ],
+    }
+    pod = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 30,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+        "volumes": [
+            {"name": "tuner-tmp", "emptyDir": {}},
+            {"name": "tuner-output", "emptyDir": {}},
+            {"name": "tuner-checkpoints", "emptyDir": {}},
+        ],
+    }
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": "digits-x7k2q-12",
+            "namespace": "default",
+            "labels": LABELS,
+            "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "digits-x7k2q", "uid": "4711"}],
+            "annotations": {
+                "tuner.dev/parameters": '{"lr": 0.1, "activation": "tanh"}',
+                "tuner.dev/grace-seconds": "30",
+                "tuner.dev/timeout-seconds": "7200",
+            },
+        },
+        "spec": {
+            "backoffLimit": 0,
+            "podReplacementPolicy": "Failed",
+            "ttlSecondsAfterFinished": 604800,
+            "template": {"metadata": {"labels": LABELS}, "spec": pod},
+        },
+    }
+    assert job_for(a_launch(), owner=ANCHOR) == [job]
+
+
+def test_requests_are_limits_and_what_is_zero_is_not_asked_for() -> None:
+    asked = Resources(0.5, 16 * GIB, 1, 10 * GIB, {"nvidia.com/mig-1g.10gb": 2, "example.com/none": 0})
+    amounts = {
+        "cpu": "500m",
+        "memory": "16Gi",
+        "nvidia.com/gpu": "1",
+        "ephemeral-storage": "10Gi",
+        "nvidia.com/mig-1g.10gb": "2",
+    }
+    assert the_container(a_launch(resources=asked))["resources"] == {"requests": amounts, "limits": amounts}
+    odd = the_container(a_launch(resources=Resources(4, 1_500_000)))["resources"]["limits"]
+    assert odd == {"cpu": "4", "memory": "1500000"}
+
+
+def test_nobody_but_the_program_reads_its_words() -> None:
+    launch = a_launch("sh", "-c", "echo $(date) $HOME $$", env={"A": "$(B)"})
+    assert the_container(launch)["command"] == ["sh", "-c", "echo $$(date) $HOME $$$$"]
+    assert env_of(the_container(launch))["A"] == "$$(B)"
+
+
+@pytest.mark.parametrize("text", ["$", "$$", "$$$", "$(A)", "$$(A)", "a$b", "$($A)$", "$(A)$(B)", "no"])
+def test_what_kubernetes_makes_of_a_word_is_the_word(text: str) -> None:
+    assert expanded_by_kubernetes(as_is(text)) == text
+
+
+def expanded_by_kubernetes(text: str) -> str:
+    """Its rule: $$ is one $, $(NAME) a variable where closed, anything else is left."""
+    out, at = "", 0
+    while at < len(text):
+        if text.startswith("$$", at):
+            out, at = out + "$", at + 2
+        elif text.startswith("$(", at) and ")" in text[at:]:
+            out, at = out + "<variable>", text.index(")", at) + 1
+        else:
+            out, at = out + text[at], at + 1
+    return out
+
+
+def test_secrets_come_from_the_cluster() -> None:
+    env = env_of(the_container(a_launch(env={"API_KEY": SecretRef("keys", "api")})))
+    assert env["API_KEY"] == {"secretKeyRef": {"name": "keys", "key": "api"}}
+
+
+def test_settings_of_the_pod_are_passed_on() -> None:
+    tolerations = [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    launch = a_launch(
+        imagePullPolicy="Always",
+        imagePullSecrets=["regcred"],
+        nodeSelector={"pool": "gpu"},
+        tolerations=tolerations,
+        priorityClass="batch",
+        serviceAccount="trainer",
+    )
+    pod = the_pod(launch)
+    assert the_container(launch)["imagePullPolicy"] == "Always"
+    assert pod["imagePullSecrets"] == [{"name": "regcred"}]
+    assert (pod["nodeSelector"], pod["tolerations"]) == ({"pool": "gpu"}, tolerations)
+    assert (pod["priorityClassName"], pod["serviceAccountName"]) == ("batch", "trainer")
+    assert pod["automountServiceAccountToken"]
+
+
+def volumes_and_mounts(launch: Launch) -> tuple[dict[str, Any], dict[str, Any]]:
+    volumes = {volume.pop("name"): volume for volume in the_pod(launch)["volumes"]}
+    return volumes, {mount.pop("mountPath"): mount for mount in the_container(launch)["volumeMounts"]}
+
+
+def test_volumes_of_every_source_are_mounted() -> None:
+    volumes, mounts = volumes_and_mounts(
+        a_launch(
+            shm="2Gi",
+            volumes={
+                "data": {"mount": "/data", "claim": "cifar10", "readOnly": True},
+                "share": {"mount": "/share", "nfs": {"server": "nas", "path": "/x"}},
+                "cache": {"mount": "/cache", "emptyDir": {"sizeLimit": "1Gi"}},
+            },
+        )
+    )
+    assert volumes["data"] == {"persistentVolumeClaim": {"claimName": "cifar10", "readOnly": True}}
+    assert volumes["share"] == {"nfs": {"server": "nas", "path": "/x"}}
+    assert volumes["cache"] == {"emptyDir": {"sizeLimit": "1Gi"}}
+    assert volumes["tuner-shm"] == {"emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}}
+    assert mounts["/data"] == {"name": "data", "readOnly": True}
+    assert mounts["/dev/shm"] == {"name": "tuner-shm"}
+
+
+def test_a_volume_of_the_persons_own_takes_the_place_of_ours() -> None:
+    volumes, mounts = volumes_and_mounts(a_launch(volumes={"fast": {"mount": "/tmp/", "emptyDir": {}}}))
+    assert "tuner-tmp" not in volumes
+    assert sorted(mounts) == ["/tmp/", "/tuner/checkpoints/12", "/tuner/output"]
+
+
+def test_checkpoints_are_a_folder_of_the_claim_that_the_images_user_can_write() -> None:
+    launch = a_launch(checkpoints={"claim": "kept"})
+    volumes, mounts = volumes_and_mounts(launch)
+    assert volumes["tuner-checkpoints"] == {"persistentVolumeClaim": {"claimName": "kept"}}
+    assert mounts["/tuner/checkpoints/12"] == {"name": "tuner-checkpoints", "subPath": "digits-x7k2q/12"}
+    assert the_pod(launch)["securityContext"]["fsGroup"] > 0
+
+
+def test_a_queue_gets_a_suspended_job() -> None:
+    job = the_job(a_launch(queue="team-a"))
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"
+    assert job["spec"]["suspend"] is True
+    assert "suspend" not in the_job(a_launch())["spec"]
+
+
+def test_nodes_that_let_an_attempt_down_are_the_last_choice() -> None:
+    launch = a_launch(nodes=("gpu-7", "gpu-8", "gpu-7"))
+    (term,) = the_pod(launch)["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert term["preference"]["matchFields"] == [
+        {"key": "metadata.name", "operator": "NotIn", "values": ["gpu-7"]},
+        {"key": "metadata.name", "operator": "NotIn", "values": ["gpu-8"]},
+    ]
+    assert "affinity" not in the_pod(a_launch())
+
+
+def test_several_workers_are_an_indexed_job_and_a_service_that_names_them() -> None:
+    service, job = job_for(a_launch(distributed={"workers": 3}), owner=ANCHOR)
+    assert service == {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {k: job["metadata"][k] for k in ("name", "namespace", "labels", "ownerReferences")},
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {"batch.kubernetes.io/job-name": "digits-x7k2q-12"},
+        },
+    }
+    spec = job["spec"]
+    assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 3, 3)
+    assert spec["template"]["spec"]["subdomain"] == service["metadata"]["name"]
+    env = env_of(spec["template"]["spec"]["containers"][0])
+    rank = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
+    expected = {
+        "MASTER_ADDR": "digits-x7k2q-12-0.digits-x7k2q-12",
+        "MASTER_PORT": "29500",
+        "WORLD_SIZE": "3",
+        "RANK": rank,
+        "PET_MASTER_ADDR": "digits-x7k2q-12-0.digits-x7k2q-12",
+        "PET_MASTER_PORT": "29500",
+        "PET_NNODES": "3",
+        "PET_NODE_RANK": rank,
+        "PET_NPROC_PER_NODE": "1",
+    }
+    assert {name: env[name] for name in expected} == expected
+
+
+def test_the_port_of_the_meeting_point_can_be_chosen() -> None:
+    env = env_of(the_container(a_launch(env={"MASTER_PORT": "4000"}, distributed={"workers": 2})))
+    assert (env["MASTER_PORT"], env["PET_MASTER_PORT"]) == ("4000", "4000")
+
+
+def test_one_worker_is_a_plain_job() -> None:
+    (job,) = job_for(a_launch(distributed={"workers": 1}), owner=None)
+    assert "completionMode" not in job["spec"]
+    assert "MASTER_ADDR" not in env_of(the_container(a_launch(distributed={"workers": 1})))
+
+
+def test_a_check_shows_the_cluster_the_pod_as_well() -> None:
+    job = the_job(a_launch())
+    pod = pod_for(job)
+    assert pod["metadata"] == {"labels": LABELS, "name": "digits-x7k2q-12", "namespace": "default"}
+    assert pod["spec"] == job["spec"]["template"]["spec"]
+
+
+def test_timeout_and_grace_are_read_off_the_object() -> None:
+    job = the_job(a_launch())
+    assert (timeout_of(job), grace_of(job)) == (7200.0, 30.0)
+    assert (timeout_of({"metadata": {}}), grace_of({"metadata": {}})) == (None, 30.0)
+
+
+def test_names_that_make_a_host_name_too_long_are_told_before() -> None:
+    longest = "n" * 40
+    assert name_problem(a_launch(name=longest)) == ""
+    assert name_problem(a_launch(name=longest, distributed={"workers": 1000})) == ""
+    job_set = {"kind": "JobSet", "spec": {"replicatedJobs": [{"name": "workers", "replicas": 4, "template": {}}]}}
+    assert name_problem(a_launch(name=longest, template=job_set)) == ""
+    job_set["spec"]["replicatedJobs"][0]["name"] = "the-workers"  # type: ignore[index]  # plain data
+    name = f"{longest}-x7k2q-12-the-workers-3-0"
+    assert name_problem(a_launch(name=longest, template=job_set)) == (
+        f"{name} has 65 characters, and a host name at most 63; shorten metadata.name by 2"
+    )
+
+
+# A whole object of the person's own
+
+
+def a_job(**spec: object) -> dict[str, Any]:
+    container = {"name": "main", "image": "x:1", "command": ["train", "--lr=${lr}"]}
+    template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [container]}}
+    metadata = {"generateName": "x-", "labels": {"team": "vision"}, "annotations": {"note": "mine"}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template, **spec}}
+
+
+def test_a_template_stays_what_it_is_and_is_ours_by_name_and_labels() -> None:
+    job = the_job(a_launch(template=a_job()), owner=ANCHOR)
+    about, pod = job["metadata"], job["spec"]["template"]
+    assert (about["name"], about["namespace"], "generateName" in about) == ("digits-x7k2q-12", "default", False)
+    assert about["labels"] == {"team": "vision", **LABELS}
+    assert (about["annotations"]["note"], about["ownerReferences"][0]["uid"]) == ("mine", "4711")
+    assert pod["metadata"]["labels"] == {"app": "x", **LABELS}
+    assert pod["spec"]["containers"][0]["command"] == ["train", "--lr=0.1"]
+    env = env_of(pod["spec"]["containers"][0])
+    assert env["TUNER_TRIAL_NAME"] == env["KATIB_TRIAL_NAME"] == "digits-x7k2q-12"
+    assert "TUNER_OUTPUT_DIR" not in env
+
+
+def test_a_template_that_says_nothing_of_retries_has_none() -> None:
+    quiet = the_job(a_launch(template=a_job()))["spec"]
+    assert (quiet["backoffLimit"], quiet["ttlSecondsAfterFinished"]) == (0, 604800)
+    assert quiet["template"]["spec"]["restartPolicy"] == "Never"
+    assert the_job(a_launch(template=a_job(backoffLimit=4)))["spec"]["backoffLimit"] == 4
+
+
+def test_a_template_keeps_the_variables_that_it_sets() -> None:
+    job = a_job()
+    job["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "TUNER_ATTEMPT", "value": "mine"}]
+    found = the_job(a_launch(template=job))["spec"]["template"]["spec"]["containers"][0]
+    assert env_of(found)["TUNER_ATTEMPT"] == "mine"
+
+
+def test_the_pods_of_any_kind_are_found_by_our_labels() -> None:
+    def replica() -> dict[str, Any]:
+        return {"replicas": 1, "template": {"spec": {"containers": [{"name": "pytorch", "image": "x"}]}}}
+
+    spec = {"pytorchReplicaSpecs": {"Master": replica(), "Worker": replica()}}
+    manifest = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "spec": spec}
+    found = the_job(a_launch(template=manifest))["spec"]["pytorchReplicaSpecs"]
+    for name in ("Master", "Worker"):
+        assert found[name]["template"]["metadata"]["labels"] == LABELS
+        assert env_of(found[name]["template"]["spec"]["containers"][0])["TUNER_TRIAL_NUMBER"] == "12"
+
+
+def test_the_jobs_of_a_job_set_retry_nothing_and_are_not_taken_for_attempts() -> None:
+    groups = [{"name": "workers", "replicas": 2, "template": {"spec": a_job()["spec"]}}]
+    manifest = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {"replicatedJobs": groups}}
+    inner = the_job(a_launch(template=manifest, queue="q"))
+    group = inner["spec"]["replicatedJobs"][0]["template"]
+    assert (group["spec"]["backoffLimit"], "metadata" in group) == (0, False)
+    assert group["spec"]["template"]["metadata"]["labels"] == {"app": "x", **LABELS}
+    assert inner["spec"]["suspend"] is True
+
+
+def test_how_a_template_is_read_travels_with_it() -> None:
+    manifest = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "spec": {}}
+    made = the_job(
+        a_launch(
+            template=manifest,
+            success={"type": "Succeeded", "status": "True"},
+            failure={"type": "Failed", "status": "True"},
+            primary={"labels": {"role": "master"}, "container": "pytorch"},
+        )
+    )
+    reading = reading_of(json.loads(json.dumps(made)))
+    assert reading.conditions == Conditions(("Succeeded", "True"), ("Failed", "True"))
+    assert (reading.labels, reading.container) == ({"role": "master"}, "pytorch")
+
+
+def test_a_kind_whose_end_is_not_known_needs_its_conditions_in_the_file() -> None:
+    py_torch = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
+    assert missing_conditions(py_torch) == (
+        "how a PyTorchJob ends is not known here; add success: {type: …} and failure: {type: …} "
+        "with the conditions that its status.conditions shows then"
+    )
+    assert "add failure: {type: …} with" in missing_conditions(py_torch, ["success"])
+    assert missing_conditions(py_torch, ["success", "failure"]) == ""
+    assert missing_conditions({"apiVersion": "batch/v1", "kind": "Job"}) == ""
+    assert missing_conditions({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}) == ""
+    assert "write a Job with that pod" in missing_conditions({"apiVersion": "v1", "kind": "Pod"})
+
+
+def test_common_kinds_are_known_without_asking_the_server() -> None:
+    (service, job) = job_for(a_launch(distributed={"workers": 2}), owner=None)
+    found = [asyncio.run(kind_of(None, each)).plural for each in (service, job)]  # type: ignore[arg-type]  # unused
+    assert found == ["services", "jobs"]
+
+
+def test_labels_are_those_of_the_attempt() -> None:
+    part = a_launch().cluster
+    assert part is not None
+    assert labels_of(part) == LABELS

@@ -217,6 +217,8 @@ class FakeApi:
         api_version = next(version for version, known in self._kinds if known == plural)
         kind, namespaced = self._kinds[api_version, plural]
         obj = {"apiVersion": api_version, "kind": kind, **copy.deepcopy(obj)}
+        if plural in ("jobs", "pods"):
+            obj.setdefault("status", {"phase": "Pending"} if plural == "pods" else {})
         about = obj.setdefault("metadata", {})
         if "generateName" in about and "name" not in about:
             about["name"] = about["generateName"] + "".join(random.choices("bcdfghjklmnpqrstvwxz2456789", k=5))

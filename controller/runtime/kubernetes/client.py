@@ -9,10 +9,11 @@ connection breaks; a create is not: whether it arrived is for its caller to find
 
 from __future__ import annotations
 
-import json
+import contextlib
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from controller.runtime.kubernetes.connection import Connection, Raw, error_of
 from controller.runtime.kubernetes.errors import (
@@ -20,6 +21,7 @@ from controller.runtime.kubernetes.errors import (
     BadKubeconfig,
     NotAllowed,
     Refusal,
+    Silent,
     Unreachable,
     rule_for,
 )
@@ -47,7 +49,8 @@ class Kind:
         parts = ["apis" if "/" in self.api_version else "api", self.api_version]
         if self.namespaced and namespace is not None:
             parts += ["namespaces", namespace]
-        return "/" + "/".join([*parts, self.plural, *([name] if name else [])])
+        parts += [self.plural, *([name] if name else [])]
+        return "/" + "/".join(quote(part, safe="/" if part == self.api_version else "") for part in parts)
 
 
 JOBS = Kind("batch/v1", "jobs", "Job")
@@ -133,7 +136,7 @@ class Client:
         return await self._connection.call("PATCH", kind.path(namespace, name), body=body)
 
     async def watch(self, kind: Kind, namespace: str | None, *, labels: str = "", fields: str = "",
-                    resource_version: str, timeout_s: float) -> AsyncIterator[Raw]:  # fmt: skip
+                    resource_version: str, timeout_s: float) -> AsyncGenerator[Raw, None]:  # fmt: skip
         """Events as {"type", "object"}, bookmarks among them, until the server ends it (after timeout_s).
 
         Raises ApiError (410: list again), Unreachable when it breaks off or has been silent for too long.
@@ -150,13 +153,13 @@ class Client:
             async for chunk in self._connection.chunks(response):
                 *lines, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else (rest + chunk,)
                 for line in lines:
-                    event: Raw = json.loads(line)
+                    event = self._connection.json_of(line)
                     if event["type"] == "ERROR":
                         raise error_of(event["object"])
                     yield event
 
     async def log(self, namespace: str, pod: str, *, container: str = "", since: str = "",
-                  follow: bool = True) -> AsyncIterator[bytes]:  # fmt: skip
+                  follow: bool = True) -> AsyncGenerator[bytes, None]:  # fmt: skip
         """What the container prints, each line with a timestamp before it, in pieces that may end within a line.
 
         since: a timestamp; lines from that moment on. Ends when the container has ended, and also after two minutes of
@@ -166,13 +169,11 @@ class Client:
         query = {"timestamps": "true"} | ({"follow": "true"} if follow else {})
         query |= ({"container": container} if container else {}) | ({"sinceTime": since} if since else {})
         path = PODS.path(namespace, pod) + "/log"
-        async with self._connection.answer("GET", path, query, silence_s=_SILENCE_S) as response:
-            try:
+        # Of a container that has printed nothing yet not even the answer's head comes.
+        with contextlib.suppress(Silent):
+            async with self._connection.answer("GET", path, query, silence_s=_SILENCE_S) as response:
                 async for chunk in self._connection.chunks(response):
                     yield chunk
-            except Unreachable as broken:
-                if not isinstance(broken.__cause__, TimeoutError):
-                    raise
 
     async def review(self, verb: str, kind: Kind, namespace: str | None, *, subresource: str = "") -> bool:
         """May we?"""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlencode
 
 from controller.runtime.kubernetes import kubeconfig
-from controller.runtime.kubernetes.errors import ANONYMOUS, ApiError, NotAllowed, Unreachable
+from controller.runtime.kubernetes.errors import ANONYMOUS, ApiError, NotAllowed, Silent, Unreachable
 
 if TYPE_CHECKING:
     import aiohttp
@@ -56,9 +56,9 @@ class Connection:
         while True:
             try:
                 async with self.answer(method, path, query or {}, body=body) as response:
-                    return _json(b"".join([chunk async for chunk in self.chunks(response)]))
-            except Unreachable:
-                if repeated:
+                    return self.json_of(b"".join([chunk async for chunk in self.chunks(response)]))
+            except Unreachable as lost:
+                if repeated or isinstance(lost, Silent):
                     raise
                 repeated = True
 
@@ -81,7 +81,7 @@ class Connection:
                 if response.status < 300:
                     yield response
                     return
-                error = error_of(_json(b"".join([chunk async for chunk in self.chunks(response)])), response)
+                error = error_of(_status_of(b"".join([chunk async for chunk in self.chunks(response)])), response)
             finally:
                 response.close() if not response.content.at_eof() else response.release()
             if error.status == 401 and not renewed and await self._renew(access):
@@ -133,6 +133,14 @@ class Connection:
         except (aiohttp.ClientError, OSError) as error:
             raise self._unreachable(error) from error
 
+    def json_of(self, body: bytes) -> Raw:
+        """Of a good answer, or a line of one."""
+        try:
+            value = json.loads(body)
+        except ValueError as error:
+            raise self._unreachable(error) from error
+        return value if isinstance(value, dict) else {}
+
     async def _renew(self, refused: kubeconfig.Access) -> bool:
         """Read the credentials again (a plugin runs again); False if they are the same as those that were refused."""
         async with self._renewing:
@@ -162,24 +170,26 @@ class Connection:
         import aiohttp
 
         where = f"{self.access.server} (context {self.access.context!r})"
-        said = " ".join(str(error).split())
+        said = " ".join(str(error).split()) or type(error).__name__
         match error:
             case aiohttp.ClientConnectorCertificateError():
-                why = f"is not trusted: {error.certificate_error}; check certificate-authority-data of its cluster in the kubeconfig"  # fmt: skip # noqa: E501
+                why = f"is not trusted: {error.certificate_error}; check its cluster's certificate-authority-data"
             case aiohttp.ClientConnectorSSLError() | aiohttp.ClientSSLError():
-                why = f"does not speak TLS as expected: {said}; check the server's address in the kubeconfig"
+                why = f"does not speak TLS as expected: {said}; check its cluster's server in the kubeconfig"
             case aiohttp.ClientConnectorDNSError():
-                why = "cannot be found: no such host; check the server's name in the kubeconfig, and VPN or network"
+                why = "cannot be found: no such host; check its cluster's server in the kubeconfig, VPN and network"
             case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
                 why = f"cannot be reached through its proxy: {said}; check proxy-url and HTTPS_PROXY"
             case aiohttp.ClientConnectorError():
-                why = (
-                    f"cannot be reached: {error.strerror or said}; is the cluster running, and this the right context?"
-                )
+                why = f"cannot be reached: {error.strerror or said}; is the cluster up, and this the right context?"
+            case aiohttp.SocketTimeoutError():
+                return Silent(f"{where} has stopped answering; it may be overloaded or restarting")
             case TimeoutError():
-                why = "does not answer; is the cluster running, and does a VPN or firewall stand between?"
+                why = "does not answer; is the cluster up, and does a VPN or firewall stand between?"
+            case ValueError():
+                why = f"answers in another language than JSON ({said}); is it an API server, and no login page?"
             case _:
-                why = f"broke the connection off: {said or type(error).__name__}; it may be restarting"
+                why = f"broke the connection off: {said}; it may be restarting"
         return Unreachable(f"{where} {why}")
 
 
@@ -194,13 +204,13 @@ def _lasting_socket(address: Any) -> socket.socket:
     return made
 
 
-def _json(body: bytes) -> Raw:
-    """An error before the API server itself (a proxy's, a port that speaks TLS) comes as text."""
+def _status_of(body: bytes) -> Raw:
+    """An error from before the API server itself (a proxy's, a port that speaks TLS) comes as text."""
     try:
         value = json.loads(body)
     except ValueError:
-        value = body.decode(errors="replace")
-    return value if isinstance(value, dict) else {"message": str(value)[:500].strip()}
+        value = " ".join(body.decode(errors="replace").split())[:500]
+    return value if isinstance(value, dict) else {"message": str(value)}
 
 
 def error_of(status: Raw, response: Any = None) -> ApiError:

@@ -49,6 +49,10 @@ class Unreachable(RuntimeLost):
     """No answer from the server: refused, not found, not trusted (TLS), timed out, or broken off."""
 
 
+class Silent(Unreachable):
+    """Connected, but nothing comes."""
+
+
 class NotAllowed(Exception):
     """The server does not know who we are, or the kubeconfig has nothing to say who we are."""
 

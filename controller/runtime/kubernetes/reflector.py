@@ -1,0 +1,230 @@
+"""What a cluster shows of one kind, kept up to date: list in pages, then watch, and put right what was missed.
+
+Events are hints. A watch that ends goes on from the last version heard of; one that cannot (410), that broke off twice,
+or that is resync_s old is followed by a list, whose difference to what was known counts as events. What the owner did
+itself is known at once (`put`, `drop`), whatever older things a list or an event still says about it.
+
+No request but list and watch is made here, and nothing is decided.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from controller.runtime.kubernetes.client import (
+    ApiError,
+    BadKubeconfig,
+    Client,
+    Kind,
+    NotAllowed,
+    Raw,
+    Unreachable,
+)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """watch_s: from, to; at random, so that a thousand watches do not end together. back_off_s: first, longest."""
+
+    watch_s: tuple[float, float] = (240.0, 480.0)
+    back_off_s: tuple[float, float] = (0.2, 10.0)
+    settled_s: float = 5.0  # a watch that lasted so long is begun again at once
+
+
+class Reflector:
+    """`start` it, read it, close it. `changed` is called after every change, of `trouble` too, from the same loop."""
+
+    def __init__(self, client: Client, kind: Kind, namespace: str | None, *, labels: str = "", fields: str = "",
+                 changed: Callable[[], None], resync_s: float = 600.0, pace: Pace = Pace()) -> None:  # fmt: skip # noqa: B008
+        self.objects: dict[str, Raw] = {}  # by name; a changed object is a new dict
+        self.deleted: dict[str, Raw] = {}  # the last state of what is gone; the owner clears it when it has read it
+        self.trouble = ""  # why nothing can be heard at present, for people
+        self._client = client
+        self._kind = kind
+        self._namespace = namespace
+        self._selection = {"labels": labels, "fields": fields}
+        self._changed = changed
+        self._resync_s = resync_s
+        self._pace = pace
+        self._version = ""
+        self._resync_at = 0.0
+        self._heard = 0
+        self._trouble_began = 0.0
+        self._unconfirmed: dict[str, int] = {}  # uid: version of what was put and not heard of yet
+        self._dropped: set[str] = set()  # uids of what was dropped and may still be heard of
+        self._following: asyncio.Task[None] | None = None
+
+    @property
+    def since_s(self) -> float:
+        """How long there has been trouble; 0 without."""
+        return time.monotonic() - self._trouble_began if self.trouble else 0.0
+
+    async def start(self) -> None:
+        """Returns when the first list is there. Raises what the client raises; then nothing was started."""
+        await self._relist()
+        self._following = asyncio.create_task(self._follow())
+
+    async def close(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._following
+
+    def put(self, obj: Raw) -> None:
+        """What a create or patch has answered: there at once, unless something newer is."""
+        known = self.objects.get(_name(obj))
+        if _uid(obj) not in self._dropped and (known is None or _version(known) < _version(obj)):
+            self._unconfirmed[_uid(obj)] = _version(obj)
+            self._replace(obj)
+            self._changed()
+
+    def drop(self, name: str) -> None:
+        """What we have deleted: gone at once and not among `deleted`, whatever comes about its end."""
+        known = self.objects.pop(name, None)
+        if known is not None:
+            self._dropped.add(_uid(known))
+            self._unconfirmed.pop(_uid(known), None)
+            self._changed()
+
+    async def _follow(self) -> None:
+        """Watch, list, and watch again, until cancelled."""
+        tries, stale = 0, False
+        while True:
+            began, heard = time.monotonic(), self._heard
+            error: Exception | None = None
+            try:
+                if stale or began >= self._resync_at:
+                    await self._relist()
+                    stale = False
+                await self._watch()
+            except ApiError as answered:
+                stale = True  # 410: the version is gone; any other: who knows what was missed
+                error = None if answered.status == 410 else answered
+            except (Unreachable, NotAllowed, BadKubeconfig) as unheard:
+                error = unheard
+            # Heard something, or lasted: begin again at once. Else this is a server in trouble, or a loop.
+            settled = self._heard != heard or time.monotonic() - began > self._pace.settled_s
+            tries = 0 if settled else tries + 1
+            if error is not None and tries:
+                stale = True
+                self._say(str(error))
+            if tries:
+                first, longest = self._pace.back_off_s
+                await asyncio.sleep(min(longest, first * 2.0 ** min(tries - 1, 16)) * random.uniform(0.5, 1.0))
+
+    async def _relist(self) -> None:
+        items, version = await self._client.list(self._kind, self._namespace, **self._selection)
+        self._version = version
+        self._resync_at = time.monotonic() + self._resync_s * random.uniform(0.9, 1.1)
+        listed = {_uid(item) for item in items}
+        self._dropped &= listed
+        # What was put after the list was made is not missing from it.
+        self._unconfirmed = {uid: put for uid, put in self._unconfirmed.items() if put > int(version)}
+        gone = [obj for obj in self.objects.values() if _uid(obj) not in listed and _uid(obj) not in self._unconfirmed]
+        for obj in gone:
+            self._remove(obj)
+        new = [item for item in items if self._differs(item)]
+        for item in new:
+            self._replace(item)
+        if self.trouble or gone or new:
+            self._say("", changed=True)
+
+    def _differs(self, listed: Raw) -> bool:
+        """A list is right even if its versions are lower than those known: a server may come back from a backup."""
+        known = self.objects.get(_name(listed))
+        if _uid(listed) in self._dropped or (known is not None and _uid(known) in self._unconfirmed):
+            return False
+        return known is None or _uid(known) != _uid(listed) or _version(known) != _version(listed)
+
+    async def _watch(self) -> None:
+        """Until the server ends it, or it is time for a list."""
+        timeout_s = random.uniform(*self._pace.watch_s)
+        events = self._client.watch(
+            self._kind, self._namespace, **self._selection, resource_version=self._version, timeout_s=timeout_s
+        )
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, self._resync_at - time.monotonic())), aclosing(events):
+                async for event in events:
+                    self._hear(event)
+
+    def _hear(self, event: Raw) -> None:
+        obj: Raw = event["object"]
+        self._heard += 1
+        self._version = obj["metadata"]["resourceVersion"]
+        match event["type"]:
+            case "ADDED" | "MODIFIED":
+                changed = self._show(obj)
+            case "DELETED":
+                changed = self._end(obj)
+            case _:  # BOOKMARK: only the version
+                changed = False
+        if changed:
+            self._changed()
+
+    def _show(self, obj: Raw) -> bool:
+        """Take over a state that the server has told; False if there is nothing new in it."""
+        self._confirm(obj)
+        known = self.objects.get(_name(obj))
+        if _uid(obj) in self._dropped or (known is not None and _version(known) >= _version(obj)):
+            return False
+        self._replace(obj)
+        return True
+
+    def _end(self, obj: Raw) -> bool:
+        self._confirm(obj)
+        known = self.objects.get(_name(obj))
+        if _uid(obj) in self._dropped:
+            self._dropped.discard(_uid(obj))
+            return False
+        if known is None or _uid(known) == _uid(obj):
+            self._remove(obj)
+            return True
+        if _version(known) > _version(obj):
+            return False  # the end of an earlier one of that name
+        self._remove(known)
+        return True
+
+    def _confirm(self, obj: Raw) -> None:
+        if self._unconfirmed.get(_uid(obj), 0) <= _version(obj):
+            self._unconfirmed.pop(_uid(obj), None)
+
+    def _replace(self, obj: Raw) -> None:
+        known = self.objects.get(_name(obj))
+        if known is not None and _uid(known) != _uid(obj):
+            self._remove(known)
+        self.objects[_name(obj)] = obj
+
+    def _remove(self, obj: Raw) -> None:
+        self.objects.pop(_name(obj), None)
+        self.deleted[_name(obj)] = obj
+
+    def _say(self, trouble: str, *, changed: bool = False) -> None:
+        if bool(trouble) != bool(self.trouble):
+            self._trouble_began = time.monotonic()
+            what = f"lost: {trouble}" if trouble else "heard again"
+            _log.log(logging.WARNING if trouble else logging.INFO, "kind=%s %s", self._kind.plural, what)
+        if trouble != self.trouble or changed:
+            self.trouble = trouble
+            self._changed()
+
+
+def _name(obj: Raw) -> str:
+    return str(obj["metadata"]["name"])
+
+
+def _uid(obj: Raw) -> str:
+    return str(obj["metadata"]["uid"])
+
+
+def _version(obj: Raw) -> int:
+    """The server's counter of changes; of one server, larger is later."""
+    return int(obj["metadata"]["resourceVersion"])

@@ -1,0 +1,386 @@
+"""What a reflector shows is what the server has, whatever happens on the way; against a small server with real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.runtime.kubernetes.client import JOBS, ApiError, Client, Raw, Unreachable
+from controller.runtime.kubernetes.reflector import Pace, Reflector
+from tests.kube.fake_api import FakeApi
+
+QUICK = Pace(watch_s=(1.0, 1.0), back_off_s=(0.005, 0.02))
+PATIENT = Pace(watch_s=(60.0, 60.0), back_off_s=(0.005, 0.02), settled_s=0.0)
+NAMESPACE = "user1"
+OURS = {"app": "tuner"}
+
+
+async def eventually(condition: Callable[[], bool], *, within_s: float = 10) -> None:
+    give_up_at = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < give_up_at
+        await asyncio.sleep(0.005)
+
+
+def job(name: str, labels: dict[str, str] = OURS) -> Raw:
+    return {"metadata": {"name": name, "namespace": NAMESPACE, "labels": labels}, "spec": {}}
+
+
+def touch(obj: Raw) -> None:
+    obj["spec"]["touched"] = obj["spec"].get("touched", 0) + 1
+
+
+class Watcher:
+    """A reflector and its owner, who notes all that it ever showed and all that it called deleted."""
+
+    def __init__(self, client: Client, *, resync_s: float = 600.0, pace: Pace = PATIENT, **selection: str) -> None:
+        self.changes = 0
+        self.seen: set[str] = set()
+        self.taken: set[str] = set()
+        self.reflector = Reflector(
+            client, JOBS, NAMESPACE, labels="app=tuner", changed=self._look, resync_s=resync_s, pace=pace, **selection
+        )
+
+    def _look(self) -> None:
+        self.changes += 1
+        self.seen |= {obj["metadata"]["uid"] for obj in self.reflector.objects.values()}
+        self.taken |= {obj["metadata"]["uid"] for obj in self.reflector.deleted.values()}
+        self.reflector.deleted.clear()
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self.reflector.objects)
+
+
+@asynccontextmanager
+async def a_watcher(api: FakeApi, client: Client, *, resync_s: float = 600.0,
+                    pace: Pace = PATIENT) -> AsyncIterator[Watcher]:  # fmt: skip
+    watcher = Watcher(client, resync_s=resync_s, pace=pace)
+    await watcher.reflector.start()
+    try:
+        yield watcher
+    finally:
+        await watcher.reflector.close()
+
+
+def with_a_cluster(test: Callable[[FakeApi, Client], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    async def main() -> None:
+        async with FakeApi() as api, api.client() as client:
+            await test(api, client)
+
+    def wrapped() -> None:
+        asyncio.run(main())
+
+    wrapped.__name__ = test.__name__
+    return wrapped
+
+
+def uid(api: FakeApi, name: str) -> str:
+    return str(api.get("jobs", NAMESPACE, name)["metadata"]["uid"])
+
+
+def watches(api: FakeApi) -> int:
+    return sum("watch" in query for _, _, query in api.requests)
+
+
+def lists(api: FakeApi) -> int:
+    return sum(method == "GET" and "watch" not in query for method, _, query in api.requests)
+
+
+@with_a_cluster
+async def test_what_is_there_at_the_start_is_there_when_start_returns(api: FakeApi, client: Client) -> None:
+    api.put("jobs", job("a"))
+    api.put("jobs", job("strange", {"app": "other"}))
+    async with a_watcher(api, client) as watcher:
+        assert watcher.names == ["a"]
+        assert watcher.reflector.objects["a"] == api.get("jobs", NAMESPACE, "a")
+
+
+@with_a_cluster
+async def test_a_start_that_fails_says_why_and_leaves_nothing_running(api: FakeApi, client: Client) -> None:
+    api.forbid("list", "jobs")
+    watcher = Watcher(client)
+    with pytest.raises(ApiError, match="cannot list"):
+        await watcher.reflector.start()
+    await watcher.reflector.close()
+
+
+@with_a_cluster
+async def test_more_than_a_page_is_listed_whole(api: FakeApi, client: Client) -> None:
+    for number in range(1203):
+        api.put("jobs", job(f"j{number}"))
+    async with a_watcher(api, client) as watcher:
+        assert len(watcher.names) == 1203
+        assert lists(api) == 3
+
+
+@with_a_cluster
+async def test_changes_are_heard(api: FakeApi, client: Client) -> None:
+    async with a_watcher(api, client) as watcher:
+        api.put("jobs", job("a"))
+        first = uid(api, "a")
+        await eventually(lambda: watcher.names == ["a"])
+        api.change("jobs", NAMESPACE, "a", touch)
+        await eventually(lambda: watcher.reflector.objects["a"]["spec"] == {"touched": 1})
+        api.remove("jobs", NAMESPACE, "a")
+        await eventually(lambda: watcher.names == [])
+        assert watcher.taken == {first}
+
+
+@with_a_cluster
+async def test_what_loses_its_label_is_gone(api: FakeApi, client: Client) -> None:
+    api.put("jobs", job("a"))
+    async with a_watcher(api, client) as watcher:
+        api.change("jobs", NAMESPACE, "a", lambda obj: obj["metadata"]["labels"].clear())
+        await eventually(lambda: watcher.taken == {uid(api, "a")})
+
+
+@with_a_cluster
+async def test_a_broken_connection_goes_on_from_the_last_version_without_a_list(api: FakeApi, client: Client) -> None:
+    async with a_watcher(api, client) as watcher:
+        await eventually(lambda: watches(api) == 1)
+        api.drop_connections()
+        api.put("jobs", job("a"))
+        await eventually(lambda: watcher.names == ["a"])
+        assert (lists(api), watcher.reflector.trouble) == (1, "")
+
+
+@pytest.mark.parametrize("form", ["event", "status"])
+def test_a_compaction_in_between_is_made_up_for_by_a_list(form: str) -> None:
+    @with_a_cluster
+    async def check(api: FakeApi, client: Client) -> None:
+        api.gone_as = form
+        for name in ("kept", "gone", "replaced"):
+            api.put("jobs", job(name))
+        gone = {uid(api, "gone"), uid(api, "replaced")}
+        async with a_watcher(api, client) as watcher:
+            await eventually(lambda: watches(api) == 1)
+            await api.stop()
+            api.remove("jobs", NAMESPACE, "gone")
+            api.remove("jobs", NAMESPACE, "replaced")
+            api.put("jobs", job("replaced"))
+            api.put("jobs", job("new"))
+            api.compact()
+            await api.start()
+            await eventually(lambda: watcher.names == ["kept", "new", "replaced"])
+            assert watcher.taken == gone
+            assert watcher.reflector.objects["replaced"]["metadata"]["uid"] == uid(api, "replaced")
+
+    check()
+
+
+@with_a_cluster
+async def test_a_bookmark_moves_the_version_past_a_compaction(api: FakeApi, client: Client) -> None:
+    async with a_watcher(api, client) as watcher:
+        await eventually(lambda: watches(api) == 1)
+        api.put("pods", {"metadata": {"name": "of no interest"}})
+        api.bookmark()
+        await asyncio.sleep(0.05)
+        api.compact()
+        api.drop_connections()
+        api.put("jobs", job("a"))
+        await eventually(lambda: watcher.names == ["a"])
+        assert lists(api) == 1
+
+
+@with_a_cluster
+async def test_an_event_that_was_lost_comes_with_the_next_full_list(api: FakeApi, client: Client) -> None:
+    api.put("jobs", job("a"))
+    async with a_watcher(api, client, resync_s=0.1) as watcher:
+        await eventually(lambda: watches(api) >= 1)
+        api.lose_events(2)
+        lost = uid(api, "a")
+        api.remove("jobs", NAMESPACE, "a")
+        api.put("jobs", job("b"))
+        await eventually(lambda: watcher.names == ["b"])
+        assert watcher.taken == {lost}
+
+
+@with_a_cluster
+async def test_while_the_server_is_away_it_says_so_and_then_catches_up(api: FakeApi, client: Client) -> None:
+    async with a_watcher(api, client, pace=QUICK) as watcher:
+        await eventually(lambda: watches(api) == 1)
+        await api.stop()
+        await eventually(lambda: "cannot be reached" in watcher.reflector.trouble)
+        assert watcher.reflector.since_s >= 0
+        api.put("jobs", job("a"))
+        await api.start()
+        await eventually(lambda: watcher.names == ["a"])
+        assert (watcher.reflector.trouble, watcher.reflector.since_s) == ("", 0.0)
+
+
+@with_a_cluster
+async def test_rights_taken_away_and_given_back(api: FakeApi, client: Client) -> None:
+    async with a_watcher(api, client, pace=QUICK) as watcher:
+        await eventually(lambda: watches(api) == 1)
+        api.forbid("watch", "jobs")
+        api.drop_connections()
+        await eventually(lambda: 'cannot watch resource "jobs"' in watcher.reflector.trouble)
+        api.permit()
+        api.put("jobs", job("a"))
+        await eventually(lambda: watcher.names == ["a"] and not watcher.reflector.trouble)
+
+
+@with_a_cluster
+async def test_a_server_that_hangs_is_noticed(api: FakeApi, client: Client) -> None:
+    async with a_watcher(api, client, pace=QUICK) as watcher:
+        await eventually(lambda: watches(api) == 1)
+        api.silent = True
+        await eventually(lambda: "stopped answering" in watcher.reflector.trouble)
+        api.silent = False
+        api.put("jobs", job("a"))
+        await eventually(lambda: watcher.names == ["a"])
+
+
+@with_a_cluster
+async def test_our_own_writes_are_seen_at_once_and_never_unseen(api: FakeApi, client: Client) -> None:
+    async with a_watcher(api, client, resync_s=0.02) as watcher:
+        for number in range(20):
+            made = await client.create(JOBS, NAMESPACE, job(f"j{number}"))
+            watcher.reflector.put(made)
+            assert len(watcher.names) == number + 1
+            await asyncio.sleep(0.005)
+            assert len(watcher.names) == number + 1
+        assert watcher.taken == set()
+
+
+@with_a_cluster
+async def test_an_old_answer_does_not_hide_newer_news(api: FakeApi, client: Client) -> None:
+    async with a_watcher(api, client) as watcher:
+        made = await client.create(JOBS, NAMESPACE, job("a"))
+        api.change("jobs", NAMESPACE, "a", touch)
+        await eventually(lambda: watcher.reflector.objects.get("a", {}).get("spec") == {"touched": 1})
+        watcher.reflector.put(made)
+        assert watcher.reflector.objects["a"]["spec"] == {"touched": 1}
+
+
+@with_a_cluster
+async def test_what_we_deleted_does_not_come_back_nor_is_it_news(api: FakeApi, client: Client) -> None:
+    api.put("jobs", job("a"))
+    api.put("pods", {"metadata": {"name": "p", "namespace": NAMESPACE, "ownerReferences": [{"uid": uid(api, "a")}]}})
+    async with a_watcher(api, client, resync_s=0.02) as watcher:
+        await client.delete(JOBS, NAMESPACE, "a", propagation="Foreground")
+        watcher.reflector.drop("a")
+        await eventually(lambda: api.all("jobs") == [])
+        api.put("jobs", job("b"))
+        await eventually(lambda: watcher.names == ["b"])
+        assert watcher.taken == set()
+
+
+@with_a_cluster
+async def test_a_server_back_from_an_older_backup_is_believed(api: FakeApi, client: Client) -> None:
+    api.version = 5000
+    api.put("jobs", job("a"))
+    async with a_watcher(api, client, pace=QUICK) as watcher:
+        await api.stop()
+        lower = FakeApi()
+        lower._port = api._port
+        lower.put("jobs", job("a") | {"spec": {"from": "backup"}})
+        async with lower:
+            await eventually(lambda: watcher.reflector.objects["a"]["spec"] == {"from": "backup"})
+
+
+@dataclass(frozen=True)
+class Step:
+    what: str
+    name: str = ""
+    count: int = 1
+
+
+NAMES = st.sampled_from(["a", "b", "c"])
+STEPS = st.one_of(
+    st.builds(Step, st.sampled_from(["create", "change", "remove", "relabel", "our create", "our delete"]), NAMES),
+    st.builds(Step, st.sampled_from(["drop", "compact", "compact, by status", "bookmark", "restart", "rest", "turn"])),
+    st.builds(Step, st.sampled_from(["lose", "refuse", "overload"]), count=st.integers(1, 3)),
+)
+
+
+async def take(step: Step, api: FakeApi, client: Client, watcher: Watcher) -> None:
+    name, there = step.name, api.find("jobs", NAMESPACE, step.name) is not None
+    match step.what:
+        case "create" if not there:
+            api.put("jobs", job(name))
+        case "change" if there:
+            api.change("jobs", NAMESPACE, name, touch)
+        case "remove":
+            api.remove("jobs", NAMESPACE, name)
+        case "relabel" if there:
+            labels = api.get("jobs", NAMESPACE, name)["metadata"]["labels"]
+            new = OURS if labels != OURS else {"app": "other"}
+            api.change("jobs", NAMESPACE, name, lambda obj: obj["metadata"].update(labels=new))
+        case "our create" if not there:
+            try:
+                watcher.reflector.put(await client.create(JOBS, NAMESPACE, job(name)))
+            except (Unreachable, ApiError):
+                pass
+        case "our delete" if name in watcher.reflector.objects:
+            mine = watcher.reflector.objects[name]["metadata"]["uid"]
+            try:
+                await client.delete(JOBS, NAMESPACE, name, uid=mine)
+            except (Unreachable, ApiError):
+                return
+            if name in watcher.reflector.objects and watcher.reflector.objects[name]["metadata"]["uid"] == mine:
+                watcher.taken.add(mine)  # by us, and known to be gone
+                watcher.reflector.drop(name)
+        case "drop":
+            api.drop_connections()
+        case "compact" | "compact, by status":
+            api.gone_as = "status" if "status" in step.what else "event"
+            api.compact()
+        case "bookmark":
+            api.bookmark()
+        case "restart":
+            await api.stop()
+            await api.start()
+        case "rest":
+            await asyncio.sleep(0.01)
+        case "turn":
+            await asyncio.sleep(0)
+        case "lose":
+            api.lose_events(step.count)
+        case "refuse":
+            api.answer(503, times=step.count, method="GET")
+        case "overload":
+            api.answer(429, times=step.count, retry_after_s=0)
+
+
+async def play(steps: list[Step], api: FakeApi, client: Client) -> None:
+    async with a_watcher(api, client, resync_s=0.15, pace=QUICK) as watcher:
+        for step in steps:
+            await take(step, api, client, watcher)
+        api.lose_events(-api._lose)
+        api._answers.clear()
+
+        def truth() -> dict[str, Raw]:
+            return {obj["metadata"]["name"]: obj for obj in api.all("jobs") if obj["metadata"]["labels"] == OURS}
+
+        await eventually(lambda: watcher.reflector.objects == truth() and not watcher.reflector.trouble)
+        there = {obj["metadata"]["uid"] for obj in watcher.reflector.objects.values()}
+        assert watcher.seen - there <= watcher.taken
+
+
+def test_after_any_trouble_it_shows_what_the_server_has_and_nothing_vanished_unsaid() -> None:
+    with asyncio.Runner() as runner:
+        api = FakeApi()
+        runner.run(api.start())
+        entering = api.client()
+        client = runner.run(entering.__aenter__())
+
+        @settings(max_examples=100, deadline=None)
+        @given(st.lists(STEPS, min_size=1, max_size=25))
+        def check(steps: list[Step]) -> None:
+            for left in api.all("jobs"):
+                api.remove("jobs", NAMESPACE, left["metadata"]["name"])
+            runner.run(play(steps, api, client))
+
+        check()
+        runner.run(entering.__aexit__(None, None, None))
+        runner.run(api.stop())

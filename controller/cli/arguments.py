@@ -104,7 +104,7 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         return _add(verbs, name, does, module, *flags, example=example, more=more)
 
     yield verb(
-        "run", "run an experiment; the same file again resumes it", "run:run", _file, _set, _where, _service,
+        "run", "run an experiment; the same file again resumes it", "run:run", _file, _set, _where, _service, _dry_run,
         example="tuner run experiment.yaml --set spec.parallelism=4",
         more="Progress on stderr, the best trial on stdout. Ctrl-C stops cleanly: interrupted trials cost nothing and\n"
         "run again on resume. A second Ctrl-C kills.",
@@ -235,6 +235,13 @@ def _set(parser: argparse.ArgumentParser) -> None:
 def _where(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runtime", choices=("local", "kubernetes"), help="where trials run (default local)")
     parser.add_argument("--context", metavar="C", help="of the Kubernetes configuration")
+
+
+def _dry_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--dry-run", choices=("client", "server"),
+        help="make nothing: print what a cluster would get (client), or have it check that (server)",
+    )  # fmt: skip
 
 
 def _service(parser: argparse.ArgumentParser) -> None:

@@ -7,14 +7,18 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from controller.cli.exits import ExitCode
 from suggest.errors import FailedPrecondition, InvalidArgument
 from suggest.study import StudySpec
 
+if TYPE_CHECKING:
+    from controller.spec import Document
 
-def validate(arguments: argparse.Namespace) -> ExitCode:
-    """All problems of the file, those that only the service's rules know included."""
+
+def checked(arguments: argparse.Namespace) -> Document:
+    """The file, by the service's rules too. Raises SpecErrors with all of its problems."""
     from controller.cli.run import read_document
     from controller.search import study_spec
     from suggest.admin import check
@@ -27,6 +31,11 @@ def validate(arguments: argparse.Namespace) -> ExitCode:
             check(study_spec(document.spec))
     except InvalidArgument as error:
         raise document.locate(error.problems) from error
+    return document
+
+
+def validate(arguments: argparse.Namespace) -> ExitCode:
+    document = checked(arguments)
     for warning in document.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     if not arguments.quiet:

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.dry_run:
+        from controller.cli.dry_run import dry_run
+
+        return dry_run(arguments)
     return _start(arguments, _File.read(arguments.file, arguments), resume=False)
 
 

@@ -1,0 +1,85 @@
+"""`tuner run FILE --dry-run`: what a cluster would be sent, shown or checked by its server. Makes nothing, anywhere."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from controller.cli.check import checked
+from controller.cli.exits import ExitCode
+from controller.cli.specimen import UID, first_point, specimen
+from controller.model import ExperimentSpec
+from controller.report import figures
+from controller.report.manifests import yaml_documents
+from suggest.errors import InvalidArgument, Problem
+
+if TYPE_CHECKING:
+    from controller.runtime.kubernetes.rehearsal import Verdict
+
+Raw = dict[str, Any]
+
+
+def dry_run(arguments: argparse.Namespace) -> ExitCode:
+    spec = checked(arguments).spec
+    if spec.runtime == "local":
+        raise InvalidArgument(
+            [Problem("--dry-run", "shows what a cluster is sent, and trials run here; check the file with validate")]
+        )
+    from controller.runtime.kubernetes.rehearsal import pods_of
+
+    objects = manifests_of(spec)
+    if arguments.dry_run == "client":
+        sys.stdout.write(_heading(spec) + yaml_documents([*objects, *pods_of(objects)]))
+        return ExitCode.OK
+    verdicts = asyncio.run(_asked(arguments, spec, objects))
+    for verdict in verdicts:
+        print(verdict)
+    return exit_code(verdicts)
+
+
+def manifests_of(spec: ExperimentSpec) -> list[Raw]:
+    """What trial 0 would be. Raises InvalidArgument: no cluster could be sent that."""
+    from controller.runtime.kubernetes.kinds import missing_conditions
+    from controller.runtime.kubernetes.manifests import job_for, name_problem
+
+    launch = specimen(spec)
+    part = launch.cluster
+    assert part is not None
+    problems = {"metadata.name": name_problem(launch)}
+    if part.manifest is not None:
+        problems["spec.trial"] = missing_conditions(part.manifest, spec.trial.cluster)
+    if any(problems.values()):
+        raise InvalidArgument([Problem(path, said) for path, said in problems.items() if said])
+    return job_for(launch, owner=None)
+
+
+def exit_code(verdicts: Sequence[Verdict]) -> ExitCode:
+    from controller.runtime.kubernetes.rehearsal import Answer
+
+    answers = {verdict.answer for verdict in verdicts}
+    if Answer.NOT_ALLOWED in answers:
+        return ExitCode.NOT_ALLOWED
+    return ExitCode.USAGE if Answer.REFUSED in answers else ExitCode.OK
+
+
+async def _asked(arguments: argparse.Namespace, spec: ExperimentSpec, objects: Sequence[Raw]) -> list[Verdict]:
+    from controller.cli.runtimes import anchor
+    from controller.runtime.kubernetes.client import Client
+    from controller.runtime.kubernetes.rehearsal import pods_of, rehearse
+
+    client = await Client.connect(arguments.context or None)
+    try:
+        return await rehearse(client, spec.namespace, [anchor(spec, UID), *objects, *pods_of(objects)])
+    finally:
+        await client.close()
+
+
+def _heading(spec: ExperimentSpec) -> str:
+    whence = "the first of spec.initial" if spec.initial else "in the middle of their ranges"
+    return (
+        f"# Trial 0 of {spec.name} as namespace {spec.namespace} would get it; the pod is what comes of it.\n"
+        f"# Its parameters are {whence}, where a search need not begin: {figures.parameters(first_point(spec))}\n"
+    )

@@ -1,0 +1,70 @@
+"""Objects of a cluster as YAML for people and for `kubectl create -f -`. Pure.
+
+Quoted is whatever any reader of YAML, 1.1 or 1.2, could take for something other than text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+from controller.report.figures import json_number
+
+_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*(:[A-Za-z0-9_./-]+)*")
+_END = "\n"
+_WORDS = re.compile(r"y|n|yes|no|on|off|true|false|null|nan|inf", re.IGNORECASE)
+
+
+def yaml_documents(objects: Sequence[Mapping[str, object]]) -> str:
+    return "".join("---\n" + "".join(f"{line}\n" for line in _lines(each)) for each in objects)
+
+
+def _lines(data: object) -> list[str]:
+    match data:
+        case dict() if data:
+            return [line for key, value in data.items() for line in _entry(_text(str(key)) + ":", value, "  ")]
+        case list() if data:
+            return [line for item in data for line in _item(item)]
+    return [_scalar(data)]
+
+
+def _entry(key: str, value: object, indent: str) -> list[str]:
+    match value:
+        case dict() if value:
+            return [key, *(indent + line for line in _lines(value))]
+        case list() if value:
+            return [key, *_lines(value)]
+        case str() if body := _block(value):
+            return [f"{key} {'|' if value.endswith(_END) else '|-'}", *(f"{indent}{line}" for line in body)]
+    return [f"{key} {_scalar(value)}"]
+
+
+def _item(value: object) -> list[str]:
+    match value:
+        case str() if _block(value):
+            return _entry("-", value, "  ")
+    first, *rest = _lines(value)
+    return [f"- {first}", *(f"  {line}" for line in rest)]
+
+
+def _block(text: str) -> list[str]:
+    """Its lines, if there are several and a block keeps them exactly as they are."""
+    body = text.removesuffix(_END).split(_END)
+    kept = all(line and line[:1].strip() and line[-1:].strip() and line.isprintable() for line in body)
+    return body if kept and len(body) > 1 else []
+
+
+def _scalar(value: object) -> str:
+    match value:
+        case str():
+            return _text(value)
+        case float():
+            value = json_number(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _text(text: str) -> str:
+    if _PLAIN.fullmatch(text) and not _WORDS.fullmatch(text):
+        return text
+    return json.dumps(text, ensure_ascii=not text.isprintable())

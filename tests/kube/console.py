@@ -1,0 +1,47 @@
+"""`tuner` typed beside a FakeApi: in a thread of the test process, so that the server answers from the test's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+from controller.cli.main import main
+from tests.kube.fake_api import FakeApi, Raw, kubeconfig_of
+
+
+@dataclass(frozen=True)
+class Answer:
+    code: int
+    out: str
+    err: str
+
+
+async def tuner(api: FakeApi, folder: Path, *words: str, config: Raw | None = None) -> Answer:
+    """With a state directory in the folder and a kubeconfig of the server (or another one)."""
+    out, err = io.StringIO(), io.StringIO()
+    with kubeconfig_of(config or api.kubeconfig()), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = await asyncio.to_thread(main, [*words, "--state-dir", str(folder / "state")])
+    return Answer(code, out.getvalue(), err.getvalue())
+
+
+def experiment(*, trial: str = "", more: str = "", name: str = "tiny") -> str:
+    """A file for a cluster: `trial` goes below spec.trial, `more` below spec."""
+    return f"""
+apiVersion: tuner.dev/v1
+kind: Experiment
+metadata: {{name: {name}, namespace: user1}}
+spec:
+  objective: {{metric: score, direction: maximize}}
+  parameters: {{x: {{type: float, min: 0, max: 1}}, act: [relu, tanh]}}
+  algorithm: {{name: random, seed: 1}}
+  budget: {{trials: 3}}
+  runtime: kubernetes
+  {more}
+  trial:
+    image: example/tiny:1
+    command: [python, train.py, "--x=${{x}}", "--act=${{act}}"]
+    {trial}
+"""

@@ -42,6 +42,9 @@ class World(Protocol):
     async def crash(self, runtime: Runtime) -> None:
         """The controller that held this runtime dies without a word."""
 
+    async def leave(self) -> None:
+        """The claim is over: leave nothing behind on this loop."""
+
     async def vanish(self, name: str) -> None:
         """An ended attempt's traces are gone from the place, behind the runtime's back. No runtime is open."""
 
@@ -59,9 +62,16 @@ def on_a_loop(claim: Claim) -> Callable[..., None]:
 
     @functools.wraps(claim)
     def run(*args: Any, **kwargs: Any) -> None:
-        asyncio.run(claim(*args, **kwargs))  # type: ignore[arg-type]
+        asyncio.run(_in(kwargs["world"], claim, args, kwargs))
 
     return run
+
+
+async def _in(world: World, claim: Claim, args: Any, kwargs: Any) -> None:
+    try:
+        await claim(*args, **kwargs)
+    finally:
+        await world.leave()
 
 
 async def seen(runtime: Runtime, name: str, condition: Callable[[Sighting], bool]) -> Sighting:
@@ -114,7 +124,8 @@ class RuntimeContract:
     async def test_a_running_attempt_is_shown_with_its_start_and_no_exit(self, world: World) -> None:
         runtime = await world.open()
         await runtime.start(world.launch("a", FOREVER))
-        sighting = (await runtime.observe())["a"]
+        sighting = await seen(runtime, "a", lambda sighting: sighting.start_time is not None)
+        assert sighting.start_time is not None
         assert (sighting.name, sighting.exit, sighting.start_time.tzinfo is None) == ("a", None, False)
         await runtime.remove("a")
         await runtime.close()

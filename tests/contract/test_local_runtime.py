@@ -60,6 +60,9 @@ class LocalWorld:
         assert runtime._connection is not None
         runtime._connection.abandon()
 
+    async def leave(self) -> None:
+        pass
+
     async def vanish(self, name: str) -> None:
         await eventually(lambda: not self.alive())
         shutil.rmtree(self.directory(name))

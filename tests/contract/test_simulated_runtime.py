@@ -25,6 +25,9 @@ class PaperWorld:
     async def crash(self, runtime: Runtime) -> None:
         pass
 
+    async def leave(self) -> None:
+        pass
+
     async def vanish(self, name: str) -> None:
         self._runtime.vanish(name)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.model import FailureClass, Uid
-from controller.runtime.kubernetes.client import JOBS, PODS, Client, Kind
+from controller.runtime.kubernetes.client import JOBS, PODS, SERVICES, Client, Kind
 from controller.runtime.kubernetes.ends import log_source, sighting_of
 from controller.runtime.kubernetes.errors import ApiError, NotAllowed, rule_for
 from controller.runtime.kubernetes.gate import Gate
@@ -23,7 +23,7 @@ from controller.runtime.kubernetes.logs import LogFollower
 from controller.runtime.kubernetes.maker import Maker, OutOfRoom
 from controller.runtime.kubernetes.manifests import grace_of, timeout_of
 from controller.runtime.kubernetes.records import Record, Records
-from controller.runtime.kubernetes.scene import Scene, attempt_of
+from controller.runtime.kubernetes.scene import Scene, attempt_of, name_of
 from controller.runtime.protocol import CannotStart, Exit, Launch, RuntimeLost, Sighting
 
 Raw = dict[str, Any]
@@ -55,7 +55,7 @@ class KubernetesRuntime:
         self._opened: tuple[Client, Scene, Maker] | None = None
         self._opening = asyncio.Lock()
         self._admitting = asyncio.Lock()
-        self._names: dict[tuple[int, int], str] = {}
+        self._whose: dict[str, tuple[int, int]] = {}
         self._followers: dict[str, LogFollower] = {}
         self._refused: dict[str, Sighting] = {}  # let in by the gate, and then it could not be made
         self._removed: set[str] = set()
@@ -72,7 +72,7 @@ class KubernetesRuntime:
         part = launch.cluster
         assert part is not None, "a launch for a cluster says what the cluster needs"
         _, scene, _ = await self._open()
-        self._names[part.trial, part.attempt] = launch.name
+        self._whose[launch.name] = part.trial, part.attempt
         if launch.name in self._gate.waiting or launch.name in self._refused or scene.find(launch.name):
             return
         record = self._records.of(launch.directory)
@@ -96,7 +96,7 @@ class KubernetesRuntime:
         if whose is None:
             return
         pods = scene.pods_by_attempt().get(whose, [])
-        if self._sighting(name, shown, kind, pods, whose).exit is not None:
+        if self._sighting(name, shown, pods, whose).exit is not None:
             return
         self._records.note(self._place.folder_of(*whose), stopped=True)
         await self._end(client, kind, name, shown, pods, grace_s=grace_s)
@@ -112,13 +112,15 @@ class KubernetesRuntime:
             if (whose := attempt_of(shown)) is not None:
                 self._records.note(self._place.folder_of(*whose), uid=shown["metadata"]["uid"], removed=True)
                 pods = scene.pods_by_attempt().get(whose, [])
-                if kind is not JOBS or self._sighting(name, shown, kind, pods, whose).exit is None:
+                if kind is not JOBS or self._sighting(name, shown, pods, whose).exit is None:
                     # The garbage collector would give them their whole grace.
                     await self._delete_pods(client, pods, grace_s=0)
-            for owned_kind, owned in self._gate.beside(shown):
-                await self._ask(client.delete(owned_kind, self._place.namespace, owned))
+            if service := shown.get("spec", {}).get("template", {}).get("spec", {}).get("subdomain"):
+                await self._ask(client.delete(SERVICES, self._place.namespace, service))
             await self._ask(client.delete(kind, self._place.namespace, name, uid=shown["metadata"]["uid"]))
             scene.drop(kind, name)
+        if (known := self._whose.pop(name, None)) is not None:
+            scene.forget_pods(known)
         follower = self._followers.pop(name, None)
         if follower is not None:
             await follower.close()
@@ -137,23 +139,25 @@ class KubernetesRuntime:
             whose = attempt_of(shown)
             if whose is None or name in self._removed:
                 continue
-            self._names[whose] = name
+            self._whose[name] = whose
             own = pods.pop(whose, [])
             sighting = await self._looked_after(client, scene, kind, name, shown, own, whose)
             if sighting is not None:
                 sightings[name] = sighting
         for whose, left in pods.items():
             # Their object is gone, and they are about to go: what they were doing still counts.
-            name = self._names.get(whose)
-            if name is not None and name not in self._removed and name not in sightings:
-                sightings[name] = self._sighting(name, None, JOBS, left, whose)
+            gone = name_of(left[0], whose)
+            if gone not in self._removed and gone not in sightings:
+                self._whose[gone] = whose
+                sightings[gone] = self._sighting(gone, None, left, whose)
         return sightings
 
     async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
         await self._open()
-        directory = self._directory(name)
-        if directory is None:
+        whose = self._whose.get(name)
+        if whose is None:
             return b""
+        directory = self._place.folder_of(*whose)
         path = directory / "log.txt"
         if limit > _LARGE_READ and _size(path) - offset > _LARGE_READ:
             return await asyncio.to_thread(_read, path, offset, limit)
@@ -210,7 +214,7 @@ class KubernetesRuntime:
         """What it looks like now; None: it was taken back and may be started anew. Its log is followed, its timeout
         kept."""
         directory = self._place.folder_of(*whose)
-        sighting = self._sighting(name, shown, kind, pods, whose)
+        sighting = self._sighting(name, shown, pods, whose)
         if not pods and sighting.exit is None and (refusal := scene.refusal(shown["metadata"]["uid"])):
             if not self._gate.refused(name, refusal):
                 return replace(sighting, exit=_failed(f"its pod is refused: {refusal}"))
@@ -233,9 +237,7 @@ class KubernetesRuntime:
                 await self._end(client, kind, name, shown, pods, grace_s=grace_of(shown))
         return sighting
 
-    def _sighting(
-        self, name: str, shown: Raw | None, kind: Kind, pods: Sequence[Raw], whose: tuple[int, int]
-    ) -> Sighting:
+    def _sighting(self, name: str, shown: Raw | None, pods: Sequence[Raw], whose: tuple[int, int]) -> Sighting:
         record = self._records.of(self._place.folder_of(*whose)) or Record()
         sighting = sighting_of(name, shown, pods, stopped=record.stopped, now=datetime.now(UTC))
         if record.timed_out and sighting.exit is not None:
@@ -257,12 +259,6 @@ class KubernetesRuntime:
     def _tell_growth(self) -> None:
         self._growth.set()
         self._news.set()  # it may be the end of a log that an ended attempt waits for
-
-    def _directory(self, name: str) -> Path | None:
-        for whose, known in self._names.items():
-            if known == name:
-                return self._place.folder_of(*whose)
-        return None
 
     # Acting
 

@@ -1,0 +1,101 @@
+"""Attempts that wait for room in their namespace: oldest first, each with the reason that it waits.
+
+Room is what the quotas leave after what was let in and is not counted there yet (`quota`), and this experiment's fair
+share of it (`shares`). With a queue of Kueue all that is Kueue's business, and everything is let in at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controller.runtime.kubernetes.demand import Demand, demand_of
+from controller.runtime.kubernetes.manifests import job_for
+from controller.runtime.kubernetes.quota import Ledger, reason_to_wait
+from controller.runtime.protocol import Launch
+
+Raw = dict[str, Any]
+
+_AGAIN_S = 1.0  # after a pod was refused though there seemed to be room: somebody else is as fast
+_QUOTA = "exceeded quota"
+
+
+@dataclass(slots=True)
+class _Waiting:
+    launch: Launch
+    demand: Demand
+    reason: str = ""
+    not_before_s: float = 0.0
+
+
+class Gate:
+    """own: room is our business, not Kueue's."""
+
+    def __init__(self, *, own: bool) -> None:
+        self._own = own
+        self._queue: dict[str, _Waiting] = {}
+        self._ledger = Ledger()
+        self._turned_away: dict[str, tuple[float, str]] = {}
+
+    @property
+    def waiting(self) -> Mapping[str, str]:
+        return {name: each.reason for name, each in self._queue.items()}
+
+    def add(self, launch: Launch) -> None:
+        """Raises ValueError: it asks for something that is no quantity."""
+        waiting = _Waiting(launch, demand_of(job_for(launch, owner=None)))
+        if (turned_away := self._turned_away.pop(launch.name, None)) is not None:
+            waiting.not_before_s, waiting.reason = turned_away
+        self._queue[launch.name] = waiting
+        self._queue = dict(sorted(self._queue.items(), key=lambda item: _age(item[1].launch)))
+
+    def drop(self, name: str) -> None:
+        self._queue.pop(name, None)
+
+    def next(self, quotas: Sequence[Raw], pods: Iterable[Raw]) -> Launch | None:
+        """The oldest that waits, if there is room for it; younger ones never overtake it."""
+        if not self._queue:
+            return None
+        oldest = next(iter(self._queue.values()))
+        if not self._own:
+            return oldest.launch
+        if time.monotonic() < oldest.not_before_s:
+            return None
+        self._ledger.look(quotas, pods)
+        oldest.reason = reason_to_wait(oldest.demand, quotas, self._ledger)
+        if not oldest.reason:
+            return oldest.launch
+        for younger in list(self._queue.values())[1:]:
+            younger.reason = oldest.reason
+        return None
+
+    def made(self, launch: Launch) -> None:
+        """It is on the cluster now; its pods are not yet."""
+        waiting = self._queue.pop(launch.name, None)
+        if waiting is not None:
+            self._ledger.launched(launch.name, waiting.demand)
+
+    def wait(self, launch: Launch, reason: str) -> None:
+        """The cluster had no room after all: not again at once."""
+        waiting = self._queue[launch.name]
+        waiting.reason, waiting.not_before_s = reason, time.monotonic() + _AGAIN_S
+
+    def refused(self, name: str, message: str) -> bool:
+        """A pod of it was refused. True: for want of room; its object should be taken back, and it waits again."""
+        if not self._own or _QUOTA not in message:
+            return False
+        reason = f"QuotaExceeded: {message.partition(_QUOTA)[2].lstrip(': ')}"
+        self._turned_away[name] = time.monotonic() + _AGAIN_S, reason
+        self._ledger.forget(name)
+        return True
+
+    def close(self) -> None:
+        self._queue.clear()
+
+
+def _age(launch: Launch) -> tuple[int, int]:
+    part = launch.cluster
+    assert part is not None
+    return part.trial, part.attempt

@@ -1,0 +1,101 @@
+"""The Kubernetes runtime keeps the promises of the others: here on a small API server in this process.
+
+`tests/cluster` holds the same claims on a real control plane and a real kubelet.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from controller.model import TrialTemplate
+from controller.runtime.kubernetes.client import Client
+from controller.runtime.kubernetes.gate import Gate
+from controller.runtime.kubernetes.runtime import KubernetesRuntime, Place
+from controller.runtime.protocol import ClusterPart, Launch, Runtime
+from tests.contract.runtime_contract import RuntimeContract, Script
+from tests.kube import hand
+from tests.kube.fake_api import FakeApi, kubeconfig_of
+
+NAMESPACE, UID = "user1", "x7k2qaaaaaaaaaaa"
+ANCHOR = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "tiny-x7k2q", "labels": {"tuner.dev/uid": UID}},
+}
+
+
+class ClusterWorld:
+    """The API server lives from the first runtime to `leave`, as a cluster outlives controllers."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._alive = AsyncExitStack()
+        self._api: FakeApi | None = None
+        self._numbers: dict[str, int] = {}
+        self._scripts: dict[str, Script] = {}
+        self._runs: list[str] = []
+
+    async def open(self) -> Runtime:
+        if self._api is None:
+            self._api = await self._alive.enter_async_context(FakeApi())
+            self._api.hand.play(self._play)
+            self._api.refuse = self._refuse
+        with kubeconfig_of(self._api.kubeconfig()):
+            client = await Client.connect()
+        place = Place(client, NAMESPACE, UID, ANCHOR, lambda trial, attempt: self._directory(trial))
+        return KubernetesRuntime(place, gate=Gate(own=True))
+
+    async def leave(self) -> None:
+        await self._alive.aclose()
+
+    async def crash(self, runtime: Runtime) -> None:
+        await runtime.close()  # it holds nothing but connections, and writes nothing when it closes
+
+    async def vanish(self, name: str) -> None:
+        assert self._api is not None
+        for pod in self._api.all("pods", NAMESPACE):
+            if pod["metadata"]["labels"]["job-name"] == name:
+                self._api.remove("pods", NAMESPACE, pod["metadata"]["name"])
+        self._api.remove("jobs", NAMESPACE, name)
+
+    def launch(self, name: str, script: Script) -> Launch:
+        number = self._numbers.setdefault(name, len(self._numbers))
+        self._scripts[name] = script
+        template = TrialTemplate(("true",), image="tiny:1")
+        part = ClusterPart(NAMESPACE, "tiny", UID, number, 1, {}, template)
+        return Launch(name, ("true",), {}, self._folder, self._directory(number), cluster=part)
+
+    def runs(self, name: str) -> int:
+        return self._runs.count(name)
+
+    def _directory(self, trial: int) -> Path:
+        directory = self._folder / str(trial) / "1"
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory
+
+    def _play(self, job: dict[str, object]) -> hand.Script:
+        name = str(job["metadata"]["name"])  # type: ignore[index]
+        self._runs.append(name)
+        script = self._scripts[name]
+        return hand.Script(
+            lines=script.lines,
+            seconds=script.lasts_s or 0.0,
+            exit_code=script.code,
+            ignores_sigterm=script.ignores_sigterm,
+            forever=script.lasts_s is None,
+        )
+
+    def _refuse(self, plural: str, found: dict[str, object]) -> str:
+        name = str(found["metadata"]["name"])  # type: ignore[index]
+        if plural == "jobs" and not self._scripts[name].command_exists:
+            return "images must come from registry.example"
+        return ""
+
+
+class TestKubernetesRuntime(RuntimeContract):
+    @pytest.fixture
+    def world(self, tmp_path: Path) -> ClusterWorld:
+        return ClusterWorld(tmp_path)

@@ -102,11 +102,14 @@ class Desk:
             undo.pop_all()
         return admitted
 
-    def reserve(self, name: str) -> Reserved:
-        """A place for a new experiment; nothing is recorded yet. The caller gives it back or hands it to `create`."""
-        uid = new_uid()
+    def reserve(self, name: str, *, uid: Uid = "") -> Reserved:
+        """A place for a new experiment; nothing is recorded yet. The caller gives it back or hands it to `create`.
+
+        uid: of one that comes back from a cluster; its folder may still be there.
+        """
+        uid = uid or new_uid()
         folder = self._home.folders(uid).root
-        folder.mkdir(mode=0o700)
+        folder.mkdir(mode=0o700, exist_ok=True)
         lock = ControllerLock(folder)
         lock.take(name)
         return Reserved(uid, folder, lock)

@@ -111,7 +111,7 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
     )  # fmt: skip
     yield verb(
         "resume", "go on after a stop, a pause or an allowed change", "run:resume",
-        _file_or_name, _set, _where, _service,
+        _file_or_name, _set, _where, _service, _from_cluster,
         example="tuner resume experiment.yaml",
         more="With a file: changes under spec.trial, spec.parallelism, spec.budget and spec.pruning are accepted and\n"
         "recorded as a revision. Lifts a pause, and runs again the trials that failed for it.",
@@ -242,6 +242,12 @@ def _dry_run(parser: argparse.ArgumentParser) -> None:
         "--dry-run", choices=("client", "server"),
         help="make nothing: print what a cluster would get (client), or have it check that (server)",
     )  # fmt: skip
+
+
+def _from_cluster(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--from-cluster", action="store_true", help="the database is lost: rebuild what the cluster still has of NAME"
+    )
 
 
 def _service(parser: argparse.ArgumentParser) -> None:

@@ -41,6 +41,10 @@ def run(arguments: argparse.Namespace) -> int:
 def resume(arguments: argparse.Namespace) -> int:
     target: str = arguments.target
     named = not (target == "-" or "/" in target or target.endswith((".yaml", ".yml")) or Path(target).is_file())
+    if arguments.from_cluster and not named:
+        raise InvalidArgument(
+            [Problem("--from-cluster", "goes with the experiment's name: the file is on the cluster")]
+        )
     if named and arguments.set:
         raise InvalidArgument([Problem("--set", "changes a file: name the file, not the experiment")])
     return _start(arguments, target if named else _File.read(target, arguments), resume=True)
@@ -156,6 +160,9 @@ class _Session:
         controls = Controls(self._view.say)
         controls.install()
         desk = Desk(self._home, self._store)
+        if resume and self._arguments.from_cluster:
+            assert isinstance(target, str)
+            return await self._recover(target, controls)
         admitted = self._known(desk, target, resume=resume)
         if admitted is None:
             assert isinstance(target, _File)
@@ -204,6 +211,26 @@ class _Session:
         found = desk.run(file.document, file.directory)
         assert found is not None
         return await self._go_on(found, controls)
+
+    async def _recover(self, name: str, controls: Controls) -> int:
+        from controller.cli import recovery, runtimes
+        from controller.cli.embedded import asked_for, connected
+        from controller.report.figures import ranges
+
+        arguments = self._arguments
+        remains = await recovery.look(name, context=arguments.context, namespace=arguments.namespace)
+        service = asked_for(arguments)
+        async with connected(service, self._home) as client:
+            admitted = await recovery.rebuild(
+                remains, home=self._home, store=self._store, client=client, service=service, directory=Path.cwd()
+            )
+            self._view.say(f"{name}: found trials {ranges(remains.trials) or 'none'} on {remains.context}")
+            if remains.lost:
+                self._view.say(
+                    f"{name}: lost with the database are trials {ranges(remains.lost)}; they count as cancelled"
+                )
+            beside = _Beside.begin(await runtimes.of(self._home, admitted.experiment), Path.cwd())
+            return await self._control(admitted, client, controls, beside)
 
     async def _go_on(self, admitted: Admitted | Standing, controls: Controls) -> int:
         from controller.cli import runtimes

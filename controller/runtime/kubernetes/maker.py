@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from controller.model import FailureClass
-from controller.runtime.kubernetes.client import CONFIG_MAPS, Client, Kind
+from controller.runtime.kubernetes.client import CONFIG_MAPS, JOBS, SERVICES, Client, Kind
 from controller.runtime.kubernetes.errors import ApiError, rule_for
-from controller.runtime.kubernetes.kinds import kind_of
 from controller.runtime.kubernetes.manifests import job_for
 from controller.runtime.kubernetes.scene import UID, attempt_of
 from controller.runtime.protocol import CannotStart, Launch
@@ -40,10 +39,21 @@ class Maker:
         owner = await self._anchor()
         made: tuple[Kind, Raw] | None = None
         for manifest in job_for(launch, owner=owner):
-            kind = await kind_of(self._client, manifest)
+            kind = await self._kind_of(manifest)
             made = kind, await self._create(kind, manifest, whose=attempt_of(manifest))
         assert made is not None
         return made
+
+    async def _kind_of(self, manifest: Raw) -> Kind:
+        for known in (JOBS, SERVICES):
+            if (known.api_version, known.kind) == (manifest["apiVersion"], manifest["kind"]):
+                return known
+        try:
+            return await self._client.discover(manifest["apiVersion"], manifest["kind"])
+        except ApiError as error:
+            raise CannotStart(
+                f"the cluster has no kind {manifest['kind']} in {manifest['apiVersion']}; install its operator"
+            ) from error
 
     async def _anchor(self) -> Raw:
         if self._owner is None:

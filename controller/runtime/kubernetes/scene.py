@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from controller.model import attempt_name
 from controller.runtime.kubernetes.client import EVENTS, JOBS, PODS, QUOTAS, Client, Kind
 from controller.runtime.kubernetes.errors import ApiError
 from controller.runtime.kubernetes.reflector import Reflector
 
 Raw = dict[str, Any]
 
-TRIAL, ATTEMPT, UID = "tuner.dev/trial", "tuner.dev/attempt", "tuner.dev/uid"
+TRIAL, ATTEMPT, UID, EXPERIMENT = "tuner.dev/trial", "tuner.dev/attempt", "tuner.dev/uid", "tuner.dev/experiment"
 
 
 class Scene:
@@ -87,12 +88,18 @@ class Scene:
     def drop(self, kind: Kind, name: str) -> None:
         self._objects[kind].drop(name)
 
-    def pods_by_attempt(self) -> Mapping[tuple[int, int], list[Raw]]:
+    def pods_by_attempt(self) -> dict[tuple[int, int], list[Raw]]:
+        """Those that are gone too, as they were last seen: how a container ended is often told with its pod's end."""
         found: dict[tuple[int, int], list[Raw]] = {}
-        for pod in self.pods.objects.values():
+        for pod in (*self.pods.objects.values(), *self.pods.deleted.values()):
             if (whose := attempt_of(pod)) is not None:
                 found.setdefault(whose, []).append(pod)
         return found
+
+    def forget_pods(self, whose: tuple[int, int]) -> None:
+        for name, pod in list(self.pods.deleted.items()):
+            if attempt_of(pod) == whose:
+                del self.pods.deleted[name]
 
     def refusal(self, uid: str) -> str:
         """The newest message of a pod that could not be created for this object; "" if none was refused."""
@@ -107,3 +114,9 @@ def attempt_of(found: Raw) -> tuple[int, int] | None:
     with contextlib.suppress(KeyError, ValueError):
         return int(labels[TRIAL]), int(labels[ATTEMPT])
     return None
+
+
+def name_of(found: Raw, whose: tuple[int, int]) -> str:
+    """The name of the attempt that it belongs to, as its labels say."""
+    labels = found["metadata"]["labels"]
+    return attempt_name(labels[EXPERIMENT], labels[UID], *whose)

@@ -1,0 +1,152 @@
+"""`tuner resume NAME --from-cluster`: an experiment whose database is lost, rebuilt from what its objects say.
+
+Each trial whose Job still exists comes back under its number, and is adopted as after any restart. What ended and was
+removed before is gone for good: its numbers are listed, and stand in the new study as cancelled, so that nothing is
+ever tried under a number twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from controller.cli.admission import Admitted, Desk
+from controller.cli.embedded import SessionClient
+from controller.cli.home import Home
+from controller.model import Attempt, AttemptState, Experiment, FailureClass
+from controller.runtime.kubernetes.client import CONFIG_MAPS, JOBS, Client, Raw
+from controller.runtime.kubernetes.naming import EXPERIMENT, MANAGED_BY, PARAMETERS, UID
+from controller.runtime.kubernetes.scene import attempt_of
+from controller.search import study_name, study_spec
+from controller.spec import Document, from_document
+from controller.spec.problems import Marks
+from controller.store import Changes, SqlStore
+from suggest.errors import AlreadyExists, FailedPrecondition, NotFound
+from suggest.space import Assignment
+from suggest.trial import Outcome, TrialState
+
+_BATCH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What a cluster still has of an experiment. trials: the parameters of each, and its attempts' numbers."""
+
+    uid: str
+    context: str
+    document: Document
+    trials: dict[int, tuple[Assignment, list[int]]]
+
+    @property
+    def lost(self) -> list[int]:
+        return [number for number in range(max(self.trials, default=-1) + 1) if number not in self.trials]
+
+
+async def look(name: str, *, context: str | None, namespace: str | None) -> Remains:
+    """Raises NotFound; FailedPrecondition: there are several of that name."""
+    client = await Client.connect(context)
+    try:
+        where = namespace or client.default_namespace
+        labels = f"{EXPERIMENT}={name},{MANAGED_BY}=tuner"
+        anchors, _ = await client.list(CONFIG_MAPS, where, labels=labels)
+        anchor = _only(anchors, name, where)
+        uid = anchor["metadata"]["labels"][UID]
+        jobs, _ = await client.list(JOBS, where, labels=f"{UID}={uid}")
+        text = anchor["data"]["experiment"]
+        spec = from_document(json.loads(text))
+        document = Document(f"the cluster of context {client.context}", text, spec, (), Marks({}, {}))
+        return Remains(uid, client.context, document, _trials(jobs))
+    finally:
+        await client.close()
+
+
+def _only(anchors: Sequence[Raw], name: str, namespace: str) -> Raw:
+    if not anchors:
+        raise NotFound(
+            f"namespace {namespace} has nothing of an experiment {name}; "
+            f"see kubectl -n {namespace} get configmaps -l {MANAGED_BY}=tuner"
+        )
+    if len(anchors) > 1:
+        names = ", ".join(anchor["metadata"]["name"] for anchor in anchors)
+        raise FailedPrecondition(
+            f"namespace {namespace} has several experiments {name} ({names}); delete the ConfigMap of each that is over"
+        )
+    return anchors[0]
+
+
+def _trials(jobs: Sequence[Raw]) -> dict[int, tuple[Assignment, list[int]]]:
+    found: dict[int, tuple[Assignment, list[int]]] = {}
+    for job in jobs:
+        whose = attempt_of(job)
+        written = job["metadata"].get("annotations", {}).get(PARAMETERS)
+        if whose is None or written is None:
+            continue
+        _, attempts = found.setdefault(whose[0], (json.loads(written), []))
+        attempts.append(whose[1])
+    return found
+
+
+async def rebuild(
+    remains: Remains, *, home: Home, store: SqlStore, client: SessionClient, service: str, directory: Path
+) -> Admitted:
+    """The experiment with its study and attempts, as a controller that was killed would have left them.
+
+    Raises AlreadyExists: the database has it; nothing is lost.
+    """
+    spec = remains.document.spec
+    if store.experiment(spec.namespace, spec.name) is not None:
+        raise AlreadyExists(
+            f"the database has {spec.name} in {spec.namespace}: nothing is lost; go on with: tuner resume {spec.name}"
+        )
+    desk = Desk(home, store)
+    place = desk.reserve(spec.name, uid=remains.uid)
+    admitted = desk.create(remains.document, directory, place, service=service, context=remains.context)
+    try:
+        await _refill(admitted.experiment, remains, client)
+        store.save(remains.uid, Changes(attempts=_attempts(remains)))
+    except BaseException:
+        store.delete_experiment(remains.uid)  # the cluster still has it all: the same command begins anew
+        raise
+    return admitted
+
+
+async def _refill(experiment: Experiment, remains: Remains, client: SessionClient) -> None:
+    uid, name = experiment.uid, study_name(experiment)
+    await client.create_study(name, study_spec(experiment.spec), request_id=uid)
+    initial = len(experiment.spec.initial)
+    for number in range(max(remains.trials, default=-1) + 1):
+        known = remains.trials.get(number)
+        # As the experiment itself asks for its fixed points: they are not added a second time.
+        request_id = f"{uid}-initial-{number}" if number < initial else f"{uid}-recovered-{number}"
+        await client.add_trial(name, {} if known is None else known[0], request_id=request_id)
+        if known is None:
+            lost = Outcome(TrialState.CANCELLED, reason="lost with the database")
+            await client.complete(name, number, lost)
+    left = len(remains.trials)
+    while left:
+        count = min(left, _BATCH)
+        await client.suggest(name, count, client_id=uid, request_id=f"{uid}-recovered-batch-{left}")
+        left -= count
+
+
+def _attempts(remains: Remains) -> list[Attempt]:
+    """The newest of each trial as one that was recorded; how earlier ones ended went with the database."""
+    lost = "how it ended was lost with the database"
+    now = datetime.now(UTC)
+    return [
+        Attempt(number, each)
+        if each == max(attempts)
+        else Attempt(
+            number,
+            each,
+            AttemptState.FAILED,
+            end_time=now,
+            failure_class=FailureClass.INFRASTRUCTURE,
+            reason=lost,
+        )
+        for number, (_, attempts) in sorted(remains.trials.items())
+        for each in range(1, max(attempts) + 1)
+    ]

@@ -6,7 +6,8 @@
         api.hand.play(lambda job: Script(lines=("x=1",)))      # the same for every Job created from now on
 
 Objects by direct access (no request, as if somebody else had done it; every change gets a version and is watched):
-    api.get("jobs", "user1", "a")    api.all("pods")    api.put("resourcequotas", {…})    api.remove("pods", "user1", "a-x")
+    api.get("jobs", "user1", "a")    api.all("pods")    api.put("resourcequotas", {…})
+    api.remove("pods", "user1", "a-x")
     api.change("jobs", "user1", "a", lambda job: job["status"].update(active=1))
 As the real one: uids, growing versions, creationTimestamp, generateName, label selectors (=, !=, in, notin, exists) and
 field selectors (any dotted path, = and !=), 404/409/410, pages, watches whose selectors turn a change into ADDED or
@@ -16,8 +17,8 @@ kind, finalizers other than foreground deletion. `api.define(…)` adds a kind.
 
 Trouble: drop_connections() · answer(429, times=3, retry_after_s=1) · forbid("create", "jobs") · silent = True (accepts,
 never answers; open streams go quiet) · await stop() / await start() (same port) · compact() · gone_as = "event" or
-"status" (how a 410 comes) · refuse = callable(plural, object) -> message or "" (admission; 403) · lose_events(2) (watchers never
-hear of the next two changes) · bookmark() · token = "…" (all else is 401) · log_pieces = 7 (bytes per write).
+"status" (how a 410 comes) · refuse = callable(plural, object) -> message or "" (admission; 403) · lose_events(2) (watchers
+never hear of the next two changes) · bookmark() · token = "…" (all else is 401) · log_pieces = 7 (bytes per write).
 `api.requests` lists (method, path, query) of all that came.
 """
 

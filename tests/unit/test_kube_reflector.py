@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,10 @@ async def eventually(condition: Callable[[], bool], *, within_s: float = 10) -> 
         await asyncio.sleep(0.005)
 
 
+def uids(objects: Iterable[Raw]) -> set[str]:
+    return {str(obj["metadata"]["uid"]) for obj in objects}
+
+
 def job(name: str, labels: dict[str, str] = OURS) -> Raw:
     return {"metadata": {"name": name, "namespace": NAMESPACE, "labels": labels}, "spec": {}}
 
@@ -39,21 +43,30 @@ def touch(obj: Raw) -> None:
 
 
 class Watcher:
-    """A reflector and its owner, who notes all that it ever showed and all that it called deleted."""
+    """A reflector and its owner, who notes all that it ever showed and all that it called deleted, and what of that
+    was untrue: something called deleted that is there, something that is back though we deleted it ourselves."""
 
     def __init__(self, client: Client, *, resync_s: float = 600.0, pace: Pace = PATIENT, **selection: str) -> None:
         self.changes = 0
         self.seen: set[str] = set()
         self.taken: set[str] = set()
+        self.dropped: set[str] = set()
+        self.untrue: list[str] = []
+        self.there: Callable[[], set[str]] = set
         self.reflector = Reflector(
             client, JOBS, NAMESPACE, labels="app=tuner", changed=self._look, resync_s=resync_s, pace=pace, **selection
         )
 
     def _look(self) -> None:
         self.changes += 1
-        self.seen |= {obj["metadata"]["uid"] for obj in self.reflector.objects.values()}
-        self.taken |= {obj["metadata"]["uid"] for obj in self.reflector.deleted.values()}
+        shown = uids(self.reflector.objects.values())
+        gone = uids(self.reflector.deleted.values())
         self.reflector.deleted.clear()
+        self.untrue += [f"{uid} is back" for uid in shown & self.dropped]
+        self.untrue += [f"{uid} is there" for uid in gone & self.there()]
+        self.untrue += [f"{uid} is shown, and deleted" for uid in shown & gone]
+        self.seen |= shown
+        self.taken |= gone
 
     @property
     def names(self) -> list[str]:
@@ -297,7 +310,9 @@ class Step:
 
 NAMES = st.sampled_from(["a", "b", "c"])
 STEPS = st.one_of(
-    st.builds(Step, st.sampled_from(["create", "change", "remove", "relabel", "our create", "our delete"]), NAMES),
+    st.builds(
+        Step, st.sampled_from(["create", "change", "remove", "replace", "relabel", "our create", "our delete"]), NAMES
+    ),
     st.builds(Step, st.sampled_from(["drop", "compact", "compact, by status", "bookmark", "restart", "rest", "turn"])),
     st.builds(Step, st.sampled_from(["lose", "refuse", "overload"]), count=st.integers(1, 3)),
 )
@@ -312,24 +327,23 @@ async def take(step: Step, api: FakeApi, client: Client, watcher: Watcher) -> No
             api.change("jobs", NAMESPACE, name, touch)
         case "remove":
             api.remove("jobs", NAMESPACE, name)
+        case "replace" if there:
+            api.remove("jobs", NAMESPACE, name)
+            api.put("jobs", job(name))
         case "relabel" if there:
             labels = api.get("jobs", NAMESPACE, name)["metadata"]["labels"]
             new = OURS if labels != OURS else {"app": "other"}
             api.change("jobs", NAMESPACE, name, lambda obj: obj["metadata"].update(labels=new))
         case "our create" if not there:
-            try:
+            with suppress(Unreachable, ApiError):
                 watcher.reflector.put(await client.create(JOBS, NAMESPACE, job(name)))
-            except (Unreachable, ApiError):
-                pass
         case "our delete" if name in watcher.reflector.objects:
-            mine = watcher.reflector.objects[name]["metadata"]["uid"]
-            try:
+            (mine,) = uids([watcher.reflector.objects[name]])
+            with suppress(Unreachable, ApiError):
                 await client.delete(JOBS, NAMESPACE, name, uid=mine)
-            except (Unreachable, ApiError):
-                return
-            if name in watcher.reflector.objects and watcher.reflector.objects[name]["metadata"]["uid"] == mine:
-                watcher.taken.add(mine)  # by us, and known to be gone
-                watcher.reflector.drop(name)
+                if name in watcher.reflector.objects and uids([watcher.reflector.objects[name]]) == {mine}:
+                    watcher.dropped.add(mine)
+                    watcher.reflector.drop(name)
         case "drop":
             api.drop_connections()
         case "compact" | "compact, by status":
@@ -353,7 +367,12 @@ async def take(step: Step, api: FakeApi, client: Client, watcher: Watcher) -> No
 
 
 async def play(steps: list[Step], api: FakeApi, client: Client) -> None:
-    async with a_watcher(api, client, resync_s=0.15, pace=QUICK) as watcher:
+    # Events that were lost come back with the next full list; all else has to do without.
+    resync_s = 0.15 if any(step.what == "lose" for step in steps) else 600.0
+    relabelled = any(step.what == "relabel" for step in steps)  # gone, and back again: there is no telling
+    async with a_watcher(api, client, resync_s=resync_s, pace=QUICK) as watcher:
+        if not relabelled:
+            watcher.there = lambda: uids(api.all("jobs"))
         for step in steps:
             await take(step, api, client, watcher)
         api.lose_events(-api._lose)
@@ -363,8 +382,8 @@ async def play(steps: list[Step], api: FakeApi, client: Client) -> None:
             return {obj["metadata"]["name"]: obj for obj in api.all("jobs") if obj["metadata"]["labels"] == OURS}
 
         await eventually(lambda: watcher.reflector.objects == truth() and not watcher.reflector.trouble)
-        there = {obj["metadata"]["uid"] for obj in watcher.reflector.objects.values()}
-        assert watcher.seen - there <= watcher.taken
+        assert watcher.untrue == []
+        assert watcher.seen - uids(watcher.reflector.objects.values()) <= watcher.taken | watcher.dropped
 
 
 def test_after_any_trouble_it_shows_what_the_server_has_and_nothing_vanished_unsaid() -> None:

@@ -44,7 +44,7 @@ class Reflector:
     """`start` it, read it, close it. `changed` is called after every change, of `trouble` too, from the same loop."""
 
     def __init__(self, client: Client, kind: Kind, namespace: str | None, *, labels: str = "", fields: str = "",
-                 changed: Callable[[], None], resync_s: float = 600.0, pace: Pace = Pace()) -> None:  # fmt: skip # noqa: B008
+                 changed: Callable[[], None], resync_s: float = 600.0, pace: Pace = Pace()) -> None:  # fmt: skip
         self.objects: dict[str, Raw] = {}  # by name; a changed object is a new dict
         self.deleted: dict[str, Raw] = {}  # the last state of what is gone; the owner clears it when it has read it
         self.trouble = ""  # why nothing can be heard at present, for people

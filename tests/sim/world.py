@@ -94,6 +94,7 @@ class World:
         self.lives = 0
         self.stopped_by_person = False
         self.interrupted = False
+        self.detached = False
         self.outcomes: dict[int, Trial] = {}
         self.advised: set[tuple[int, int]] = set()  # (trial, attempt) that the study called hopeless, and was heard
         self.blows_left = dict(plan.blows)
@@ -109,6 +110,7 @@ class World:
             if self.lives > 200:
                 raise Violation("it does not end: 200 controllers were not enough")
             self.experiment = self._stored()
+            self.detached = False
             self.loop = self._loop()
             try:
                 ended = play(self.loop.run())
@@ -118,6 +120,9 @@ class World:
                 raise Violation(f"it gave up: {error}") from error
             if ended.state in (ExperimentState.RUNNING, ExperimentState.STOPPING):
                 continue  # detached: what runs goes on, and the next controller adopts it
+            if ended.state is ExperimentState.PAUSED and self.detached:
+                self._lift()  # likewise: it left before what runs beside the refused trial had ended
+                continue
             self._check_memory(ended)
             if ended.state is ExperimentState.PAUSED:
                 self._lift()
@@ -177,6 +182,7 @@ class World:
             _, wish = self.wishes_left.pop(0)
             if wish == "detach":
                 self.loop.detach()
+                self.detached = True
             elif wish == "stop":
                 self.stopped_by_person = True
                 self.store.request_stop(self.experiment.uid)

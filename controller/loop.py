@@ -331,7 +331,7 @@ class Loop:
             case core.CreateAttempt(number, attempt):
                 created = Attempt(number, attempt)
                 self._journal.attempt_created(created, now=self._clock.now())
-                self._memory.begin(opened[number], created)
+                self._memory.begin(opened[number], created, now_s=self._clock.elapsed_s())
                 await self._start(opened[number])
             case core.StartAttempt(number, _):
                 await self._start(opened[number])

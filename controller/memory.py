@@ -62,9 +62,10 @@ class Memory:
     def open(self, trial: Trial, attempts: list[Attempt], *, running: bool = True) -> None:
         self.opened[trial.number] = Opened(trial, attempts, self.new_log(), running)
 
-    def begin(self, known: Opened, created: Attempt) -> None:
+    def begin(self, known: Opened, created: Attempt, *, now_s: float) -> None:
         """A new attempt of an open trial: nothing of the last one's stands for it."""
         known.attempts.append(created)
+        known.reported_at_s = now_s  # a short trial's measurements all travel with its outcome
         known.log = self.new_log()
         known.unreported.clear()
         self.advised.pop(created.trial, None)

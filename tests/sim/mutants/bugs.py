@@ -136,7 +136,7 @@ async def start_before_the_record(self: Loop, action: Any) -> bool:
         Launch(self._journal.name(created), ("true",), {}, here, here, template.timeout_s, template.grace_s)
     )
     self._journal.attempt_created(created, now=self._clock.now())
-    self._memory.begin(known, created)
+    self._memory.begin(known, created, now_s=self._clock.elapsed_s())
     return False
 
 

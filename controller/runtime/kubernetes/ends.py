@@ -1,0 +1,339 @@
+"""An attempt's object and its pods -> what the runtime shows of it. Pure; asked anew whenever either changes.
+
+A Job of ours ends with its container, which is seen a second before the Job says so. Everything else, and a Job that
+may try again, ends when its conditions say it. Several workers end as one: the first failure is the attempt's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from controller.model import FailureClass
+from controller.runtime.kubernetes.kinds import JOB, Condition, Reading, reading_of
+from controller.runtime.kubernetes.naming import JOB_NAME, QUEUE
+from controller.runtime.kubernetes.pod_end import end_of, last_line
+from controller.runtime.kubernetes.pods import (
+    Shown,
+    condition,
+    container_in,
+    deletion_asked,
+    image_of,
+    index_of,
+    is_true,
+    newest_first,
+    node_of,
+    parse_time,
+    started_at,
+    terminated,
+)
+from controller.runtime.kubernetes.waiting import Waiting, why, why_refused
+from controller.runtime.protocol import Exit, Sighting
+
+Raw = dict[str, Any]
+
+INFEASIBLE = 42
+UNSEEN_S = 5.0  # a Job's end may be seen before its pod is; one that is not seen by then is gone
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A pod of the attempt that counts: the newest of its rank. label: which one it is; "" where it is the only one."""
+
+    pod: Shown
+    container: str
+    label: str
+    end: Exit | None
+
+    @property
+    def failed(self) -> bool:
+        return self.end is not None and self.end.code != 0
+
+    @property
+    def start_time(self) -> datetime | None:
+        return started_at(self.pod, self.container)
+
+
+def sighting_of(
+    name: str,
+    obj: Raw | None,
+    pods: Sequence[Raw],
+    *,
+    stopped: bool,
+    now: datetime,
+    refusal: str = "",
+    mount_trouble: str = "",
+) -> Sighting:
+    """obj None: it is gone, and `pods` are what was last seen of its. stopped: we have asked it to end.
+
+    refusal: the event that says why a pod could not be created. mount_trouble: its pod's event about a volume.
+    """
+    reading = reading_of(obj)
+    if obj is not None and _is_suspended(obj) and not stopped:
+        return Sighting(name, None, waiting=_queued(obj))
+    members = _members(obj, pods, reading, stopped=stopped, now=now)
+    end = _end(obj, members, reading, stopped=stopped, now=now)
+    shown = _decisive(members, end)
+    sighting = Sighting(
+        name,
+        _start_time(members, _workers(obj) if _by_pods(obj, reading) else 1),
+        end,
+        node=node_of(shown.pod) if shown else "",
+        image=image_of(shown.pod, shown.container) if shown else "",
+    )
+    if end is not None or sighting.start_time is not None:
+        return sighting
+    waiting = _waiting(members, refusal, mount_trouble, now)
+    if waiting.hopeless and not stopped:
+        hopeless = Exit(now, failure_class=FailureClass.CONFIGURATION, reason=waiting.hopeless)
+        return replace(sighting, exit=hopeless)
+    return replace(sighting, waiting=waiting.text)
+
+
+def log_source(obj: Raw | None, pods: Sequence[Raw]) -> tuple[str, str] | None:
+    """(pod, container) whose log is the attempt's: the primary's, or the first worker's; None: it has not started."""
+    main = _main(_ranks(pods), reading_of(obj))
+    if main is None:
+        return None
+    container = container_in(main, reading_of(obj).container)
+    if started_at(main, container) is None and terminated(main, container) is None:
+        return None
+    return main["metadata"]["name"], container
+
+
+def _is_suspended(obj: Raw) -> bool:
+    suspend = obj.get("spec", {}).get("suspend")
+    # Its controller writes the condition later than Kueue the field: either tells that its pods are not to be judged.
+    return suspend is True or (suspend is None and is_true(obj, "Suspended"))
+
+
+def _queued(obj: Raw) -> str:
+    queue = _queue(obj)
+    return f"queued by Kueue (queue {queue})" if queue else "suspended"
+
+
+def _queue(obj: Raw | None) -> str:
+    return str(((obj or {}).get("metadata", {}).get("labels") or {}).get(QUEUE, ""))
+
+
+# Who counts
+
+
+def _ranks(pods: Sequence[Raw]) -> list[Raw]:
+    """The newest pod of each rank, first rank first. What was evicted from a queue and came back has older ones."""
+    newest: dict[tuple[str, int, str], Raw] = {}
+    for pod in sorted(pods, key=newest_first):
+        about = pod["metadata"]
+        job = (about.get("labels") or {}).get(JOB_NAME, "")
+        newest[job, index_of(pod), "" if job else about["name"]] = pod
+    return [newest[key] for key in sorted(newest)]
+
+
+def _main(ranks: Sequence[Raw], reading: Reading) -> Raw | None:
+    for pod in ranks:
+        labels = pod["metadata"].get("labels") or {}
+        if all(labels.get(key) == value for key, value in reading.labels.items()):
+            return pod
+    return None
+
+
+def _members(
+    obj: Raw | None, pods: Sequence[Raw], reading: Reading, *, stopped: bool, now: datetime
+) -> tuple[Member, ...]:
+    """The main one first."""
+    ranks = _ranks(pods)
+    main = _main(ranks, reading)
+    if main is not None:
+        ranks = [main, *(pod for pod in ranks if pod is not main)]
+    workers = _workers(obj) if _by_pods(obj, reading) else 0
+    if obj is not None and "deletionTimestamp" not in obj.get("metadata", {}):
+        deleted = "its pod"
+    else:
+        deleted = f"its {(obj or {}).get('kind', 'Job')}"
+    members = []
+    for pod in ranks:
+        container = container_in(pod, reading.container)
+        label = f"worker {index_of(pod)} of {workers}" if workers > 1 else pod["metadata"]["name"]
+        end = end_of(pod, container, stopped=stopped, now=now, deleted=deleted)
+        if _taken_back(obj, pod, end, stopped=stopped):
+            continue
+        members.append(Member(pod, container, label if len(ranks) > 1 else "", end))
+    return tuple(members)
+
+
+def _taken_back(obj: Raw | None, pod: Raw, end: Exit | None, *, stopped: bool) -> bool:
+    """Kueue suspends a Job and its pods go; of the two, the pods may be seen first. What is going is not judged then
+    before the Job is."""
+    if obj is None or stopped or not _queue(obj) or is_true(obj, "Failed"):
+        return False
+    asked = deletion_asked(pod)
+    return asked is not None and (end is None or end.time >= asked)
+
+
+def _workers(obj: Raw | None) -> int:
+    spec = (obj or {}).get("spec", {})
+    return int(spec.get("completions") or spec.get("parallelism") or 1)  # 1 also of what is gone: as many as are seen
+
+
+def _by_pods(obj: Raw | None, reading: Reading) -> bool:
+    """Whether it ends with its pods: a Job that tries nothing twice and waits for all. What is gone tells no more."""
+    if obj is None:
+        return True
+    spec = obj.get("spec", {})
+    if obj.get("kind", "Job") != "Job" or reading.conditions != JOB or reading.labels or spec.get("backoffLimit") != 0:
+        return False
+    if any(spec.get(key) is not None for key in ("podFailurePolicy", "successPolicy", "backoffLimitPerIndex")):
+        return False
+    several = _workers(obj) > 1
+    return (spec.get("parallelism") or 1) == _workers(obj) and (not several or spec.get("completionMode") == "Indexed")
+
+
+# How it ended
+
+
+def _end(
+    obj: Raw | None, members: tuple[Member, ...], reading: Reading, *, stopped: bool, now: datetime
+) -> Exit | None:
+    if obj is not None and not stopped and (deadline := _deadline(obj, reading)):
+        return deadline
+    if not _by_pods(obj, reading):
+        assert obj is not None
+        return _by_condition(obj, members, reading, stopped=stopped, now=now)
+    ended = [member.end for member in members if member.end is not None]
+    failed = [member for member in members if member.failed]
+    over = obj is None or is_true(obj, "Failed") or is_true(obj, "Complete")
+    if len(ended) < len(members) and not (failed and over):
+        return None  # its GPUs are not free before the last worker has ended, whose end may also be the cause
+    if failed:
+        return _as_the_attempts(_first(failed), main=members[0])
+    if ended and len(ended) >= _workers(obj):
+        return max(ended, key=lambda end: end.time)
+    if obj is None or (stopped and _is_suspended(obj)):
+        return _gone(stopped, now)
+    return _without_pods(obj, reading, stopped=stopped, now=now) if over else None
+
+
+def _deadline(obj: Raw, reading: Reading) -> Exit | None:
+    """By a deadline that its own object has; ours is kept outside."""
+    kind, status = reading.conditions.failure
+    found = condition(obj, kind)
+    if found is None or found.get("status") != status or found.get("reason") != "DeadlineExceeded":
+        return None
+    reason = f"its {obj.get('kind', 'Job')}'s own deadline passed: {found.get('message', 'DeadlineExceeded')}"
+    return Exit(_time_of(obj, found), failure_class=FailureClass.TIMEOUT, reason=reason)
+
+
+def _by_condition(
+    obj: Raw, members: tuple[Member, ...], reading: Reading, *, stopped: bool, now: datetime
+) -> Exit | None:
+    if _holds(obj, reading.conditions.success):
+        found = condition(obj, reading.conditions.success[0]) or {}
+        return Exit(_time_of(obj, found), code=0)
+    if not _holds(obj, reading.conditions.failure):
+        return None
+    failed = [member for member in members if member.failed]
+    if failed:
+        return _as_the_attempts(_first(failed), main=members[0])
+    return _without_pods(obj, reading, stopped=stopped, now=now)
+
+
+def _without_pods(obj: Raw, reading: Reading, *, stopped: bool, now: datetime) -> Exit | None:
+    """Its conditions say that it is over, and no pod says how."""
+    succeeded = _holds(obj, reading.conditions.success)
+    found = condition(obj, (reading.conditions.success if succeeded else reading.conditions.failure)[0]) or {}
+    time = _time_of(obj, found)
+    if stopped:
+        return Exit(time, unknown=True, stopped=True)
+    if (now - time).total_seconds() < UNSEEN_S:
+        return None
+    if succeeded:
+        return Exit(time, code=0)
+    if _by_pods(obj, reading):
+        reason = "its pod is gone, and nobody saw how it ended"
+        return Exit(time, failure_class=FailureClass.INFRASTRUCTURE, reason=reason)
+    said = found.get("message") or found.get("reason") or "it does not say why"
+    return Exit(time, failure_class=FailureClass.USER_ERROR, reason=f"its {obj.get('kind', 'Job')} failed: {said}")
+
+
+def _gone(stopped: bool, now: datetime) -> Exit:
+    if stopped:
+        return Exit(now, unknown=True, stopped=True)
+    reason = "its Job was deleted by somebody else"
+    return Exit(now, failure_class=FailureClass.INFRASTRUCTURE, reason=reason)
+
+
+def _first(failed: Sequence[Member]) -> Member:
+    """The cause. Times are whole seconds: of several at once, what came from outside is the cause of the others."""
+
+    def order(member: Member) -> tuple[datetime, bool]:
+        end = member.end
+        assert end is not None
+        return end.time, end.failure_class is not FailureClass.INFRASTRUCTURE
+
+    return min(failed, key=order)
+
+
+def _as_the_attempts(member: Member, *, main: Member) -> Exit:
+    """A worker's end as that of all: its log is not the attempt's, so what it said is told in the reason."""
+    end = member.end
+    assert end is not None
+    if member is main or end.stopped or end.code == INFEASIBLE:
+        if end.failure_class is None or not member.label:
+            return end
+        return replace(end, reason=f"{member.label}: {end.reason}")
+    if end.failure_class is not None:
+        return replace(end, reason=f"{member.label}: {end.reason}")
+    if end.out_of_memory:
+        reason = f"{member.label} was killed for memory (exit code {end.code})"
+        return Exit(end.time, failure_class=FailureClass.OUT_OF_MEMORY, reason=reason)
+    if end.code is None:
+        return end
+    said = last_line((terminated(member.pod, member.container) or {}).get("message"))
+    reason = f"{member.label}: exit code {end.code}" + (f": {said}" if said else "")
+    return Exit(end.time, failure_class=FailureClass.USER_ERROR, reason=reason)
+
+
+# What is shown
+
+
+def _decisive(members: tuple[Member, ...], end: Exit | None) -> Member | None:
+    """Whose node it is: of the worker that failed, else of the main one."""
+    failed = [member for member in members if member.failed]
+    if failed and end is not None and end.code != 0:
+        return _first(failed)
+    return members[0] if members else None
+
+
+def _start_time(members: tuple[Member, ...], least: int) -> datetime | None:
+    """When all were running: before, the first ones only wait for the others."""
+    times = [member.start_time for member in members]
+    known = [time for time in times if time is not None]
+    return max(known) if len(known) == len(times) >= least else None
+
+
+def _waiting(members: tuple[Member, ...], refusal: str, mount_trouble: str, now: datetime) -> Waiting:
+    if not members:
+        return why_refused(refusal) if refusal else Waiting()
+    for member in members:
+        if member.start_time is None:
+            waiting = why(member.pod, now=now, container=member.container, mount_trouble=mount_trouble)
+            if waiting.text and member.label:
+                hopeless = f"{member.label}: {waiting.hopeless}" if waiting.hopeless else ""
+                return Waiting(f"{member.label}: {waiting.text}", hopeless)
+            if waiting.text:
+                return waiting
+    return Waiting()
+
+
+def _holds(obj: Raw, wanted: Condition) -> bool:
+    kind, status = wanted
+    return (condition(obj, kind) or {}).get("status") == status
+
+
+def _time_of(obj: Raw, found: Mapping[str, Any]) -> datetime:
+    about = obj.get("metadata", {})
+    time = parse_time(found.get("lastTransitionTime")) or parse_time(about.get("creationTimestamp"))
+    assert time is not None, "every object on a server has a time of creation"
+    return time

@@ -1,0 +1,103 @@
+"""One pod, and one object's conditions, as the API server shows them. Pure: reads, judges nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
+
+from controller.runtime.kubernetes.naming import COMPLETION_INDEX
+
+Shown: TypeAlias = Mapping[str, Any]
+
+_TRIAL = "trial"
+_DEFAULT_GRACE_S = 30
+
+
+def parse_time(text: object) -> datetime | None:
+    """None also for the epoch, which the kubelet writes for what never was."""
+    if not isinstance(text, str) or not text:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return time if time.year > 1970 else None
+
+
+def condition(obj: Shown, kind: str) -> Shown | None:
+    """The one of that type, whatever its status; the last where a controller writes several."""
+    found = [each for each in obj.get("status", {}).get("conditions") or () if each.get("type") == kind]
+    return found[-1] if found else None
+
+
+def is_true(obj: Shown, kind: str) -> bool:
+    return (condition(obj, kind) or {}).get("status") == "True"
+
+
+def node_of(pod: Shown) -> str:
+    return str(pod.get("spec", {}).get("nodeName") or "")
+
+
+def container_in(pod: Shown, wanted: str = "") -> str:
+    """The name of the container that stands for the trial: the one asked for, ours, or the first, as kubectl has it."""
+    names = [each["name"] for each in pod.get("spec", {}).get("containers") or ()]
+    for name in (wanted, _TRIAL):
+        if name in names:
+            return name
+    return names[0] if names else ""
+
+
+def container_status(pod: Shown, name: str) -> Shown:
+    """{} while the kubelet has not said anything of it."""
+    for each in pod.get("status", {}).get("containerStatuses") or ():
+        if each.get("name") == name:
+            return each  # type: ignore[no-any-return]  # JSON
+    return {}
+
+
+def started_at(pod: Shown, name: str) -> datetime | None:
+    state = container_status(pod, name).get("state") or {}
+    return parse_time((state.get("running") or state.get("terminated") or {}).get("startedAt"))
+
+
+def terminated(pod: Shown, name: str) -> Shown | None:
+    """How the container ended for good; None while it runs, waits, or will be started again."""
+    for_good = phase_of(pod) in ("Succeeded", "Failed") or pod.get("spec", {}).get("restartPolicy") == "Never"
+    state = container_status(pod, name).get("state") or {}
+    return state.get("terminated") if for_good else None
+
+
+def phase_of(pod: Shown) -> str:
+    return str(pod.get("status", {}).get("phase") or "")
+
+
+def image_of(pod: Shown, name: str) -> str:
+    """By digest where the runtime tells it."""
+    status = container_status(pod, name)
+    by_digest = str(status.get("imageID") or "").rpartition("://")[2]
+    return by_digest if "@" in by_digest or not status.get("image") else f"{status['image']}@{by_digest}".rstrip("@")
+
+
+def deletion_asked(pod: Shown) -> datetime | None:
+    """When somebody asked to delete it; deletionTimestamp is when its grace will have passed."""
+    until = parse_time(pod.get("metadata", {}).get("deletionTimestamp"))
+    if until is None:
+        return None
+    grace = pod["metadata"].get("deletionGracePeriodSeconds")
+    return until - timedelta(seconds=_DEFAULT_GRACE_S if grace is None else grace)
+
+
+def index_of(pod: Shown) -> int:
+    """Its rank in an Indexed Job; 0 where there is none."""
+    about = pod.get("metadata", {})
+    for of in (about.get("annotations") or {}, about.get("labels") or {}):
+        if str(of.get(COMPLETION_INDEX, "")).isdigit():
+            return int(of[COMPLETION_INDEX])
+    return 0
+
+
+def newest_first(pod: Shown) -> tuple[bool, str]:
+    """To be sorted by, descending: what nobody deletes, then what was made last."""
+    about = pod.get("metadata", {})
+    return "deletionTimestamp" not in about, str(about.get("creationTimestamp", ""))

@@ -1,0 +1,628 @@
+"""What the runtime shows of an attempt, from its Job and its pods as API servers show them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from controller.model import FailureClass
+from controller.runtime.kubernetes.ends import log_source, sighting_of
+from controller.runtime.kubernetes.naming import READING
+from controller.runtime.kubernetes.pods import image_of, parse_time
+from controller.runtime.protocol import Exit, Sighting
+
+Raw = dict[str, Any]
+
+CREATED = datetime(2026, 11, 21, 9, 40, 0, tzinfo=UTC)
+INFRASTRUCTURE, CONFIGURATION = FailureClass.INFRASTRUCTURE, FailureClass.CONFIGURATION
+USER_ERROR, OUT_OF_MEMORY, TIMEOUT = FailureClass.USER_ERROR, FailureClass.OUT_OF_MEMORY, FailureClass.TIMEOUT
+DIGEST = "registry.example/digits@sha256:abc"
+
+
+def at(seconds: float) -> datetime:
+    return CREATED + timedelta(seconds=seconds)
+
+
+def stamp(seconds: float) -> str:
+    return at(seconds).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def a_job(
+    *,
+    conditions: tuple[Raw, ...] = (),
+    queue: str = "",
+    suspend: bool | None = None,
+    reading: Raw | None = None,
+    kind: str = "Job",
+    **spec: Any,
+) -> Raw:
+    spec = {"backoffLimit": 0, "template": {}, **spec} | ({} if suspend is None else {"suspend": suspend})
+    about: Raw = {"name": "x-0", "creationTimestamp": stamp(0), "labels": {}}
+    if queue:
+        about["labels"] = {"kueue.x-k8s.io/queue-name": queue}
+    if reading is not None:
+        about["annotations"] = {READING: json.dumps(reading)}
+    version = "batch/v1" if kind == "Job" else "jobset.x-k8s.io/v1alpha2"
+    status = {"conditions": list(conditions)}
+    return {"apiVersion": version, "kind": kind, "metadata": about, "spec": spec, "status": status}
+
+
+def a_condition(type_: str, reason: str = "", message: str = "", *, after: float = 9, status: str = "True") -> Raw:
+    found = {"type": type_, "status": status, "lastTransitionTime": stamp(after)}
+    return found | ({"reason": reason} if reason else {}) | ({"message": message} if message else {})
+
+
+FAILED = a_condition("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+
+
+def a_pod(
+    state: Raw | None = None,
+    *,
+    phase: str = "Running",
+    index: int | None = None,
+    node: str = "gpu-7",
+    reason: str = "",
+    message: str = "",
+    conditions: tuple[Raw, ...] = (),
+    deleted: float | None = None,
+    grace_s: int = 30,
+    name: str = "",
+    created: float = 0,
+    labels: Raw | None = None,
+    containers: tuple[str, ...] = ("trial",),
+    init: tuple[Raw, ...] = (),
+) -> Raw:
+    """state: of its first container. deleted: when somebody asked for that."""
+    about: Raw = {"name": name or f"x-0-{index or 0}", "creationTimestamp": stamp(created)}
+    about["labels"] = {"batch.kubernetes.io/job-name": "x-0", **(labels or {})}
+    if index is not None:
+        about["annotations"] = {"batch.kubernetes.io/job-completion-index": str(index)}
+    if deleted is not None:
+        about |= {"deletionTimestamp": stamp(deleted + grace_s), "deletionGracePeriodSeconds": grace_s}
+    env = [{"name": "API_KEY", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "api"}}}]
+    spec: Raw = {
+        "restartPolicy": "Never",
+        "containers": [
+            {
+                "name": each,
+                "image": "registry.example/digits:3",
+                "env": env,
+                "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+            }
+            for each in containers
+        ],
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "cifar10"}}],
+    }
+    status: Raw = {"phase": phase, "conditions": list(conditions), "startTime": stamp(created + 1)}
+    if node:
+        spec["nodeName"] = node
+    if reason:
+        status |= {"reason": reason, "message": message}
+    if state is not None:
+        status["containerStatuses"] = [{"name": containers[0], "state": state, "imageID": DIGEST, "image": "x"}]
+    if init:
+        status["initContainerStatuses"] = list(init)
+    return {"metadata": about, "spec": spec, "status": status}
+
+
+RUNNING: Raw = {"running": {"startedAt": stamp(2)}}
+
+
+def ended(code: int, reason: str = "Error", *, after: float = 5, message: str = "", start: str = stamp(2)) -> Raw:
+    told: Raw = {"exitCode": code, "reason": reason, "startedAt": start, "finishedAt": stamp(after)}
+    return {"terminated": told | ({"message": message} if message else {})}
+
+
+def waiting(reason: str, message: str = "") -> Raw:
+    return {"waiting": {"reason": reason} | ({"message": message} if message else {})}
+
+
+def look(
+    obj: Raw | None, *pods: Raw, stopped: bool = False, now: float = 10, refusal: str = "", mount_trouble: str = ""
+) -> Sighting:
+    return sighting_of("x-0", obj, pods, stopped=stopped, now=at(now), refusal=refusal, mount_trouble=mount_trouble)
+
+
+def end_of(obj: Raw | None, *pods: Raw, stopped: bool = False, now: float = 10) -> Exit:
+    found = look(obj, *pods, stopped=stopped, now=now).exit
+    assert found is not None
+    return found
+
+
+def lost(after: float, reason: str) -> Exit:
+    return Exit(at(after), failure_class=INFRASTRUCTURE, reason=reason)
+
+
+# One pod
+
+
+def test_a_running_container_is_a_running_attempt_with_its_node_and_image() -> None:
+    assert look(a_job(), a_pod(RUNNING)) == Sighting("x-0", at(2), node="gpu-7", image=DIGEST)
+
+
+def test_an_attempt_has_ended_when_its_container_has_whatever_its_job_says() -> None:
+    pod = a_pod(ended(0, "Completed"), phase="Succeeded")
+    assert look(a_job(), pod) == Sighting("x-0", at(2), Exit(at(5), code=0), "gpu-7", DIGEST)
+
+
+def test_it_has_ended_also_while_containers_beside_it_run_on() -> None:
+    assert end_of(a_job(), a_pod(ended(0), containers=("trial", "proxy"))) == Exit(at(5), code=0)
+
+
+@pytest.mark.parametrize("code", [1, 2, 42, 126, 127, 128, 134, 139, 255])
+def test_an_exit_code_that_tells_the_story_is_passed_on(code: int) -> None:
+    assert end_of(a_job(conditions=(FAILED,)), a_pod(ended(code), phase="Failed")) == Exit(at(5), code=code)
+
+
+def test_killed_for_memory_is_said_beside_the_code() -> None:
+    assert end_of(a_job(), a_pod(ended(137, "OOMKilled"), phase="Failed")) == Exit(at(5), code=137, out_of_memory=True)
+
+
+@pytest.mark.parametrize("code", [137, 143])
+def test_killed_by_nobody_known_is_the_machines_fault(code: int) -> None:
+    expected = lost(5, f"killed from outside: exit code {code}, not for memory")
+    assert end_of(a_job(), a_pod(ended(code), phase="Failed")) == expected
+
+
+def test_a_signal_counts_where_the_runtime_tells_it() -> None:
+    state = ended(139)
+    state["terminated"]["signal"] = 11
+    assert end_of(a_job(), a_pod(state, phase="Failed")) == Exit(at(5), signal=11)
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("PreemptionByScheduler", "preempted by a pod of a higher priority"),
+        ("DeletionByTaintManager", "node gpu-7 lost or tainted: its pods were removed"),
+        ("EvictionByEvictionAPI", "evicted from node gpu-7 on request, as when it is drained"),
+        ("TerminationByKubelet", "evicted by node gpu-7"),
+        ("DeletionByPodGC", "node gpu-7 is gone, and its pod with it"),
+    ],
+)
+def test_a_disruption_is_the_clusters_doing_whatever_code_the_program_ended_with(reason: str, said: str) -> None:
+    disrupted = a_condition("DisruptionTarget", reason, "as it says", after=4)
+    for code in (0, 1, 143):
+        pod = a_pod(ended(code), phase="Failed", conditions=(disrupted,), deleted=4)
+        assert end_of(a_job(), pod) == lost(5, f"{said}: as it says")
+
+
+def test_what_had_ended_before_it_was_disrupted_is_judged_by_itself() -> None:
+    disrupted = a_condition("DisruptionTarget", "EvictionByEvictionAPI", after=7)
+    pod = a_pod(ended(0), phase="Succeeded", conditions=(disrupted,), deleted=7)
+    assert end_of(a_job(), pod) == Exit(at(5), code=0)
+
+
+def test_an_eviction_names_the_node_and_what_its_kubelet_says() -> None:
+    message = "The node was low on resource: memory."
+    disrupted = a_condition("DisruptionTarget", "TerminationByKubelet", message, after=5)
+    pod = a_pod(ended(137), phase="Failed", reason="Evicted", message=message, conditions=(disrupted,))
+    assert end_of(a_job(), pod) == lost(5, f"evicted by node gpu-7: {message}")
+    before_it_ran = a_pod(phase="Failed", reason="Evicted", message=message)
+    assert end_of(a_job(), before_it_ran) == lost(10, f"evicted by node gpu-7: {message}")
+
+
+def test_an_eviction_for_its_own_limit_would_happen_anywhere() -> None:
+    message = "Pod ephemeral local storage usage exceeds the total limit of containers 20Mi."
+    pod = a_pod(ended(137), phase="Failed", reason="Evicted", message=message)
+    expected = Exit(at(5), failure_class=USER_ERROR, reason=f"evicted by node gpu-7: {message}")
+    assert end_of(a_job(), pod) == expected
+
+
+def test_a_node_that_was_fuller_than_the_scheduler_knew_is_the_machines_fault() -> None:
+    pod = a_pod(phase="Failed", reason="OutOfcpu", message="Node didn't have enough resource: cpu")
+    reason = "node gpu-7 did not keep it (OutOfcpu): Node didn't have enough resource: cpu"
+    assert end_of(a_job(), pod) == lost(10, reason)
+
+
+def test_a_pods_own_deadline_is_a_timeout() -> None:
+    pod = a_pod(phase="Failed", reason="DeadlineExceeded", message="Pod was active on the node longer than 60 s")
+    assert end_of(a_job(), pod).failure_class is TIMEOUT
+
+
+def test_a_jobs_own_deadline_is_a_timeout_though_its_pods_were_deleted() -> None:
+    over = a_condition("Failed", "DeadlineExceeded", "Job was active longer than specified deadline")
+    reason = "its Job's own deadline passed: Job was active longer than specified deadline"
+    expected = Exit(at(9), failure_class=TIMEOUT, reason=reason)
+    assert end_of(a_job(conditions=(over,)), a_pod(ended(143, after=8), phase="Failed", deleted=7)) == expected
+    assert end_of(a_job(conditions=(over,))) == expected
+
+
+def test_an_init_container_that_failed_is_named_with_its_last_line() -> None:
+    init = {"name": "data", "state": {"terminated": {"exitCode": 2, "finishedAt": stamp(3), "message": "a\nno room\n"}}}
+    pod = a_pod(waiting("PodInitializing"), phase="Failed", init=(init,))
+    reason = "its init container data ended with exit code 2: no room"
+    assert end_of(a_job(), pod) == Exit(at(3), failure_class=USER_ERROR, reason=reason)
+
+
+# Asked to end, by us or by others
+
+
+def test_what_we_stopped_has_ended_because_we_asked() -> None:
+    pod = a_pod(ended(143, after=7), phase="Failed", deleted=6)
+    assert end_of(a_job(), pod, stopped=True) == Exit(at(7), code=143, stopped=True)
+    at_once = a_pod(ended(0, after=6), phase="Succeeded", deleted=6)
+    assert end_of(a_job(), at_once, stopped=True) == Exit(at(6), code=0, stopped=True)
+
+
+def test_what_ended_before_our_signal_is_judged_by_itself() -> None:
+    assert end_of(a_job(), a_pod(ended(0), phase="Succeeded", deleted=6), stopped=True) == Exit(at(5), code=0)
+    assert end_of(a_job(), a_pod(ended(3), phase="Failed"), stopped=True) == Exit(at(5), code=3)
+
+
+def test_what_was_stopped_and_left_nothing_was_stopped() -> None:
+    assert end_of(None, stopped=True) == Exit(at(10), unknown=True, stopped=True)
+    assert end_of(a_job(conditions=(FAILED,)), stopped=True) == Exit(at(9), unknown=True, stopped=True)
+    assert end_of(a_job(queue="a", suspend=True), stopped=True) == Exit(at(10), unknown=True, stopped=True)
+
+
+def test_a_pod_that_is_asked_to_end_runs_until_it_has() -> None:
+    sighting = look(a_job(), a_pod(RUNNING, deleted=6), stopped=True, now=20)
+    assert (sighting.exit, sighting.start_time) == (None, at(2))
+
+
+def test_a_pod_deleted_by_hand_is_the_machines_fault() -> None:
+    pod = a_pod(ended(143, after=7), phase="Failed", deleted=6)
+    assert end_of(a_job(), pod) == lost(7, "its pod was deleted by somebody else (exit code 143)")
+
+
+def test_a_job_deleted_by_hand_is_the_machines_fault_once_its_pod_has_ended() -> None:
+    assert look(None, a_pod(RUNNING, deleted=6)).exit is None
+    pod = a_pod(ended(0, after=7), phase="Succeeded", deleted=6)
+    assert end_of(None, pod) == lost(7, "its Job was deleted by somebody else (exit code 0)")
+    assert end_of(None) == lost(10, "its Job was deleted by somebody else")
+
+
+def test_what_had_ended_before_its_job_was_deleted_is_judged_by_itself() -> None:
+    assert end_of(None, a_pod(ended(0), phase="Succeeded", deleted=6)) == Exit(at(5), code=0)
+
+
+def test_a_pod_on_a_node_that_does_not_answer_is_given_up() -> None:
+    pod = a_pod(RUNNING, deleted=6)
+    assert look(a_job(), pod, now=65).exit is None
+    assert end_of(a_job(), pod, now=67) == lost(6, "node gpu-7 does not answer: its pod could not be ended")
+    tainted = a_pod(
+        RUNNING, deleted=6, conditions=(a_condition("DisruptionTarget", "DeletionByTaintManager", after=6),)
+    )
+    assert end_of(a_job(), tainted, now=67) == lost(6, "node gpu-7 lost or tainted: its pods were removed")
+    assert end_of(a_job(), pod, stopped=True, now=67) == Exit(at(6), unknown=True, stopped=True)
+
+
+def test_a_pod_that_is_gone_leaves_what_its_job_says() -> None:
+    assert look(a_job(conditions=(FAILED,)), now=12).exit is None
+    assert end_of(a_job(conditions=(FAILED,)), now=15) == lost(9, "its pod is gone, and nobody saw how it ended")
+    complete = a_job(conditions=(a_condition("Complete", "CompletionsReached"),))
+    assert end_of(complete, now=15) == Exit(at(9), code=0)
+
+
+def test_a_jobs_end_waits_for_the_sight_of_its_pods() -> None:
+    assert look(a_job(conditions=(a_condition("Complete"),)), a_pod(RUNNING), now=30).exit is None
+
+
+# Not running yet
+
+
+def test_nothing_is_said_of_what_is_usual() -> None:
+    assert look(a_job()) == Sighting("x-0", None)
+    assert look(a_job(), a_pod(phase="Pending", node="")) == Sighting("x-0", None)
+    made = look(a_job(), a_pod(waiting("ContainerCreating"), phase="Pending"), now=3)
+    assert (made.waiting, made.node) == ("", "gpu-7")
+
+
+def test_a_container_that_takes_long_to_make_is_said_to_be_made() -> None:
+    pod = a_pod(waiting("ContainerCreating"), phase="Pending")
+    assert look(a_job(), pod).waiting == "its container is being made on node gpu-7"
+
+
+def an_unschedulable(message: str) -> Raw:
+    condition = a_condition("PodScheduled", "Unschedulable", message, after=1, status="False")
+    return a_pod(phase="Pending", node="", conditions=(condition,))
+
+
+def test_a_pod_without_a_node_waits_with_the_schedulers_message_for_half_an_hour() -> None:
+    pod = an_unschedulable("0/4 nodes are available: 4 Insufficient nvidia.com/gpu.")
+    said = "0/4 nodes are available: 4 Insufficient nvidia.com/gpu."
+    assert look(a_job(), pod, now=1000).waiting == f"Unschedulable: {said}"
+    expected = Exit(at(1801), failure_class=CONFIGURATION, reason=f"no node took it for 30 minutes: {said}")
+    assert end_of(a_job(), pod, now=1801) == expected
+
+
+def test_a_claim_that_is_not_there_is_named_with_its_mount() -> None:
+    pod = an_unschedulable('0/1 nodes are available: persistentvolumeclaim "cifar10" not found. preemption: no')
+    reason = "volume data (at /data) cannot be mounted: the claim cifar10 is not in the namespace"
+    assert look(a_job(), pod).waiting == reason
+    assert end_of(a_job(), pod, now=30) == Exit(at(30), failure_class=CONFIGURATION, reason=reason)
+
+
+def test_a_suspended_job_waits_whatever_its_pods_do() -> None:
+    queued = a_job(queue="team-a", suspend=True, conditions=(a_condition("Suspended", "JobSuspended"),))
+    going = a_pod(ended(143, after=7), phase="Failed", deleted=6)
+    assert look(queued, going) == Sighting("x-0", None, waiting="queued by Kueue (queue team-a)")
+    assert look(a_job(suspend=True)).waiting == "suspended"
+
+
+def test_kueue_takes_pods_back_before_its_job_is_seen_suspended() -> None:
+    admitted = a_job(queue="team-a", suspend=False, conditions=(a_condition("Suspended", status="False"),))
+    going = a_pod(ended(143, after=7), phase="Failed", deleted=6)
+    assert look(admitted, going) == Sighting("x-0", None)
+    again = a_pod(RUNNING, created=8, name="x-0-again")
+    assert look(admitted, going, again).start_time == at(2)
+    assert end_of(admitted, a_pod(ended(3), phase="Failed")) == Exit(at(5), code=3)
+
+
+PULL = 'Back-off pulling image "registry.example/digits:3": rpc error: code = NotFound desc = not found'
+
+
+@pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff"])
+def test_an_image_that_cannot_be_pulled_is_a_mistake_after_a_while(reason: str) -> None:
+    pod = a_pod(waiting(reason, PULL), phase="Pending")
+    said = 'Back-off pulling image "registry.example/digits:3": not found'
+    assert look(a_job(), pod).waiting == f"{reason}: {said}"
+    cure = "check its name, and imagePullSecrets if it is private"
+    expected = f"image registry.example/digits:3 cannot be pulled: {said}; {cure}"
+    assert end_of(a_job(), pod, now=21) == Exit(at(21), failure_class=CONFIGURATION, reason=expected)
+
+
+def test_a_registry_that_hiccups_is_given_more_time() -> None:
+    pod = a_pod(waiting("ErrImagePull", "dial tcp 10.0.0.1:443: i/o timeout"), phase="Pending")
+    assert look(a_job(), pod, now=100).exit is None
+    assert end_of(a_job(), pod, now=301).failure_class is CONFIGURATION
+
+
+def test_a_stopped_attempt_is_no_mistake_any_more() -> None:
+    assert look(a_job(), a_pod(waiting("ErrImagePull", PULL), phase="Pending"), stopped=True, now=30).exit is None
+
+
+IMAGE = "registry.example/digits:3"
+OCI = "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
+EXEC = OCI + "unable to start container process: exec: "
+MOUNT = (
+    OCI + 'unable to start container process: error during container init: error mounting "/x" to rootfs at "/data": '
+)
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "said"),
+    [
+        ("InvalidImageName", "couldn't parse it", f"image {IMAGE} is no name of an image: couldn't parse it"),
+        (
+            "ErrImageNeverPull",
+            'Container image "x" is not present with pull policy of Never',
+            f"image {IMAGE} is not on node gpu-7, and imagePullPolicy: Never does not let it be pulled",
+        ),
+        (
+            "CreateContainerConfigError",
+            "container has runAsNonRoot and image will run as root (pod: ...)",
+            f"image {IMAGE} runs as root, which is not allowed here; build it with USER 1000",
+        ),
+        (
+            "CreateContainerConfigError",
+            "container has runAsNonRoot and image has non-numeric user (app), cannot verify user is non-root",
+            f"image {IMAGE} names its user, and only a number can be checked here; write USER 1000",
+        ),
+        ("CreateContainerConfigError", 'secret "keys" not found', 'env API_KEY: secret "keys" not found'),
+        (
+            "CreateContainerConfigError",
+            "couldn't find key api in Secret user1/keys",
+            "env API_KEY: couldn't find key api in Secret user1/keys",
+        ),
+        (
+            "CreateContainerConfigError",
+            'failed to prepare subPath for volumeMount "data" of container "trial"',
+            "volume data (at /data) cannot be mounted: "
+            'failed to prepare subPath for volumeMount "data" of container "trial"',
+        ),
+        (
+            "RunContainerError",
+            EXEC + '"trian.py": executable file not found in $PATH: unknown',
+            f"command trian.py was not found in image {IMAGE}",
+        ),
+    ],
+)
+def test_what_no_time_will_mend_is_a_mistake_at_once(reason: str, message: str, said: str) -> None:
+    pod = a_pod(waiting(reason, message), phase="Pending")
+    assert end_of(a_job(), pod, now=2) == Exit(at(2), failure_class=CONFIGURATION, reason=said)
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (
+            EXEC + '"trian.py": executable file not found in $PATH: unknown',
+            f"command trian.py was not found in image {IMAGE}",
+        ),
+        (
+            EXEC + '"/x.py": stat /x.py: no such file or directory: unknown',
+            f"command /x.py was not found in image {IMAGE}",
+        ),
+        (
+            EXEC + '"./train.py": permission denied: unknown',
+            f"command ./train.py in image {IMAGE} may not be executed (permission denied)",
+        ),
+        (MOUNT + "not a directory: unknown", f"mount /data failed: {MOUNT}not a directory: unknown"),
+    ],
+)
+def test_a_container_that_could_not_be_started_is_a_mistake_that_is_named(message: str, said: str) -> None:
+    never = ended(128, "StartError", message=message, start="1970-01-01T00:00:00Z")
+    found = look(a_job(conditions=(FAILED,)), a_pod(never, phase="Failed"))
+    assert (found.start_time, found.exit) == (None, Exit(at(5), failure_class=CONFIGURATION, reason=said))
+
+
+def test_a_node_that_cannot_start_containers_is_to_blame_itself() -> None:
+    message = OCI + "nvidia-container-cli: initialization error: nvml error: driver not loaded"
+    pod = a_pod(ended(128, "StartError", message=message), phase="Failed")
+    assert end_of(a_job(), pod) == lost(5, f"node gpu-7 could not start its container: {message}")
+
+
+def test_a_volume_that_the_node_cannot_mount_is_named_and_given_two_minutes() -> None:
+    event = 'MountVolume.SetUp failed for volume "data" : mount failed: exit status 32\nOutput: access denied by server'
+    pod = a_pod(waiting("ContainerCreating"), phase="Pending")
+    said = (
+        'volume data (at /data) cannot be mounted: MountVolume.SetUp failed for volume "data" : '
+        "mount failed: exit status 32 Output: access denied by server"
+    )
+    assert look(a_job(), pod, mount_trouble=event).waiting == said
+    found = look(a_job(), pod, mount_trouble=event, now=130).exit
+    assert found == Exit(at(130), failure_class=CONFIGURATION, reason=said)
+
+
+def test_a_pod_that_admission_refuses_is_a_mistake_and_one_without_room_waits() -> None:
+    policy = 'Error creating: pods "x-0-abc" is forbidden: violates PodSecurity "restricted:latest": privileged'
+    reason = 'the namespace\'s pod security does not let it run: violates PodSecurity "restricted:latest": privileged'
+    assert look(a_job(), refusal=policy).exit == Exit(at(10), failure_class=CONFIGURATION, reason=reason)
+    full = 'Error creating: pods "x-0-abc" is forbidden: exceeded quota: q, requested: pods=1, used: pods=4'
+    waits = look(a_job(), refusal=full)
+    assert (waits.exit, "exceeded quota: q" in waits.waiting) == (None, True)
+    assert look(a_job(), a_pod(RUNNING), refusal=policy).exit is None
+
+
+# Several workers
+
+
+def workers(*pods: Raw, conditions: tuple[Raw, ...] = (), stopped: bool = False, now: float = 10) -> Sighting:
+    job = a_job(completionMode="Indexed", completions=2, parallelism=2, conditions=conditions)
+    return look(job, *pods, stopped=stopped, now=now)
+
+
+OK = ended(0, "Completed")
+
+
+def test_workers_run_when_all_of_them_do() -> None:
+    second = a_pod({"running": {"startedAt": stamp(4)}}, index=1)
+    assert workers(a_pod(RUNNING, index=0), second).start_time == at(4)
+    assert workers(a_pod(RUNNING, index=0)) == Sighting("x-0", None, node="gpu-7", image=DIGEST)
+    pending = workers(a_pod(RUNNING, index=0), a_pod(waiting("ErrImagePull", "no"), phase="Pending", index=1))
+    assert (pending.start_time, pending.waiting) == (None, "worker 1 of 2: ErrImagePull: no")
+
+
+def test_workers_have_succeeded_when_all_have() -> None:
+    done = a_pod(OK, phase="Succeeded", index=0)
+    assert workers(done, a_pod(RUNNING, index=1)).exit is None
+    late = a_pod(ended(0, after=6), phase="Succeeded", index=1)
+    assert workers(done, late).exit == Exit(at(6), code=0)
+    assert workers(done).exit is None
+
+
+def test_the_first_worker_to_fail_is_the_attempts_end_and_is_named() -> None:
+    first = a_pod(ended(1, message="Traceback\nValueError: shape\n"), phase="Failed", index=1, node="gpu-8")
+    dragged = a_pod(ended(1, after=6), phase="Failed", index=0)
+    killed = a_pod(ended(137, after=9), phase="Failed", index=0, deleted=6)
+    expected = Exit(at(5), failure_class=USER_ERROR, reason="worker 1 of 2: exit code 1: ValueError: shape")
+    for other in (dragged, killed):
+        found = workers(other, first)
+        assert (found.exit, found.node) == (expected, "gpu-8")
+
+
+def test_the_slot_of_workers_is_free_when_the_last_has_ended() -> None:
+    failed, running = a_pod(ended(1), phase="Failed", index=1), a_pod(RUNNING, index=0, deleted=6)
+    assert workers(failed, running).exit is None
+    assert workers(failed, running, conditions=(FAILED,)).exit is not None
+
+
+def test_a_worker_that_was_lost_is_the_cause_of_those_that_miss_it() -> None:
+    gone = a_pod(ended(137), phase="Failed", index=1, node="gpu-8")
+    found = workers(a_pod(ended(1), phase="Failed", index=0), gone)
+    assert found.exit == lost(5, "worker 1 of 2: killed from outside: exit code 137, not for memory")
+    assert found.node == "gpu-8"
+
+
+def test_the_first_rank_speaks_for_itself_and_infeasible_for_all() -> None:
+    zero = a_pod(ended(3), phase="Failed", index=0)
+    assert workers(zero, a_pod(ended(143, after=7), phase="Failed", index=1, deleted=6)).exit == Exit(at(5), code=3)
+    bad = a_pod(ended(42), phase="Failed", index=1)
+    assert workers(a_pod(ended(1, after=6), phase="Failed", index=0), bad).exit == Exit(at(5), code=42)
+
+
+def test_a_worker_killed_for_memory_is_out_of_memory() -> None:
+    killed = a_pod(ended(137, "OOMKilled"), phase="Failed", index=1)
+    reason = "worker 1 of 2 was killed for memory (exit code 137)"
+    found = workers(a_pod(ended(1, after=6), phase="Failed", index=0), killed)
+    assert found.exit == Exit(at(5), failure_class=OUT_OF_MEMORY, reason=reason)
+
+
+def test_stopped_workers_have_ended_when_the_last_has() -> None:
+    first = a_pod(ended(143, after=7), phase="Failed", index=0, deleted=6)
+    assert workers(first, a_pod(RUNNING, index=1, deleted=6), stopped=True).exit is None
+    last = a_pod(ended(0, after=8), phase="Succeeded", index=1, deleted=6)
+    assert workers(first, last, stopped=True).exit == Exit(at(7), code=143, stopped=True)
+
+
+# Objects that end by their conditions
+
+
+def test_a_job_that_may_try_again_ends_when_it_says_so() -> None:
+    failed = a_pod(ended(1), phase="Failed", name="x-0-a")
+    second = a_pod(ended(0, after=8), phase="Succeeded", name="x-0-b", created=6)
+    assert look(a_job(backoffLimit=2), failed).exit is None
+    complete = a_condition("Complete", "CompletionsReached")
+    assert end_of(a_job(backoffLimit=2, conditions=(complete,)), failed, second) == Exit(at(9), code=0)
+    assert end_of(a_job(backoffLimit=2, conditions=(FAILED,)), failed) == Exit(at(5), code=1)
+
+
+def test_a_job_set_ends_by_its_conditions_and_fails_as_its_pod_did() -> None:
+    leader = a_pod(ended(0), phase="Succeeded", labels={"role": "leader"}, name="leader")
+    reading = {"primary": {"labels": {"role": "leader"}, "container": "main"}}
+    assert look(a_job(kind="JobSet", reading=reading), leader).exit is None
+    done = a_job(kind="JobSet", conditions=(a_condition("Completed", "AllJobsCompleted"),))
+    assert end_of(done, leader) == Exit(at(9), code=0)
+    failed = a_job(kind="JobSet", conditions=(a_condition("Failed", "FailedJobs", "first failed job: x-0-w-0"),))
+    assert end_of(failed, a_pod(ended(3), phase="Failed")) == Exit(at(5), code=3)
+    reason = "its JobSet failed: first failed job: x-0-w-0"
+    assert end_of(failed, leader, now=20) == Exit(at(9), failure_class=USER_ERROR, reason=reason)
+
+
+def test_conditions_of_the_persons_own_are_kept() -> None:
+    reading = {"success": {"type": "Succeeded", "status": "True"}, "failure": {"type": "Broken", "status": "True"}}
+    kind = {"reading": reading, "kind": "PyTorchJob"}
+    assert end_of(a_job(**kind, conditions=(a_condition("Succeeded"),))) == Exit(at(9), code=0)
+    assert look(a_job(**kind, conditions=(a_condition("Failed"),))).exit is None
+    turned = (a_condition("Succeeded"), a_condition("Succeeded", status="False"))
+    assert look(a_job(**kind, conditions=turned)).exit is None
+
+
+# Whose log
+
+
+def test_the_log_is_that_of_the_container_that_stands_for_the_trial() -> None:
+    assert log_source(a_job(), [a_pod(waiting("ContainerCreating"), phase="Pending")]) is None
+    assert log_source(a_job(), []) is None
+    assert log_source(a_job(), [a_pod(RUNNING)]) == ("x-0-0", "trial")
+    assert log_source(a_job(), [a_pod(ended(3), phase="Failed")]) == ("x-0-0", "trial")
+    assert log_source(a_job(), [a_pod(RUNNING, containers=("main", "log"))]) == ("x-0-0", "main")
+
+
+def test_the_log_of_several_workers_is_the_first_ones() -> None:
+    pods = [a_pod(RUNNING, index=1), a_pod(RUNNING, index=0)]
+    assert log_source(a_job(), pods) == ("x-0-0", "trial")
+
+
+def test_the_log_is_the_primarys_where_the_file_names_one() -> None:
+    reading = {"primary": {"labels": {"role": "leader"}, "container": "main"}}
+    leader = a_pod(RUNNING, labels={"role": "leader"}, name="leader", containers=("main", "log"), index=7)
+    worker = a_pod(RUNNING, labels={"role": "worker"}, name="a-worker")
+    assert log_source(a_job(kind="JobSet", reading=reading), [worker, leader]) == ("leader", "main")
+
+
+# Small readings
+
+
+def test_what_a_kubelet_writes_for_never_is_no_time() -> None:
+    assert [parse_time(text) for text in (None, "", "1970-01-01T00:00:00Z", "soon")] == [None] * 4
+    assert parse_time("2026-11-21T09:40:00Z") == CREATED
+
+
+@pytest.mark.parametrize(
+    ("image_id", "digest"),
+    [
+        (DIGEST, DIGEST),
+        ("docker-pullable://x@sha256:1", "x@sha256:1"),
+        ("sha256:1", "x:3@sha256:1"),
+        ("", "x:3"),
+    ],
+)
+def test_an_image_is_known_by_its_digest(image_id: str, digest: str) -> None:
+    pod = {"status": {"containerStatuses": [{"name": "trial", "imageID": image_id, "image": "x:3"}]}}
+    assert image_of(pod, "trial") == digest

@@ -16,9 +16,10 @@ fraction off on its way to the kubelet: lines of that second come again). Not th
 kind, finalizers other than foreground deletion. `api.define(…)` adds a kind.
 
 Trouble: drop_connections() · answer(429, times=3, retry_after_s=1) · forbid("create", "jobs") · silent = True (accepts,
-never answers; open streams go quiet) · await stop() / await start() (same port) · compact() · gone_as = "event" or
-"status" (how a 410 comes) · refuse = callable(plural, object) -> message or "" (admission; 403) · lose_events(2) (watchers
-never hear of the next two changes) · bookmark() · token = "…" (all else is 401) · log_pieces = 7 (bytes per write).
+never answers; open streams go quiet) · quiet = True (only streams) · late = True (lists are made, but held back) ·
+await stop() / await start() (same port) · compact() · gone_as = "event" or "status" (how a 410 comes) · bookmark() ·
+refuse = callable(plural, object) -> message or "" (admission; 403) · lose_events(2) (watchers never hear of the next
+two changes) · token = "…" (all else is 401) · log_pieces = 7 (bytes per write) · ahead_s = 60 (its clock).
 `api.requests` lists (method, path, query) of all that came.
 """
 
@@ -36,7 +37,8 @@ import tempfile
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,8 @@ KINDS = {  # (group/version, plural): (kind, namespaced)
     ("v1", "nodes"): ("Node", False),
     ("batch/v1", "jobs"): ("Job", True),
     ("authorization.k8s.io/v1", "selfsubjectaccessreviews"): ("SelfSubjectAccessReview", False),
+    ("authentication.k8s.io/v1", "selfsubjectreviews"): ("SelfSubjectReview", False),
+    ("scheduling.k8s.io/v1", "priorityclasses"): ("PriorityClass", False),
 }
 USER = "system:serviceaccount:user1:tuner"
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -122,6 +126,9 @@ class FakeApi:
         self.version = 100
         self.requests: list[tuple[str, str, dict[str, str]]] = []
         self.silent = False
+        self.quiet = False
+        self.late = False
+        self.ahead_s = 0.0
         self.token = ""
         self.gone_as = "event"
         self.refuse: Callable[[str, Raw], str] = lambda plural, obj: ""
@@ -330,6 +337,9 @@ class FakeApi:
             return web.json_response(failure.body, status=failure.status)
 
     async def _serve(self, request: web.Request, query: dict[str, str]) -> web.StreamResponse:
+        if request.path == "/version":
+            date = format_datetime(datetime.now(UTC) + timedelta(seconds=self.ahead_s), usegmt=True)
+            return web.json_response({"major": "1", "minor": "34", "gitVersion": "v1.34.4"}, headers={"Date": date})
         target = self._target(request.path)
         if isinstance(target, str):
             return web.json_response(self._discovery(target))
@@ -340,6 +350,8 @@ class FakeApi:
             return web.json_response(
                 body | {"status": {"allowed": (asked["verb"], resource) not in self._forbidden}}, status=201
             )
+        if target.plural == "selfsubjectreviews":
+            return web.json_response(body | {"status": {"userInfo": {"username": USER}}}, status=201)
         watching = query.get("watch") in ("true", "1")
         verb = _VERBS.get(request.method) or ("watch" if watching else "get" if target.name else "list")
         self._authorize(verb, target)
@@ -353,7 +365,10 @@ class FakeApi:
             case "watch":
                 return await self._watch(request, target, query)
             case "list":
-                return web.json_response(self._list(target, query))
+                answer = self._list(target, query)
+                while self.late:
+                    await self._move(0.01)
+                return web.json_response(answer)
         if target.subresource == "log":
             return await self._log(request, target, query)
         return web.json_response(self._existing(target))
@@ -527,8 +542,8 @@ class FakeApi:
         next_bookmark = clock.time() + self.bookmark_s
 
         async def tell(kind: str, obj: Raw) -> None:
-            while self.silent:
-                await self._move(0.05)
+            while self.silent or self.quiet:
+                await self._move(0.01)
             await response.write(json.dumps({"type": kind, "object": obj}).encode() + b"\n")
 
         if seen == 0:
@@ -590,8 +605,8 @@ class FakeApi:
                     pending += (time.encode() + b" " if stamped else b"") + line + b"\n"
             position = log.rotated + len(log.lines)
             for start in range(0, len(pending), self.log_pieces):
-                while self.silent:
-                    await self._move(0.05)
+                while self.silent or self.quiet:
+                    await self._move(0.01)
                 await response.write(pending[start : start + self.log_pieces])
             if not follow or (ended and position == log.rotated + len(log.lines)):
                 return response

@@ -13,6 +13,8 @@ import contextlib
 import math
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from urllib.parse import quote
 
 from controller.runtime.kubernetes.connection import Connection, Raw, error_of
@@ -64,6 +66,7 @@ SECRETS = Kind("v1", "secrets", "Secret")
 NODES = Kind("v1", "nodes", "Node", namespaced=False)
 NAMESPACES = Kind("v1", "namespaces", "Namespace", namespaced=False)
 _ACCESS_REVIEWS = Kind("authorization.k8s.io/v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", False)
+_SELF_REVIEWS = Kind("authentication.k8s.io/v1", "selfsubjectreviews", "SelfSubjectReview", False)
 
 
 class Client:
@@ -185,10 +188,30 @@ class Client:
         answer = await self._connection.call("POST", _ACCESS_REVIEWS.path(None), body=body)
         return bool(answer["status"]["allowed"])
 
+    async def greet(self) -> tuple[Raw, datetime | None]:
+        """The server's version, and what time it is there."""
+        async with self._connection.answer("GET", "/version", {}) as response:
+            version: Raw = self._connection.json_of(
+                b"".join([chunk async for chunk in self._connection.chunks(response)])
+            )
+            date = response.headers.get("Date")
+        return version, None if date is None else parsedate_to_datetime(date)
+
+    async def whoami(self) -> str:
+        """Whom the server takes us for."""
+        body = {"apiVersion": _SELF_REVIEWS.api_version, "kind": _SELF_REVIEWS.kind}
+        answer = await self._connection.call("POST", _SELF_REVIEWS.path(None), body=body)
+        return str(answer["status"]["userInfo"].get("username", ""))
+
     async def discover(self, api_version: str, kind: str) -> Kind:
         """Where a kind lives that this code does not know. Raises ApiError 404 if the server has no such kind."""
         root = "/apis/" if "/" in api_version else "/api/"
-        offered = (await self._connection.call("GET", root + api_version))["resources"]
+        try:
+            offered = (await self._connection.call("GET", root + api_version))["resources"]
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            offered = []
         for entry in offered:
             if entry["kind"] == kind and "/" not in entry["name"]:
                 return Kind(api_version, entry["name"], kind, bool(entry["namespaced"]))

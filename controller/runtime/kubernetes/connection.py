@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlencode
 
 from controller.runtime.kubernetes import kubeconfig
-from controller.runtime.kubernetes.errors import ANONYMOUS, ApiError, NotAllowed, Silent, Unreachable
+from controller.runtime.kubernetes.errors import ANONYMOUS, ApiError, BadKubeconfig, NotAllowed, Silent, Unreachable
 
 if TYPE_CHECKING:
     import aiohttp
@@ -146,7 +146,10 @@ class Connection:
         async with self._renewing:
             if self.access is not refused:
                 return True  # somebody else has just done it
-            renewed = await kubeconfig.load(self._asked)
+            try:
+                renewed = await kubeconfig.load(self._asked)
+            except BadKubeconfig:  # gone since we started: what is wrong is still that we are not let in
+                return False
             token = renewed.configuration.api_key
             if renewed.certificates == refused.certificates and renewed.server == refused.server:
                 if token == refused.configuration.api_key:

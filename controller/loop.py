@@ -20,6 +20,7 @@ from controller.memory import Memory, Opened
 from controller.model import Attempt, AttemptState, Event, Experiment, ExperimentState
 from controller.observe import event_for
 from controller.progress import Progress
+from controller.reports import MAX_REPORT, Reports
 from controller.runtime.protocol import CannotStart, Launch, Runtime, RuntimeLost
 from controller.search import Search, Studies
 from controller.states import AttemptEvent, Ended, StopAsked, step
@@ -36,7 +37,6 @@ SAVE_RUNNING_S = 5.0  # what a kill may lose of the wall clock spent
 BACK_OFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 GIVE_UP_S = 60.0
 GIVE_UP_OPENING_S = 10.0  # before anything runs there is nothing to wait for
-MAX_REPORT = 5000  # measurements of one call
 LOG_PORTION = 1 << 20
 MAX_PORTIONS = 8  # of one attempt's log in one turn: a trial that prints without end must not hold up the others
 THREAD_PORTION = 64 << 10  # a larger portion is parsed off the loop
@@ -67,6 +67,7 @@ class Loop:
         """patience_s: how long runtime, store or service may be away before `run` gives up; what runs goes on."""
         self._store = store
         self._search = Search(experiment, studies)
+        self._reports = Reports(self._search, at_once=experiment.spec.pruning is not None)
         self._runtime = runtime
         self._launcher = launcher
         self._clock = clock
@@ -191,7 +192,7 @@ class Loop:
         for action in actions:
             if await self._act(action):
                 return True
-        heard = await self._report()
+        heard = await self._reports.send_due(self._memory, now_s=self._clock.elapsed_s())
         if not actions and not heard:
             watches_logs = self.experiment.spec.pruning is not None or not self._memory.canary_over
             await self._runtime.wait(self._patience_s(), log_growth=watches_logs)
@@ -288,37 +289,6 @@ class Loop:
         self._memory.canary_over |= known.log.last is not None and not known.attempts[-1].ended
         return True
 
-    async def _report(self) -> bool:
-        """Send what running trials have measured; with pruning at once, else a few times a second. Whether the answers
-        leave something to do. An ended attempt's measurements travel with its outcome."""
-        now_s = self._clock.elapsed_s()
-        heard = False
-        for number, known in self._memory.opened.items():
-            newest = known.newest
-            if newest is None or newest.ended or not known.unreported or not known.running:
-                continue
-            hurry = self.experiment.spec.pruning is not None or now_s - known.reported_at_s >= POLL_S
-            if hurry or len(known.unreported) > MAX_REPORT:
-                known.reported_at_s = now_s
-                heard |= await self._tell(number, known)
-        return heard
-
-    async def _tell(self, number: int, known: Opened, *, leave: int = 0) -> bool:
-        """Report all measurements but the newest `leave`. Whether the answer is advice, or the trial's outcome."""
-        heard = False
-        while len(known.unreported) > leave and known.running:
-            batch = known.unreported[:MAX_REPORT]
-            answer = await self._search.report(number, batch)
-            del known.unreported[: len(batch)]
-            if isinstance(answer, Trial):
-                self._memory.count(answer)
-                known.running = False
-                heard = True
-            elif answer.should_stop:
-                self._memory.advised[number] = answer.reason
-                heard = True
-        return heard
-
     # Acting
 
     async def _act(self, action: core.Action) -> bool:
@@ -381,7 +351,7 @@ class Loop:
 
     async def _complete(self, number: int, outcome: Outcome) -> None:
         known = self._memory.opened[number]
-        await self._tell(number, known, leave=MAX_REPORT)
+        await self._reports.send(self._memory, number, leave=MAX_REPORT)
         if known.running:
             self._memory.count(await self._search.complete(number, outcome, known.unreported))
             known.running = False  # the next turn forgets it, after it has filled the slot that this one left

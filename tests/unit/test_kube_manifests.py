@@ -4,49 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controller.folders import ExperimentFolders
-from controller.launch import cluster_launch
-from controller.model import AttemptState, FailureClass, Resources, SecretRef, TrialTemplate
+from controller.model import Resources, SecretRef
 from controller.runtime.kubernetes.environment import as_is
 from controller.runtime.kubernetes.kinds import Conditions, kind_of, missing_conditions, reading_of
 from controller.runtime.kubernetes.manifests import grace_of, job_for, labels_of, name_problem, pod_for, timeout_of
 from controller.runtime.protocol import Launch
-from tests.unit.builders import a_spec, a_trial, an_experiment, attempt
+from tests.unit.launches import a_launch
 
 GIB = 1 << 30
-NONE = Resources()
 ANCHOR = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "digits-x7k2q", "uid": "4711"}}
-
-
-def a_launch(
-    *command: str,
-    env: dict[str, object] | None = None,
-    resources: Resources = NONE,
-    nodes: tuple[str, ...] = (),
-    name: str = "digits",
-    **cluster: object,
-) -> Launch:
-    template = TrialTemplate(
-        command or ("python", "train.py", "--lr=${lr}"),
-        env=env or {},  # type: ignore[arg-type]  # strings and secrets
-        resources=resources,
-        timeout_s=7200.0,
-        grace_s=30.0,
-        image="registry.example/digits:3",
-        cluster=cluster,
-    )
-    experiment = an_experiment(a_spec(trial=template, name=name))
-    lost = attempt(1, AttemptState.FAILED, trial=12, failed=FailureClass.INFRASTRUCTURE)
-    let_down = [replace(lost, number=n + 1, node=node) for n, node in enumerate(nodes)]
-    attempts = [*let_down, attempt(len(nodes) + 1, trial=12)]
-    folders = ExperimentFolders(Path("/state/experiments/x")).attempt(12, 1)
-    return cluster_launch(experiment, a_trial(12, lr=0.1, activation="tanh"), attempts, folders)
 
 
 def the_job(launch: Launch, *, owner: Any = None) -> dict[str, Any]:

@@ -1,0 +1,95 @@
+"""What a real control plane shows of Jobs that end in every way is read as it was meant."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from controller.model import FailureClass, Resources
+from controller.runtime.kubernetes.ends import log_source, sighting_of
+from controller.runtime.kubernetes.manifests import job_for
+from controller.runtime.protocol import Exit, Sighting
+from tests.cluster.api import CORE, Refused
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.objects import jobs, pods
+from tests.cluster.waiting import eventually
+from tests.unit.launches import a_launch
+
+
+def made(level_b: ControlPlane, namespace: str, **cluster: Any) -> str:
+    """An attempt like any other, made by hand; its name."""
+    launch = a_launch(namespace=namespace, **cluster)
+    for manifest in job_for(launch, owner=None):
+        kind = f"{CORE}/namespaces/{namespace}/services" if manifest["kind"] == "Service" else jobs(namespace)
+        level_b.api().post(kind, manifest)
+    return launch.name
+
+
+def look(level_b: ControlPlane, namespace: str, name: str, *, stopped: bool = False) -> Sighting:
+    api = level_b.api()
+    try:
+        obj = api.get(jobs(namespace, name))
+    except Refused:
+        obj = None
+    return sighting_of(name, obj, api.items(pods(namespace)), stopped=stopped, now=datetime.now(UTC))
+
+
+def end_of(level_b: ControlPlane, namespace: str, name: str, **how: Any) -> Exit:
+    def ended() -> Exit | None:
+        return look(level_b, namespace, name, **how).exit
+
+    return eventually(ended, within_s=30)  # type: ignore[no-any-return]  # what the condition gave
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        ({}, {"code": 0}),
+        ({"KWOK_EXIT": "3"}, {"code": 3}),
+        ({"KWOK_EXIT": "42"}, {"code": 42}),
+        ({"KWOK_EXIT": "137", "KWOK_REASON": "OOMKilled"}, {"code": 137, "out_of_memory": True}),
+        ({"KWOK_EXIT": "137"}, {"failure_class": FailureClass.INFRASTRUCTURE}),
+        ({"KWOK_EXIT": "137", "KWOK_POD_REASON": "Evicted"}, {"failure_class": FailureClass.INFRASTRUCTURE}),
+    ],
+)
+def test_ends(level_b: ControlPlane, namespace: str, env: dict[str, object], expected: dict[str, object]) -> None:
+    name = made(level_b, namespace, env={"KWOK_RUN": "200ms", **env})
+    found = end_of(level_b, namespace, name)
+    assert found == Exit(found.time, reason=found.reason, **expected)  # type: ignore[arg-type]  # a table
+
+
+def test_an_image_that_cannot_be_pulled_waits_first(level_b: ControlPlane, namespace: str) -> None:
+    name = made(level_b, namespace, env={"KWOK_WAITING": "ImagePullBackOff"})
+    waits = eventually(lambda: look(level_b, namespace, name).waiting, within_s=20)
+    assert waits.startswith("ImagePullBackOff")
+
+
+def test_more_than_any_node_has_waits_with_the_schedulers_words(level_b: ControlPlane, namespace: str) -> None:
+    name = made(level_b, namespace, resources=Resources(gpu=9))
+    waits = eventually(lambda: look(level_b, namespace, name).waiting, within_s=20)
+    assert "Insufficient nvidia.com/gpu" in waits
+
+
+def test_workers_end_as_one_and_the_first_ones_log_is_read(level_b: ControlPlane, namespace: str) -> None:
+    name = made(level_b, namespace, distributed={"workers": 2}, env={"KWOK_RUN": "200ms"})
+    assert end_of(level_b, namespace, name).code == 0
+    api = level_b.api()
+    source = log_source(api.get(jobs(namespace, name)), api.items(pods(namespace)))
+    assert source is not None
+    assert source[0].startswith(f"{name}-0-")
+
+
+def test_a_pod_deleted_by_us_was_stopped_and_by_others_is_lost(level_b: ControlPlane, namespace: str) -> None:
+    name = made(level_b, namespace, env={"KWOK_RUN": "60s"})
+    eventually(lambda: look(level_b, namespace, name).start_time, within_s=20)
+    for pod in level_b.api().items(pods(namespace)):
+        level_b.api().delete(pods(namespace, pod["metadata"]["name"]))
+    assert end_of(level_b, namespace, name, stopped=True).stopped
+    assert end_of(level_b, namespace, name).failure_class is FailureClass.INFRASTRUCTURE
+
+
+def test_a_suspended_job_waits(level_b: ControlPlane, namespace: str) -> None:
+    name = made(level_b, namespace, queue="team-a")
+    assert look(level_b, namespace, name).waiting == "queued by Kueue (queue team-a)"

@@ -1,0 +1,97 @@
+"""A real API server takes what is made for an attempt, and would take its pod under the strictest pod security."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.model import Resources, SecretRef
+from controller.runtime.kubernetes.explain import admission
+from controller.runtime.kubernetes.manifests import job_for, name_problem, pod_for
+from controller.runtime.protocol import Launch
+from tests.cluster.api import CORE, Refused
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.objects import jobs, pods
+from tests.unit.launches import a_launch
+
+GIB = 1 << 30
+STRICT = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+CHECK = {"dryRun": "All", "fieldValidation": "Strict"}
+
+EVERYTHING: dict[str, Any] = {
+    "imagePullPolicy": "IfNotPresent",
+    "imagePullSecrets": ["regcred"],
+    "shm": "2Gi",
+    "volumes": {
+        "data": {"mount": "/data", "claim": "cifar10", "readOnly": True},
+        "cache": {"mount": "/cache", "emptyDir": {"sizeLimit": "1Gi"}},
+    },
+    "checkpoints": {"claim": "kept"},
+    "nodeSelector": {"pool": "gpu"},
+    "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
+    "serviceAccount": "default",
+}
+POD = {"containers": [{"name": "main", "image": "x:1", "command": ["train", "--lr=${lr}"]}]}
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"generateName": "x-"}, "spec": {"template": {"spec": POD}}}
+
+LAUNCHES: dict[str, Launch] = {
+    "small": a_launch(),
+    "everything": a_launch(
+        "sh",
+        "-c",
+        "echo $(date)",
+        env={"A": "1", "API_KEY": SecretRef("keys", "api")},
+        resources=Resources(0.5, 16 * GIB, 1, 10 * GIB, {"nvidia.com/mig-1g.10gb": 2}),
+        nodes=("fake-0", "fake-1"),
+        **EVERYTHING,
+    ),
+    "workers": a_launch(distributed={"workers": 3}),
+    "longest": a_launch(name="n" * 40, nodes=tuple(f"node-{n}" for n in range(9)), distributed={"workers": 1000}),
+    "nfs": a_launch(volumes={"share": {"mount": "/share", "nfs": {"server": "nas", "path": "/x"}}}),
+    "queued": a_launch(queue="team-a"),
+    "template": a_launch(template=JOB),
+}
+
+
+@pytest.mark.parametrize("what", LAUNCHES)
+def test_the_server_accepts_every_object(level_b: ControlPlane, namespace: str, what: str) -> None:
+    api = level_b.api()
+    assert name_problem(LAUNCHES[what]) == ""
+    anchor = api.post(f"{CORE}/namespaces/{namespace}/configmaps", {"metadata": {"name": "anchor"}})
+    for manifest in job_for(LAUNCHES[what], owner=anchor):
+        made = moved(manifest, namespace)
+        path = jobs(namespace) if made["kind"] == "Job" else f"{CORE}/namespaces/{namespace}/services"
+        assert api.post(path, made, **CHECK)["metadata"]["ownerReferences"][0]["name"] == "anchor"
+
+
+@pytest.mark.parametrize("what", sorted(LAUNCHES.keys() - {"nfs", "template"}))
+def test_the_pod_is_allowed_where_pod_security_is_strictest(level_b: ControlPlane, namespace: str, what: str) -> None:
+    api = level_b.api()
+    api.patch(f"{CORE}/namespaces/{namespace}", STRICT)
+    pod = pod_for(moved(job_for(LAUNCHES[what], owner=None)[-1], namespace))
+    assert api.post(pods(namespace), pod, **CHECK)["metadata"]["name"] == pod["metadata"]["name"]
+
+
+def test_what_pod_security_refuses_is_explained(level_b: ControlPlane, namespace: str) -> None:
+    api = level_b.api()
+    api.patch(f"{CORE}/namespaces/{namespace}", STRICT)
+    job = moved(job_for(LAUNCHES["nfs"], owner=None)[-1], namespace)
+    with pytest.raises(Refused) as refused:
+        api.post(pods(namespace), pod_for(job), **CHECK)
+    expected = "the namespace's pod security does not let it run: violates PodSecurity"
+    assert admission(refused.value.status["message"]).startswith(expected)
+
+
+def test_the_server_draws_the_line_for_names_where_we_do(level_b: ControlPlane, namespace: str) -> None:
+    job = moved(job_for(a_launch(distributed={"workers": 11}), owner=None)[-1], namespace)
+    job["metadata"]["name"] = "n" * 60
+    assert level_b.api().post(jobs(namespace), job, **CHECK)
+    job["metadata"]["name"] = "n" * 61
+    with pytest.raises(Refused, match="invalid DNS label"):
+        level_b.api().post(jobs(namespace), job, **CHECK)
+
+
+def moved(manifest: dict[str, Any], namespace: str) -> dict[str, Any]:
+    """Into the test's namespace: launches are made before there is one."""
+    return {**manifest, "metadata": {**manifest["metadata"], "namespace": namespace}}

@@ -97,6 +97,11 @@ def alike(exit: Exit, **facts: Any) -> bool:
     return exit == Exit(time=exit.time, **facts)
 
 
+def killed(exit: Exit, number: int, **facts: Any) -> bool:
+    """By that signal; of a container one is told 128 + its number."""
+    return alike(exit, signal=number, **facts) or alike(exit, code=128 + number, **facts)
+
+
 async def printed(runtime: Runtime, name: str, text: bytes) -> None:
     for _ in range(400):
         if text in await runtime.read_log(name, 0):
@@ -214,7 +219,7 @@ class RuntimeContract:
         runtime = await world.open()
         await runtime.start(world.launch("a", FOREVER))
         await runtime.stop("a", grace_s=60)
-        assert alike(await ended(runtime, "a"), signal=15, stopped=True)
+        assert killed(await ended(runtime, "a"), 15, stopped=True)
         await runtime.close()
 
     @on_a_loop
@@ -224,7 +229,7 @@ class RuntimeContract:
         await printed(runtime, "a", b"deaf")
         await runtime.stop("a", grace_s=0.2)
         assert (await runtime.observe())["a"].exit is None
-        assert alike(await ended(runtime, "a"), signal=9, stopped=True)
+        assert killed(await ended(runtime, "a"), 9, stopped=True)
         await runtime.close()
 
     @on_a_loop
@@ -238,7 +243,7 @@ class RuntimeContract:
         await runtime.stop("kept", grace_s=0.1)
         await runtime.stop("kept", grace_s=600)
         for name in ("shortened", "kept"):
-            assert alike(await ended(runtime, name), signal=9, stopped=True)
+            assert killed(await ended(runtime, name), 9, stopped=True)
         await runtime.close()
 
     @on_a_loop
@@ -255,8 +260,8 @@ class RuntimeContract:
         runtime = await world.open()
         await runtime.start(replace(world.launch("a", FOREVER), timeout_s=0.2))
         await runtime.start(replace(world.launch("deaf", STUBBORN), timeout_s=0.5, grace_s=0.1))
-        assert alike(await ended(runtime, "a"), signal=15, timed_out=True)
-        assert alike(await ended(runtime, "deaf"), signal=9, timed_out=True)
+        assert killed(await ended(runtime, "a"), 15, timed_out=True)
+        assert killed(await ended(runtime, "deaf"), 9, timed_out=True)
         await runtime.close()
 
     @on_a_loop
@@ -265,7 +270,7 @@ class RuntimeContract:
         await runtime.start(replace(world.launch("a", FOREVER), timeout_s=0.3))
         await world.crash(runtime)
         runtime = await world.open()
-        assert alike(await ended(runtime, "a"), signal=15, timed_out=True)
+        assert killed(await ended(runtime, "a"), 15, timed_out=True)
         await runtime.close()
 
     @on_a_loop

@@ -58,6 +58,7 @@ class KubernetesRuntime:
         self._whose: dict[str, tuple[int, int]] = {}
         self._followers: dict[str, LogFollower] = {}
         self._refused: dict[str, Sighting] = {}  # let in by the gate, and then it could not be made
+        self._made: set[str] = set()  # seen on the cluster in this life
         self._removed: set[str] = set()
         self._news = asyncio.Event()
         self._growth = asyncio.Event()
@@ -121,6 +122,7 @@ class KubernetesRuntime:
             scene.drop(kind, name)
         if (known := self._whose.pop(name, None)) is not None:
             scene.forget_pods(known)
+        self._made.discard(name)
         follower = self._followers.pop(name, None)
         if follower is not None:
             await follower.close()
@@ -140,16 +142,17 @@ class KubernetesRuntime:
             if whose is None or name in self._removed:
                 continue
             self._whose[name] = whose
+            self._made.add(name)
             own = pods.pop(whose, [])
             sighting = await self._looked_after(client, scene, kind, name, shown, own, whose)
             if sighting is not None:
                 sightings[name] = sighting
         for whose, left in pods.items():
-            # Their object is gone, and they are about to go: what they were doing still counts.
-            gone = name_of(left[0], whose)
-            if gone not in self._removed and gone not in sightings:
-                self._whose[gone] = whose
-                sightings[gone] = self._sighting(gone, None, left, whose)
+            self._whose[name_of(left[0], whose)] = whose
+        for name, whose in self._whose.items():
+            # Its object is gone; what its pods were doing still counts.
+            if name not in sightings and name not in self._removed and (name in self._made or whose in pods):
+                sightings[name] = self._sighting(name, None, pods.get(whose, []), whose)
         return sightings
 
     async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
@@ -215,13 +218,15 @@ class KubernetesRuntime:
         kept."""
         directory = self._place.folder_of(*whose)
         sighting = self._sighting(name, shown, pods, whose)
-        if not pods and sighting.exit is None and (refusal := scene.refusal(shown["metadata"]["uid"])):
-            if not self._gate.refused(name, refusal):
-                return replace(sighting, exit=_failed(f"its pod is refused: {refusal}"))
+        refusal = "" if pods else scene.refusal(shown["metadata"]["uid"])
+        if refusal and sighting.exit is None and self._gate.refused(name, refusal):
             await self._ask(client.delete(kind, self._place.namespace, name, uid=shown["metadata"]["uid"]))
             scene.drop(kind, name)
             self._records.forget(directory)
+            self._made.discard(name)
             return None
+        if sighting.start_time is None and sighting.exit is None:
+            sighting = self._sighting(name, shown, pods, whose, refusal=refusal, mounts=scene.mount_trouble(pods))
         follower = self._follow(client, name, shown, pods, directory)
         if sighting.exit is not None:
             if follower is not None:
@@ -237,11 +242,29 @@ class KubernetesRuntime:
                 await self._end(client, kind, name, shown, pods, grace_s=grace_of(shown))
         return sighting
 
-    def _sighting(self, name: str, shown: Raw | None, pods: Sequence[Raw], whose: tuple[int, int]) -> Sighting:
+    def _sighting(
+        self,
+        name: str,
+        shown: Raw | None,
+        pods: Sequence[Raw],
+        whose: tuple[int, int],
+        *,
+        refusal: str = "",
+        mounts: str = "",
+    ) -> Sighting:
         record = self._records.of(self._place.folder_of(*whose)) or Record()
-        sighting = sighting_of(name, shown, pods, stopped=record.stopped, now=datetime.now(UTC))
+        now = datetime.now(UTC)
+        sighting = sighting_of(
+            name,
+            shown,
+            pods,
+            stopped=record.stopped or record.timed_out,
+            now=now,
+            refusal=refusal,
+            mount_trouble=mounts,
+        )
         if record.timed_out and sighting.exit is not None:
-            return replace(sighting, exit=Exit(sighting.exit.time, timed_out=True))
+            return replace(sighting, exit=replace(sighting.exit, timed_out=True, stopped=False))
         return sighting
 
     def _follow(
@@ -283,6 +306,7 @@ class KubernetesRuntime:
                     continue
                 await self._ask(scene.watch(kind))
                 scene.put(kind, made)
+                self._made.add(launch.name)
                 self._gate.made(launch)
                 self._records.note(launch.directory, uid=made["metadata"]["uid"])
 
@@ -312,10 +336,6 @@ class KubernetesRuntime:
             if rule := rule_for(error):
                 raise NotAllowed(f"{error}; the missing rule: {rule}") from error
             raise RuntimeLost(f"the cluster refuses: {error}") from error
-
-
-def _failed(reason: str) -> Exit:
-    return Exit(datetime.now(UTC), failure_class=FailureClass.CONFIGURATION, reason=reason)
 
 
 def _size(path: Path) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from controller.model import attempt_name
@@ -30,9 +30,10 @@ class Scene:
         self._labels = f"{UID}={uid}"
         self.pods = self._of(PODS)
         self.quotas = Reflector(client, QUOTAS, namespace, changed=changed)
-        self.refusals = Reflector(client, EVENTS, namespace, fields="reason=FailedCreate", changed=changed)
+        self._refusals = Reflector(client, EVENTS, namespace, fields="reason=FailedCreate", changed=changed)
+        self._mounts = Reflector(client, EVENTS, namespace, fields="reason=FailedMount", changed=changed)
         self._objects = {JOBS: self._of(JOBS)}
-        self._blind: list[str] = []
+        self._optional = (self.quotas, self._refusals, self._mounts)
 
     def _of(self, kind: Kind) -> Reflector:
         return Reflector(self._client, kind, self._namespace, labels=self._labels, changed=self._changed)
@@ -41,15 +42,15 @@ class Scene:
         """Returns when everything was listed once. Raises what the client raises."""
         needed = [reflector.start() for reflector in (self.pods, *self._objects.values())]
         # Without the right to see quotas and events trials run all the same; what is refused is learned later.
-        await asyncio.gather(*needed, self._try(self.quotas, "resourcequotas"), self._try(self.refusals, "events"))
+        await asyncio.gather(*needed, *map(self._try, self._optional))
 
-    async def _try(self, reflector: Reflector, what: str) -> None:
+    @staticmethod
+    async def _try(reflector: Reflector) -> None:
         try:
             await reflector.start()
         except ApiError as error:
             if error.status != 403:
                 raise
-            self._blind.append(what)
 
     async def watch(self, kind: Kind) -> None:
         """Objects of one more kind are shown from now on."""
@@ -59,7 +60,7 @@ class Scene:
             self._objects[kind] = reflector
 
     async def close(self) -> None:
-        everything = (self.pods, self.quotas, self.refusals, *self._objects.values())
+        everything = (self.pods, *self._optional, *self._objects.values())
         await asyncio.gather(*(reflector.close() for reflector in everything))
 
     @property
@@ -102,10 +103,19 @@ class Scene:
                 del self.pods.deleted[name]
 
     def refusal(self, uid: str) -> str:
-        """The newest message of a pod that could not be created for this object; "" if none was refused."""
-        said = [event for event in self.refusals.objects.values() if event.get("involvedObject", {}).get("uid") == uid]
-        newest = max(said, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "", default=None)
-        return "" if newest is None else str(newest.get("message", ""))
+        """Why a pod could not be created for the object of that uid; "" if none was refused."""
+        return _newest(self._refusals, uid)
+
+    def mount_trouble(self, pods: Sequence[Raw]) -> str:
+        """Why a volume of one of the pods cannot be mounted; "" if nothing is known."""
+        said = (_newest(self._mounts, pod["metadata"]["uid"]) for pod in pods)
+        return next((message for message in said if message), "")
+
+
+def _newest(events: Reflector, uid: str) -> str:
+    about = [event for event in events.objects.values() if event.get("involvedObject", {}).get("uid") == uid]
+    newest = max(about, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "", default=None)
+    return "" if newest is None else str(newest.get("message", ""))
 
 
 def attempt_of(found: Raw) -> tuple[int, int] | None:

@@ -1,0 +1,88 @@
+"""`tuner` on a cluster, as a person runs it: an own state directory, an own kubeconfig, files of experiments."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+TUNER = str(Path(sys.executable).parent / "tuner")
+PATIENCE_S = 180.0
+
+
+class Searcher:
+    """One person in one namespace. `close` ends what they left running here, not on the cluster."""
+
+    def __init__(self, folder: Path, kubeconfig: Path, namespace: str) -> None:
+        self.folder = folder
+        self.namespace = namespace
+        self.state = folder / "state"
+        self.env = {**os.environ, "KUBECONFIG": str(kubeconfig), "TUNER_STATE_DIR": str(self.state)}
+        self._started: list[subprocess.Popen[str]] = []
+
+    def file(self, *, name: str = "tiny", trials: int = 4, spec: str = "", trial: str = "",
+             env: Mapping[str, str] | None = None) -> Path:  # fmt: skip
+        """env: of the trial, which also says what becomes of a fake one (see kwok.py)."""
+        given = {"KWOK_LOG": "score=${x}", "KWOK_RUN": "300ms", **(env or {})}
+        path = self.folder / f"{name}.yaml"
+        path.write_text(
+            f"""\
+apiVersion: tuner.dev/v1
+kind: Experiment
+metadata: {{name: {name}, namespace: {self.namespace}}}
+spec:
+  objective: {{metric: score, direction: maximize}}
+  parameters:
+    x: {{type: float, min: 0, max: 1}}
+  algorithm: {{name: random, seed: 1}}
+  budget: {{trials: {trials}}}
+  canary: 0s
+  runtime: kubernetes
+{spec}  trial:
+    image: tiny:1
+    command: [python, train.py, "--x=${{x}}"]
+    env: {json.dumps(given)}
+    resources: {{gpu: 1}}
+    gracePeriod: 1s
+{trial}"""
+        )
+        return path
+
+    def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [TUNER, *map(str, arguments)], cwd=self.folder, env=self.env, text=True, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        self._started.append(process)
+        return process
+
+    def tuner(self, *arguments: str | Path, within_s: float = PATIENCE_S) -> tuple[int, str, str]:
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=within_s)
+        return process.returncode, out, err
+
+    def json(self, *arguments: str) -> Any:
+        code, out, err = self.tuner(*arguments, "-o", "json")
+        assert code == 0, err
+        return json.loads(out)
+
+    def trials(self, name: str = "tiny") -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.json("get", "trials", name)
+        return found
+
+    def states(self, name: str = "tiny") -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for trial in self.trials(name):
+            counts[trial["state"]] = counts.get(trial["state"], 0) + 1
+        return counts
+
+    def close(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()

@@ -1,3 +1,5 @@
+"""What an attempt asks of its namespace, read off its objects."""
+
 from __future__ import annotations
 
 from decimal import Decimal

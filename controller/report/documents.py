@@ -49,7 +49,7 @@ def trial(record: ExperimentRecord, one: TrialRecord) -> Json:
         labels=dict(it.labels),
         startTime=_first_start(one),
         endTime=None if newest is None or newest.end_time is None or not it.finished else timestamp(newest.end_time),
-        attempts=[attempt(each) for each in one.attempts],
+        attempts=[attempt(each) | _present(gpuSeconds=_gpu_seconds(record, each)) for each in one.attempts],
     )
 
 
@@ -64,6 +64,7 @@ def attempt(it: Attempt) -> Json:
         reason=it.reason or None,
         failureClass=None if it.failure_class is None else it.failure_class.value,
         node=it.node or None,
+        image=it.image or None,
     )
 
 
@@ -99,6 +100,13 @@ def trial_name_of(record: ExperimentRecord, number: int) -> str:
 
 def _best(it: Trial) -> Json:
     return _present(number=it.number, value=it.value, parameters=dict(it.parameters))
+
+
+def _gpu_seconds(record: ExperimentRecord, it: Attempt) -> float | None:
+    """Of one that has ended: what is still running has no figure that stays true."""
+    if it.end_time is None or not record.gpus:
+        return None
+    return round(record.gpu_seconds(it, now=it.end_time), 3)
 
 
 def _first_start(one: TrialRecord) -> str | None:

@@ -61,6 +61,12 @@ def sparkline(trend: Sequence[float], width: int) -> str:
     return "".join(_SPARKS[round((value - low) / (high - low) * (len(_SPARKS) - 1))] for value in finite)
 
 
+def digest(image: str) -> str:
+    """An image by its digest, short enough for a table: `sha256:1a2b3c4d5e6f`; one by its name as it is."""
+    _, found, digits = image.rpartition("sha256:")
+    return f"{found}{digits[:12]}" if found else image
+
+
 def json_text(data: object) -> str:
     """JSON for files and pipes; never a bare NaN (`json_number` made it a word)."""
     return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)

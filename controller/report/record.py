@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
-from controller.model import Attempt, Event, Experiment, ExperimentState, FailureClass
+from controller.model import Attempt, AttemptState, Event, Experiment, ExperimentState, FailureClass
 from suggest.trial import Measurement, Trial, TrialState
 
 
@@ -21,9 +22,14 @@ class TrialRecord:
         return self.attempts[-1] if self.attempts else None
 
     @property
+    def waiting(self) -> bool:
+        """Its newest attempt is made, and does not run yet."""
+        return self.newest is not None and self.newest.state is AttemptState.CREATED
+
+    @property
     def state(self) -> TrialState:
-        """As people see it: what the study calls running waits, until an attempt of it lives."""
-        if self.trial.state is TrialState.RUNNING and (self.newest is None or self.newest.ended):
+        """As people see it: what the study calls running waits, until an attempt of it runs."""
+        if self.trial.state is TrialState.RUNNING and (self.newest is None or self.newest.ended or self.waiting):
             return TrialState.QUEUED
         return self.trial.state
 
@@ -57,6 +63,20 @@ class ExperimentRecord:
                 found = record.trial
         return found
 
+    @property
+    def gpus(self) -> float:
+        """Of one attempt; 0 where they are in a template, whose meaning is its kind's."""
+        match self.experiment.spec.trial.cluster.get("distributed"):
+            case {"workers": int(workers)}:
+                return self.experiment.spec.trial.resources.gpu * workers
+        return self.experiment.spec.trial.resources.gpu
+
+    def gpu_seconds(self, attempt: Attempt, *, now: datetime) -> float:
+        """What it has held so far, whether or not it used them."""
+        if attempt.start_time is None:
+            return 0.0
+        return self.gpus * ((attempt.end_time or now) - attempt.start_time).total_seconds()
+
     def reason_of(self, record: TrialRecord) -> str:
         """Why the trial is as it is; empty where its state says it all."""
         if record.state is not TrialState.QUEUED:
@@ -69,6 +89,8 @@ class ExperimentRecord:
             return "the experiment is paused"
         if not self.controlled_by:
             return "nobody runs the experiment now"
+        if newest is not None and record.waiting:
+            return newest.reason or "is being started"
         if newest is not None and newest.failure_class is not None:
             return f"to be retried: {newest.reason}"
         return "waits for a free slot" if newest is None else "interrupted; runs again"

@@ -14,6 +14,7 @@ from controller.report.tables import aligned, run_time, shortened, shown_state
 from suggest.trial import Measurement, TrialState
 
 LAST_EVENTS = 8
+MOST_WAITING = 8
 
 
 def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime) -> str:
@@ -54,6 +55,11 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
             for one in running
         ]
         parts.append("Running\n" + _indented(aligned(("TRIAL", "FOR", "STEP", "VALUE", "PARAMETERS"), rows)))
+    waiting = [one for one in record.trials if one.state is TrialState.QUEUED and one.waiting]
+    if waiting:
+        rows = [[str(one.trial.number), shortened(record.reason_of(one), 100)] for one in waiting[:MOST_WAITING]]
+        more = f"and {len(waiting) - MOST_WAITING} more\n" if len(waiting) > MOST_WAITING else ""
+        parts.append("Waiting\n" + _indented(aligned(("TRIAL", "FOR WHAT"), rows) + more))
     parts += _events(record.events)
     parts.append(f"Why: {why_experiment(record)}")
     return "\n".join(parts) + "\n"
@@ -65,24 +71,14 @@ def describe_trial(record: ExperimentRecord, one: TrialRecord, *, log: Path | No
         ("Trial", f"{record.experiment.name}/{number}"),
         ("Name", trial_name_of(record, number)),
         ("State", one.state.value),
+        ("Queued", record.reason_of(one) if one.state is TrialState.QUEUED and one.waiting else ""),
         ("Value", figures.number(one.trial.value)),
         ("Step", "" if one.trial.step is None else str(one.trial.step)),
         ("Log", "" if log is None else str(log)),
     ]
     values = [[name, figures.parameter(value)] for name, value in one.trial.parameters.items()]
     parts = [_facts(facts), "Parameters\n" + _indented(aligned(("", ""), values, headers=False))]
-    rows = [
-        [
-            str(each.number),
-            each.state.value,
-            figures.between(each.start_time, each.end_time or now),
-            "" if each.exit_code is None else str(each.exit_code),
-            "" if each.failure_class is None else each.failure_class.value,
-            shortened(each.reason, 80),
-        ]
-        for each in one.attempts
-    ]
-    parts.append("Attempts\n" + _indented(aligned(("NUMBER", "STATE", "FOR", "EXIT", "CLASS", "REASON"), rows)))
+    parts.append("Attempts\n" + _indented(_attempts(record, one, now=now)))
     measured = record.measurements.get(number, ())
     if measured:
         header = ("METRIC", "READINGS", "FIRST", "LAST", "MIN", "MAX", "TREND")
@@ -90,6 +86,26 @@ def describe_trial(record: ExperimentRecord, one: TrialRecord, *, log: Path | No
     parts += _events(record.events)
     parts.append(f"Why: {why_trial(record, one)}")
     return "\n".join(parts) + "\n"
+
+
+def _attempts(record: ExperimentRecord, one: TrialRecord, *, now: datetime) -> str:
+    """What only a cluster tells has its columns where it was told."""
+    columns = {
+        "NUMBER": [str(each.number) for each in one.attempts],
+        "STATE": [each.state.value for each in one.attempts],
+        "FOR": [figures.between(each.start_time, each.end_time or now) for each in one.attempts],
+        "EXIT": ["" if each.exit_code is None else str(each.exit_code) for each in one.attempts],
+        "CLASS": ["" if each.failure_class is None else each.failure_class.value for each in one.attempts],
+        "NODE": [each.node for each in one.attempts],
+        "IMAGE": [figures.digest(each.image) for each in one.attempts],
+        "GPU-S": [f"{spent:.0f}" if (spent := record.gpu_seconds(each, now=now)) else "" for each in one.attempts],
+        "REASON": [shortened(each.reason, 80) for each in one.attempts],
+    }
+    shown = {name: cells for name, cells in columns.items() if name not in _TOLD_BY_CLUSTERS or any(cells)}
+    return aligned(list(shown), list(zip(*shown.values(), strict=True)))
+
+
+_TOLD_BY_CLUSTERS = frozenset({"NODE", "IMAGE", "GPU-S"})
 
 
 def why_experiment(record: ExperimentRecord) -> str:
@@ -102,8 +118,8 @@ def why_experiment(record: ExperimentRecord) -> str:
             return f"its controller ended without finishing it; go on with: tuner resume {name}"
         case ExperimentState.RUNNING:
             return (
-                f"running with {running} of at most {it.spec.parallelism} trials at a time, {queued} queued; "
-                f"stop it with: tuner stop {name}"
+                f"running with {running} of at most {it.spec.parallelism} trials at a time, {queued} queued"
+                f"{_held_up(record)}; stop it with: tuner stop {name}"
             )
         case ExperimentState.PAUSED:
             return f"paused, {it.reason}; {cure(it)}"
@@ -118,6 +134,14 @@ def why_experiment(record: ExperimentRecord) -> str:
             if record.best is None:
                 result = f"but no trial succeeded; look at one with: tuner describe {name}/{_last_failed(record)}"
             return f"{it.reason}; {result}"
+
+
+def _held_up(record: ExperimentRecord) -> str:
+    """What the oldest waits for: younger ones wait behind it."""
+    for one in record.trials:
+        if one.waiting and one.newest is not None and one.newest.reason:
+            return f" ({shortened(one.newest.reason, 100)})"
+    return ""
 
 
 def cure(experiment: Experiment) -> str:
@@ -152,9 +176,14 @@ def why_trial(record: ExperimentRecord, one: TrialRecord) -> str:
             return f"it may run on without a controller; go on with: tuner resume {record.experiment.name}"
         case TrialState.RUNNING:
             return f"it runs{attempts}; follow it with: tuner logs -f {record.experiment.name}/{one.trial.number}"
+        case TrialState.QUEUED if one.waiting and newest is not None and newest.reason and record.controlled_by:
+            where = " for room in its namespace" if newest.reason.startswith(QUOTA_EXCEEDED) else ""
+            return f"it waits{where}, and starts by itself{attempts}: {reason}"
         case TrialState.QUEUED:
             return reason
 
+
+QUOTA_EXCEEDED = "QuotaExceeded"  # as clusters say it
 
 _MEANING = {
     FailureClass.USER_ERROR.value: "its program failed; its log says more",

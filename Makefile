@@ -22,12 +22,22 @@ test: $(VENV)/dev.stamp  ## run all tests
 	$(BIN)/python -m pytest -n $(JOBS) --maxprocesses=8 $(TESTS)
 
 .PHONY: test-cluster
-test-cluster: $(VENV)/dev.stamp cluster-binaries  ## run the tests on a real Kubernetes, started here; TESTS=tests/cluster/test_x.py
+test-cluster: cluster-binaries  ## run the tests on a real Kubernetes, started here; TESTS=tests/cluster/test_x.py
 	$(BIN)/python -m pytest $(or $(TESTS),tests/cluster)
 
 .PHONY: cluster-binaries
 cluster-binaries: $(VENV)/dev.stamp  ## build what those need, once: ten minutes, with Go 1.26
 	$(BIN)/python -m tests.cluster.binaries
+
+.PHONY: cluster-images
+cluster-images: $(VENV)/dev.stamp  ## as root: make the images for those with a real node, once: two minutes
+	$(BIN)/python -m tests.cluster.images
+
+.PHONY: cluster-packages
+cluster-packages:  ## as root, on Debian: install what those with a real node need
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	  containerd runc containernetworking-plugins buildah debootstrap iproute2 openssl </dev/null
 
 .PHONY: check
 check: $(VENV)/dev.stamp  ## format, lint, types, who may import whom, stubs fresh

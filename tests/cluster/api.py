@@ -34,11 +34,12 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """Whoever the token says, at one server."""
+    """Whoever the token says, or the pair of files with a certificate and its key, at one server."""
 
     server: str
     authority: str  # PEM
     token: str
+    pair: tuple[str, str] | None = None
 
     def get(self, path: str, **query: str) -> Object:
         return json.loads(self._text("GET", path, query))
@@ -115,9 +116,11 @@ class Api:
             f"{self.server}{path}{asked}",
             method=method,
             data=None if body is None else json.dumps(body).encode(),
-            headers={"Authorization": f"Bearer {self.token}", "Content-Type": kind},
+            headers={"Content-Type": kind, **({"Authorization": f"Bearer {self.token}"} if self.token else {})},
         )
         trusted = ssl.create_default_context(cadata=self.authority)
+        if self.pair:
+            trusted.load_cert_chain(*self.pair)
         try:
             return urllib.request.urlopen(request, timeout=within_s, context=trusted)
         except urllib.error.HTTPError as error:

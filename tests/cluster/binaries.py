@@ -58,10 +58,11 @@ MODULES = (
     ),
     Module("kwok", ("kwok",)),
     Module("logs", ("logs",), own=True),
+    Module("pause", ("pause",), own=True),
     Module("coredns", ("coredns",)),
 )
 LEVEL_B = ("core", "kwok", "logs")
-LEVEL_C = ("core", "coredns")
+LEVEL_C = ("core", "pause", "coredns")
 
 
 def cache() -> Path:
@@ -76,11 +77,12 @@ def missing(modules: tuple[str, ...]) -> str:
     return f"the cluster's programs are not built ({', '.join(lacking)}): make cluster-binaries" if lacking else ""
 
 
+def module_of(program: str) -> Module:
+    return next(module for module in MODULES if program in module.programs)
+
+
 def program(name: str) -> Path:
-    for module in MODULES:
-        if name in module.programs:
-            return module.folder / name
-    raise LookupError(name)
+    return module_of(name).folder / name
 
 
 def build(module: Module) -> None:

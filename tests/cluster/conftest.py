@@ -4,8 +4,8 @@
     level_c     a control plane and a real node, as root; likewise
     namespace   in the cluster of the test (the one of its two fixtures that it asks for), fresh, and removed afterwards
 
-`TUNER_TEST_KUBECONFIG` names a cluster to use instead of both. Where a level cannot run, its tests are skipped with one
-line that says what is missing; with TUNER_TEST_CLUSTER_REQUIRED=1 they fail.
+Where a level cannot run, its tests are skipped with one line that says what is missing; with
+TUNER_TEST_CLUSTER_REQUIRED=1 they fail. `TUNER_TEST_KUBECONFIG` names a cluster to take for level_c (see existing.py).
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.cluster import binaries
+from tests.cluster import binaries, realnode
 from tests.cluster.api import CORE
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.existing import Existing
+from tests.cluster.realnode import RealNode
 
 FAKE_NODES = 4
 
@@ -32,8 +35,20 @@ def lacks(what: str) -> None:
 
 @pytest.fixture(scope="session")
 def level_b() -> Iterator[ControlPlane]:
+    if "TUNER_TEST_KUBECONFIG" in os.environ:
+        pytest.skip("pods of the cluster in TUNER_TEST_KUBECONFIG cannot be told what becomes of them")
     lacks(binaries.missing(binaries.LEVEL_B))
     cluster = ControlPlane(fake_nodes=FAKE_NODES)
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture(scope="session")
+def level_c() -> Iterator[RealNode | Existing]:
+    existing = os.environ.get("TUNER_TEST_KUBECONFIG")
+    if not existing:
+        lacks(realnode.missing())
+    cluster = Existing(Path(existing)) if existing else RealNode()
     yield cluster
     cluster.close()
 

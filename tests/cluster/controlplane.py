@@ -13,6 +13,7 @@ import random
 import socket
 import tempfile
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.cluster import kwok
@@ -33,9 +34,12 @@ class ControlPlane:
     """Running from the moment it is made; `close` takes it down, and so does the end of this process, however it ends.
 
     `reached_by`: addresses under which pods reach the API server; with any, it listens on all.
+    `users`: more of them, and the group of each.
     """
 
-    def __init__(self, *, fake_nodes: int = 0, reached_by: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, *, fake_nodes: int = 0, reached_by: tuple[str, ...] = (), users: Mapping[str, str] | None = None
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="tuner-test-cluster-"))
         self.processes = Processes(self.folder)
         try:
@@ -46,9 +50,9 @@ class ControlPlane:
             self._serving = self.authority.issue("serving", "/CN=test-cluster", names)
             self._to_kubelets = self.authority.issue("to-kubelets", "/O=system:masters/CN=to-kubelets")
             self._signing = self.authority.issue("service-accounts", "/CN=service-accounts")
-            self._tokens = {name: f"{name}-{random.getrandbits(64):x}" for name in (ADMIN, *USERS)}
-            groups = {ADMIN: "system:masters"}
-            lines = (f'{token},{name},{name},"{groups.get(name, "")}"\n' for name, token in self._tokens.items())
+            groups = {ADMIN: "system:masters", **dict.fromkeys(USERS, ""), **(users or {})}
+            self._tokens = {name: f"token-{random.getrandbits(128):x}" for name in groups}
+            lines = (f'{self._tokens[name]},{name},{name},"{group}"\n' for name, group in groups.items())
             (self.folder / "tokens.csv").write_text("".join(lines))
             self._start(fake_nodes)
         except BaseException:
@@ -91,7 +95,7 @@ class ControlPlane:
         for name in names:
             self.api().post(f"{CORE}/nodes", kwok.node(name, **kind))  # type: ignore[arg-type]
         for name in names:
-            self.api().until(f"{CORE}/nodes/{name}", _ready)
+            self.api().until(f"{CORE}/nodes/{name}", ready)
         return names
 
     def stop_api_server(self) -> None:
@@ -236,5 +240,5 @@ def free_port() -> int:
     raise PartFailed("no free port between 20000 and 30000")
 
 
-def _ready(node: Object) -> bool:
+def ready(node: Object) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in node.get("status", {}).get("conditions", ()))

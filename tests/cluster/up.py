@@ -1,20 +1,24 @@
-"""A cluster to try things on by hand: `python -m tests.cluster.up`, until Ctrl-C or the end of its input."""
+"""A cluster to try things on by hand, until Ctrl-C or the end of its input.
+
+`python -m tests.cluster.up` has fake nodes; with `--real` it has a real one, and needs root.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 
-from tests.cluster import binaries
+from tests.cluster import binaries, realnode
 from tests.cluster.controlplane import USERS, ControlPlane
 
 
 def main() -> int:
-    lacking = binaries.missing(binaries.LEVEL_B)
+    real = sys.argv[1:] == ["--real"]
+    lacking = realnode.missing() if real else binaries.missing(binaries.LEVEL_B)
     if lacking:
         print(lacking, file=sys.stderr)
         return 1
-    cluster = ControlPlane(fake_nodes=4)
+    cluster = realnode.RealNode() if real else ControlPlane(fake_nodes=4)
     try:
         print(f"export KUBECONFIG={cluster.kubeconfig()}")
         print(f"# kubectl is {binaries.program('kubectl')}")

@@ -1,0 +1,3 @@
+module tuner.test/pause
+
+go 1.24.0

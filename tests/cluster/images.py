@@ -1,0 +1,141 @@
+"""Images for the real node, made here: no test asks an image registry.
+
+`python -m tests.cluster.images` makes them once, as root, and keeps them in the cache: `pause`, which every pod needs,
+and `base`, a small Debian with Python and NumPy out of Debian's own packages. More are built on that one, by buildah in
+a store of its own, so that the machine's images are neither used nor touched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.cluster.binaries import build, cache, locked, module_of, program
+
+RELEASE, MIRROR = "bookworm", "http://deb.debian.org/debian"
+PACKAGES = "python3,python3-numpy"
+PAUSE, BASE, DIGITS = "localhost/tuner-test/pause:1", "localhost/tuner-test/base:1", "localhost/tuner-test/digits:1"
+UNNEEDED = (
+    "var/cache/apt",
+    "var/lib/apt/lists",
+    "usr/share/doc",
+    "usr/share/man",
+    "usr/share/locale",
+    "usr/share/info",
+)
+DOCKERFILES = {
+    PAUSE: 'FROM scratch\nCOPY pause /pause\nUSER 65532:65532\nENTRYPOINT ["/pause"]\n',
+    BASE: 'FROM scratch\nADD root.tar /\nRUN ln -s python3 /usr/bin/python\nCMD ["python3"]\n',
+}
+TOOLS = ("buildah", "debootstrap")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def folder() -> Path:
+    recipe = repr((RELEASE, PACKAGES, UNNEEDED, DOCKERFILES, module_of("pause").folder.name))
+    return cache() / f"images-{hashlib.sha256(recipe.encode()).hexdigest()[:16]}"
+
+
+def archive(tag: str) -> Path:
+    """Where an image lies as a file, ready for a container runtime to take in."""
+    return folder() / f"{tag.rpartition('/')[2].replace(':', '-')}.tar"
+
+
+def missing() -> str:
+    """One line that says what to do, or nothing: all is there."""
+    lacking = [tag for tag in (PAUSE, BASE) if not archive(tag).exists()]
+    return "the real node's images are not built: make cluster-images, as root" if lacking else ""
+
+
+def environment() -> dict[str, str]:
+    """For buildah, and for scripts that call it."""
+    return {
+        "CONTAINERS_STORAGE_CONF": str(folder() / "storage.conf"),
+        "STORAGE_DRIVER": "vfs",
+        "BUILDAH_ISOLATION": "chroot",
+    }
+
+
+def build_base() -> None:
+    """Makes `pause` and `base` unless they are there; of two at once one waits."""
+    if not missing():
+        return
+    with locked(folder()):
+        if not missing():
+            return
+        build(module_of("pause"))
+        began = time.monotonic()
+        print(f"making {PAUSE} and {BASE} ...", file=sys.stderr, flush=True)
+        folder().mkdir(exist_ok=True)
+        store = f'[storage]\ndriver = "vfs"\ngraphroot = "{folder()}/store"\nrunroot = "{folder()}/run"\n'
+        (folder() / "storage.conf").write_text(store)
+        with tempfile.TemporaryDirectory(dir=cache(), prefix=".images-") as scratch:
+            context = Path(scratch)
+            shutil.copy(program("pause"), context / "pause")
+            _debian(context)
+            for tag, text in DOCKERFILES.items():
+                (context / "Dockerfile").write_text(text)
+                _run(["buildah", "bud", "--layers=false", "--tag", tag, str(context)], environment())
+                save(tag)
+        print(f"made them in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+
+
+def save(tag: str) -> Path:
+    """Out of buildah's store into `archive(tag)`."""
+    beside = archive(tag).with_suffix(f".{os.getpid()}")
+    # Uncompressed: packing and unpacking would take longer than all the rest.
+    _run(["buildah", "push", "--disable-compression", tag, f"oci-archive:{beside}:{tag}"], environment())
+    beside.replace(archive(tag))
+    return archive(tag)
+
+
+def digits() -> Path:
+    """The digits trial on `base`, as trial_image/build.sh builds it. Needs scikit-learn beside this Python."""
+    wanted = {**environment(), "BASE": BASE, "TAG": DIGITS, "BUILDER": "buildah", "PYTHON": sys.executable}
+    _run(["sh", str(ROOT / "trial_image/build.sh")], wanted)
+    return save(DIGITS)
+
+
+def _debian(context: Path) -> None:
+    """root.tar: the smallest Debian that runs NumPy, without what nobody reads."""
+    root = context / "root"
+    _run(["debootstrap", "--variant=minbase", f"--include={PACKAGES}", RELEASE, str(root), MIRROR])
+    left_out = [f"--exclude=./{name}/*" for name in (*UNNEEDED, "dev", "proc", "sys")]
+    _run(["tar", "--numeric-owner", "-C", str(root), *left_out, "-cf", str(context / "root.tar"), "."])
+    shutil.rmtree(root)
+
+
+def _run(command: Sequence[str], environment: dict[str, str] | None = None) -> None:
+    done = subprocess.run(
+        command, env={**os.environ, **(environment or {})}, capture_output=True, text=True, timeout=900, check=False
+    )
+    if done.returncode != 0:
+        said = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
+        raise RuntimeError(f"{' '.join(command[:3])} ended with {done.returncode}:\n{said}")
+
+
+def main() -> int:
+    if not missing():
+        return 0
+    lacking = [tool for tool in TOOLS if not shutil.which(tool)]
+    if os.geteuid() != 0 or lacking:
+        what = f"{' and '.join(lacking)}: apt-get install {' '.join(lacking)}" if lacking else "root"
+        print(f"the images of the test cluster's real node take {what}", file=sys.stderr)
+        return 1
+    try:
+        build_base()
+    except RuntimeError as failed:
+        print(failed, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

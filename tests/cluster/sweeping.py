@@ -1,0 +1,89 @@
+"""What a container runtime leaves behind when it ends: containers, mounts, cgroups, a bridge.
+
+`python -I sweeping.py FOLDER BRIDGE` ends all that runs under this folder's containerd and gives back what it took.
+Nothing outside the folder is touched that does not name it. Also run when the tests were killed: standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+def sweep(folder: Path, bridge: str) -> None:
+    shims = [pid for pid, words in _processes() if f"{folder}/containerd.sock" in words and "-namespace" in words]
+    groups = _cgroups(folder)
+    _end([*_children_of(shims), *shims])
+    for mount in sorted(_mounts_under(folder), key=len, reverse=True):
+        subprocess.run(["umount", "--lazy", mount], capture_output=True, timeout=30, check=False)
+    for group in groups:
+        for place in [CGROUPS / group, *CGROUPS.glob(f"*/{group}")]:
+            with contextlib.suppress(OSError):
+                place.rmdir()
+    subprocess.run(["ip", "link", "delete", bridge], capture_output=True, timeout=30, check=False)
+
+
+def _processes() -> Iterator[tuple[int, list[str]]]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                yield int(entry.name), (entry / "cmdline").read_text(errors="replace").split("\0")
+
+
+def _children_of(parents: list[int]) -> list[int]:
+    """All below them. The first process of a container is its shim's child, and takes the others with it."""
+    found: list[int] = []
+    generation = parents
+    while generation:
+        below: list[int] = []
+        for parent in generation:
+            for tasks in Path(f"/proc/{parent}/task").glob("*/children"):
+                with contextlib.suppress(OSError):
+                    below += [int(word) for word in tasks.read_text().split()]
+        found += below
+        generation = below
+    return found
+
+
+def _end(pids: list[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    end = time.monotonic() + 10
+    while any(_alive(pid) for pid in pids) and time.monotonic() < end:
+        time.sleep(0.02)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
+
+
+def _cgroups(folder: Path) -> list[str]:
+    """Of all containers, as the runtime was told."""
+    found = set()
+    for told in folder.glob("containerd/run/io.containerd.runtime.v2.task/*/*/config.json"):
+        with contextlib.suppress(OSError, ValueError):
+            path = json.loads(told.read_text()).get("linux", {}).get("cgroupsPath", "").strip("/")
+            found |= {path} if path else set()
+    return sorted(found, key=len, reverse=True)
+
+
+def _mounts_under(folder: Path) -> list[str]:
+    mounts = (line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
+    return [mount for mount in mounts if mount == str(folder) or mount.startswith(f"{folder}/")]
+
+
+if __name__ == "__main__":
+    sweep(Path(sys.argv[1]), sys.argv[2])

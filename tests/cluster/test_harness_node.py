@@ -1,0 +1,139 @@
+"""The test cluster with a real node: what other tests rely on, shown once."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from tests.cluster import realnode
+from tests.cluster.api import CORE, Object
+from tests.cluster.conftest import lacks
+from tests.cluster.images import BASE
+from tests.cluster.kwok import GPU
+from tests.cluster.objects import ended, job, jobs, pod_of, pods, terminated
+from tests.cluster.realnode import GPUS, RealNode
+from tests.cluster.waiting import eventually
+
+ROOT = Path(__file__).resolve().parents[2]
+SEES_THE_OTHER = """
+import socket, time
+for _ in range(300):
+    try:
+        print("the other is at", socket.gethostbyname("pair-1.pair"), flush=True)
+        break
+    except OSError:
+        time.sleep(0.1)
+"""
+
+
+def real(name: str, script: str, **more: object) -> Object:
+    return job(name, image=BASE, command=["sh", "-c", script], **more)  # type: ignore[arg-type]
+
+
+def running(cluster: RealNode, namespace: str, name: str) -> str:
+    """The name of its pod, once that runs."""
+    api = cluster.api()
+    pod = eventually(lambda: pod_of(api, namespace, name))["metadata"]["name"]
+    api.until(pods(namespace, pod), lambda now: now["status"]["phase"] != "Pending", within_s=60)
+    return str(pod)
+
+
+def test_the_node_has_gpus_to_count(level_c: RealNode) -> None:
+    has = [node["status"]["allocatable"].get(GPU) for node in level_c.api().items(f"{CORE}/nodes")]
+    assert has == [str(GPUS)]
+
+
+def test_the_log_of_a_real_container_is_followed_to_its_end(level_c: RealNode, namespace: str) -> None:
+    api = level_c.api()
+    api.post(jobs(namespace), real("talks", "for i in 1 2 3; do echo line $i; sleep 0.4; done", gpus=1))
+    pod = running(level_c, namespace, "talks")
+    lines = list(api.stream(f"{pods(namespace, pod)}/log", follow="true", timestamps="true"))
+    assert [line.partition(" ")[2] for line in lines] == ["line 1", "line 2", "line 3"]
+    assert api.until(jobs(namespace, "talks"), ended) == {"Complete": "CompletionsReached"}
+    # The API server cuts sinceTime to whole seconds before it asks the node, whatever it was given.
+    second = lines[-1].partition(".")[0]
+    since = [line for line in lines if line.partition(".")[0] >= second]
+    given = api.logs(namespace, pod, timestamps="true", sinceTime=lines[-1].partition(" ")[0])
+    assert given.splitlines() == since
+
+
+def test_a_third_gpu_waits_until_one_is_free(level_c: RealNode, namespace: str) -> None:
+    api = level_c.api()
+    for index in range(GPUS):
+        api.post(jobs(namespace), real(f"holds-{index}", "sleep 60", gpus=1))
+    for index in range(GPUS):
+        running(level_c, namespace, f"holds-{index}")
+    api.post(jobs(namespace), real("waits", "true", gpus=1))
+    pod = eventually(lambda: pod_of(api, namespace, "waits"))["metadata"]["name"]
+    told = api.until(pods(namespace, pod), lambda now: now["status"].get("conditions"))
+    assert f"Insufficient {GPU}" in told[0]["message"]
+    api.delete(jobs(namespace, "holds-0"), propagationPolicy="Background")
+    api.until(jobs(namespace, "waits"), ended, within_s=60)
+
+
+def test_a_container_that_takes_too_much_memory_is_killed(level_c: RealNode, namespace: str) -> None:
+    api = level_c.api()
+    taking = "python -c 'x = bytearray(200_000_000)'"
+    api.post(jobs(namespace), real("greedy", taking, gpus=0, limits={"memory": "40Mi"}))
+    assert api.until(jobs(namespace, "greedy"), ended, within_s=60) == {"Failed": "BackoffLimitExceeded"}
+    end = terminated(pod_of(api, namespace, "greedy"))
+    assert (end["exitCode"], end["reason"]) == (137, "OOMKilled")
+
+
+def test_pods_of_an_indexed_job_have_names(level_c: RealNode, namespace: str) -> None:
+    api = level_c.api()
+    pair = job("pair", gpus=0, image=BASE, command=["python", "-c", SEES_THE_OTHER])
+    pair["spec"] |= {"completionMode": "Indexed", "completions": 2, "parallelism": 2}
+    pair["spec"]["template"]["spec"]["subdomain"] = "pair"
+    service = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"job-name": "pair"}}
+    api.post(f"{CORE}/namespaces/{namespace}/services", {"metadata": {"name": "pair"}, "spec": service})
+    api.post(jobs(namespace), pair)
+    assert api.until(jobs(namespace, "pair"), ended, within_s=60) == {"Complete": "CompletionsReached"}
+    made = api.items(pods(namespace), labelSelector="batch.kubernetes.io/job-name=pair")
+    for pod in made:
+        assert api.logs(namespace, pod["metadata"]["name"]).startswith("the other is at 10.")
+
+
+def test_the_kubelet_may_be_away_while_a_container_runs(level_c: RealNode, namespace: str) -> None:
+    api = level_c.api()
+    api.post(jobs(namespace), real("goes-on", "sleep 3; echo done", gpus=1))
+    pod = running(level_c, namespace, "goes-on")
+    level_c.stop_kubelet()
+    level_c.start_kubelet()
+    assert api.until(jobs(namespace, "goes-on"), ended, within_s=60) == {"Complete": "CompletionsReached"}
+    assert api.logs(namespace, pod) == "done\n"
+
+
+def test_nothing_is_left_of_a_real_node_whose_tests_were_killed() -> None:
+    lacks(realnode.missing())
+    program = "from tests.cluster.realnode import *; from tests.cluster.test_harness_node import *; c = RealNode()\n"
+    program += "c.api().post(jobs('default'), real('stays', 'sleep 600')); running(c, 'default', 'stays')\n"
+    program += "print(c.folder, c.bridge, flush=True); input()"
+    tests = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with tests:
+        assert tests.stdout is not None
+        watchdog = threading.Timer(180, tests.kill)
+        watchdog.start()
+        folder, bridge = tests.stdout.readline().split()
+        watchdog.cancel()
+        assert folder in command_lines()
+        tests.send_signal(signal.SIGKILL)
+    eventually(lambda: not Path(folder).exists(), within_s=60)
+    eventually(lambda: folder not in command_lines())  # the guard itself goes last
+    assert folder not in Path("/proc/self/mountinfo").read_text()
+    assert not Path("/sys/class/net", bridge).exists()
+
+
+def command_lines() -> str:
+    found = []
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found.append(place.read_text(errors="replace"))
+        except OSError:
+            continue
+    return "\n".join(found)

@@ -66,7 +66,8 @@ class ClusterWorld:
         self._scripts[name] = script
         template = TrialTemplate(("true",), image="tiny:1")
         part = ClusterPart(NAMESPACE, "tiny", UID, number, 1, {}, template)
-        return Launch(name, ("true",), {}, self._folder, self._directory(number), cluster=part)
+        env = {"TUNER_OUTPUT_DIR": "/tuner/output", "TUNER_CHECKPOINT_DIR": f"/tuner/checkpoints/{number}"}
+        return Launch(name, ("true",), env, self._folder, self._directory(number), cluster=part)
 
     def runs(self, name: str) -> int:
         return self._runs.count(name)

@@ -139,7 +139,7 @@ class KubernetesRuntime:
         sightings |= self._refused
         for kind, name, shown in list(scene.objects()):
             whose = attempt_of(shown)
-            if whose is None or name in self._removed:
+            if whose is None or self._is_removed(name, whose):
                 continue
             self._whose[name] = whose
             self._made.add(name)
@@ -147,11 +147,13 @@ class KubernetesRuntime:
             sighting = await self._looked_after(client, scene, kind, name, shown, own, whose)
             if sighting is not None:
                 sightings[name] = sighting
+        known = set(self._whose.values())
         for whose, left in pods.items():
-            self._whose[name_of(left[0], whose)] = whose
+            if whose not in known:
+                self._whose[name_of(left[0], whose)] = whose
         for name, whose in self._whose.items():
             # Its object is gone; what its pods were doing still counts.
-            if name not in sightings and name not in self._removed and (name in self._made or whose in pods):
+            if name not in sightings and not self._is_removed(name, whose) and (name in self._made or whose in pods):
                 sightings[name] = self._sighting(name, None, pods.get(whose, []), whose)
         return sightings
 
@@ -188,6 +190,11 @@ class KubernetesRuntime:
             _, scene, _ = opened
             await scene.close()
         await self._place.client.close()
+
+    def _is_removed(self, name: str, whose: tuple[int, int]) -> bool:
+        """By us, for good; it may take its time to go."""
+        record = self._records.of(self._place.folder_of(*whose))
+        return name in self._removed or (record is not None and record.removed)
 
     # Looking
 
@@ -324,7 +331,8 @@ class KubernetesRuntime:
         for pod in pods:
             about = pod["metadata"]
             await self._ask(
-                client.delete(PODS, self._place.namespace, about["name"], uid=about["uid"], grace_s=grace_s)
+                # With none at all the object would go and leave the container to its node.
+                client.delete(PODS, self._place.namespace, about["name"], uid=about["uid"], grace_s=max(1.0, grace_s))
             )
 
     async def _ask(self, request: Any) -> Any:

@@ -92,7 +92,7 @@ class Scene:
     def pods_by_attempt(self) -> dict[tuple[int, int], list[Raw]]:
         """Those that are gone too, as they were last seen: how a container ended is often told with its pod's end."""
         found: dict[tuple[int, int], list[Raw]] = {}
-        for pod in (*self.pods.objects.values(), *self.pods.deleted.values()):
+        for pod in (*self.pods.objects.values(), *map(_as_ended, self.pods.deleted.values())):
             if (whose := attempt_of(pod)) is not None:
                 found.setdefault(whose, []).append(pod)
         return found
@@ -110,6 +110,14 @@ class Scene:
         """Why a volume of one of the pods cannot be mounted; "" if nothing is known."""
         said = (_newest(self._mounts, pod["metadata"]["uid"]) for pod in pods)
         return next((message for message in said if message), "")
+
+
+def _as_ended(pod: Raw) -> Raw:
+    """A pod whose object is gone has ended, whatever it said last."""
+    status = pod.get("status", {})
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return pod
+    return {**pod, "status": {"message": "its pod was deleted by somebody else", **status, "phase": "Failed"}}
 
 
 def _newest(events: Reflector, uid: str) -> str:

@@ -7,23 +7,28 @@ may try again, ends when its conditions say it. Several workers end as one: the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from controller.model import FailureClass
-from controller.runtime.kubernetes.kinds import JOB, Condition, Reading, reading_of
-from controller.runtime.kubernetes.naming import JOB_NAME, QUEUE
-from controller.runtime.kubernetes.pod_end import end_of, last_line
+from controller.runtime.kubernetes.kinds import Condition, Reading, reading_of
+from controller.runtime.kubernetes.members import (
+    Member,
+    ends_by_pods,
+    first_of,
+    main_of,
+    members_of,
+    queue_of,
+    ranks_of,
+    workers_in,
+)
+from controller.runtime.kubernetes.pod_end import last_line
 from controller.runtime.kubernetes.pods import (
-    Shown,
     condition,
     container_in,
-    deletion_asked,
     image_of,
-    index_of,
     is_true,
-    newest_first,
     node_of,
     parse_time,
     started_at,
@@ -36,24 +41,6 @@ Raw = dict[str, Any]
 
 INFEASIBLE = 42
 UNSEEN_S = 5.0  # a Job's end may be seen before its pod is; one that is not seen by then is gone
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A pod of the attempt that counts: the newest of its rank. label: which one it is; "" where it is the only one."""
-
-    pod: Shown
-    container: str
-    label: str
-    end: Exit | None
-
-    @property
-    def failed(self) -> bool:
-        return self.end is not None and self.end.code != 0
-
-    @property
-    def start_time(self) -> datetime | None:
-        return started_at(self.pod, self.container)
 
 
 def sighting_of(
@@ -73,12 +60,12 @@ def sighting_of(
     reading = reading_of(obj)
     if obj is not None and _is_suspended(obj) and not stopped:
         return Sighting(name, None, waiting=_queued(obj))
-    members = _members(obj, pods, reading, stopped=stopped, now=now)
+    members = members_of(obj, pods, reading, stopped=stopped, now=now)
     end = _end(obj, members, reading, stopped=stopped, now=now)
     shown = _decisive(members, end)
     sighting = Sighting(
         name,
-        _start_time(members, _workers(obj) if _by_pods(obj, reading) else 1),
+        _start_time(members, workers_in(obj) if ends_by_pods(obj, reading) else 1),
         end,
         node=node_of(shown.pod) if shown else "",
         image=image_of(shown.pod, shown.container) if shown else "",
@@ -94,7 +81,7 @@ def sighting_of(
 
 def log_source(obj: Raw | None, pods: Sequence[Raw]) -> tuple[str, str] | None:
     """(pod, container) whose log is the attempt's: the primary's, or the first worker's; None: it has not started."""
-    main = _main(_ranks(pods), reading_of(obj))
+    main = main_of(ranks_of(pods), reading_of(obj))
     if main is None:
         return None
     container = container_in(main, reading_of(obj).container)
@@ -110,84 +97,8 @@ def _is_suspended(obj: Raw) -> bool:
 
 
 def _queued(obj: Raw) -> str:
-    queue = _queue(obj)
+    queue = queue_of(obj)
     return f"queued by Kueue (queue {queue})" if queue else "suspended"
-
-
-def _queue(obj: Raw | None) -> str:
-    return str(((obj or {}).get("metadata", {}).get("labels") or {}).get(QUEUE, ""))
-
-
-# Who counts
-
-
-def _ranks(pods: Sequence[Raw]) -> list[Raw]:
-    """The newest pod of each rank, first rank first. What was evicted from a queue and came back has older ones."""
-    newest: dict[tuple[str, int, str], Raw] = {}
-    for pod in sorted(pods, key=newest_first):
-        about = pod["metadata"]
-        job = (about.get("labels") or {}).get(JOB_NAME, "")
-        newest[job, index_of(pod), "" if job else about["name"]] = pod
-    return [newest[key] for key in sorted(newest)]
-
-
-def _main(ranks: Sequence[Raw], reading: Reading) -> Raw | None:
-    for pod in ranks:
-        labels = pod["metadata"].get("labels") or {}
-        if all(labels.get(key) == value for key, value in reading.labels.items()):
-            return pod
-    return None
-
-
-def _members(
-    obj: Raw | None, pods: Sequence[Raw], reading: Reading, *, stopped: bool, now: datetime
-) -> tuple[Member, ...]:
-    """The main one first."""
-    ranks = _ranks(pods)
-    main = _main(ranks, reading)
-    if main is not None:
-        ranks = [main, *(pod for pod in ranks if pod is not main)]
-    workers = _workers(obj) if _by_pods(obj, reading) else 0
-    if obj is not None and "deletionTimestamp" not in obj.get("metadata", {}):
-        deleted = "its pod"
-    else:
-        deleted = f"its {(obj or {}).get('kind', 'Job')}"
-    members = []
-    for pod in ranks:
-        container = container_in(pod, reading.container)
-        label = f"worker {index_of(pod)} of {workers}" if workers > 1 else pod["metadata"]["name"]
-        end = end_of(pod, container, stopped=stopped, now=now, deleted=deleted)
-        if _taken_back(obj, pod, end, stopped=stopped):
-            continue
-        members.append(Member(pod, container, label if len(ranks) > 1 else "", end))
-    return tuple(members)
-
-
-def _taken_back(obj: Raw | None, pod: Raw, end: Exit | None, *, stopped: bool) -> bool:
-    """Kueue suspends a Job and its pods go; of the two, the pods may be seen first. What is going is not judged then
-    before the Job is."""
-    if obj is None or stopped or not _queue(obj) or is_true(obj, "Failed"):
-        return False
-    asked = deletion_asked(pod)
-    return asked is not None and (end is None or end.time >= asked)
-
-
-def _workers(obj: Raw | None) -> int:
-    spec = (obj or {}).get("spec", {})
-    return int(spec.get("completions") or spec.get("parallelism") or 1)  # 1 also of what is gone: as many as are seen
-
-
-def _by_pods(obj: Raw | None, reading: Reading) -> bool:
-    """Whether it ends with its pods: a Job that tries nothing twice and waits for all. What is gone tells no more."""
-    if obj is None:
-        return True
-    spec = obj.get("spec", {})
-    if obj.get("kind", "Job") != "Job" or reading.conditions != JOB or reading.labels or spec.get("backoffLimit") != 0:
-        return False
-    if any(spec.get(key) is not None for key in ("podFailurePolicy", "successPolicy", "backoffLimitPerIndex")):
-        return False
-    several = _workers(obj) > 1
-    return (spec.get("parallelism") or 1) == _workers(obj) and (not several or spec.get("completionMode") == "Indexed")
 
 
 # How it ended
@@ -198,7 +109,7 @@ def _end(
 ) -> Exit | None:
     if obj is not None and not stopped and (deadline := _deadline(obj, reading)):
         return deadline
-    if not _by_pods(obj, reading):
+    if not ends_by_pods(obj, reading):
         assert obj is not None
         return _by_condition(obj, members, reading, stopped=stopped, now=now)
     ended = [member.end for member in members if member.end is not None]
@@ -207,8 +118,8 @@ def _end(
     if len(ended) < len(members) and not (failed and over):
         return None  # its GPUs are not free before the last worker has ended, whose end may also be the cause
     if failed:
-        return _as_the_attempts(_first(failed), main=members[0])
-    if ended and len(ended) >= _workers(obj):
+        return _as_the_attempts(first_of(failed), main=members[0])
+    if ended and len(ended) >= workers_in(obj):
         return max(ended, key=lambda end: end.time)
     if obj is None or (stopped and _is_suspended(obj)):
         return _gone(stopped, now)
@@ -235,7 +146,7 @@ def _by_condition(
         return None
     failed = [member for member in members if member.failed]
     if failed:
-        return _as_the_attempts(_first(failed), main=members[0])
+        return _as_the_attempts(first_of(failed), main=members[0])
     return _without_pods(obj, reading, stopped=stopped, now=now)
 
 
@@ -250,7 +161,7 @@ def _without_pods(obj: Raw, reading: Reading, *, stopped: bool, now: datetime) -
         return None
     if succeeded:
         return Exit(time, code=0)
-    if _by_pods(obj, reading):
+    if ends_by_pods(obj, reading):
         reason = "its pod is gone, and nobody saw how it ended"
         return Exit(time, failure_class=FailureClass.INFRASTRUCTURE, reason=reason)
     said = found.get("message") or found.get("reason") or "it does not say why"
@@ -262,17 +173,6 @@ def _gone(stopped: bool, now: datetime) -> Exit:
         return Exit(now, unknown=True, stopped=True)
     reason = "its Job was deleted by somebody else"
     return Exit(now, failure_class=FailureClass.INFRASTRUCTURE, reason=reason)
-
-
-def _first(failed: Sequence[Member]) -> Member:
-    """The cause. Times are whole seconds: of several at once, what came from outside is the cause of the others."""
-
-    def order(member: Member) -> tuple[datetime, bool]:
-        end = member.end
-        assert end is not None
-        return end.time, end.failure_class is not FailureClass.INFRASTRUCTURE
-
-    return min(failed, key=order)
 
 
 def _as_the_attempts(member: Member, *, main: Member) -> Exit:
@@ -302,7 +202,7 @@ def _decisive(members: tuple[Member, ...], end: Exit | None) -> Member | None:
     """Whose node it is: of the worker that failed, else of the main one."""
     failed = [member for member in members if member.failed]
     if failed and end is not None and end.code != 0:
-        return _first(failed)
+        return first_of(failed)
     return members[0] if members else None
 
 

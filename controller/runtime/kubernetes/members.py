@@ -1,0 +1,129 @@
+"""Which pods of an attempt count, and of several that failed, which is the cause. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from controller.model import FailureClass
+from controller.runtime.kubernetes.kinds import JOB, Reading
+from controller.runtime.kubernetes.naming import JOB_NAME, QUEUE
+from controller.runtime.kubernetes.pod_end import end_of
+from controller.runtime.kubernetes.pods import (
+    Shown,
+    container_in,
+    deletion_asked,
+    index_of,
+    is_true,
+    newest_first,
+    started_at,
+)
+from controller.runtime.protocol import Exit
+
+Raw = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A pod of the attempt that counts: the newest of its rank. label: which one it is; "" where it is the only one."""
+
+    pod: Shown
+    container: str
+    label: str
+    end: Exit | None
+
+    @property
+    def failed(self) -> bool:
+        return self.end is not None and self.end.code != 0
+
+    @property
+    def start_time(self) -> datetime | None:
+        return started_at(self.pod, self.container)
+
+
+def ranks_of(pods: Sequence[Raw]) -> list[Raw]:
+    """The newest pod of each rank, first rank first. What was evicted from a queue and came back has older ones."""
+    newest: dict[tuple[str, int, str], Raw] = {}
+    for pod in sorted(pods, key=newest_first):
+        about = pod["metadata"]
+        job = (about.get("labels") or {}).get(JOB_NAME, "")
+        newest[job, index_of(pod), "" if job else about["name"]] = pod
+    return [newest[key] for key in sorted(newest)]
+
+
+def main_of(ranks: Sequence[Raw], reading: Reading) -> Raw | None:
+    for pod in ranks:
+        labels = pod["metadata"].get("labels") or {}
+        if all(labels.get(key) == value for key, value in reading.labels.items()):
+            return pod
+    return None
+
+
+def members_of(
+    obj: Raw | None, pods: Sequence[Raw], reading: Reading, *, stopped: bool, now: datetime
+) -> tuple[Member, ...]:
+    """The main one first."""
+    ranks = ranks_of(pods)
+    main = main_of(ranks, reading)
+    if main is not None:
+        ranks = [main, *(pod for pod in ranks if pod is not main)]
+    workers = workers_in(obj) if ends_by_pods(obj, reading) else 0
+    if obj is not None and "deletionTimestamp" not in obj.get("metadata", {}):
+        deleted = "its pod"
+    else:
+        deleted = f"its {(obj or {}).get('kind', 'Job')}"
+    members = []
+    for pod in ranks:
+        container = container_in(pod, reading.container)
+        label = f"worker {index_of(pod)} of {workers}" if workers > 1 else pod["metadata"]["name"]
+        end = end_of(pod, container, stopped=stopped, now=now, deleted=deleted)
+        if _taken_back(obj, pod, end, stopped=stopped):
+            continue
+        members.append(Member(pod, container, label if len(ranks) > 1 else "", end))
+    return tuple(members)
+
+
+def _taken_back(obj: Raw | None, pod: Raw, end: Exit | None, *, stopped: bool) -> bool:
+    """Kueue suspends a Job and its pods go; of the two, the pods may be seen first. What is going is not judged then
+    before the Job is."""
+    if obj is None or stopped or not queue_of(obj) or is_true(obj, "Failed"):
+        return False
+    asked = deletion_asked(pod)
+    return asked is not None and (end is None or end.time >= asked)
+
+
+def workers_in(obj: Raw | None) -> int:
+    spec = (obj or {}).get("spec", {})
+    return int(spec.get("completions") or spec.get("parallelism") or 1)  # 1 also of what is gone: as many as are seen
+
+
+def ends_by_pods(obj: Raw | None, reading: Reading) -> bool:
+    """Whether it ends with its pods: a Job that tries nothing twice and waits for all. What is gone tells no more."""
+    if obj is None:
+        return True
+    spec = obj.get("spec", {})
+    if obj.get("kind", "Job") != "Job" or reading.conditions != JOB or reading.labels or spec.get("backoffLimit") != 0:
+        return False
+    if any(spec.get(key) is not None for key in ("podFailurePolicy", "successPolicy", "backoffLimitPerIndex")):
+        return False
+    several = workers_in(obj) > 1
+    return (spec.get("parallelism") or 1) == workers_in(obj) and (
+        not several or spec.get("completionMode") == "Indexed"
+    )
+
+
+def first_of(failed: Sequence[Member]) -> Member:
+    """The cause. Times are whole seconds: of several at once, what came from outside is the cause of the others."""
+
+    def order(member: Member) -> tuple[datetime, bool]:
+        end = member.end
+        assert end is not None
+        return end.time, end.failure_class is not FailureClass.INFRASTRUCTURE
+
+    return min(failed, key=order)
+
+
+def queue_of(obj: Raw | None) -> str:
+    return str(((obj or {}).get("metadata", {}).get("labels") or {}).get(QUEUE, ""))

@@ -121,6 +121,7 @@ def _sure(store: SqlStore, home: Home, experiment: Experiment) -> bool:
 
 async def _remove(home: Home, store: SqlStore, experiment: Experiment, client: SessionClient) -> None:
     await _end_leftovers(home, store, experiment)
+    await runtimes.discard(experiment)
     with suppress(NotFound):  # killed before it made its study, or deleting it a second time
         await client.delete_study(study_of(experiment))
     await asyncio.to_thread(shutil.rmtree, home.folders(experiment.uid).root, ignore_errors=True)

@@ -31,6 +31,19 @@ async def of(home: Home, experiment: Experiment) -> Runtime:
     return await make(home, experiment.spec, experiment.uid, experiment.context)
 
 
+async def discard(experiment: Experiment) -> None:
+    """Delete what a cluster still has of it: everything belongs to one object. Here there is nothing but its folder."""
+    if experiment.spec.runtime == "local":
+        return
+    from controller.runtime.kubernetes.client import CONFIG_MAPS, Client
+
+    client = await Client.connect(experiment.context or None)
+    try:
+        await client.delete(CONFIG_MAPS, experiment.namespace, short_name(experiment.name, experiment.uid))
+    finally:
+        await client.close()
+
+
 def context_of(runtime: Runtime) -> str:
     """The context that it uses; it belongs to the experiment from now on."""
     return "" if isinstance(runtime, LocalRuntime) else _context(runtime)

@@ -75,6 +75,7 @@ def test_the_whole_job_of_a_small_trial() -> None:
         "terminationGracePeriodSeconds": 30,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
+        "shareProcessNamespace": True,
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [container],
         "volumes": [

@@ -97,6 +97,9 @@ def _pod_spec(launch: Launch, part: ClusterPart) -> Raw:
         "terminationGracePeriodSeconds": max(1, round(launch.grace_s)),
         "automountServiceAccountToken": "serviceAccount" in cluster,
         "enableServiceLinks": False,
+        # The first process of a process namespace ignores SIGTERM unless it handles it: shared with the pause container
+        # an ordinary program ends when it is asked to, and frees its GPU, instead of sitting out its grace.
+        "shareProcessNamespace": True,
         "securityContext": pod_security(cluster),
         "containers": [_container(launch, part) | {"volumeMounts": mounts}],
         "volumes": volumes,

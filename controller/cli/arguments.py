@@ -165,6 +165,10 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         example="tuner delete digits --yes",
     )  # fmt: skip
     yield verb(
+        "top", "show what runs, what it holds, and what waits for what", "top:top", _name, _watch, _service,
+        example="tuner top digits -w",
+    )  # fmt: skip
+    yield verb(
         "serve", "run the suggestion service by itself", "serve:serve", _serving,
         example="tuner serve --address 127.0.0.1:7117 --storage sqlite:////var/lib/tuner/studies.db",
     )  # fmt: skip
@@ -262,7 +266,13 @@ def _listing(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", choices=("table", "json", "yaml", "csv", "name"), default="table", help="(default table)"
     )
     parser.add_argument("--no-headers", action="store_true", help="of table and csv")
-    parser.add_argument("-w", "--watch", action="store_true", help="print again whenever something changes")
+    parser.add_argument(
+        "-w", "--watch", action="store_true", help="go on with what changes, until the experiment has ended"
+    )
+
+
+def _watch(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-w", "--watch", action="store_true", help="again every two seconds, until it has ended")
 
 
 def _best_output(parser: argparse.ArgumentParser) -> None:

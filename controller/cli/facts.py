@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -133,6 +133,24 @@ def look_up(
                 home, store, experiment, client, measurements=measurements, latest=latest, trial=trial
             ),
         )
+
+
+def keep_looking(
+    arguments: argparse.Namespace, see: Callable[[ExperimentRecord], Awaitable[bool]], *, every_s: float
+) -> None:
+    """What `look_up` finds, shown to `see`, and again every so often until it has seen enough."""
+    home = Home.find(arguments.state_dir)
+    with opened(home) as store:
+        experiment = find(store, arguments.name, arguments.namespace)
+        service = same_service(experiment.server, asked_for(arguments), experiment.name)
+
+        async def look(client: SessionClient) -> None:
+            known = experiment
+            while not await see(await gather(home, store, known, client, latest=True)):
+                await asyncio.sleep(every_s)
+                known = find(store, experiment.name, experiment.namespace)
+
+        with_client(service, home, look)
 
 
 def with_client(service: str, home: Home, use: Callable[[SessionClient], Coroutine[Any, Any, T]]) -> T:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 from controller.cli.embedded import SessionClient
 from controller.cli.exits import ExitCode
-from controller.cli.facts import gather, look_up, opened, split_name, with_client
+from controller.cli.facts import gather, keep_looking, look_up, opened, split_name, with_client
 from controller.cli.home import Home
-from controller.model import Experiment
+from controller.cli.listing import Printer
+from controller.model import Experiment, ExperimentState
 from controller.report import documents, figures, story, tables
 from controller.report.record import ExperimentRecord, TrialRecord
 from controller.spec import redacted_document
@@ -23,50 +23,34 @@ WATCH_S = 1.0
 
 
 def experiments(arguments: argparse.Namespace) -> ExitCode:
-    told = False
-
-    def text() -> str:
-        nonlocal told
-        records = _all_experiments(arguments)
-        if not records and not told and not arguments.quiet:
-            told = True
-            of = f" of namespace {arguments.namespace}" if arguments.namespace else ""
-            print(f"no experiments{of} in {Home.find(arguments.state_dir).root}", file=sys.stderr)
-        headers = not arguments.no_headers and (bool(records) or arguments.output == "csv")
-        match arguments.output:
-            case "json":
-                return figures.json_text([documents.experiment(record) for record in records]) + "\n"
-            case "yaml":
-                return figures.yaml_text([documents.experiment(record) for record in records])
-            case "csv":
-                return tables.csv_text(tables.EXPERIMENT_CSV, tables.experiment_csv_rows(records), headers=headers)
-            case "name":
-                return "".join(f"{record.experiment.name}\n" for record in records)
-            case _:
-                rows = tables.experiment_rows(records, now=datetime.now(UTC))
-                return tables.aligned(tables.EXPERIMENT_COLUMNS, rows, headers=headers)
-
-    return _print(text, watch=arguments.watch)
+    records = _all_experiments(arguments)
+    if not records and not arguments.quiet:
+        of = f" of namespace {arguments.namespace}" if arguments.namespace else ""
+        print(f"no experiments{of} in {Home.find(arguments.state_dir).root}", file=sys.stderr)
+    printer = Printer(arguments)
+    printer.experiments(records)
+    while arguments.watch:
+        time.sleep(WATCH_S)
+        printer.experiments(_all_experiments(arguments))
+    return ExitCode.OK
 
 
 def trials(arguments: argparse.Namespace) -> ExitCode:
-    def text() -> str:
-        record = look_up(arguments, latest=True)
-        headers = not arguments.no_headers
-        match arguments.output:
-            case "json":
-                return figures.json_text([documents.trial(record, one) for one in record.trials]) + "\n"
-            case "yaml":
-                return figures.yaml_text([documents.trial(record, one) for one in record.trials])
-            case "csv":
-                return tables.csv_text(tables.trial_csv_columns(record), tables.trial_csv_rows(record), headers=headers)
-            case "name":
-                return "".join(f"{record.experiment.name}/{one.trial.number}\n" for one in record.trials)
-            case _:
-                rows = tables.trial_rows(record, now=datetime.now(UTC))
-                return tables.aligned(tables.trial_columns(record), rows, headers=headers)
+    """Watched: until the experiment has ended."""
+    printer = Printer(arguments)
 
-    return _print(text, watch=arguments.watch)
+    async def see(record: ExperimentRecord) -> bool:
+        printer.trials(record)
+        return not arguments.watch or over(record)
+
+    keep_looking(arguments, see, every_s=WATCH_S)
+    return ExitCode.OK
+
+
+def over(record: ExperimentRecord) -> bool:
+    """Nothing will change any more, unless somebody resumes it."""
+    state = record.experiment.state
+    return state.finished or (state is ExperimentState.STOPPED and not record.controlled_by)
 
 
 def describe(arguments: argparse.Namespace) -> ExitCode:
@@ -152,18 +136,3 @@ def _all_experiments(arguments: argparse.Namespace) -> list[ExperimentRecord]:
             return [records[experiment.uid] for experiment in known]
     except NotFound:
         return []
-
-
-def _print(text: Callable[[], str], *, watch: bool) -> ExitCode:
-    """`watch`: again whenever it has changed, until Ctrl-C; on a terminal in place of what was there."""
-    shown = text()
-    sys.stdout.write(shown)
-    sys.stdout.flush()
-    while watch:
-        time.sleep(WATCH_S)
-        fresh = text()
-        if fresh != shown:
-            shown = fresh
-            sys.stdout.write(f"\x1b[2J\x1b[H{shown}" if sys.stdout.isatty() else f"\n{shown}")
-            sys.stdout.flush()
-    return ExitCode.OK

@@ -15,14 +15,22 @@ from suggest.trial import Trial, TrialState
 Row = Sequence[object]
 
 
-def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], *, headers: bool = True) -> str:
-    """Columns two spaces apart; the last one is never padded. Empty without rows and headers."""
+def widths(header: Sequence[str], rows: Sequence[Sequence[str]], *, least: Sequence[int] = ()) -> list[int]:
+    """Of the columns that hold all this, and what was there before."""
+    lines = [header, *rows]
+    return [max(*(len(line[i]) for line in lines), least[i] if least else 0) for i in range(len(header))]
+
+
+def aligned(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, headers: bool = True, least: Sequence[int] = ()
+) -> str:
+    """Columns two spaces apart; the last one is never padded. Empty without rows and headers. `least`: of widths."""
     lines = [list(header), *map(list, rows)] if headers else [list(row) for row in rows]
     if not lines:
         return ""
-    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+    wide = least or [max(len(line[i]) for line in lines) for i in range(len(header))]
     return "".join(
-        "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() + "\n" for line in lines
+        "  ".join(cell.ljust(w) for cell, w in zip(line, wide, strict=True)).rstrip() + "\n" for line in lines
     )
 
 

@@ -1,0 +1,77 @@
+"""`tuner top`: what an experiment is doing now, and how much room its namespace has for more. Pure text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from controller.report import figures
+from controller.report.record import ExperimentRecord, TrialRecord
+from controller.report.tables import aligned, run_time, shortened, shown_state
+from suggest.trial import TrialState
+
+MOST_QUEUED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What one quota says of one resource, as the cluster writes it."""
+
+    resource: str
+    used: str
+    allowed: str
+    quota: str
+
+
+def top(record: ExperimentRecord, *, rooms: Sequence[Room] | None, trouble: str, now: datetime) -> str:
+    """rooms: of GPUs in its namespace; None: unknown, for `trouble`, or because it runs on no cluster."""
+    parts = [_headline(record)]
+    if record.experiment.spec.runtime != "local":
+        parts.append(_gpus(record, rooms, trouble))
+    running = [one for one in record.trials if one.state is TrialState.RUNNING]
+    queued = [one for one in record.trials if one.state is TrialState.QUEUED]
+    parts.append("\n" + (_running(record, running, now=now) if running else "nothing runs\n"))
+    if queued:
+        rows = [[str(one.trial.number), shortened(record.reason_of(one), 100)] for one in queued[:MOST_QUEUED]]
+        more = f"and {len(queued) - MOST_QUEUED} more\n" if len(queued) > MOST_QUEUED else ""
+        parts.append("\n" + aligned(("QUEUED", "REASON"), rows) + more)
+    return "".join(parts)
+
+
+def _headline(record: ExperimentRecord) -> str:
+    it = record.experiment
+    states = ", ".join(f"{n} {state.value}" for state, n in record.counts.items()) or "no trials yet"
+    limit = "" if it.spec.budget.trials is None else f" of {it.spec.budget.trials}"
+    best = record.best
+    shown = (
+        "" if best is None else f"; best {it.spec.objective.metric} {figures.number(best.value)} (trial {best.number})"
+    )
+    return f"{it.name}  {shown_state(record)}  {states}{limit}{shown}\n"
+
+
+def _gpus(record: ExperimentRecord, rooms: Sequence[Room] | None, trouble: str) -> str:
+    running = sum(one.state is TrialState.RUNNING for one in record.trials)
+    held = f"this experiment holds {record.gpus * running:g}" if record.gpus else "this experiment asks for none"
+    where = f"GPUs in {record.experiment.namespace}"
+    if rooms is None:
+        return f"{where}: unknown, {trouble}; {held}\n"
+    if not rooms:
+        return f"{where}: no quota limits them; {held}\n"
+    used = ", ".join(f"{room.used} of {room.allowed} {room.resource} used (quota {room.quota})" for room in rooms)
+    return f"{where}: {used}; {held}\n"
+
+
+def _running(record: ExperimentRecord, running: Sequence[TrialRecord], *, now: datetime) -> str:
+    columns = {
+        "TRIAL": [str(one.trial.number) for one in running],
+        "STATE": [one.newest.state.value if one.newest is not None else "" for one in running],
+        "AGE": [run_time(one, now=now) for one in running],
+        "STEP": ["" if one.trial.step is None else str(one.trial.step) for one in running],
+        "VALUE": [figures.number(one.trial.value) for one in running],
+    }
+    if record.gpus:
+        columns["GPUS"] = [f"{record.gpus:g}" for _ in running]
+    if record.experiment.spec.runtime != "local":
+        columns["NODE"] = [one.newest.node if one.newest is not None else "" for one in running]
+    return aligned(list(columns), list(zip(*columns.values(), strict=True)))

@@ -1,0 +1,178 @@
+"""Is a namespace of a cluster fit for trials? Looks only: what it asks the server changes nothing there.
+
+What stands in the way of everything after it ends the check-up, so that nobody is told the same thing nine times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from controller.runtime.kubernetes.client import LIMIT_RANGES, NAMESPACES, NODES, QUOTAS, Client, Kind
+from controller.runtime.kubernetes.demand import parse_quantity
+from controller.runtime.kubernetes.errors import ApiError, NotAllowed, Unreachable
+from controller.runtime.kubernetes.findings import Finding, fail, ok, warn
+from controller.runtime.kubernetes.rehearsal import Answer, rehearse
+from controller.runtime.kubernetes.rights import missing_rights
+
+Raw = dict[str, Any]
+
+SKEW_S = 10.0
+OLDEST_MINOR = 29  # before that podReplacementPolicy is not there
+_SECURITY = "pod-security.kubernetes.io/enforce"
+_PROBE: Raw = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "tuner-doctor"}}
+
+
+async def check_up(client: Client, namespace: str) -> AsyncIterator[Finding]:
+    """Ends early at what makes all the rest pointless; that is its last finding then."""
+    try:
+        async for finding in _server(client):
+            yield finding
+        where = await _namespace(client, namespace)
+        yield where
+        if where.level.name != "FAIL":
+            async for finding in _inside(client, namespace):
+                yield finding
+    except Unreachable as error:
+        yield fail("server", str(error))
+    except NotAllowed as error:
+        yield fail("credentials", str(error), rights=True)
+    except ApiError as error:
+        yield fail("server", f"it answers: {error}")
+
+
+async def _server(client: Client) -> AsyncIterator[Finding]:
+    before = datetime.now(UTC)
+    version, there = await client.greet()
+    after = datetime.now(UTC)
+    yield _version(client.server, version)
+    if there is not None:
+        yield _clock((before + (after - before) / 2 - there).total_seconds())
+    try:
+        user = await client.whoami()
+    except ApiError as error:
+        if error.status not in (403, 404):
+            raise
+        yield ok("credentials", "accepted; the server does not tell whose they are")
+    else:
+        yield ok("credentials", user)
+
+
+def _version(server: str, version: Mapping[str, Any]) -> Finding:
+    name = f"{server}, Kubernetes {version.get('gitVersion', 'of unknown version')}"
+    minor = "".join(filter(str.isdigit, str(version.get("minor", ""))))
+    if str(version.get("major")) == "1" and minor and int(minor) < OLDEST_MINOR:
+        return warn("server", f"{name}; tuner needs 1.{OLDEST_MINOR} or later")
+    return ok("server", name)
+
+
+def _clock(ahead_s: float) -> Finding:
+    """The server tells whole seconds, cut off."""
+    ahead_s -= 0.5
+    if abs(ahead_s) <= SKEW_S:
+        return ok("clock", "as the server's")
+    where = "ahead of" if ahead_s > 0 else "behind"
+    return warn(
+        "clock",
+        f"this machine is {abs(ahead_s):.0f}s {where} the server: logs may be read twice or in part, timeouts come "
+        "early or late, tokens may look expired; set the time, by NTP",
+    )
+
+
+async def _namespace(client: Client, namespace: str) -> Finding:
+    try:
+        found = await client.get(NAMESPACES, None, namespace)
+    except ApiError as error:
+        if error.status == 404:
+            return fail("namespace", f"there is no {namespace}; make it, or name another one with -n")
+        if error.status != 403:
+            raise
+        (verdict,) = await rehearse(client, namespace, [_PROBE])  # most people may not look at namespaces themselves
+        if verdict.answer is Answer.REFUSED:
+            return fail("namespace", verdict.why)
+        return ok("namespace", namespace)
+    phase = found.get("status", {}).get("phase", "Active")
+    if phase != "Active":
+        return fail("namespace", f"{namespace} is {phase}; name another one with -n")
+    level = (found["metadata"].get("labels") or {}).get(_SECURITY)
+    return ok("namespace", namespace + (f", pod security {level}" if level else ""))
+
+
+async def _inside(client: Client, namespace: str) -> AsyncIterator[Finding]:
+    missing = await missing_rights(client, namespace)
+    for right, verbs in missing:
+        said = f"{', '.join(verbs)} denied" + (f" (lost: {right.without})" if right.without else "")
+        finding = f"{said}; add to your Role in {namespace}: {right.rule(verbs)}"
+        what = f"right {right.resource}"
+        yield warn(what, finding) if right.without else fail(what, finding, rights=True)
+    if not missing:
+        yield ok("rights", f"all that trials in {namespace} need")
+    quotas = await listed(client, QUOTAS, namespace)
+    for quota in quotas or ():
+        yield _quota(quota)
+    if quotas == []:
+        yield ok("quota", "none")
+    for limits in await listed(client, LIMIT_RANGES, namespace) or ():
+        yield ok(f"limits {limits['metadata']['name']}", _limits(limits))
+    nodes = await listed(client, NODES, None)
+    if nodes is not None:
+        yield _gpus(nodes)
+
+
+async def listed(client: Client, kind: Kind, namespace: str | None) -> list[Raw] | None:
+    """None: we may not look."""
+    try:
+        found, _ = await client.list(kind, namespace)
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return None
+    return found
+
+
+def _quota(quota: Raw) -> Finding:
+    status = quota.get("status") or {}
+    hard = status.get("hard") or quota.get("spec", {}).get("hard") or {}
+    used = status.get("used") or {}
+    what = f"quota {quota['metadata']['name']}"
+    shown = ", ".join(f"{name} {used.get(name, 0)}/{most}" for name, most in hard.items())
+    full = [name for name, most in hard.items() if parse_quantity(used.get(name, 0)) >= parse_quantity(most)]
+    return warn(what, f"{shown}; full: {', '.join(full)}, so trials wait") if full else ok(what, shown)
+
+
+def _limits(limits: Raw) -> str:
+    parts = []
+    for limit in limits.get("spec", {}).get("limits") or ():
+        words = [
+            f"{word} {', '.join(f'{name} {amount}' for name, amount in limit[key].items())}"
+            for key, word in (("min", "at least"), ("max", "at most"), ("default", "else"))
+            if limit.get(key)
+        ]
+        parts.append(f"{limit.get('type', '')} {'; '.join(words)}")
+    return " / ".join(parts)
+
+
+def _gpus(nodes: Sequence[Raw]) -> Finding:
+    offered: dict[str, int] = {}
+    having = 0
+    for node in nodes:
+        gpus = {name: int(amount) for name, amount in gpus_of(node).items()}
+        having += any(gpus.values())
+        for name, count in gpus.items():
+            offered[name] = offered.get(name, 0) + count
+    shown = ", ".join(f"{count} {name}" for name, count in sorted(offered.items()) if count)
+    return ok(
+        "nodes", f"{len(nodes)}, {having} of them with GPUs: {shown}" if shown else f"{len(nodes)}, none with GPUs"
+    )
+
+
+def gpus_of(node: Raw) -> dict[str, str]:
+    """What a node offers of them."""
+    allocatable = node.get("status", {}).get("allocatable") or {}
+    return {name: amount for name, amount in allocatable.items() if is_gpu(name)}
+
+
+def is_gpu(resource: str) -> bool:
+    """A device that people of clusters call so, a slice of one too."""
+    return "/" in resource and ("gpu" in resource or resource.startswith(("nvidia.com/", "amd.com/", "habana.ai/")))

@@ -1,0 +1,63 @@
+"""`tuner top` of an experiment on a cluster: what its namespace's quotas say of GPUs, or why that is not known."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from controller.cli.home import Home
+from controller.model import Experiment, Revision
+from controller.spec import from_document, read
+from controller.store import SqlStore
+from tests.kube.console import Answer, experiment, tuner
+from tests.kube.fake_api import FakeApi
+from tests.unit.builders import START
+
+
+def known(folder: Path) -> None:
+    """An experiment that was admitted, and whose controller has made nothing yet."""
+    home = Home(folder / "state")
+    home.make()
+    text = experiment(trial="resources: {gpu: 1}")
+    spec = read(text, source="x.yaml").spec
+    store = SqlStore(home.controller_db, from_document)
+    study = "namespaces/user1/studies/tiny-aaaaa"
+    store.create_experiment(
+        Experiment("a" * 16, spec, 1, "/work", study, context="fake"), Revision(1, spec, text, START)
+    )
+    store.close()
+
+
+def ask(folder: Path, prepare: Callable[[FakeApi], object]) -> Answer:
+    known(folder)
+
+    async def go() -> Answer:
+        async with FakeApi() as api:
+            prepare(api)
+            return await tuner(api, folder, "top", "tiny")
+
+    return asyncio.run(go())
+
+
+def quota(api: FakeApi) -> None:
+    amounts = {"hard": {"requests.nvidia.com/gpu": "8", "pods": "9"}, "used": {"requests.nvidia.com/gpu": "6"}}
+    api.put("resourcequotas", {"metadata": {"name": "gpus", "namespace": "user1"}, "status": amounts})
+
+
+@pytest.mark.parametrize(
+    ("prepare", "said"),
+    [
+        (quota, "6 of 8 nvidia.com/gpu used (quota gpus); this experiment holds 0"),
+        (lambda api: None, "no quota limits them; this experiment holds 0"),
+        (lambda api: api.forbid("list", "resourcequotas"), "unknown, resourcequotas is forbidden: User"),
+    ],
+)
+def test_gpus_used_and_allowed(tmp_path: Path, prepare: Callable[[FakeApi], object], said: str) -> None:
+    answer = ask(tmp_path, prepare)
+    assert (answer.code, answer.err) == (0, "")
+    head, gpus, _, running = answer.out.splitlines()
+    assert (head, running) == ("tiny  running (no controller)  no trials yet of 3", "nothing runs")
+    assert gpus.startswith(f"GPUs in user1: {said}")

@@ -1,0 +1,69 @@
+"""`tuner top`: one look at what runs and what waits, with a cluster's columns only where there is one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from controller.model import Attempt, AttemptState, Experiment, Resources
+from controller.report.record import ExperimentRecord, TrialRecord
+from controller.report.top import Room, top
+from suggest.trial import Trial, TrialState
+from tests.unit.builders import START, a_spec, a_template, an_experiment
+
+NOW = START + timedelta(seconds=12)
+GPUS = Room("nvidia.com/gpu", "6", "8", "gpus")
+
+
+def of(runtime: str, *, gpu: float = 0.0) -> Experiment:
+    template = replace(a_template(), resources=Resources(gpu=gpu))
+    return an_experiment(replace(a_spec(parallelism=4, trials=9, trial=template), runtime=runtime))
+
+
+def running(number: int, *, node: str = "") -> TrialRecord:
+    attempt = Attempt(number, 1, AttemptState.RUNNING, start_time=START, node=node)
+    return TrialRecord(Trial(number, TrialState.RUNNING, {}, value=0.5, step=3), (attempt,))
+
+
+def waiting(number: int) -> TrialRecord:
+    return TrialRecord(Trial(number, TrialState.RUNNING, {}), (Attempt(number, 1, reason="QuotaExceeded: 8/8"),))
+
+
+def shown(
+    experiment: Experiment, *trials: TrialRecord, rooms: list[Room] | None = None, trouble: str = ""
+) -> list[str]:
+    record = ExperimentRecord(experiment, trials, controlled_by="process 1")
+    return top(record, rooms=rooms, trouble=trouble, now=NOW).splitlines()
+
+
+def test_on_a_cluster_nodes_gpus_and_the_queue_are_shown() -> None:
+    assert shown(of("kubernetes", gpu=2), running(0, node="node1"), waiting(1), rooms=[GPUS]) == [
+        "digits  running  1 queued, 1 running of 9",
+        "GPUs in default: 6 of 8 nvidia.com/gpu used (quota gpus); this experiment holds 2",
+        "",
+        "TRIAL  STATE    AGE  STEP  VALUE  GPUS  NODE",
+        "0      running  12s  3     0.5    2     node1",
+        "",
+        "QUEUED  REASON",
+        "1       QuotaExceeded: 8/8",
+    ]
+
+
+def test_here_there_are_no_columns_of_a_cluster() -> None:
+    assert shown(of("local"), running(0)) == [
+        "digits  running  1 running of 9",
+        "",
+        "TRIAL  STATE    AGE  STEP  VALUE",
+        "0      running  12s  3     0.5",
+    ]
+
+
+def test_what_is_not_known_of_the_namespace_is_said() -> None:
+    line = "GPUs in default: unknown, it is away; this experiment asks for none"
+    assert shown(of("kubernetes"), trouble="it is away")[1:] == [line, "", "nothing runs"]
+    assert "GPUs in default: no quota limits them; this experiment holds 0" in shown(of("kubernetes", gpu=1), rooms=[])
+
+
+def test_a_long_queue_is_cut() -> None:
+    lines = shown(of("local"), *(waiting(number) for number in range(25)))
+    assert (lines[-2].split()[0], lines[-1]) == ("19", "and 5 more")

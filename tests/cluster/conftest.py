@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from tests.cluster import binaries, realnode
 from tests.cluster.api import CORE
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.existing import Existing
+from tests.cluster.processes import PartFailed
 from tests.cluster.realnode import RealNode
 
 FAKE_NODES = 4
@@ -31,6 +32,19 @@ def lacks(what: str) -> None:
         pytest.fail(what, pytrace=False)
     if what:
         pytest.skip(what)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Of a failure: was it the cluster's?"""
+    report = yield
+    for cluster in getattr(item, "funcargs", {}).values():
+        if report.failed and isinstance(cluster, ControlPlane):
+            try:
+                cluster.processes.check()
+            except PartFailed as failed:
+                report.sections.append(("a part of the cluster is gone", str(failed)))
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -91,7 +91,7 @@ def save(tag: str) -> Path:
     """Out of buildah's store into `archive(tag)`."""
     beside = archive(tag).with_suffix(f".{os.getpid()}")
     # Uncompressed: packing and unpacking would take longer than all the rest.
-    _run(["buildah", "push", "--disable-compression", tag, f"oci-archive:{beside}:{tag}"], environment())
+    _run(["buildah", "push", tag, f"docker-archive:{beside}:{tag}"], environment())
     beside.replace(archive(tag))
     return archive(tag)
 

@@ -1,0 +1,339 @@
+"""One container's log, copied into its attempt's log.txt while it runs: every line once and in order, whatever breaks.
+
+A stream may end at any byte, for any reason; only the pod says whether that was all. What was copied is known line by
+line (`positions`), and the next stream goes on behind it, also in another controller. A line counts when it is whole;
+the beginning of a long one is in the file before, and is cut off again if its end has to be fetched anew. Nothing is
+held in memory but the piece at hand: a slow disk slows the stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from enum import Enum, auto
+from pathlib import Path
+from typing import Protocol, cast
+
+from controller.runtime.kubernetes import positions
+from controller.runtime.kubernetes.errors import ApiError, NotAllowed
+from controller.runtime.protocol import RuntimeLost
+
+_STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)(?: |$)")
+_LONGEST_STAMP = 40
+_PIECE_BYTES = 64 << 10  # what of a line without end is held back
+_NOTE_S = 0.5  # how far the noted position may lag: what a killed controller's successor reads again
+_NOTE_BYTES = 1 << 20
+_PATIENCE_S = 10.0  # for the rest, once the container has ended
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
+_OFTEN_ENOUGH_S = 5.0  # where a person must act first
+_GONE = "its pod was deleted before all of its log was read"
+
+
+class LogSource(Protocol):
+    """The part of `client.Client` that is needed here."""
+
+    def log(self, namespace: str, pod: str, *, container: str = "", since: str = "",
+            follow: bool = True) -> AsyncIterator[bytes]: ...  # fmt: skip
+
+
+class _Line(Enum):
+    """What becomes of the line that is being read."""
+
+    NEW = auto()
+    KNOWN = auto()
+    FOREIGN = auto()  # no stamp: the node's words about the log, or the end of a line that began before
+
+
+class _DiskTrouble(Exception):
+    pass
+
+
+class LogFollower:
+    """`begin` on a running loop; `ended` when the container has; `grown` is called when there is more, and at the end.
+
+    trouble: why the log is not whole or not up to date, for people; "" if it is.
+    """
+
+    def __init__(self, client: LogSource, namespace: str, pod: str, container: str, directory: Path, *,
+                 grown: Callable[[], None]) -> None:  # fmt: skip
+        self._source = client
+        self._namespace = namespace
+        self._pod = pod
+        self._container = container
+        self._directory = directory
+        self._file = directory / "log.txt"
+        self._grown = grown
+        self._task: asyncio.Task[None] | None = None
+        self._following: asyncio.Timeout | None = None
+        self._ended = False
+        self._finished = False
+        self._at = positions.Position(pod, container)
+        self._size = 0  # of log.txt as we know it: beyond the position while a long line is being read
+        self._noted_size = 0
+        self._noting: asyncio.TimerHandle | None = None
+        self._problem = ""
+        self._losses = ""
+
+    @property
+    def done(self) -> bool:
+        """The rest is in the file, or was given up."""
+        return self._finished or (self._task is not None and self._task.done())
+
+    @property
+    def trouble(self) -> str:
+        return "; ".join(filter(None, (self._losses, self._problem)))
+
+    def begin(self) -> None:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def ended(self) -> None:
+        """The container has ended: read the rest, within ten seconds."""
+        self._ended = True
+        if self._following is not None:
+            self._following.reschedule(asyncio.get_running_loop().time())
+
+    async def close(self) -> None:
+        task = self._task
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self._note()
+
+    async def _run(self) -> None:
+        self._at = positions.read(self._directory, self._pod, self._container)
+        self._size = self._noted_size = self._at.offset
+        if not self._at.done:
+            gone = not self._ended and await self._follow()
+            if not gone:
+                await self._read_rest()
+        self._finished = True
+        self._note()
+        self._grown()
+
+    async def _follow(self) -> bool:
+        """Until the container has ended, or (True) the pod is gone."""
+        try:
+            async with asyncio.timeout(None) as self._following:
+                await self._follow_on()
+        except TimeoutError:
+            return False
+        finally:
+            self._following = None
+        return True
+
+    async def _follow_on(self) -> None:
+        """Stream after stream, until the pod is gone."""
+        pause_s = _SHORTEST_PAUSE_S
+        while True:
+            before = self._at.offset
+            longest_s = _LONGEST_PAUSE_S
+            try:
+                await self._copy(follow=True)
+            except ApiError as error:
+                if self._gone(error):
+                    self._losses = self._losses or _GONE
+                    return
+                # 400: it has not begun to run, which others tell better.
+                self._problem = "" if error.status == 400 else f"its log cannot be read: {error}"
+                longest_s = _OFTEN_ENOUGH_S if error.status in (403, 405) else longest_s
+            except (RuntimeLost, NotAllowed, _DiskTrouble) as error:
+                self._problem = str(error)
+                longest_s = _LONGEST_PAUSE_S if isinstance(error, RuntimeLost) else _OFTEN_ENOUGH_S
+            if self._at.offset > before:
+                pause_s = _SHORTEST_PAUSE_S
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, longest_s)
+
+    async def _read_rest(self) -> None:
+        """One read that ends well is the whole rest, for nothing is printed any more. One that ends within a line, or
+        before it came to what is known, was cut off by a node in trouble, unless the next ends there too."""
+        loose = (0, b"")
+        pause_s = _SHORTEST_PAUSE_S
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                while True:
+                    try:
+                        reading = await self._copy(follow=False)
+                        if not reading.complaint and reading.loose in ((0, b""), loose):
+                            reading.finish()
+                            self._at.done = True
+                            return
+                        loose = reading.loose
+                    except ApiError as error:
+                        if self._useless(error):
+                            return
+                    except (RuntimeLost, NotAllowed, _DiskTrouble) as error:
+                        self._problem = str(error)
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+        except TimeoutError:
+            why = f": {self._problem}" if self._problem else ""
+            self._losses, self._problem = f"the end of its log could not be read within {_PATIENCE_S:.0f} s{why}", ""
+
+    def _useless(self, error: ApiError) -> bool:
+        """Asking for the rest once more would bring the same answer."""
+        self._problem = f"its log cannot be read: {error}"
+        if error.status == 429 or error.status >= 500:
+            return False
+        if self._gone(error):
+            self._losses, self._problem = self._losses or _GONE, ""
+        elif error.status == 400:  # which says that it never ran
+            self._problem = ""
+        return True
+
+    def _gone(self, error: ApiError) -> bool:
+        """The pod, that is; a node that does not know it yet says 404 too."""
+        return error.status == 404 and f'"{self._pod}" not found' in error.message
+
+    async def _copy(self, *, follow: bool) -> _Reading:
+        """One stream, to its end."""
+        since, known = self._at.again()
+        reading = _Reading(self, known)
+        stream = self._source.log(self._namespace, self._pod, container=self._container, since=since, follow=follow)
+        async with contextlib.aclosing(cast("AsyncGenerator[bytes]", stream)):  # what it is; let go of at once
+            async for chunk in stream:
+                reading.feed(chunk)
+                self._problem = ""
+                # A container that prints faster than we read never lets a read wait: let the others run.
+                await asyncio.sleep(0)
+        self._problem = reading.complaint
+        return reading
+
+    # What a reading finds
+
+    def add(self, text: bytes, *, whole: int, stamps: Sequence[tuple[str, int]] = ()) -> None:
+        """Append; its first `whole` bytes end the lines of these stamps. Raises _DiskTrouble: nothing was added."""
+        if not text:
+            return
+        try:
+            if self._size == self._at.offset:
+                self._cut()
+            with self._file.open("ab", buffering=0) as file:
+                written = 0
+                while written < len(text):
+                    written += file.write(memoryview(text)[written:])
+        except OSError as error:
+            raise self._disk(error) from error
+        if whole:
+            self._at.offset = self._size + whole
+        for stamp, second in stamps:
+            self._at.copied(stamp, second)
+        self._size += len(text)
+        if self._size - self._noted_size >= _NOTE_BYTES:
+            self._note()
+        elif self._noting is None:
+            self._noting = asyncio.get_running_loop().call_later(_NOTE_S, self._note)
+        self._grown()
+
+    def begin_again(self) -> None:
+        """What stands in the file behind the last whole line comes once more."""
+        self._size = self._at.offset
+
+    def missing(self, stamp: str) -> None:
+        self._losses = f"lines before {stamp}Z are missing: the node had rotated the log before they were read"
+
+    def _cut(self) -> None:
+        """Only now that there is something in its place: of a pod that is gone we keep what we have."""
+        if self._file.exists():
+            if self._file.stat().st_size > self._size:
+                os.truncate(self._file, self._size)
+        else:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._size = self._at.offset = 0
+
+    def _note(self) -> None:
+        """Write the position down."""
+        if self._noting is not None:
+            self._noting.cancel()
+            self._noting = None
+        if self._task is None or not self._directory.exists():
+            return
+        try:
+            positions.write(self._directory, self._at)
+        except OSError as error:
+            self._problem = str(self._disk(error))
+        self._noted_size = self._size
+
+    def _disk(self, error: OSError) -> _DiskTrouble:
+        return _DiskTrouble(f"cannot write {self._file}: {error.strerror or error}; it goes on when that is mended")
+
+
+class _Reading:
+    """One stream taken apart: stamps from text, what is known from what is new."""
+
+    def __init__(self, owner: LogFollower, known: int) -> None:
+        self._owner = owner
+        self._at = owner._at
+        self._known = known  # lines still to be dropped
+        self._inside: _Line | None = None  # the beginning of a line without end was taken already
+        self._stamp: tuple[str, int] = ("", 0)
+        self._rest = b""
+        self._words = b""
+        owner.begin_again()
+
+    @property
+    def complaint(self) -> str:
+        """What the node said in place of the log."""
+        unended = self._rest if self._inside is None and self._rest and not self._rest[:1].isdigit() else b""
+        return (self._words or unended).decode(errors="replace").strip()[:500]
+
+    def feed(self, chunk: bytes) -> None:
+        """Raises _DiskTrouble."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        new: list[bytes] = []
+        stamps: list[tuple[str, int]] = []
+        for line in lines:
+            kind, text = (self._inside, line) if self._inside is not None else self._judge(line)
+            self._inside = None
+            match kind:
+                case _Line.NEW:
+                    new += text, b"\n"
+                    stamps.append(self._stamp)
+                case _Line.KNOWN:
+                    self._known -= 1
+                case _Line.FOREIGN:
+                    self._words = text
+        whole = b"".join(new)
+        piece = self._piece() if len(self._rest) > _PIECE_BYTES else b""
+        self._owner.add(whole + piece, whole=len(whole), stamps=stamps)
+
+    @property
+    def loose(self) -> tuple[int, bytes]:
+        """What should have come and did not: known lines, the newline of the last one."""
+        return self._known, self._rest or (b"..." if self._inside is not None else b"")
+
+    def finish(self) -> None:
+        """The log ends here: what has no newline yet will have none."""
+        self._owner.add(self._piece(), whole=0)
+
+    def _piece(self) -> bytes:
+        """The line without end so far, as far as it is new."""
+        text = self._rest
+        if self._inside is None:
+            if len(text) <= _LONGEST_STAMP and not _STAMP.match(text):
+                return b""
+            self._inside, text = self._judge(text)
+        self._rest = b""
+        if self._inside is _Line.FOREIGN:
+            self._words = text[:_PIECE_BYTES]
+        return text if self._inside is _Line.NEW else b""
+
+    def _judge(self, line: bytes) -> tuple[_Line, bytes]:
+        found = _STAMP.match(line, 0, _LONGEST_STAMP)
+        if found is None:
+            return _Line.FOREIGN, line
+        second, fraction, zone = found.groups(b"")
+        try:
+            self._stamp = positions.in_utc(second.decode(), fraction.decode(), zone.decode())
+        except ValueError:
+            return _Line.FOREIGN, line
+        self._words = b""  # what came before this line was the end of one that began before the stream did
+        if self._known and self._stamp[0] > self._at.newest:
+            self._known = 0
+            self._owner.missing(self._stamp[0])
+        return (_Line.KNOWN if self._known else _Line.NEW), line[found.end() :]

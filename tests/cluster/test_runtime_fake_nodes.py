@@ -16,7 +16,7 @@ import pytest
 
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.objects import jobs, pods, quota
-from tests.cluster.searches import Searcher
+from tests.cluster.searcher import Searcher
 from tests.cluster.waiting import eventually
 
 SEED = random.randrange(1 << 30)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -115,12 +116,13 @@ def ends_by_pods(obj: Raw | None, reading: Reading) -> bool:
 
 
 def first_of(failed: Sequence[Member]) -> Member:
-    """The cause. Times are whole seconds: of several at once, what came from outside is the cause of the others."""
+    """The cause. Times are whole seconds: of several at once, what came from outside is the cause of the others; and
+    who ends with EX_TEMPFAIL says himself that he has lost another, wherever clocks may stand."""
 
-    def order(member: Member) -> tuple[datetime, bool]:
+    def order(member: Member) -> tuple[bool, datetime, bool]:
         end = member.end
         assert end is not None
-        return end.time, end.failure_class is not FailureClass.INFRASTRUCTURE
+        return end.code == os.EX_TEMPFAIL, end.time, end.failure_class is not FailureClass.INFRASTRUCTURE
 
     return min(failed, key=order)
 

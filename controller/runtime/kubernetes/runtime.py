@@ -270,7 +270,7 @@ class KubernetesRuntime:
             refusal=refusal,
             mount_trouble=mounts,
         )
-        if record.timed_out and sighting.exit is not None:
+        if record.timed_out and sighting.exit is not None and sighting.exit.stopped:
             return replace(sighting, exit=replace(sighting.exit, timed_out=True, stopped=False))
         return sighting
 

@@ -33,6 +33,7 @@ import json
 import os
 import random
 import re
+import socket
 import tempfile
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -147,6 +148,8 @@ class FakeApi:
         self._answers: list[tuple[int, float | None, str]] = []
         self._forbidden: set[tuple[str, str]] = set()
         self._runner: web.AppRunner | None = None
+        self._servers: list[web.Server] = []
+        self._reserved: socket.socket | None = None
         self._port = 0
         for name in ("default", "user1"):
             self.put("namespaces", {"metadata": {"name": name}, "status": {"phase": "Active"}})
@@ -158,6 +161,8 @@ class FakeApi:
     async def __aexit__(self, *_: object) -> None:
         await self.hand.close()
         await self.stop()
+        if self._reserved is not None:
+            self._reserved.close()
 
     @property
     def url(self) -> str:
@@ -169,13 +174,21 @@ class FakeApi:
         app.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.01, handler_cancellation=True)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True)
-        await site.start()
-        self._port = self._runner.addresses[0][1]
+        assert self._runner.server is not None
+        self._servers.append(self._runner.server)
+        if self._reserved is None:
+            # Bound and not listening: while we are stopped, nobody else gets the port, and who connects is refused.
+            self._reserved = _bound(self._port)
+        self._port = self._reserved.getsockname()[1]
+        await web.SockSite(self._runner, _bound(self._port)).start()
 
     async def stop(self) -> None:
         """Break all connections off and listen no more; the objects stay."""
         if self._runner is not None:
+            for site in list(self._runner.sites):
+                await site.stop()
+            for _ in range(5):
+                await asyncio.sleep(0)  # what has just been accepted is a connection only now
             self.drop_connections()
             await self._runner.cleanup()
             self._runner = None
@@ -283,8 +296,8 @@ class FakeApi:
     # Trouble.
 
     def drop_connections(self) -> None:
-        if self._runner is not None and self._runner.server is not None:
-            for connection in list(self._runner.server.connections):
+        for server in self._servers:  # earlier ones too: one may have accepted while it went
+            for connection in list(server.connections):
                 if connection.transport is not None:
                     connection.transport.abort()
 
@@ -335,6 +348,8 @@ class FakeApi:
             return await self._serve(request, query)
         except Failure as failure:
             return web.json_response(failure.body, status=failure.status)
+        except ConnectionResetError:  # nobody listens any more
+            return web.Response()
 
     async def _serve(self, request: web.Request, query: dict[str, str]) -> web.StreamResponse:
         if request.path == "/version":
@@ -611,6 +626,14 @@ class FakeApi:
             if not follow or (ended and position == log.rotated + len(log.lines)):
                 return response
             await moved.wait()
+
+
+def _bound(port: int) -> socket.socket:
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    made.bind(("127.0.0.1", port))
+    return made
 
 
 def now() -> str:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,18 +14,12 @@ from hypothesis import strategies as st
 from controller.runtime.kubernetes.client import JOBS, ApiError, Client, Raw, Unreachable
 from controller.runtime.kubernetes.reflector import Pace, Reflector
 from tests.kube.fake_api import FakeApi
+from tests.kube.small_cluster import eventually, with_a_cluster
 
 QUICK = Pace(watch_s=(1.0, 1.0), back_off_s=(0.005, 0.02))
 PATIENT = Pace(watch_s=(60.0, 60.0), back_off_s=(0.005, 0.02), settled_s=0.0)
 NAMESPACE = "user1"
 OURS = {"app": "tuner"}
-
-
-async def eventually(condition: Callable[[], bool], *, within_s: float = 10) -> None:
-    give_up_at = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < give_up_at
-        await asyncio.sleep(0.005)
 
 
 def uids(objects: Iterable[Raw]) -> set[str]:
@@ -82,18 +74,6 @@ async def a_watcher(api: FakeApi, client: Client, *, resync_s: float = 600.0,
         yield watcher
     finally:
         await watcher.reflector.close()
-
-
-def with_a_cluster(test: Callable[[FakeApi, Client], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    async def main() -> None:
-        async with FakeApi() as api, api.client() as client:
-            await test(api, client)
-
-    def wrapped() -> None:
-        asyncio.run(main())
-
-    wrapped.__name__ = test.__name__
-    return wrapped
 
 
 def uid(api: FakeApi, name: str) -> str:
@@ -318,6 +298,18 @@ async def test_what_we_deleted_does_not_come_back_nor_is_it_news(api: FakeApi, c
 
 
 @with_a_cluster
+async def test_what_we_deleted_stays_away_also_while_it_takes_its_time_to_go(api: FakeApi, client: Client) -> None:
+    api.put("jobs", job("a"))
+    async with a_watcher(api, client, resync_s=0.02) as watcher:
+        watcher.reflector.drop("a")
+        listed = lists(api)
+        await eventually(lambda: lists(api) > listed + 2)
+        api.change("jobs", NAMESPACE, "a", lambda obj: obj["metadata"].update(deletionTimestamp="now"))
+        api.put("jobs", job("b"))
+        await eventually(lambda: watcher.names == ["b"])
+
+
+@with_a_cluster
 async def test_a_server_back_from_an_older_backup_is_believed(api: FakeApi, client: Client) -> None:
     api.version = 5000
     api.put("jobs", job("a"))
@@ -424,10 +416,9 @@ async def play(steps: list[Step], api: FakeApi, client: Client) -> None:
 
 def test_after_any_trouble_it_shows_what_the_server_has_and_nothing_vanished_unsaid() -> None:
     with asyncio.Runner() as runner:
-        api = FakeApi()
-        runner.run(api.start())
-        entering = api.client()
-        client = runner.run(entering.__aenter__())
+        opened = AsyncExitStack()
+        api = runner.run(opened.enter_async_context(FakeApi()))
+        client = runner.run(opened.enter_async_context(api.client()))
 
         @settings(max_examples=150, deadline=None)
         @given(st.lists(STEPS, min_size=1, max_size=25))
@@ -436,6 +427,7 @@ def test_after_any_trouble_it_shows_what_the_server_has_and_nothing_vanished_uns
                 api.remove("jobs", NAMESPACE, left["metadata"]["name"])
             runner.run(play(steps, api, client))
 
-        check()
-        runner.run(entering.__aexit__(None, None, None))
-        runner.run(api.stop())
+        try:
+            check()
+        finally:
+            runner.run(opened.aclose())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -184,7 +185,8 @@ class Connection:
             case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
                 why = f"cannot be reached through its proxy: {said}; check proxy-url and HTTPS_PROXY"
             case aiohttp.ClientConnectorError():
-                why = f"cannot be reached: {error.strerror or said}; is the cluster up, and this the right context?"
+                reason = os.strerror(error.errno) if error.errno else said
+                why = f"cannot be reached: {reason}; is the cluster up, and this the right context?"
             case aiohttp.SocketTimeoutError():
                 return Silent(f"{where} has stopped answering; it may be overloaded or restarting")
             case TimeoutError():

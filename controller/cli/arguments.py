@@ -169,6 +169,12 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         example="tuner top digits -w",
     )  # fmt: skip
     yield verb(
+        "doctor", "check this machine, the cluster and a file for what stands in the way", "doctor:doctor",
+        _optional_file, _set, _where, _service,
+        example="tuner doctor experiment.yaml --context lab",
+        more="Changes nothing. Exit code 0 when nothing FAILs, 4 where a right is missing, else 7.",
+    )  # fmt: skip
+    yield verb(
         "serve", "run the suggestion service by itself", "serve:serve", _serving,
         example="tuner serve --address 127.0.0.1:7117 --storage sqlite:////var/lib/tuner/studies.db",
     )  # fmt: skip
@@ -212,6 +218,10 @@ def _common(parser: argparse.ArgumentParser) -> None:
 
 def _file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="the experiment; - is standard input")
+
+
+def _optional_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", nargs="?", help="an experiment: also check what its trials need")
 
 
 def _file_or_name(parser: argparse.ArgumentParser) -> None:

@@ -34,10 +34,12 @@ def dry_run(arguments: argparse.Namespace) -> ExitCode:
     if arguments.dry_run == "client":
         sys.stdout.write(_heading(spec) + yaml_documents([*objects, *pods_of(objects)]))
         return ExitCode.OK
-    verdicts = asyncio.run(_asked(arguments, spec, objects))
+    verdicts, never = asyncio.run(_asked(arguments, spec, objects))
     for verdict in verdicts:
         print(verdict)
-    return exit_code(verdicts)
+    if never:
+        print(f"A trial as a whole: refused: {never}")
+    return exit_code(verdicts) or (ExitCode.USAGE if never else ExitCode.OK)
 
 
 def manifests_of(spec: ExperimentSpec) -> list[Raw]:
@@ -65,14 +67,23 @@ def exit_code(verdicts: Sequence[Verdict]) -> ExitCode:
     return ExitCode.USAGE if Answer.REFUSED in answers else ExitCode.OK
 
 
-async def _asked(arguments: argparse.Namespace, spec: ExperimentSpec, objects: Sequence[Raw]) -> list[Verdict]:
+async def _asked(
+    arguments: argparse.Namespace, spec: ExperimentSpec, objects: Sequence[Raw]
+) -> tuple[list[Verdict], str]:
+    """The answers, and why a trial can never run although each of its objects may be made."""
     from controller.cli.runtimes import anchor
-    from controller.runtime.kubernetes.client import Client
+    from controller.runtime.kubernetes.checkup import listed
+    from controller.runtime.kubernetes.client import NODES, Client
+    from controller.runtime.kubernetes.prerequisites import no_room
     from controller.runtime.kubernetes.rehearsal import pods_of, rehearse
 
     client = await Client.connect(arguments.context or None)
     try:
-        return await rehearse(client, spec.namespace, [anchor(spec, UID), *objects, *pods_of(objects)])
+        verdicts = await rehearse(client, spec.namespace, [anchor(spec, UID), *objects, *pods_of(objects)])
+        if exit_code(verdicts) is not ExitCode.OK:
+            return verdicts, ""
+        nodes = await listed(client, NODES, None) or []
+        return verdicts, await no_room(client, spec.namespace, objects, nodes=nodes)
     finally:
         await client.close()
 

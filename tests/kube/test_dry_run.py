@@ -59,7 +59,9 @@ def test_the_server_is_asked_about_each_object_and_makes_none(tmp_path: Path) ->
     assert (answer.code, answer.out) == (0, "".join(f"{name}: accepted\n" for name in MADE))
     sent = [(method, path.rpartition("/")[2], query) for method, path, query in api.requests]
     asked = {"fieldValidation": "Strict", "dryRun": "All"}
-    assert sent == [("POST", kind, asked) for kind in ("configmaps", "jobs", "pods")]
+    assert [one for one in sent if one[0] != "GET"] == [
+        ("POST", kind, asked) for kind in ("configmaps", "jobs", "pods")
+    ]
 
 
 def refuse_pods(message: str) -> object:
@@ -90,6 +92,21 @@ def test_a_refused_pod_is_told_with_its_cure(tmp_path: Path, message: str, code:
     assert accepted == [f"{name}: accepted" for name in MADE[:2]]
     assert last.startswith("Pod tiny-dryru-0: ")
     assert said in last
+
+
+def test_workers_that_fit_one_by_one_and_never_together_are_refused(tmp_path: Path) -> None:
+    def prepare(api: FakeApi) -> None:
+        hard = {"requests.nvidia.com/gpu": "1"}
+        quota = {"metadata": {"name": "gpus", "namespace": "user1"}, "spec": {"hard": hard}, "status": {"hard": hard}}
+        api.put("resourcequotas", quota)
+
+    text = experiment(trial="distributed: {workers: 2}\n    resources: {gpu: 1}")
+    answer, _ = ask(tmp_path, text=text, prepare=prepare)
+    assert answer.code == 2
+    *accepted, last = answer.out.splitlines()
+    assert all(line.endswith(": accepted") for line in accepted)
+    assert last.startswith("A trial as a whole: refused: ")
+    assert "quota gpus" in last
 
 
 def test_a_missing_right_is_named_with_its_rule(tmp_path: Path) -> None:

@@ -1,0 +1,215 @@
+"""`tuner doctor`: each thing that stands in the way of trials is one line with its cure, and nothing is changed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from controller.runtime.kubernetes.rights import RIGHTS
+from tests.kube.console import Answer, experiment, tuner
+from tests.kube.fake_api import USER, FakeApi, Raw
+
+Prepare = Callable[[FakeApi], object]
+
+
+def see(
+    folder: Path,
+    *words: str,
+    text: str = "",
+    prepare: Prepare | None = None,
+    config: Callable[[FakeApi], Raw] | None = None,
+) -> tuple[Answer, dict[str, str]]:
+    """What it says, and its lines by what they are about: `ok …`."""
+    if text:
+        (folder / "x.yaml").write_text(text)
+        words = (str(folder / "x.yaml"), *words)
+
+    async def go() -> Answer:
+        async with FakeApi() as api:
+            if prepare is not None:
+                prepare(api)
+            before = api.version
+            answer = await tuner(api, folder, "doctor", *words, config=None if config is None else config(api))
+            assert api.version == before, "something was changed on the server"
+            assert not (folder / "state").exists(), "something was stored here"
+            return answer
+
+    answer = asyncio.run(go())
+    found = {}
+    for line in answer.out.splitlines():
+        if line.startswith("  "):
+            continue  # more of the same
+        level, what, detail = line[:4].strip(), *line[6:].split("  ", 1)
+        found[what] = f"{level} {detail.strip()}"
+    return answer, found
+
+
+def test_a_healthy_cluster_is_all_ok(tmp_path: Path) -> None:
+    answer, lines = see(tmp_path)
+    assert (answer.code, answer.err) == (0, "")
+    assert {line.split()[0] for line in lines.values()} == {"ok"}
+    assert lines["kubeconfig"] == "ok context fake"
+    assert lines["server"].endswith("Kubernetes v1.34.4")
+    assert lines["credentials"] == f"ok {USER}"
+    assert lines["namespace"] == "ok user1"
+    assert lines["rights"] == "ok all that trials in user1 need"
+    assert lines["clock"] == "ok as the server's"
+    assert lines["nodes"] == "ok 0, none with GPUs"
+
+
+def test_without_a_cluster_this_machine_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from controller.cli.main import main
+
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    assert main(["doctor", "--state-dir", str(tmp_path / "state")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("prepare", "code", "what", "line"),
+    [
+        pytest.param(lambda api: setattr(api, "ahead_s", 90), 0, "clock", "warn this machine is 90s behind the server",
+                     id="clock"),
+        pytest.param(lambda api: api.remove("namespaces", None, "user1"), 7, "namespace",
+                     "FAIL there is no user1; make it, or name another one with -n", id="no namespace"),
+        pytest.param(lambda api: (api.remove("namespaces", None, "user1"), api.forbid("get", "namespaces")), 7,
+                     "namespace", 'FAIL namespaces "user1" not found; make it', id="no namespace, no right to look"),
+        pytest.param(lambda api: api.forbid("get", "namespaces"), 0, "namespace", "ok user1", id="no right to look"),
+        pytest.param(lambda api: (api.forbid("create", "jobs"), api.forbid("watch", "jobs")), 4, "right jobs",
+                     "FAIL create, watch denied; add to your Role in user1: "
+                     "- {apiGroups: [batch], resources: [jobs], verbs: [create, watch]}", id="rights"),
+        pytest.param(lambda api: api.forbid("get", "pods/log"), 4, "right pods/log",
+                     'FAIL get denied; add to your Role in user1: - {apiGroups: [""], resources: [pods/log], verbs: [',
+                     id="a subresource"),
+        pytest.param(lambda api: api.forbid("list", "resourcequotas"), 0, "right resourcequotas",
+                     "warn list denied (lost: waiting for room", id="what trials can do without"),
+        pytest.param(lambda api: setattr(api, "token", "secret"), 4, "credentials", "FAIL http://127", id="401"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_with_its_cure(tmp_path: Path, prepare: Prepare, code: int, what: str, line: str) -> None:
+    answer, lines = see(tmp_path, prepare=prepare)
+    assert lines[what].startswith(line), answer.out
+    assert answer.code == code
+
+
+def test_an_unreachable_server_ends_the_check_up(tmp_path: Path) -> None:
+    def gone(api: FakeApi) -> Raw:
+        config = api.kubeconfig()
+        config["clusters"][0]["cluster"]["server"] = "http://127.0.0.1:1"
+        return config
+
+    answer, lines = see(tmp_path, config=gone)
+    assert (answer.code, list(lines)[-1]) == (7, "server")
+    assert lines["server"].startswith("FAIL http://127.0.0.1:1 (context 'fake') cannot be reached")
+
+
+def test_an_unknown_context_is_a_failure_with_those_there_are(tmp_path: Path) -> None:
+    answer, lines = see(tmp_path, "--context", "lab")
+    assert answer.code == 7
+    assert lines["kubeconfig"].startswith("FAIL ")
+    assert lines["kubeconfig"].endswith("choose one with --context: fake")
+
+
+def named(name: str) -> Raw:
+    return {"metadata": {"name": name, "namespace": "user1"}}
+
+
+def quota(api: FakeApi, used: str, hard: str = "8") -> None:
+    amounts = {"hard": {"requests.nvidia.com/gpu": hard}, "used": {"requests.nvidia.com/gpu": used}}
+    api.put("resourcequotas", named("gpus") | {"spec": {"hard": amounts["hard"]}, "status": amounts})
+
+
+def node(api: FakeApi, name: str, gpus: int, *images: str) -> None:
+    status = {"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110", "nvidia.com/gpu": str(gpus)},
+              "images": [{"names": list(images)}]}  # fmt: skip
+    api.put("nodes", {"metadata": {"name": name}, "spec": {}, "status": status})
+
+
+def test_quotas_limits_and_gpus_are_shown(tmp_path: Path) -> None:
+    def prepare(api: FakeApi) -> None:
+        quota(api, "8")
+        node(api, "a", 4)
+        node(api, "b", 0)
+        limit = {"type": "Container", "max": {"cpu": "2"}, "default": {"cpu": "500m"}}
+        api.put("limitranges", named("small") | {"spec": {"limits": [limit]}})
+
+    answer, lines = see(tmp_path, prepare=prepare)
+    assert answer.code == 0
+    assert lines["quota gpus"] == "warn requests.nvidia.com/gpu 8/8; full: requests.nvidia.com/gpu, so trials wait"
+    assert lines["limits small"] == "ok Container at most cpu 2; else cpu 500m"
+    assert lines["nodes"] == "ok 2, 1 of them with GPUs: 4 nvidia.com/gpu"
+
+
+NEEDY = """imagePullSecrets: [hub]
+    priorityClass: fast
+    serviceAccount: trainer
+    env: {KEY: {secret: api/key}}
+    volumes: {data: {mount: /data, claim: cifar}}
+    resources: {gpu: 1}"""
+
+
+def test_what_a_file_leans_on_must_be_there(tmp_path: Path) -> None:
+    answer, lines = see(tmp_path, text=experiment(trial=NEEDY))
+    assert answer.code == 7
+    for what in ("Secret hub", "PersistentVolumeClaim cifar", "ServiceAccount trainer", "Secret api"):
+        assert lines[what] == "FAIL is not there in user1; make it, or correct the file"
+    assert lines["PriorityClass fast"] == "FAIL is not there; make it, or correct the file"
+    assert lines["image"].startswith("ok example/tiny:1 is pulled by the first trial")
+
+
+def test_a_file_that_has_all_it_needs_is_all_ok(tmp_path: Path) -> None:
+    def prepare(api: FakeApi) -> None:
+        for plural, name in (("secrets", "hub"), ("persistentvolumeclaims", "cifar"), ("serviceaccounts", "trainer")):
+            api.put(plural, named(name))
+        api.put("secrets", named("api") | {"data": {"key": "eA=="}})
+        api.put("priorityclasses", {"metadata": {"name": "fast"}, "value": 1})
+        quota(api, "3")
+        node(api, "a", 4, "docker.io/example/tiny:1")
+
+    answer, lines = see(tmp_path, text=experiment(trial=NEEDY), prepare=prepare)
+    assert answer.code == 0, answer.out
+    assert {line.split()[0] for line in lines.values()} == {"ok"}
+    assert lines["image"] == "ok example/tiny:1 is on 1 of 1 nodes already"
+    assert lines["dry run Job"] == lines["dry run Pod"] == "ok accepted"
+
+
+def test_a_request_that_never_fits_fails(tmp_path: Path) -> None:
+    answer, lines = see(
+        tmp_path, text=experiment(trial="resources: {gpu: 9}"), prepare=lambda api: (quota(api, "0"), node(api, "a", 4))
+    )
+    assert answer.code == 7
+    assert lines["room"].startswith("FAIL ")
+    assert "nvidia.com/gpu" in lines["room"]
+
+
+def test_a_secret_without_the_key_says_which_it_has(tmp_path: Path) -> None:
+    _, lines = see(
+        tmp_path, text=experiment(trial="env: {KEY: {secret: api/key}}"),
+        prepare=lambda api: api.put("secrets", named("api") | {"data": {"token": "eA=="}}),
+    )  # fmt: skip
+    assert lines["Secret api"] == "FAIL has no key key; its keys are token"
+
+
+def test_what_is_asked_for_is_what_the_shipped_role_grants() -> None:
+    (role,) = (
+        each
+        for each in yaml.safe_load_all((Path(__file__).parents[2] / "deploy" / "rbac.yaml").read_text())
+        if each["kind"] == "Role"
+    )
+    granted = {(group, resource, verb) for rule in role["rules"] for group in rule["apiGroups"]
+               for resource in rule["resources"] for verb in rule["verbs"]}  # fmt: skip
+    asked = {(right.group, right.resource, verb) for right in RIGHTS for verb in right.verbs}
+    assert asked <= granted
+
+
+def test_a_broken_file_is_one_line_and_the_rest_is_still_looked_at(tmp_path: Path) -> None:
+    answer, lines = see(tmp_path, text="kind: Experiment\n")
+    assert answer.code == 7
+    assert lines["file"].startswith("FAIL ")
+    assert lines["namespace"] == "ok user1"

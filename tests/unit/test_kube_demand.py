@@ -62,6 +62,7 @@ def test_a_job_asks_for_one_pod_with_the_sum_of_its_containers() -> None:
             "requests.nvidia.com/gpu": Decimal(1),
         },
         {"count/jobs.batch": 1},
+        containers=2,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -30,6 +30,7 @@ COMPUTE = frozenset({"cpu", "memory", "ephemeral-storage"})  # the only ones wit
 class Demand:
     """per_pod: what each of `pods` pods asks, as "requests.cpu", "limits.memory", "requests.nvidia.com/gpu"….
     objects: what else is counted, as "count/jobs.batch", "services"…. best_effort, terminating: the pods' scopes.
+    containers: how many a pod has; rules for each of them can be judged from sums only if it is one.
     others: pods of other shapes of the same attempt (the workers beside a leader); their `objects` are empty.
     """
 
@@ -40,6 +41,7 @@ class Demand:
     best_effort: bool = False
     terminating: bool = False
     others: tuple[Demand, ...] = ()
+    containers: int = 1
 
     def shapes(self) -> tuple[Demand, ...]:
         """Each kind of pod by itself: this one, then the others."""
@@ -83,15 +85,7 @@ def demand_of(objects: Sequence[Raw]) -> Demand:
     if not shapes:
         return Demand(0, {}, dict(counts))
     first, *others = shapes
-    return Demand(
-        first.pods,
-        first.per_pod,
-        dict(counts),
-        first.priority_class,
-        first.best_effort,
-        first.terminating,
-        tuple(others),
-    )
+    return replace(first, objects=dict(counts), others=tuple(others))
 
 
 def pod_templates(node: object) -> Iterator[Raw]:
@@ -160,6 +154,7 @@ def _of_pods(spec: Raw, copies: int) -> Demand:
         priority_class=str(spec.get("priorityClassName", "")),
         best_effort=not compute & asked.keys(),
         terminating=spec.get("activeDeadlineSeconds") is not None,
+        containers=len([*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]),
     )
 
 

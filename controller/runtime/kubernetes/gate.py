@@ -36,7 +36,7 @@ class Gate:
     def __init__(self, *, own: bool) -> None:
         self._own = own
         self._queue: dict[str, _Waiting] = {}
-        self._ledger = Ledger()
+        self._ledger = Ledger(time.monotonic)
         self._turned_away: dict[str, tuple[float, str]] = {}
 
     @property
@@ -53,6 +53,7 @@ class Gate:
 
     def drop(self, name: str) -> None:
         self._queue.pop(name, None)
+        self._ledger.forget(name)
 
     def next(self, quotas: Sequence[Raw], pods: Iterable[Raw]) -> Launch | None:
         """The oldest that waits, if there is room for it; younger ones never overtake it."""
@@ -63,7 +64,7 @@ class Gate:
             return oldest.launch
         if time.monotonic() < oldest.not_before_s:
             return None
-        self._ledger.look(quotas, pods)
+        self._ledger.look(pods)
         oldest.reason = reason_to_wait(oldest.demand, quotas, self._ledger)
         if not oldest.reason:
             return oldest.launch

@@ -1,0 +1,279 @@
+"""What a namespace's quotas leave for one more attempt, and whether it could ever fit. Pure: asks nobody.
+
+The server charges a pod to every matching quota when the pod is created, and a countable object likewise, before
+either can be seen. So `status.used` lacks only pods that the Job controller has not made yet, and what has happened
+since the version of it that we see. The rule of the ledger: a launch is on top of `used` until each of its pods has
+been seen, and then, pod by pod, until the quota that we look at is at least as new as the first sight of the pod, or
+SETTLE_S have passed since. The first half is certain. The second assumes that the watch of quotas is at most that much
+behind the watch of pods; where it is not, the server refuses a pod, and the attempt is taken back and waits again.
+
+What has ended stays charged until the server takes it off `used`: to be faster would only have pods refused. What
+others charge is in `used` too; whoever is faster has the room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any
+
+from controller.runtime.kubernetes.demand import COMPUTE, Demand, demand_of, parse_quantity
+
+Raw = dict[str, Any]
+
+SETTLE_S = 1.0
+_MUST_BE_ASKED = {f"{side}{name}" for side in ("", "requests.", "limits.") for name in ("cpu", "memory")}
+_BYTES = ("memory", "storage", "hugepages")
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A pod at its first sight: its version then, and when that was."""
+
+    version: int | None
+    at_s: float
+    demand: Demand
+
+
+@dataclass(slots=True)
+class _Launched:
+    demand: Demand
+    at_s: float
+    pods: dict[str, _Seen] = field(default_factory=dict)
+
+
+class Ledger:
+    """What was launched and may not be in `status.used` yet; see above. `clock`: seconds that never go back."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._launched: dict[str, _Launched] = {}
+
+    def launched(self, name: str, demand: Demand) -> None:
+        """Its object has just been created, under this name."""
+        self._launched.setdefault(name, _Launched(demand, self._clock()))
+
+    def forget(self, name: str) -> None:
+        """Its object is gone again, or it is no business of ours."""
+        self._launched.pop(name, None)
+
+    def look(self, pods: Iterable[Raw]) -> None:
+        """Take note of pods that are shown now; strangers' do no harm."""
+        if not self._launched:
+            return
+        now_s = self._clock()
+        for pod in pods:
+            launched = self._whose(pod)
+            name = pod["metadata"]["name"]
+            if launched is not None and name not in launched.pods:
+                launched.pods[name] = _Seen(_version(pod), now_s, demand_of([{**pod, "kind": "Pod"}]))
+        for name in [name for name, launched in self._launched.items() if _settled(launched, now_s)]:
+            del self._launched[name]
+
+    def on_top(self, quota: Raw) -> dict[str, Decimal]:
+        """What must be added to the `used` of this quota."""
+        now_s, version = self._clock(), _version(quota)
+        sums: dict[str, Decimal] = {}
+        for launched in self._launched.values():
+            fresh = now_s - launched.at_s < SETTLE_S
+            left = charge(launched.demand if fresh else replace(launched.demand, objects={}), quota)
+            for seen in launched.pods.values():
+                newer = version is not None and seen.version is not None and version >= seen.version
+                if newer or now_s - seen.at_s >= SETTLE_S:
+                    for key, each in charge(seen.demand, quota).items():
+                        left[key] = left.get(key, Decimal()) - each
+            for key, each in left.items():
+                sums[key] = sums.get(key, Decimal()) + max(each, Decimal())
+        return sums
+
+    def _whose(self, pod: Raw) -> _Launched | None:
+        """Its Job's name, or that of what made the Job, is written on it."""
+        about = pod["metadata"]
+        named = [
+            *(about.get("labels") or {}).values(),
+            *(owner["name"] for owner in about.get("ownerReferences") or ()),
+        ]
+        return next((self._launched[name] for name in named if name in self._launched), None)
+
+
+def _settled(launched: _Launched, now_s: float) -> bool:
+    expected = sum(shape.pods for shape in launched.demand.shapes())
+    times = [launched.at_s, *(seen.at_s for seen in launched.pods.values())]
+    return len(launched.pods) >= expected and now_s - max(times) >= SETTLE_S
+
+
+def _version(shown: Raw) -> int | None:
+    """Versions of one server can be compared where they are numbers."""
+    text = str(shown["metadata"].get("resourceVersion", ""))
+    return int(text) if text.isdigit() else None
+
+
+def reason_to_wait(demand: Demand, quotas: Sequence[Raw], ledger: Ledger) -> str:
+    """Why there is no room at present; "" if there is."""
+    for quota in sorted(quotas, key=_name):
+        status, launched = quota.get("status") or {}, ledger.on_top(quota)
+        hard, used = status.get("hard") or {}, status.get("used") or {}
+        for key, asked in charge(demand, quota).items():
+            if key not in hard or key not in used:
+                return f"QuotaUnknown: {key} is not counted yet (quota {_name(quota)})"
+            limit, taken = parse_quantity(hard[key]), parse_quantity(used[key]) + launched.get(key, Decimal())
+            if taken + asked > limit:
+                needs = f", needs {_shown(key, asked)}" if taken < limit else ""
+                return f"QuotaExceeded: {key} {_shown(key, taken)}/{_shown(key, limit)} (quota {_name(quota)}){needs}"
+    return ""
+
+
+def never_fits(demand: Demand, quotas: Sequence[Raw], limit_ranges: Sequence[Raw], nodes: Sequence[Raw]) -> str:
+    """Why an attempt could not run even in an empty namespace on an empty cluster; "" if it could.
+
+    nodes: empty if they may not be seen. Taints, selectors and a cluster that can grow are not looked at.
+    """
+    demand = with_defaults(demand, limit_ranges)
+    said = [*_above_quota(demand, quotas), *_out_of_range(demand, limit_ranges)]
+    for shape in demand.shapes():
+        said += _on_no_node(shape, nodes)
+    return "; ".join(dict.fromkeys(said))
+
+
+def with_defaults(demand: Demand, limit_ranges: Sequence[Raw]) -> Demand:
+    """As LimitRanges fill in what a pod does not say. Of pods with one container, as trials have."""
+    defaults: dict[str, Decimal] = {}
+    for rule in _rules(limit_ranges, "Container"):
+        for side, key in (("requests", "defaultRequest"), ("limits", "default")):
+            for name, text in (rule.get(key) or {}).items():
+                if side == "requests" or name in COMPUTE:
+                    defaults[f"{side}.{name}"] = parse_quantity(text)
+    shapes = [replace(shape, per_pod={**defaults, **shape.per_pod}, others=()) for shape in demand.shapes()]
+    compute = any(key.partition(".")[2] in ("cpu", "memory") for key in defaults)
+    shapes = [replace(shape, best_effort=shape.best_effort and not compute) for shape in shapes]
+    return replace(shapes[0], others=tuple(shapes[1:]))
+
+
+# What a quota counts
+
+
+def charge(demand: Demand, quota: Raw) -> dict[str, Decimal]:
+    """What this demand takes of the quota, by the quota's own keys; only what is above zero."""
+    spec = quota.get("spec") or {}
+    scopes = [*({"scopeName": scope, "operator": "Exists"} for scope in spec.get("scopes") or ()),
+              *((spec.get("scopeSelector") or {}).get("matchExpressions") or ())]  # fmt: skip
+    taken: dict[str, Decimal] = {}
+    for key in {**(spec.get("hard") or {}), **((quota.get("status") or {}).get("hard") or {})}:
+        # Only pods have scopes: a quota with any counts nothing else.
+        total = Decimal(0 if scopes else demand.objects.get(key, 0))
+        for shape in demand.shapes():
+            if all(_in_scope(shape, scope) for scope in scopes):
+                total += _per_pod(shape, key) * shape.pods
+        if total > 0:
+            taken[key] = total
+    return taken
+
+
+def _per_pod(shape: Demand, key: str) -> Decimal:
+    if key in ("pods", "count/pods"):
+        return Decimal(1)
+    if key in COMPUTE or key.startswith("hugepages-"):
+        key = f"requests.{key}"
+    return shape.per_pod.get(key, Decimal())
+
+
+def _in_scope(shape: Demand, scope: Raw) -> bool:
+    match scope["scopeName"]:
+        case "BestEffort":
+            return shape.best_effort
+        case "NotBestEffort":
+            return not shape.best_effort
+        case "Terminating":
+            return shape.terminating
+        case "NotTerminating":
+            return not shape.terminating
+        case "PriorityClass":
+            values = scope.get("values") or ()
+            match scope.get("operator"):
+                case "In":
+                    return shape.priority_class in values
+                case "NotIn":
+                    return shape.priority_class not in values
+                case "DoesNotExist":
+                    return not shape.priority_class
+            return bool(shape.priority_class)
+    return False  # of other objects than pods, or of pods that do what trials do not
+
+
+# What can never be
+
+
+def _above_quota(demand: Demand, quotas: Sequence[Raw]) -> Iterator[str]:
+    for quota in sorted(quotas, key=_name):
+        hard = (quota.get("spec") or {}).get("hard") or {}
+        asked = charge(demand, quota)
+        for key, text in hard.items():
+            if asked.get(key, Decimal()) > (limit := parse_quantity(text)):
+                most = _shown(key, limit)
+                yield f"{key} {_shown(key, asked[key])} is above {most}, all that quota {_name(quota)} allows"
+            elif key in _MUST_BE_ASKED and key not in asked and _counts_pods_of(demand, quota, key):
+                yield f"quota {_name(quota)} counts {key}, so every trial must say how much it needs: trial.resources"
+
+
+def _counts_pods_of(demand: Demand, quota: Raw, key: str) -> bool:
+    """Pods are in its scopes, whatever they ask."""
+    asking = replace(demand, per_pod={**demand.per_pod, key if "." in key else f"requests.{key}": Decimal(1)})
+    return demand.pods > 0 and key in charge(asking, quota)
+
+
+def _out_of_range(demand: Demand, limit_ranges: Sequence[Raw]) -> Iterator[str]:
+    for shape in demand.shapes():
+        for kind in ("Container", "Pod"):
+            for rule in _rules(limit_ranges, kind):
+                for name, text in (rule.get("max") or {}).items():
+                    most = shape.per_pod.get(f"limits.{name}", shape.per_pod.get(f"requests.{name}", Decimal()))
+                    if most > (limit := parse_quantity(text)) and (kind == "Pod" or shape.containers == 1):
+                        yield f"{name} {_shown(name, most)} is above {_shown(name, limit)}, the most that LimitRange {rule['of']} allows a {kind.lower()}"  # noqa: E501 # fmt: skip
+                for name, text in (rule.get("min") or {}).items():
+                    least = shape.per_pod.get(f"requests.{name}", Decimal())
+                    if shape.pods and least < (limit := parse_quantity(text)):
+                        yield f"{name} {_shown(name, least)} is below {_shown(name, limit)}, the least that LimitRange {rule['of']} allows a {kind.lower()}"  # noqa: E501 # fmt: skip
+
+
+def _rules(limit_ranges: Sequence[Raw], kind: str) -> Iterator[Raw]:
+    for limit_range in sorted(limit_ranges, key=_name):
+        for rule in (limit_range.get("spec") or {}).get("limits") or ():
+            if rule.get("type") == kind:
+                yield {**rule, "of": _name(limit_range)}
+
+
+def _on_no_node(shape: Demand, nodes: Sequence[Raw]) -> Iterator[str]:
+    """The scheduler looks at requests only."""
+    asked = {key.removeprefix("requests."): each for key, each in shape.per_pod.items() if key.startswith("requests.")}
+    if not nodes or not shape.pods or any(_holds(node, asked) for node in nodes):
+        return
+    alone = [name for name, each in asked.items() if not any(_holds(node, {name: each}) for node in nodes)]
+    for name in alone:
+        largest = max(nodes, key=lambda node: _allocatable(node, name))
+        yield f"no node has {name} {_shown(name, asked[name])}: the most is {_shown(name, _allocatable(largest, name))}, on {_name(largest)}"  # noqa: E501 # fmt: skip
+    if not alone:
+        yield f"no node has {' and '.join(f'{name} {_shown(name, each)}' for name, each in asked.items())} together"
+
+
+def _holds(node: Raw, asked: Mapping[str, Decimal]) -> bool:
+    return all(_allocatable(node, name) >= each for name, each in asked.items())
+
+
+def _allocatable(node: Raw, name: str) -> Decimal:
+    return parse_quantity(((node.get("status") or {}).get("allocatable") or {}).get(name, "0"))
+
+
+def _name(shown: Raw) -> str:
+    return str(shown["metadata"]["name"])
+
+
+def _shown(key: str, amount: Decimal) -> str:
+    """As people write it: 8, 500m, 16Gi."""
+    if any(word in key for word in _BYTES):
+        for suffix, power in (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)):
+            if amount and amount % (1 << power) == 0:
+                return f"{amount / (1 << power):f}"[:20].removesuffix(".0") + suffix
+    if amount != amount.to_integral_value() and (amount * 1000) == (amount * 1000).to_integral_value():
+        return f"{(amount * 1000).to_integral_value():f}m"
+    return f"{amount.normalize():f}"

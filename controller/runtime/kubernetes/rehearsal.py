@@ -30,7 +30,8 @@ _CURES = (
     (r"looking up service account", "correct spec.trial.serviceAccount; see kubectl get serviceaccounts"),
     (r"admission webhook", "a rule of this cluster's administrators; change the file, or ask them"),
     (r"unknown field|strict decoding", "correct it in spec.trial.template"),
-    (r"has no kind|could not find the requested resource", "install its definition, or correct spec.trial.template"),
+    (r"has no kind", "or correct apiVersion and kind in spec.trial.template"),
+    (r"could not find the requested resource", "install its definition, or correct spec.trial.template"),
 )
 
 

@@ -1,0 +1,321 @@
+"""Nothing is launched that a quota would refuse, nothing waits that would fit, and what never fits is said."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.runtime.kubernetes.demand import Demand, demand_of
+from controller.runtime.kubernetes.quota import SETTLE_S, Ledger, charge, never_fits, reason_to_wait, with_defaults
+
+Raw = dict[str, Any]
+GPU = "requests.nvidia.com/gpu"
+
+
+def quota(hard: dict[str, str], used: dict[str, str] | None = None, *, name: str = "room", version: int = 1,
+          **spec: Any) -> Raw:  # fmt: skip
+    used = dict.fromkeys(hard, "0") if used is None else used
+    return {
+        "metadata": {"name": name, "resourceVersion": str(version)},
+        "spec": {"hard": hard, **spec},
+        "status": {"hard": hard, "used": used},
+    }
+
+
+def gpus(count: int, pods: int = 1) -> Demand:
+    return Demand(pods, {GPU: Decimal(count), "requests.cpu": Decimal(1)}, {"count/jobs.batch": 1})
+
+
+def pod(name: str, of: str, *, asks: int = 1, version: int = 1, phase: str = "Running") -> Raw:
+    resources = {"requests": {"nvidia.com/gpu": str(asks), "cpu": "1"}}
+    return {
+        "metadata": {"name": name, "resourceVersion": str(version), "labels": {"batch.kubernetes.io/job-name": of}},
+        "spec": {"containers": [{"name": "trial", "resources": resources}]},
+        "status": {"phase": phase},
+    }
+
+
+class Hand:
+    """A clock that a hand moves."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def waits(demand: Demand, *quotas: Raw) -> str:
+    return reason_to_wait(demand, quotas, Ledger(Hand()))
+
+
+@pytest.mark.parametrize(
+    ("hard", "used", "reason"),
+    [
+        ({GPU: "8"}, {GPU: "7"}, ""),
+        ({GPU: "8"}, {GPU: "8"}, f"QuotaExceeded: {GPU} 8/8 (quota room)"),
+        ({GPU: "8"}, {GPU: "9"}, f"QuotaExceeded: {GPU} 9/8 (quota room)"),
+        ({"cpu": "1500m"}, {"cpu": "600m"}, "QuotaExceeded: cpu 600m/1500m (quota room), needs 1"),
+        ({"count/pods": "4"}, {"count/pods": "4"}, "QuotaExceeded: count/pods 4/4 (quota room)"),
+        ({"count/jobs.batch": "2"}, {"count/jobs.batch": "2"}, "QuotaExceeded: count/jobs.batch 2/2 (quota room)"),
+        ({"requests.memory": "1Gi", "secrets": "0"}, {"requests.memory": "2Gi", "secrets": "5"}, ""),
+        ({GPU: "8"}, {}, f"QuotaUnknown: {GPU} is not counted yet (quota room)"),
+    ],
+)  # fmt: skip
+def test_it_waits_while_a_quota_has_no_room_for_what_it_asks(
+    hard: dict[str, str], used: dict[str, str], reason: str
+) -> None:
+    assert waits(gpus(1), quota(hard, used)) == reason
+
+
+def test_all_workers_of_an_attempt_are_counted_together() -> None:
+    workers = Demand(2, {GPU: Decimal(1)}, others=(Demand(1, {GPU: Decimal(4)}),))
+    assert charge(workers, quota({GPU: "8", "pods": "8"})) == {GPU: 6, "pods": 3}
+
+
+def selector(operator: str, *values: str) -> Raw:
+    return {"matchExpressions": [{"scopeName": "PriorityClass", "operator": operator, "values": list(values)}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "counts"),
+    [
+        ({"scopes": ["BestEffort"]}, False),
+        ({"scopes": ["NotBestEffort"]}, True),
+        ({"scopes": ["Terminating"]}, False),
+        ({"scopes": ["NotTerminating", "NotBestEffort"]}, True),
+        ({"scopes": ["NotTerminating", "BestEffort"]}, False),
+        ({"scopes": ["PriorityClass"]}, True),
+        ({"scopes": ["CrossNamespacePodAffinity"]}, False),
+        ({"scopeSelector": selector("In", "low", "high")}, True),
+        ({"scopeSelector": selector("In", "low")}, False),
+        ({"scopeSelector": selector("NotIn", "low")}, True),
+        ({"scopeSelector": selector("DoesNotExist")}, False),
+        ({"scopeSelector": selector("Exists"), "scopes": ["NotBestEffort"]}, True),
+    ],
+)
+def test_a_quota_counts_only_pods_in_all_its_scopes_and_no_other_objects(spec: Raw, counts: bool) -> None:
+    demand = Demand(1, {"requests.cpu": Decimal(1)}, {"count/jobs.batch": 1}, priority_class="high")
+    taken = charge(demand, quota({"pods": "1", "count/jobs.batch": "1"}, **spec))
+    assert taken == ({"pods": 1} if counts else {})
+
+
+# The ledger
+
+
+def test_a_launch_is_on_top_until_a_newer_quota_is_seen_than_its_pod() -> None:
+    ledger = Ledger(Hand())
+    ledger.launched("a", gpus(1))
+    assert reason_to_wait(gpus(1), [quota({GPU: "1"})], ledger) == f"QuotaExceeded: {GPU} 1/1 (quota room)"
+    ledger.look([pod("a-x", "a", version=7), pod("stranger", "b", version=8)])
+    assert reason_to_wait(gpus(1), [quota({GPU: "2"}, {GPU: "1"}, version=6)], ledger) != ""
+    assert reason_to_wait(gpus(1), [quota({GPU: "2"}, {GPU: "1"}, version=7)], ledger) == ""
+
+
+def test_a_quota_that_does_not_change_is_believed_after_a_while() -> None:
+    clock = Hand()
+    ledger = Ledger(clock)
+    ledger.launched("a", gpus(1))
+    ledger.look([pod("a-x", "a", version=7)])
+    counted = quota({GPU: "2", "count/jobs.batch": "2"}, {GPU: "1", "count/jobs.batch": "1"}, version=6)
+    assert reason_to_wait(gpus(1), [counted], ledger) != ""
+    clock.now_s += SETTLE_S
+    assert reason_to_wait(gpus(1), [counted], ledger) == ""
+
+
+def test_pods_that_are_not_there_yet_stay_on_top_however_long_and_one_by_one() -> None:
+    clock = Hand()
+    ledger = Ledger(clock)
+    ledger.launched("a", gpus(1, pods=3))
+    clock.now_s += 600
+    ledger.look([pod("a-0", "a")])
+    clock.now_s += SETTLE_S
+    assert ledger.on_top(quota({GPU: "8"}))[GPU] == 2
+    ledger.look([pod("a-0", "a"), pod("a-1", "a"), pod("a-2", "a", phase="Succeeded")])
+    clock.now_s += SETTLE_S
+    assert ledger.on_top(quota({GPU: "8"})).get(GPU, 0) == 0
+
+
+def test_what_was_taken_back_is_no_longer_on_top() -> None:
+    ledger = Ledger(Hand())
+    ledger.launched("a", gpus(1))
+    ledger.forget("a")
+    assert reason_to_wait(gpus(1), [quota({GPU: "1"})], ledger) == ""
+
+
+class Cluster:
+    """A quota as the server keeps it, seen late: versions of it, and pods, each in their order.
+
+    Charged before a pod is stored; taken off some time after it has ended.
+    """
+
+    def __init__(self, room: int, strangers: int) -> None:
+        self.version = 1
+        self.room = room
+        self.used = strangers
+        self.strangers = strangers
+        self.jobs: list[tuple[str, int]] = []  # whose pods are not made yet
+        self.running: dict[str, int] = {}
+        self.charged: list[int] = []  # of pods that have ended
+        self.quota_news = [self.quota()]
+        self.pod_news: list[Raw] = []
+        self.refused = 0
+
+    def quota(self) -> Raw:
+        return quota({GPU: str(self.room)}, {GPU: str(self.used)}, version=self.version)
+
+    def charge(self, amount: int) -> None:
+        self.version += 1
+        self.used += amount
+        self.quota_news.append(self.quota())
+
+    def make_pod(self) -> None:
+        if self.jobs:
+            name, asks = self.jobs.pop(0)
+            if self.used + asks > self.room:
+                self.refused += 1
+                return
+            self.charge(asks)
+            self.version += 1
+            self.running[name] = asks
+            self.pod_news.append(pod(f"{name}-x", name, asks=asks, version=self.version))
+
+    def end_pod(self) -> None:
+        if self.running:
+            name = next(iter(self.running))
+            self.charged.append(self.running.pop(name))
+            self.version += 1
+
+    def take_off(self) -> None:
+        if self.charged:
+            self.charge(-self.charged.pop(0))
+
+
+STEPS = ("launch", "make_pod", "end_pod", "take_off", "quota_news", "pod_news", "tick")
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    room=st.integers(1, 6),
+    strangers=st.integers(0, 3),
+    asks=st.lists(st.integers(1, 3), min_size=1, max_size=12),
+    steps=st.lists(st.sampled_from(STEPS), max_size=120),
+)
+def test_whatever_comes_late_no_pod_is_refused_and_nothing_waits_beside_room(
+    room: int, strangers: int, asks: list[int], steps: list[str]
+) -> None:
+    cluster, clock = Cluster(room, min(strangers, room)), Hand()
+    ledger, shown, pods = Ledger(clock), cluster.quota_news.pop(), dict[str, Raw]()
+    queue = [(f"job-{number}", each) for number, each in enumerate(asks) if each <= room - cluster.strangers]
+
+    def see_quota() -> None:
+        nonlocal shown
+        if cluster.quota_news:
+            shown = cluster.quota_news.pop(0)
+
+    def see_pod() -> None:
+        if cluster.pod_news:
+            seen = cluster.pod_news.pop(0)
+            pods[seen["metadata"]["name"]] = seen
+            ledger.look(pods.values())
+
+    def launch() -> bool:
+        ledger.look(pods.values())
+        if queue and not reason_to_wait(gpus(queue[0][1]), [shown], ledger):
+            name, each = queue.pop(0)
+            cluster.jobs.append((name, each))
+            ledger.launched(name, gpus(each))
+            return True
+        return False
+
+    def tick() -> None:
+        """Time passes, and news of quotas are never later than that."""
+        while cluster.quota_news:
+            see_quota()
+        clock.now_s += SETTLE_S
+
+    actions = {"launch": launch, "quota_news": see_quota, "pod_news": see_pod, "tick": tick}
+    for step in steps:
+        actions[step]() if step in actions else getattr(cluster, step)()
+        assert cluster.used <= room
+    for _ in range(len(asks) + 1):
+        # All news arrive, what runs goes on: what waits now waits for want of room.
+        while cluster.jobs or cluster.pod_news or cluster.quota_news or cluster.charged:
+            cluster.make_pod()
+            cluster.take_off()
+            see_pod()
+            see_quota()
+        tick()
+        while launch():
+            pass
+        if not cluster.jobs and queue:
+            assert cluster.used + queue[0][1] > room
+            cluster.end_pod()
+    assert cluster.refused == 0
+
+
+def test_when_all_that_ran_has_ended_the_ledger_holds_nothing() -> None:
+    clock = Hand()
+    ledger = Ledger(clock)
+    for number in range(3):
+        ledger.launched(f"job-{number}", gpus(1))
+        ledger.look([pod(f"job-{number}-x", f"job-{number}")])
+        clock.now_s += SETTLE_S
+        ledger.look([])
+    assert ledger.on_top(quota({GPU: "8", "pods": "8"})) == {}
+
+
+# What can never be
+
+
+def node(name: str, **allocatable: str) -> Raw:
+    return {"metadata": {"name": name}, "status": {"allocatable": {"cpu": "64", "memory": "256Gi", **allocatable}}}
+
+
+def limit_range(kind: str = "Container", **rule: Raw) -> Raw:
+    return {"metadata": {"name": "limits"}, "spec": {"limits": [{"type": kind, **rule}]}}
+
+
+NODES = [node("gpu-0", **{"nvidia.com/gpu": "8"}), node("cpu-0", memory="1Ti")]
+
+
+@pytest.mark.parametrize(
+    ("demand", "quotas", "limits", "said"),
+    [
+        (gpus(8), [quota({GPU: "8"}, {GPU: "8"})], [], ""),
+        (gpus(3, pods=3), [quota({GPU: "8"})], [], f"{GPU} 9 is above 8, all that quota room allows"),
+        (gpus(9), [], [], "no node has nvidia.com/gpu 9: the most is 8, on gpu-0"),
+        (Demand(1, {"requests.nvidia.com/mig-1g.10gb": Decimal(1)}), [], [],
+         "no node has nvidia.com/mig-1g.10gb 1: the most is 0, on gpu-0"),
+        (Demand(1, {GPU: Decimal(1), "requests.memory": Decimal(2**39)}), [], [],
+         "no node has nvidia.com/gpu 1 and memory 512Gi together"),
+        (gpus(1), [quota({"limits.memory": "1Gi"})], [],
+         "quota room counts limits.memory, so every trial must say how much it needs: trial.resources"),
+        (gpus(1), [quota({"limits.memory": "1Gi"})], [limit_range(default={"memory": "1Gi"})], ""),
+        (gpus(1), [quota({"limits.memory": "1Gi"})], [limit_range(default={"memory": "2Gi"})],
+         "limits.memory 2Gi is above 1Gi, all that quota room allows"),
+        (gpus(1), [quota({"limits.memory": "1Gi"}, scopes=["Terminating"])], [], ""),
+        (gpus(1), [], [limit_range(max={"cpu": "500m"})],
+         "cpu 1 is above 500m, the most that LimitRange limits allows a container"),
+        (gpus(1), [], [limit_range("Pod", min={"memory": "1Gi"})],
+         "memory 0 is below 1Gi, the least that LimitRange limits allows a pod"),
+        (Demand(1, {"requests.cpu": Decimal(2)}, containers=2), [], [limit_range(max={"cpu": "1"})], ""),
+    ],
+)  # fmt: skip
+def test_what_can_never_fit_is_said(demand: Demand, quotas: list[Raw], limits: list[Raw], said: str) -> None:
+    assert never_fits(demand, quotas, limits, NODES) == said
+
+
+def test_nodes_that_may_not_be_seen_are_not_judged() -> None:
+    assert never_fits(gpus(1000), [], [], []) == ""
+
+
+def test_defaults_of_the_namespace_count_where_the_trial_says_nothing() -> None:
+    bare = demand_of([{"kind": "Pod", "apiVersion": "v1", "spec": {"containers": [{"name": "trial"}]}}])
+    filled = with_defaults(bare, [limit_range(default={"cpu": "2"}, defaultRequest={"cpu": "1", "memory": "1Gi"})])
+    assert (bare.best_effort, filled.best_effort) == (True, False)
+    assert filled.per_pod == {"requests.cpu": 1, "limits.cpu": 2, "requests.memory": 2**30}

@@ -27,6 +27,7 @@ from tests.cluster.processes import PartFailed
 from tests.cluster.waiting import eventually
 
 GPUS = 2
+SET_BY_KUBELET = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")  # for the whole machine
 CNI_FOLDERS = ("/usr/lib/cni", "/opt/cni/bin")
 PACKAGES = {"containerd": "containerd", "runc": "runc", "buildah": "buildah", "ip": "iproute2", "openssl": "openssl"}
 
@@ -55,6 +56,9 @@ class RealNode(ControlPlane):
             reached_by=(self.gateway,), users={f"system:node:{self.name}": "system:nodes", "dns": "system:masters"}
         )
         try:
+            for setting in SET_BY_KUBELET:
+                value = Path("/proc/sys", setting).read_text().strip()
+                self.processes.undo_with("sh", "-c", f"echo {value} > /proc/sys/{setting}")
             self._socket = self.folder / "containerd.sock"
             sweep = [sys.executable, "-I", sweeping.__file__, str(self.folder), self.bridge]
             self.processes.undo_with(*sweep)
@@ -213,7 +217,7 @@ class RealNode(ControlPlane):
             "enforceNodeAllocatable": [],
             "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
             "imageGCHighThresholdPercent": 100,
-            "registerWithTaints": [],
+            "makeIPTablesUtilChains": False,  # the machine's tables are not ours
         }
 
 

@@ -1,4 +1,4 @@
-"""What a container runtime leaves behind when it ends: containers, mounts, cgroups, a bridge.
+"""What a node leaves behind when it ends: containers, mounts, cgroups, a bridge, and files in fixed places.
 
 `python -I sweeping.py FOLDER BRIDGE` ends all that runs under this folder's containerd and gives back what it took.
 Nothing outside the folder is touched that does not name it. Also run when the tests were killed: standard library only.
@@ -17,11 +17,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
+CNI_RESULTS = Path("/var/lib/cni/results")
+LOG_LINKS = Path("/var/log/containers")
 
 
 def sweep(folder: Path, bridge: str) -> None:
     shims = [pid for pid, words in _processes() if f"{folder}/containerd.sock" in words and "-namespace" in words]
-    groups = _cgroups(folder)
+    groups, fixed = _cgroups(folder), [*_files_elsewhere(folder)]
     _end([*_children_of(shims), *shims])
     for mount in sorted(_mounts_under(folder), key=len, reverse=True):
         subprocess.run(["umount", "--lazy", mount], capture_output=True, timeout=30, check=False)
@@ -29,6 +31,8 @@ def sweep(folder: Path, bridge: str) -> None:
         for place in [CGROUPS / group, *CGROUPS.glob(f"*/{group}")]:
             with contextlib.suppress(OSError):
                 place.rmdir()
+    for path in fixed:
+        path.unlink(missing_ok=True)
     subprocess.run(["ip", "link", "delete", bridge], capture_output=True, timeout=30, check=False)
 
 
@@ -70,14 +74,30 @@ def _alive(pid: int) -> bool:
         return False
 
 
+def _bundles(folder: Path) -> list[Path]:
+    """Where the runtime keeps what it knows of a container; named by its id."""
+    return [*folder.glob("containerd/run/io.containerd.runtime.v2.task/*/*")]
+
+
 def _cgroups(folder: Path) -> list[str]:
     """Of all containers, as the runtime was told."""
     found = set()
-    for told in folder.glob("containerd/run/io.containerd.runtime.v2.task/*/*/config.json"):
+    for bundle in _bundles(folder):
         with contextlib.suppress(OSError, ValueError):
-            path = json.loads(told.read_text()).get("linux", {}).get("cgroupsPath", "").strip("/")
+            path = json.loads((bundle / "config.json").read_text()).get("linux", {}).get("cgroupsPath", "").strip("/")
             found |= {path} if path else set()
     return sorted(found, key=len, reverse=True)
+
+
+def _files_elsewhere(folder: Path) -> Iterator[Path]:
+    """Sockets of shims, what network plugins remember, links to logs: their places cannot be chosen."""
+    for bundle in _bundles(folder):
+        with contextlib.suppress(OSError):
+            yield Path((bundle / "address").read_text().removeprefix("unix://"))
+        yield from CNI_RESULTS.glob(f"*-{bundle.name}-*")
+    for link in LOG_LINKS.glob("*"):
+        if link.is_symlink() and str(link.readlink()).startswith(f"{folder}/"):
+            yield link
 
 
 def _mounts_under(folder: Path) -> list[str]:

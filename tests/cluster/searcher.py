@@ -76,7 +76,10 @@ spec:
         return found
 
     def states(self, name: str = "tiny") -> dict[str, int]:
+        """{} while there is no such experiment."""
         counts: dict[str, int] = {}
+        if self.tuner("get", "trials", name)[0] != 0:
+            return counts
         for trial in self.trials(name):
             counts[trial["state"]] = counts.get(trial["state"], 0) + 1
         return counts

@@ -139,7 +139,11 @@ class KubernetesRuntime:
         sightings |= self._refused
         for kind, name, shown in list(scene.objects()):
             whose = attempt_of(shown)
-            if whose is None or self._is_removed(name, whose):
+            if whose is None:
+                continue
+            if self._is_removed(name, whose):
+                if name not in self._removed:
+                    await self.remove(name)  # a predecessor had written down that it does so
                 continue
             self._whose[name] = whose
             self._made.add(name)

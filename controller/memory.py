@@ -11,7 +11,7 @@ from datetime import datetime
 
 from controller.decide import OpenTrial, better
 from controller.metrics import LogReader, Reading
-from controller.model import Attempt, ExperimentSpec
+from controller.model import Attempt, AttemptState, ExperimentSpec
 from controller.progress import RunningTrial
 from suggest.trial import Measurement, Trial, TrialState
 
@@ -119,6 +119,7 @@ class Memory:
                 step=known.log.step,
                 value=known.log.last,
                 parameters=known.trial.parameters,
+                waiting_for=newest.reason if newest.state is AttemptState.CREATED else "",
             )
             for number, known in self.opened.items()
             if (newest := known.newest) is not None and not newest.ended

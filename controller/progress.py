@@ -13,6 +13,8 @@ from suggest.trial import Trial, TrialState
 
 @dataclass(frozen=True, slots=True)
 class RunningTrial:
+    """waiting_for: why its attempt does not run yet; "" once it does, and while nobody has said why."""
+
     number: int
     attempt: int
     state: AttemptState
@@ -20,6 +22,7 @@ class RunningTrial:
     step: int | None  # of the objective's last reading
     value: float | None
     parameters: Assignment
+    waiting_for: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +42,12 @@ class Progress:
     exhausted: bool = False
     trouble: str = ""
     stopping: bool = False
+
+    @property
+    def at_work(self) -> tuple[RunningTrial, ...]:
+        return tuple(trial for trial in self.running if not trial.waiting_for)
+
+    @property
+    def held_up(self) -> tuple[RunningTrial, ...]:
+        """Handed over to run, and still waiting there for room."""
+        return tuple(trial for trial in self.running if trial.waiting_for)

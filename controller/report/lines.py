@@ -19,7 +19,8 @@ logger = logging.getLogger(__name__)
 
 PROGRESS_S = 10.0
 _ENDINGS = frozenset(state.value for state in ExperimentState)  # the last words say it, and what to do
-_QUIET_KINDS = frozenset({"created", "stopping", AttemptState.RUNNING.value})
+# What trials wait for changes with every other trial's end: it is told in one line for all of them.
+_QUIET_KINDS = frozenset({"created", "stopping", "waiting", AttemptState.RUNNING.value})
 
 
 class View(Protocol):
@@ -68,6 +69,7 @@ class Lines:
         self._told_at_s = 0.0
         self._best: int | None = None
         self._trouble = ""
+        self._held_up = ""
 
     def event(self, event: Event) -> None:
         if event.kind in _QUIET_KINDS or (event.trial is None and event.kind in _ENDINGS):
@@ -88,6 +90,11 @@ class Lines:
             self._trouble = progress.trouble
             if progress.trouble:
                 self.say(f"waiting: {progress.trouble}")
+        reason = progress.held_up[0].waiting_for if progress.held_up else ""
+        # Its first word names what is lacking; figures follow.
+        if reason and reason.split(":")[0] != self._held_up:
+            self._held_up = reason.split(":")[0]
+            self.say(f"waiting: {reason}")
         running_s = progress.experiment.running_s
         if running_s - self._told_at_s >= PROGRESS_S:
             self._told_at_s = running_s
@@ -104,7 +111,9 @@ def summary(progress: Progress) -> str:
     done = finished(progress)
     limit = "" if spec.budget.trials is None else f"/{spec.budget.trials}"
     states = ", ".join(f"{n} {state.value}" for state, n in progress.counts.items() if n)
-    words = [f"{done}{limit} trials" + (f" ({states})" if states else ""), f"{len(progress.running)} running"]
+    words = [f"{done}{limit} trials" + (f" ({states})" if states else ""), f"{len(progress.at_work)} running"]
+    if progress.held_up:
+        words.append(f"{len(progress.held_up)} waiting ({progress.held_up[0].waiting_for})")
     left_s = time_left_s(progress)
     if left_s is not None:
         words.append(f"about {figures.duration(left_s)} left")

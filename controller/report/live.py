@@ -55,7 +55,7 @@ class Live:
         self._console = Console(stderr=True, no_color=not colour, highlight=False, soft_wrap=False)
         self._live: RichLive | None = None
         self._events: deque[tuple[str, Text]] = deque(maxlen=EVENTS)
-        self._hint = "Ctrl-C stops cleanly"
+        self._hint = ""  # once there was a Ctrl-C
 
     def event(self, event: Event) -> None:
         if event.kind in _SHOWN_ENDS or event.trial is None:
@@ -91,14 +91,14 @@ class Live:
         width = self._console.width
         parts: list[RenderableType] = [*_head(progress, width)]
         room = max(1, self._console.height - len(parts) - EVENTS - 6)
-        if progress.running:
+        if progress.at_work:
             parts += [Text(), _running(progress, min(MAX_ROWS, room), width)]
         if self._events:
             parts.append(Text())
             parts += [_line(Text(f"{time}  ", style="bright_black") + text, width) for time, text in self._events]
         if progress.trouble:
             parts.append(_line(Text(f"waiting: {progress.trouble}", style="bold red"), width))
-        parts.append(_line(Text(self._hint + _remark(progress), style="bright_black"), width))
+        parts.append(_line(Text((self._hint or _hint(progress)) + _remark(progress), style="bright_black"), width))
         return Group(*parts)
 
 
@@ -129,10 +129,10 @@ def _bar(progress: Progress, width: int) -> Text:
     for state, style in _BAR_STYLES.items():
         if n := progress.counts.get(state, 0):
             counts.append(f"  {n} {state.value}", style=style)
-    if progress.running:
-        counts.append(f"  {len(progress.running)} running", style="cyan")
-    if progress.queued:
-        counts.append(f"  {progress.queued} queued", style="bright_black")
+    if progress.at_work:
+        counts.append(f"  {len(progress.at_work)} running", style="cyan")
+    if queued := progress.queued + len(progress.held_up):
+        counts.append(f"  {queued} queued", style="bright_black")
     if not limit:
         return counts
     cells = max(MIN_BAR, min(MAX_BAR, width - len(counts) - 1))
@@ -167,7 +167,7 @@ def _running(progress: Progress, rows: int, width: int) -> Table:
     table.add_column("step", justify="right", no_wrap=True)
     table.add_column(metric, justify="right", no_wrap=True)
     table.add_column("", ratio=1, no_wrap=True, overflow="ellipsis", style="bright_black")
-    for trial in progress.running[:rows]:
+    for trial in progress.at_work[:rows]:
         again = f"attempt {trial.attempt}  " if trial.attempt > 1 else ""
         table.add_row(
             str(trial.number),
@@ -178,8 +178,8 @@ def _running(progress: Progress, rows: int, width: int) -> Table:
             + again
             + figures.parameters(trial.parameters),
         )
-    if len(progress.running) > rows:
-        table.add_row("", "", "", "", f"and {len(progress.running) - rows} more")
+    if len(progress.at_work) > rows:
+        table.add_row("", "", "", "", f"and {len(progress.at_work) - rows} more")
     return table
 
 
@@ -189,8 +189,14 @@ def _event_text(event: Event, message: str) -> Text:
     return Text(f"{where}{message}", style=style)
 
 
+def _hint(progress: Progress) -> str:
+    return "Ctrl-C stops cleanly" if progress.experiment.spec.runtime == "local" else "Ctrl-C detaches"
+
+
 def _remark(progress: Progress) -> str:
     """Why fewer trials run than the file allows."""
+    if progress.held_up:
+        return f" · {len(progress.held_up)} wait: {progress.held_up[0].waiting_for}"
     if progress.canary and progress.running and progress.experiment.spec.parallelism > 1:
         return " · the first trial runs alone until its first metric"
     return " · nothing new is left to try" if progress.exhausted and progress.running else ""

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.model import Attempt, AttemptState, Experiment, FailureClass, Resources
-from controller.report import documents, story, tables
+from controller.model import Attempt, AttemptState, Event, Experiment, FailureClass, Resources
+from controller.progress import Progress, RunningTrial
+from controller.report import documents, lines, story, tables
 from controller.report.record import ExperimentRecord, TrialRecord
 from suggest.trial import Trial, TrialState
 from tests.unit.builders import START, a_spec, a_template, an_experiment
@@ -88,9 +89,9 @@ def test_describe_of_the_experiment_lists_who_waits() -> None:
 
 def test_an_attempt_shows_node_image_and_gpu_seconds() -> None:
     one = ran()
-    lines = describe(record(one), one).splitlines()
-    assert " ".join(lines[lines.index("Attempts") + 1].split()) == "NUMBER STATE FOR EXIT CLASS NODE IMAGE GPU-S REASON"
-    assert " ".join(lines[lines.index("Attempts") + 2].split()) == "1 succeeded 3.0s node1 sha256:12ab12ab12ab 3"
+    told = describe(record(one), one).splitlines()
+    assert " ".join(told[told.index("Attempts") + 1].split()) == "NUMBER STATE FOR EXIT CLASS NODE IMAGE GPU-S REASON"
+    assert " ".join(told[told.index("Attempts") + 2].split()) == "1 succeeded 3.0s node1 sha256:12ab12ab12ab 3"
 
 
 @pytest.mark.parametrize(("gpu", "workers", "seconds"), [(1, 1, 3.0), (2, 4, 24.0), (0, 1, None)])
@@ -106,6 +107,23 @@ def test_on_a_laptop_nothing_speaks_of_clusters() -> None:
     (attempt,) = one.attempts
     local = TrialRecord(one.trial, (replace(attempt, node="", image=""),))
     found = record(local, experiment=an_experiment())
-    lines = describe(found, local).splitlines()
-    assert " ".join(lines[lines.index("Attempts") + 1].split()) == "NUMBER STATE FOR EXIT CLASS REASON"
+    told = describe(found, local).splitlines()
+    assert " ".join(told[told.index("Attempts") + 1].split()) == "NUMBER STATE FOR EXIT CLASS REASON"
     assert documents.trial(found, local)["attempts"][0].keys() == {"number", "state", "startTime", "endTime"}
+
+
+def test_the_line_of_progress_tells_those_that_wait_from_those_that_run() -> None:
+    waits = RunningTrial(1, 1, AttemptState.CREATED, None, None, None, {}, waiting_for=WAITS)
+    runs = RunningTrial(0, 1, AttemptState.RUNNING, START, None, None, {})
+    progress = Progress(on_cluster(), {}, queued=0, running=(runs, waits), best=None, trend=())
+    assert lines.summary(progress) == f"0 trials, 1 running, 1 waiting ({WAITS})"
+
+
+def test_what_holds_trials_up_is_said_once_and_not_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+    view = lines.Lines()
+    for number, used in ((1, "2/2"), (2, "3/2")):
+        reason = f"QuotaExceeded: {used}"
+        waits = RunningTrial(number, 1, AttemptState.CREATED, None, None, None, {}, waiting_for=reason)
+        view.event(Event(START, "waiting", f"trial=x-{number} attempt=1 waiting", number, 1))
+        view.refresh(Progress(on_cluster(), {}, queued=0, running=(waits,), best=None, trend=()))
+    assert capsys.readouterr().err == "waiting: QuotaExceeded: 2/2\n"

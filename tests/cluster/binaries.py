@@ -97,7 +97,7 @@ def build(module: Module) -> None:
         with tempfile.TemporaryDirectory(dir=cache(), prefix=f".{module.name}-") as scratch:
             made = Path(scratch) / "bin"
             made.mkdir()
-            flags = ["-p", "2", "-trimpath", "-ldflags", f"-s -w {module.stamp}".strip()]
+            flags = ["-p", "2", "-trimpath", "-buildvcs=false", "-ldflags", f"-s -w {module.stamp}".strip()]
             subprocess.run(
                 ["go", "build", *flags, "-o", f"{made}/", "." if module.own else "tool"],
                 cwd=SOURCES / module.name,

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tests.cluster.binaries import build, cache, locked, module_of, program
 
-RELEASE, MIRROR = "bookworm", "http://deb.debian.org/debian"
+RELEASE = "bookworm"
 PACKAGES = "python3,python3-numpy"
 PAUSE, BASE, DIGITS = "localhost/tuner-test/pause:1", "localhost/tuner-test/base:1", "localhost/tuner-test/digits:1"
 UNNEEDED = (
@@ -106,7 +106,7 @@ def digits() -> Path:
 def _debian(context: Path) -> None:
     """root.tar: the smallest Debian that runs NumPy, without what nobody reads."""
     root = context / "root"
-    _run(["debootstrap", "--variant=minbase", f"--include={PACKAGES}", RELEASE, str(root), MIRROR])
+    _run(["debootstrap", "--variant=minbase", f"--include={PACKAGES}", RELEASE, str(root)])
     left_out = [f"--exclude=./{name}/*" for name in (*UNNEEDED, "dev", "proc", "sys")]
     _run(["tar", "--numeric-owner", "-C", str(root), *left_out, "-cf", str(context / "root.tar"), "."])
     shutil.rmtree(root)

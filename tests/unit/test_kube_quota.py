@@ -112,6 +112,8 @@ def test_a_launch_is_on_top_until_a_newer_quota_is_seen_than_its_pod() -> None:
     ledger.launched("a", gpus(1))
     assert reason_to_wait(gpus(1), [quota({GPU: "1"})], ledger) == f"QuotaExceeded: {GPU} 1/1 (quota room)"
     ledger.look([pod("a-x", "a", version=7), pod("stranger", "b", version=8)])
+    late = quota({GPU: "2"}, {GPU: "2"}, version=6)
+    assert reason_to_wait(gpus(1), [late], ledger) == f"QuotaExceeded: {GPU} 2/2 (quota room)"
     assert reason_to_wait(gpus(1), [quota({GPU: "2"}, {GPU: "1"}, version=6)], ledger) != ""
     assert reason_to_wait(gpus(1), [quota({GPU: "2"}, {GPU: "1"}, version=7)], ledger) == ""
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 
 FILE = "log.position"
-_MARGIN_S = 1  # a line may be written a moment after one with a later stamp
+_MARGIN_S = 3  # two streams of a container, or a clock that is set, may put stamps out of order by that much
 _REMEMBERED_S = 10  # a node's clock may be set back
 
 

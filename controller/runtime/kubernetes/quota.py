@@ -120,7 +120,9 @@ def reason_to_wait(demand: Demand, quotas: Sequence[Raw], ledger: Ledger) -> str
             limit, taken = parse_quantity(hard[key]), parse_quantity(used[key]) + launched.get(key, Decimal())
             if taken + asked > limit:
                 needs = f", needs {_shown(key, asked)}" if taken < limit else ""
-                return f"QuotaExceeded: {key} {_shown(key, taken)}/{_shown(key, limit)} (quota {_name(quota)}){needs}"
+                # What is counted twice for a moment need not be shown as if the limit had been passed.
+                known = max(parse_quantity(used[key]), min(taken, limit))
+                return f"QuotaExceeded: {key} {_shown(key, known)}/{_shown(key, limit)} (quota {_name(quota)}){needs}"
     return ""
 
 

@@ -66,6 +66,7 @@ async def _on_cluster(home: Home, spec: ExperimentSpec, uid: Uid, context: str) 
     from controller.runtime.kubernetes.client import Client
     from controller.runtime.kubernetes.gate import Gate
     from controller.runtime.kubernetes.runtime import KubernetesRuntime, Place
+    from controller.runtime.kubernetes.shares import Shares
 
     client = await Client.connect(context or None)
     folders = home.folders(uid)
@@ -76,7 +77,8 @@ async def _on_cluster(home: Home, spec: ExperimentSpec, uid: Uid, context: str) 
         anchor=anchor(spec, uid),
         folder_of=lambda trial, attempt: folders.attempt(trial, attempt).root,
     )
-    return KubernetesRuntime(place, gate=Gate(own=spec.trial.cluster.get("queue") is None))
+    shares = Shares(home.root, server=client.server, namespace=spec.namespace, uid=uid)
+    return KubernetesRuntime(place, gate=Gate(own=spec.trial.cluster.get("queue") is None, shares=shares))
 
 
 def anchor(spec: ExperimentSpec, uid: Uid) -> dict[str, Any]:

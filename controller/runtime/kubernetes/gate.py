@@ -13,13 +13,15 @@ from typing import Any
 
 from controller.runtime.kubernetes.demand import Demand, demand_of
 from controller.runtime.kubernetes.manifests import job_for
-from controller.runtime.kubernetes.quota import Ledger, reason_to_wait
+from controller.runtime.kubernetes.quota import Ledger, reason_to_wait, with_defaults
+from controller.runtime.kubernetes.shares import Shares, may_start
 from controller.runtime.protocol import Launch
 
 Raw = dict[str, Any]
 
 _AGAIN_S = 1.0  # after a pod was refused though there seemed to be room: somebody else is as fast
 _QUOTA = "exceeded quota"
+_POORER = "FairShare: another experiment of the namespace waits and has fewer running"
 
 
 @dataclass(slots=True)
@@ -31,10 +33,11 @@ class _Waiting:
 
 
 class Gate:
-    """own: room is our business, not Kueue's."""
+    """own: room is our business, not Kueue's. shares: the other experiments that want room in the namespace."""
 
-    def __init__(self, *, own: bool) -> None:
+    def __init__(self, *, own: bool, shares: Shares | None = None) -> None:
         self._own = own
+        self._shares = shares
         self._queue: dict[str, _Waiting] = {}
         self._ledger = Ledger(time.monotonic)
         self._turned_away: dict[str, tuple[float, str]] = {}
@@ -43,9 +46,9 @@ class Gate:
     def waiting(self) -> Mapping[str, str]:
         return {name: each.reason for name, each in self._queue.items()}
 
-    def add(self, launch: Launch) -> None:
+    def add(self, launch: Launch, *, limit_ranges: Sequence[Raw]) -> None:
         """Raises ValueError: it asks for something that is no quantity."""
-        waiting = _Waiting(launch, demand_of(job_for(launch, owner=None)))
+        waiting = _Waiting(launch, with_defaults(demand_of(job_for(launch, owner=None)), limit_ranges))
         if (turned_away := self._turned_away.pop(launch.name, None)) is not None:
             waiting.not_before_s, waiting.reason = turned_away
         self._queue[launch.name] = waiting
@@ -55,8 +58,10 @@ class Gate:
         self._queue.pop(name, None)
         self._ledger.forget(name)
 
-    def next(self, quotas: Sequence[Raw], pods: Iterable[Raw]) -> Launch | None:
-        """The oldest that waits, if there is room for it; younger ones never overtake it."""
+    def next(self, quotas: Sequence[Raw], pods: Iterable[Raw], *, running: int) -> Launch | None:
+        """The oldest that waits, if there is room for it; younger ones never overtake it. running: attempts that were
+        let in and have not ended. To be asked every second at least: others look at what is said here."""
+        richer = self._is_richer(quotas, running)
         if not self._queue:
             return None
         oldest = next(iter(self._queue.values()))
@@ -65,7 +70,7 @@ class Gate:
         if time.monotonic() < oldest.not_before_s:
             return None
         self._ledger.look(pods)
-        oldest.reason = reason_to_wait(oldest.demand, quotas, self._ledger)
+        oldest.reason = reason_to_wait(oldest.demand, quotas, self._ledger) or (_POORER if richer else "")
         if not oldest.reason:
             return oldest.launch
         for younger in list(self._queue.values())[1:]:
@@ -94,6 +99,19 @@ class Gate:
 
     def close(self) -> None:
         self._queue.clear()
+        if self._shares is not None:
+            self._shares.close()
+
+    def _is_richer(self, quotas: Sequence[Raw], running: int) -> bool:
+        """Whether another experiment waits that has less. Where no quota limits them, all have what they want."""
+        if self._shares is None or not quotas or not self._own:
+            return False
+        now_s = time.time()
+        try:
+            mine = self._shares.publish(running, len(self._queue), now_s=now_s)
+        except OSError:
+            return False  # the state directory's disk is in trouble: others see no share of ours, and go first
+        return not may_start(mine, self._shares.others(now_s=now_s))
 
 
 def _age(launch: Launch) -> tuple[int, int]:

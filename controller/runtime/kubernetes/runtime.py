@@ -16,12 +16,14 @@ from typing import Any
 
 from controller.model import FailureClass, Uid
 from controller.runtime.kubernetes.client import JOBS, PODS, SERVICES, Client, Kind
+from controller.runtime.kubernetes.demand import demand_of
 from controller.runtime.kubernetes.ends import log_source, sighting_of
 from controller.runtime.kubernetes.errors import ApiError, NotAllowed, rule_for
 from controller.runtime.kubernetes.gate import Gate
 from controller.runtime.kubernetes.logs import LogFollower
 from controller.runtime.kubernetes.maker import Maker, OutOfRoom
-from controller.runtime.kubernetes.manifests import grace_of, timeout_of
+from controller.runtime.kubernetes.manifests import grace_of, job_for, timeout_of
+from controller.runtime.kubernetes.quota import never_fits
 from controller.runtime.kubernetes.records import Record, Records
 from controller.runtime.kubernetes.scene import Scene, attempt_of, name_of
 from controller.runtime.protocol import CannotStart, Exit, Launch, RuntimeLost, Sighting
@@ -60,6 +62,8 @@ class KubernetesRuntime:
         self._refused: dict[str, Sighting] = {}  # let in by the gate, and then it could not be made
         self._made: set[str] = set()  # seen on the cluster in this life
         self._removed: set[str] = set()
+        self._looked_for_room = False
+        self._running = 0
         self._news = asyncio.Event()
         self._growth = asyncio.Event()
 
@@ -81,7 +85,15 @@ class KubernetesRuntime:
             return
         if record is not None and record.uid:
             raise CannotStart("it was made before, and somebody has deleted it", FailureClass.INFRASTRUCTURE)
-        self._gate.add(launch)
+        if not self._looked_for_room:
+            self._looked_for_room = True
+            quotas = list(scene.quotas.objects.values())
+            if never := never_fits(demand_of(job_for(launch, owner=None)), quotas, scene.limit_ranges, []):
+                raise CannotStart(never)
+        try:
+            self._gate.add(launch, limit_ranges=scene.limit_ranges)
+        except ValueError as error:
+            raise CannotStart(str(error)) from error
         await self._admit()
         if (refused := self._refused.pop(launch.name, None)) is not None and refused.exit is not None:
             raise CannotStart(refused.exit.reason, refused.exit.failure_class or FailureClass.CONFIGURATION)
@@ -159,6 +171,7 @@ class KubernetesRuntime:
             # Its object is gone; what its pods were doing still counts.
             if name not in sightings and not self._is_removed(name, whose) and (name in self._made or whose in pods):
                 sightings[name] = self._sighting(name, None, pods.get(whose, []), whose)
+        self._running = sum(name in self._made and shown.exit is None for name, shown in sightings.items())
         return sightings
 
     async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
@@ -296,13 +309,15 @@ class KubernetesRuntime:
 
     # Acting
 
+    def _next(self, scene: Scene) -> Launch | None:
+        quotas = list(scene.quotas.objects.values())
+        return self._gate.next(quotas, scene.pods.objects.values(), running=self._running)
+
     async def _admit(self) -> None:
         """Make what there is room for, oldest first."""
         _, scene, maker = await self._open()
         async with self._admitting:
-            while (
-                launch := self._gate.next(list(scene.quotas.objects.values()), scene.pods.objects.values())
-            ) is not None:
+            while (launch := self._next(scene)) is not None:
                 part = launch.cluster
                 assert part is not None
                 try:
@@ -315,6 +330,7 @@ class KubernetesRuntime:
                     self._gate.drop(launch.name)
                     self._refused[launch.name] = Sighting(launch.name, None, failed)
                     continue
+                self._running += 1
                 await self._ask(scene.watch(kind))
                 scene.put(kind, made)
                 self._made.add(launch.name)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from controller.model import attempt_name
-from controller.runtime.kubernetes.client import EVENTS, JOBS, PODS, QUOTAS, Client, Kind
+from controller.runtime.kubernetes.checkup import listed
+from controller.runtime.kubernetes.client import EVENTS, JOBS, LIMIT_RANGES, PODS, QUOTAS, Client, Kind
 from controller.runtime.kubernetes.errors import ApiError
 from controller.runtime.kubernetes.reflector import Reflector
 
@@ -33,6 +34,9 @@ class Scene:
         self._refusals = Reflector(client, EVENTS, namespace, fields="reason=FailedCreate", changed=changed)
         self._mounts = Reflector(client, EVENTS, namespace, fields="reason=FailedMount", changed=changed)
         self._objects = {JOBS: self._of(JOBS)}
+        self.limit_ranges: list[
+            Raw
+        ] = []  # as they are now: they hardly ever change, and only defaults are read off them
         self._optional = (self.quotas, self._refusals, self._mounts)
 
     def _of(self, kind: Kind) -> Reflector:
@@ -42,7 +46,10 @@ class Scene:
         """Returns when everything was listed once. Raises what the client raises."""
         needed = [reflector.start() for reflector in (self.pods, *self._objects.values())]
         # Without the right to see quotas and events trials run all the same; what is refused is learned later.
-        await asyncio.gather(*needed, *map(self._try, self._optional))
+        found, *_ = await asyncio.gather(
+            listed(self._client, LIMIT_RANGES, self._namespace), *needed, *map(self._try, self._optional)
+        )
+        self.limit_ranges = found or []
 
     @staticmethod
     async def _try(reflector: Reflector) -> None:

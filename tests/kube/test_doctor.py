@@ -188,6 +188,18 @@ def test_a_request_that_never_fits_fails(tmp_path: Path) -> None:
     assert "nvidia.com/gpu" in lines["room"]
 
 
+def test_a_kind_of_a_template_needs_rights_of_its_own(tmp_path: Path) -> None:
+    def prepare(api: FakeApi) -> None:
+        api.define("x.org/v1", "wheels", "Wheel")
+        api.forbid("watch", "wheels")
+
+    wheel = "template: {apiVersion: x.org/v1, kind: Wheel}\n    success: {type: Done}\n    failure: {type: Failed}\n"
+    text = f"{experiment().partition('  trial:')[0]}  trial:\n    {wheel}"
+    answer, lines = see(tmp_path, text=text, prepare=prepare)
+    assert (answer.code, lines["dry run Wheel"]) == (4, "ok accepted")
+    assert lines["right wheels"].endswith("- {apiGroups: [x.org], resources: [wheels], verbs: [watch]}")
+
+
 def test_a_secret_without_the_key_says_which_it_has(tmp_path: Path) -> None:
     _, lines = see(
         tmp_path, text=experiment(trial="env: {KEY: {secret: api/key}}"),

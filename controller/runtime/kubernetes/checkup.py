@@ -14,7 +14,7 @@ from controller.runtime.kubernetes.demand import parse_quantity
 from controller.runtime.kubernetes.errors import ApiError, NotAllowed, Unreachable
 from controller.runtime.kubernetes.findings import Finding, fail, ok, warn
 from controller.runtime.kubernetes.rehearsal import Answer, rehearse
-from controller.runtime.kubernetes.rights import missing_rights
+from controller.runtime.kubernetes.rights import Right, missing_rights
 
 Raw = dict[str, Any]
 
@@ -102,10 +102,7 @@ async def _namespace(client: Client, namespace: str) -> Finding:
 async def _inside(client: Client, namespace: str) -> AsyncIterator[Finding]:
     missing = await missing_rights(client, namespace)
     for right, verbs in missing:
-        said = f"{', '.join(verbs)} denied" + (f" (lost: {right.without})" if right.without else "")
-        finding = f"{said}; add to your Role in {namespace}: {right.rule(verbs)}"
-        what = f"right {right.resource}"
-        yield warn(what, finding) if right.without else fail(what, finding, rights=True)
+        yield lacking(right, verbs, namespace)
     if not missing:
         yield ok("rights", f"all that trials in {namespace} need")
     quotas = await listed(client, QUOTAS, namespace)
@@ -118,6 +115,13 @@ async def _inside(client: Client, namespace: str) -> AsyncIterator[Finding]:
     nodes = await listed(client, NODES, None)
     if nodes is not None:
         yield _gpus(nodes)
+
+
+def lacking(right: Right, verbs: tuple[str, ...], namespace: str) -> Finding:
+    what = f"right {right.resource}"
+    said = f"{', '.join(verbs)} denied" + (f" (lost: {right.without})" if right.without else "")
+    detail = f"{said}; add to your Role in {namespace}: {right.rule(verbs)}"
+    return warn(what, detail) if right.without else fail(what, detail, rights=True)
 
 
 async def listed(client: Client, kind: Kind, namespace: str | None) -> list[Raw] | None:

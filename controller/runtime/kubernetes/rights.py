@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controller.runtime.kubernetes.client import (
@@ -41,10 +42,11 @@ class Right:
         return f"- {{apiGroups: [{group}], resources: [{self.resource}], verbs: [{', '.join(verbs)}]}}"
 
 
+ALL_OF_AN_ATTEMPT = ("create", "get", "list", "watch", "delete")
 RIGHTS = (
     Right(CONFIG_MAPS, ("create", "get", "delete")),
     Right(CONFIG_MAPS, ("list",), without="tuner resume --from-cluster"),
-    Right(JOBS, ("create", "get", "list", "watch", "delete")),
+    Right(JOBS, ALL_OF_AN_ATTEMPT),
     Right(PODS, ("list", "watch", "delete")),
     Right(PODS, ("get",), "log"),
     Right(SERVICES, ("create", "get", "delete"), without="spec.trial.distributed"),
@@ -54,7 +56,9 @@ RIGHTS = (
 )
 
 
-async def missing_rights(client: Client, namespace: str) -> list[tuple[Right, tuple[str, ...]]]:
+async def missing_rights(
+    client: Client, namespace: str, rights: Sequence[Right] = RIGHTS
+) -> list[tuple[Right, tuple[str, ...]]]:
     """Those with verbs that the server denies us. Raises what the client raises."""
 
     async def denied(right: Right) -> tuple[Right, tuple[str, ...]]:
@@ -62,4 +66,4 @@ async def missing_rights(client: Client, namespace: str) -> list[tuple[Right, tu
         allowed = await asyncio.gather(*asked)
         return right, tuple(verb for verb, may in zip(right.verbs, allowed, strict=True) if not may)
 
-    return [(right, verbs) for right, verbs in await asyncio.gather(*map(denied, RIGHTS)) if verbs]
+    return [(right, verbs) for right, verbs in await asyncio.gather(*map(denied, rights)) if verbs]

@@ -139,7 +139,7 @@ async def _cluster(arguments: argparse.Namespace, spec: ExperimentSpec | None, r
 
 
 async def _needs(client: Client, spec: ExperimentSpec, report: _Report) -> None:
-    from controller.cli.dry_run import manifests_of
+    from controller.cli.preflight import manifests_of
     from controller.cli.runtimes import anchor
     from controller.runtime.kubernetes.prerequisites import check_needs
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from controller.cli.check import checked
 from controller.cli.exits import ExitCode
-from controller.cli.specimen import UID, first_point, specimen
+from controller.cli.preflight import manifests_of
+from controller.cli.specimen import UID, first_point
 from controller.model import ExperimentSpec
 from controller.report import figures
 from controller.report.manifests import yaml_documents
@@ -40,22 +41,6 @@ def dry_run(arguments: argparse.Namespace) -> ExitCode:
     if never:
         print(f"A trial as a whole: refused: {never}")
     return exit_code(verdicts) or (ExitCode.USAGE if never else ExitCode.OK)
-
-
-def manifests_of(spec: ExperimentSpec) -> list[Raw]:
-    """What trial 0 would be. Raises InvalidArgument: no cluster could be sent that."""
-    from controller.runtime.kubernetes.kinds import missing_conditions
-    from controller.runtime.kubernetes.manifests import job_for, name_problem
-
-    launch = specimen(spec)
-    part = launch.cluster
-    assert part is not None
-    problems = {"metadata.name": name_problem(launch)}
-    if part.manifest is not None:
-        problems["spec.trial"] = missing_conditions(part.manifest, spec.trial.cluster)
-    if any(problems.values()):
-        raise InvalidArgument([Problem(path, said) for path, said in problems.items() if said])
-    return job_for(launch, owner=None)
 
 
 def exit_code(verdicts: Sequence[Verdict]) -> ExitCode:

@@ -12,12 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
 from controller.cli.admission import Admitted, Desk
 from controller.cli.embedded import SessionClient
 from controller.cli.home import Home
-from controller.model import Attempt, AttemptState, Experiment, FailureClass
-from controller.runtime.kubernetes.client import CONFIG_MAPS, JOBS, Client, Raw
+from controller.model import Attempt, AttemptState, Experiment, ExperimentSpec, FailureClass
+from controller.runtime.kubernetes.client import CONFIG_MAPS, JOBS, Client, Kind, Raw
+from controller.runtime.kubernetes.kinds import kind_of
 from controller.runtime.kubernetes.naming import EXPERIMENT, MANAGED_BY, PARAMETERS, UID
 from controller.runtime.kubernetes.scene import attempt_of
 from controller.search import study_name, study_spec
@@ -54,11 +56,11 @@ async def look(name: str, *, context: str | None, namespace: str | None) -> Rema
         anchors, _ = await client.list(CONFIG_MAPS, where, labels=labels)
         anchor = _only(anchors, name, where)
         uid = anchor["metadata"]["labels"][UID]
-        jobs, _ = await client.list(JOBS, where, labels=f"{UID}={uid}")
         text = anchor["data"]["experiment"]
         spec = from_document(json.loads(text))
+        objects, _ = await client.list(await _kind(client, spec), where, labels=f"{UID}={uid}")
         document = Document(f"the cluster of context {client.context}", text, spec, (), Marks({}, {}))
-        return Remains(uid, client.context, document, _trials(jobs))
+        return Remains(uid, client.context, document, _trials(objects))
     finally:
         await client.close()
 
@@ -77,11 +79,19 @@ def _only(anchors: Sequence[Raw], name: str, namespace: str) -> Raw:
     return anchors[0]
 
 
-def _trials(jobs: Sequence[Raw]) -> dict[int, tuple[Assignment, list[int]]]:
+async def _kind(client: Client, spec: ExperimentSpec) -> Kind:
+    """What its attempts are."""
+    match spec.trial.cluster.get("template"):
+        case {"apiVersion": str(), "kind": str()} as template:
+            return await kind_of(client, cast(Raw, template))
+    return JOBS
+
+
+def _trials(objects: Sequence[Raw]) -> dict[int, tuple[Assignment, list[int]]]:
     found: dict[int, tuple[Assignment, list[int]]] = {}
-    for job in jobs:
-        whose = attempt_of(job)
-        written = job["metadata"].get("annotations", {}).get(PARAMETERS)
+    for each in objects:
+        whose = attempt_of(each)
+        written = each["metadata"].get("annotations", {}).get(PARAMETERS)
         if whose is None or written is None:
             continue
         _, attempts = found.setdefault(whose[0], (json.loads(written), []))

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Coroutine
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from controller.cli import terminal
 from controller.cli.home import Home
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from controller.cli.admission import Admitted, Desk, Standing
     from controller.cli.embedded import SessionClient
     from controller.cli.session import Controls
+    from controller.runtime.kubernetes.client import Client
     from controller.runtime.protocol import Runtime
     from controller.store import SqlStore
     from suggest.study import StudySpec
@@ -87,6 +89,7 @@ def _start(arguments: argparse.Namespace, target: _File | str, *, resume: bool) 
     view = _view(arguments)
     home = Home.find(arguments.state_dir)
     if isinstance(target, _File):
+        _check_for_a_cluster(target.document)
         _say_warnings(target.document, view)
     home.make()
     from controller.spec import from_document
@@ -94,6 +97,14 @@ def _start(arguments: argparse.Namespace, target: _File | str, *, resume: bool) 
 
     with closing(SqlStore(home.controller_db, from_document)) as store:
         return asyncio.run(_Session(arguments, home, store, view).run(target, resume=resume))
+
+
+def _check_for_a_cluster(document: Document) -> None:
+    """Raises SpecErrors."""
+    if document.spec.runtime != "local":
+        from controller.cli.preflight import check_file
+
+        check_file(document)
 
 
 def _view(arguments: argparse.Namespace) -> View:
@@ -126,18 +137,25 @@ class _Beside:
     runtime: Runtime
     git: asyncio.Task[dict[str, object]]
     _reached: asyncio.Task[object]
+    checked: asyncio.Task[None] | None = None  # of a new experiment: would its cluster take it?
 
     @classmethod
-    def begin(cls, runtime: Runtime, directory: Path) -> _Beside:
+    def begin(cls, runtime: Runtime, directory: Path, *, check: Coroutine[Any, Any, None] | None = None) -> _Beside:
         from controller.cli.provenance import git_facts
 
-        return cls(runtime, asyncio.create_task(git_facts(directory)), asyncio.create_task(runtime.observe()))
+        return cls(
+            runtime,
+            asyncio.create_task(git_facts(directory)),
+            asyncio.create_task(runtime.observe()),
+            None if check is None else asyncio.create_task(check),
+        )
 
     async def end(self) -> None:
         """Whatever became of the run; again is no error."""
         self.git.cancel()
         # The loop has met the same trouble and said so, or there was no loop.
-        await asyncio.gather(self.git, self._reached, return_exceptions=True)
+        left = [self.git, self._reached, *([] if self.checked is None else [self.checked])]
+        await asyncio.gather(*left, return_exceptions=True)
         await self.runtime.close()
 
 
@@ -187,13 +205,17 @@ class _Session:
         beside: _Beside | None = None
         created = False
         try:
-            runtime = await runtimes.make(self._home, spec, place.uid, self._arguments.context or "")
-            beside = _Beside.begin(runtime, file.directory)
+            cluster = await runtimes.connect(spec, self._arguments.context)
+            runtime = runtimes.make(self._home, spec, place.uid, cluster)
+            check = None if cluster is None else self._check(cluster, file.document)
+            beside = _Beside.begin(runtime, file.directory, check=check)
             async with connected(service, self._home) as client:
                 try:
                     await client.validate(study_spec(spec))
                 except InvalidArgument as error:
                     raise file.document.locate(error.problems) from error
+                if beside.checked is not None:
+                    await beside.checked
                 admitted = desk.create(
                     file.document, file.directory, place, service=service, context=runtimes.context_of(runtime)
                 )
@@ -211,6 +233,11 @@ class _Session:
         found = desk.run(file.document, file.directory)
         assert found is not None
         return await self._go_on(found, controls)
+
+    async def _check(self, cluster: Client, document: Document) -> None:
+        from controller.cli.preflight import check_cluster
+
+        await check_cluster(cluster, document, self._home)
 
     async def _recover(self, name: str, controls: Controls) -> int:
         from controller.cli import recovery, runtimes

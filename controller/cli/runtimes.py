@@ -15,20 +15,28 @@ from controller.runtime.protocol import Runtime
 from suggest.errors import FailedPrecondition
 
 if TYPE_CHECKING:
+    from controller.runtime.kubernetes.client import Client
     from controller.runtime.kubernetes.runtime import KubernetesRuntime
 
 PATIENCE_S = {"local": 60.0, "kubernetes": 900.0}  # a cluster's control plane may be away for an upgrade
 
 
-async def make(home: Home, spec: ExperimentSpec, uid: Uid, context: str) -> Runtime:
-    """Raises what `Client.connect` does: the kubeconfig is read, nothing is asked of the cluster."""
+async def connect(spec: ExperimentSpec, context: str | None) -> Client | None:
+    """To its cluster; None: it has none. Raises what `Client.connect` does; nothing is asked of the cluster."""
     if spec.runtime == "local":
-        return LocalRuntime(home.folders(uid).root)
-    return await _on_cluster(home, spec, uid, context)
+        return None
+    from controller.runtime.kubernetes.client import Client
+
+    return await Client.connect(context or None)
+
+
+def make(home: Home, spec: ExperimentSpec, uid: Uid, client: Client | None) -> Runtime:
+    """client: to its cluster, if it has one; the runtime closes it."""
+    return LocalRuntime(home.folders(uid).root) if client is None else _on_cluster(home, spec, uid, client)
 
 
 async def of(home: Home, experiment: Experiment) -> Runtime:
-    return await make(home, experiment.spec, experiment.uid, experiment.context)
+    return make(home, experiment.spec, experiment.uid, await connect(experiment.spec, experiment.context))
 
 
 async def discard(experiment: Experiment) -> None:
@@ -62,13 +70,11 @@ def same_context(experiment: Experiment, asked: str | None) -> None:
         )
 
 
-async def _on_cluster(home: Home, spec: ExperimentSpec, uid: Uid, context: str) -> KubernetesRuntime:
-    from controller.runtime.kubernetes.client import Client
+def _on_cluster(home: Home, spec: ExperimentSpec, uid: Uid, client: Client) -> KubernetesRuntime:
     from controller.runtime.kubernetes.gate import Gate
     from controller.runtime.kubernetes.runtime import KubernetesRuntime, Place
     from controller.runtime.kubernetes.shares import Shares
 
-    client = await Client.connect(context or None)
     folders = home.folders(uid)
     place = Place(
         client=client,

@@ -56,6 +56,13 @@ def conditions_of(obj: Mapping[str, Any] | None) -> Conditions:
     return reading_of(obj).conditions
 
 
+def over(obj: Mapping[str, Any]) -> bool:
+    """It has ended, well or not, or is being deleted."""
+    ways = conditions_of(obj)
+    shown = [(each.get("type"), each.get("status")) for each in (obj.get("status") or {}).get("conditions") or ()]
+    return "deletionTimestamp" in obj["metadata"] or ways.success in shown or ways.failure in shown
+
+
 def missing_conditions(manifest: Mapping[str, Any], given: Collection[str] = ()) -> str:
     """What a file with this template must say besides; "" if nothing. `given`: which of success and failure it has."""
     missing = [key for key in ("success", "failure") if key not in given]

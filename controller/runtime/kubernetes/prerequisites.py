@@ -5,7 +5,6 @@ A thing that may not be looked at is no finding: trials need fewer rights than t
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,22 +12,19 @@ from typing import Any
 from controller.runtime.kubernetes.checkup import lacking, listed
 from controller.runtime.kubernetes.client import (
     CONFIG_MAPS,
-    JOBS,
     LIMIT_RANGES,
     NODES,
     QUOTAS,
     SECRETS,
-    SERVICES,
     Client,
     Kind,
 )
 from controller.runtime.kubernetes.demand import demand_of
 from controller.runtime.kubernetes.errors import ApiError
 from controller.runtime.kubernetes.findings import Finding, fail, ok, warn
-from controller.runtime.kubernetes.kinds import kind_of
 from controller.runtime.kubernetes.quota import never_fits
 from controller.runtime.kubernetes.rehearsal import Answer, Verdict, pods_of, rehearse
-from controller.runtime.kubernetes.rights import ALL_OF_AN_ATTEMPT, Right, missing_rights
+from controller.runtime.kubernetes.rights import missing_rights, rights_to
 
 Raw = dict[str, Any]
 
@@ -49,7 +45,7 @@ class Leaned:
 
 async def check_needs(client: Client, namespace: str, objects: Sequence[Raw], *, anchor: Raw) -> AsyncIterator[Finding]:
     """objects: one attempt's. Raises what the client raises."""
-    for right, verbs in await missing_rights(client, namespace, await _own_kinds(client, objects)):
+    for right, verbs in await missing_rights(client, namespace, await rights_to(client, objects)):
         yield lacking(right, verbs, namespace)
     pods = pods_of(objects)
     nodes = await listed(client, NODES, None)
@@ -65,17 +61,6 @@ async def check_needs(client: Client, namespace: str, objects: Sequence[Raw], *,
     )
     for verdict in await rehearse(client, namespace, [anchor, *objects, *pods]):
         yield _told(verdict)
-
-
-async def _own_kinds(client: Client, objects: Sequence[Raw]) -> list[Right]:
-    """To kinds that only this file's trials are; one that the server lacks is refused in the dry run."""
-    rights = []
-    for manifest in objects:
-        with contextlib.suppress(ApiError):
-            kind = await kind_of(client, manifest)
-            if kind not in (JOBS, SERVICES):
-                rights.append(Right(kind, ALL_OF_AN_ATTEMPT))
-    return rights
 
 
 async def no_room(client: Client, namespace: str, objects: Sequence[Raw], *, nodes: Sequence[Raw]) -> str:

@@ -52,6 +52,10 @@ class Verdict:
     answer: Answer
     why: str = ""
 
+    @property
+    def namespace_is_away(self) -> bool:
+        return self.answer is Answer.REFUSED and any(re.search(pattern, self.why) for pattern, _ in _CURES[:2])
+
     def __str__(self) -> str:
         return f"{self.kind} {self.name}: {self.answer.value}" + (f": {self.why}" if self.why else "")
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from controller.runtime.kubernetes.client import (
     CONFIG_MAPS,
@@ -17,6 +19,10 @@ from controller.runtime.kubernetes.client import (
     Client,
     Kind,
 )
+from controller.runtime.kubernetes.errors import ApiError
+from controller.runtime.kubernetes.kinds import kind_of
+
+Raw = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,7 @@ class Right:
         return f"- {{apiGroups: [{group}], resources: [{self.resource}], verbs: [{', '.join(verbs)}]}}"
 
 
+_RULES = Kind("authorization.k8s.io/v1", "selfsubjectrulesreviews", "SelfSubjectRulesReview", False)
 ALL_OF_AN_ATTEMPT = ("create", "get", "list", "watch", "delete")
 RIGHTS = (
     Right(CONFIG_MAPS, ("create", "get", "delete")),
@@ -59,11 +66,44 @@ RIGHTS = (
 async def missing_rights(
     client: Client, namespace: str, rights: Sequence[Right] = RIGHTS
 ) -> list[tuple[Right, tuple[str, ...]]]:
-    """Those with verbs that the server denies us. Raises what the client raises."""
+    """Those with verbs that the server denies us. Raises what the client raises.
+
+    All rules are read at once; what they do not grant is asked for one by one, since others than rules may grant it.
+    """
+    rules = await _rules(client, namespace)
 
     async def denied(right: Right) -> tuple[Right, tuple[str, ...]]:
-        asked = (client.review(verb, right.kind, namespace, subresource=right.subresource) for verb in right.verbs)
+        open_verbs = [verb for verb in right.verbs if not any(_grants(rule, right, verb) for rule in rules)]
+        asked = (client.review(verb, right.kind, namespace, subresource=right.subresource) for verb in open_verbs)
         allowed = await asyncio.gather(*asked)
-        return right, tuple(verb for verb, may in zip(right.verbs, allowed, strict=True) if not may)
+        return right, tuple(verb for verb, may in zip(open_verbs, allowed, strict=True) if not may)
 
     return [(right, verbs) for right, verbs in await asyncio.gather(*map(denied, rights)) if verbs]
+
+
+async def rights_to(client: Client, objects: Sequence[Raw]) -> list[Right]:
+    """What trials need beyond RIGHTS: the kind of their template. None to a kind that the server lacks."""
+    found = []
+    for manifest in objects:
+        with contextlib.suppress(ApiError):
+            kind = await kind_of(client, manifest)
+            if kind not in (JOBS, SERVICES):
+                found.append(Right(kind, ALL_OF_AN_ATTEMPT))
+    return found
+
+
+async def _rules(client: Client, namespace: str) -> list[Raw]:
+    """Those that hold for us without exceptions; [] where the server does not tell."""
+    body = {"apiVersion": _RULES.api_version, "kind": _RULES.kind, "spec": {"namespace": namespace}}
+    try:
+        answer = await client.create(_RULES, None, body)
+    except ApiError as error:
+        if error.status not in (403, 404):
+            raise
+        return []
+    return [rule for rule in answer["status"].get("resourceRules") or () if not rule.get("resourceNames")]
+
+
+def _grants(rule: Raw, right: Right, verb: str) -> bool:
+    asked = (("verbs", verb), ("apiGroups", right.group), ("resources", right.resource))
+    return all({"*", wanted} & set(rule.get(key) or ()) for key, wanted in asked)

@@ -1,0 +1,141 @@
+"""Before an experiment exists: would its cluster take its trials? Makes nothing; what stands in the way is an error.
+
+The file is judged by itself first, then by the server: who we are, the namespace, our rights, the objects of a trial.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from controller.cli.home import Home
+from controller.model import ExperimentSpec, short_name
+from controller.spec import Document
+from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, Unavailable
+
+if TYPE_CHECKING:
+    from controller.runtime.kubernetes.client import Client
+    from controller.runtime.kubernetes.rehearsal import Verdict
+    from controller.runtime.kubernetes.rights import Right
+
+Raw = dict[str, Any]
+
+TEMPLATE = "spec.trial.template"
+
+
+def check_file(document: Document) -> None:
+    """Raises SpecErrors: no cluster could be sent what the file says."""
+    if document.spec.runtime == "local":
+        return
+    try:
+        manifests_of(document.spec)
+    except InvalidArgument as error:
+        raise document.locate(error.problems) from error
+
+
+def manifests_of(spec: ExperimentSpec) -> list[Raw]:
+    """What trial 0 would be. Raises InvalidArgument: no cluster could be sent that."""
+    from controller.cli.specimen import specimen
+    from controller.runtime.kubernetes.demand import demand_of
+    from controller.runtime.kubernetes.kinds import missing_conditions
+    from controller.runtime.kubernetes.manifests import job_for, name_problem
+
+    launch = specimen(spec)
+    part = launch.cluster
+    assert part is not None
+    problems = {"metadata.name": name_problem(launch)}
+    if part.manifest is not None:
+        problems[TEMPLATE] = missing_conditions(part.manifest, spec.trial.cluster)
+    objects = job_for(launch, owner=None)
+    try:
+        demand_of(objects)
+    except ValueError as error:
+        problems[TEMPLATE if part.manifest is not None else "spec.trial.resources"] = str(error)
+    if any(problems.values()):
+        raise InvalidArgument([Problem(path, said) for path, said in problems.items() if said])
+    return objects
+
+
+async def check_cluster(client: Client, document: Document, home: Home) -> None:
+    """Raises SpecErrors, NotFound, NotAllowed, FailedPrecondition, Unavailable; ApiError where the server has trouble.
+
+    Three questions at once, so that it costs what the slowest takes.
+    """
+    from controller.cli.runtimes import anchor
+    from controller.cli.specimen import UID
+    from controller.runtime.kubernetes.errors import Unreachable
+    from controller.runtime.kubernetes.rehearsal import rehearse
+
+    spec = document.spec
+    objects = manifests_of(spec)
+    answers = await asyncio.gather(
+        rehearse(client, spec.namespace, [anchor(spec, UID), *objects]),
+        _missing(client, spec, objects),
+        _others(client, spec, objects[-1], home),
+        return_exceptions=True,
+    )
+    for answer in answers:
+        if isinstance(answer, Unreachable):
+            raise Unavailable(f"{answer}; nothing was started") from answer
+        if isinstance(answer, BaseException):
+            raise answer
+    verdicts, missing, others = answers
+    assert isinstance(verdicts, list)
+    assert isinstance(missing, list)
+    _judge(client, document, verdicts=verdicts, missing=missing)
+    if others:
+        raise FailedPrecondition(
+            f"somebody runs an experiment {spec.name} in {spec.namespace} at this moment (see kubectl -n "
+            f"{spec.namespace} get configmap {others}), and it is not of this state directory; choose another "
+            f"metadata.name, or go on with that one: tuner resume {spec.name} --from-cluster"
+        )
+
+
+def _judge(
+    client: Client, document: Document, *, verdicts: Sequence[Verdict], missing: Sequence[tuple[Right, tuple[str, ...]]]
+) -> None:
+    from controller.runtime.kubernetes.errors import NotAllowed
+    from controller.runtime.kubernetes.rehearsal import Answer
+
+    namespace = document.spec.namespace
+    why = next((each.why for each in verdicts if each.namespace_is_away), "")
+    if why:
+        raise NotFound(f"the cluster of context {client.context} has no place for trials: {why}")
+    if missing:
+        rules = "".join(f"\n  {right.rule(verbs)}" for right, verbs in missing)
+        raise NotAllowed(
+            f"context {client.context} may not run trials in namespace {namespace}; if that is the right one, these "
+            f"rules are missing in its Role (deploy/rbac.yaml has them all):{rules}"
+        )
+    for each in verdicts:
+        if each.answer is Answer.NOT_ALLOWED:
+            raise NotAllowed(each.why)
+        if each.answer is Answer.REFUSED:
+            path = TEMPLATE if "template" in document.spec.trial.cluster else "spec.trial"
+            raise document.locate([Problem(path, f"the cluster does not take {each.kind} {each.name}: {each.why}")])
+
+
+async def _missing(client: Client, spec: ExperimentSpec, objects: Sequence[Raw]) -> list[tuple[Right, tuple[str, ...]]]:
+    from controller.runtime.kubernetes.rights import RIGHTS, missing_rights, rights_to
+
+    needed = [right for right in RIGHTS if not right.without]
+    return await missing_rights(client, spec.namespace, [*needed, *await rights_to(client, objects)])
+
+
+async def _others(client: Client, spec: ExperimentSpec, manifest: Raw, home: Home) -> str:
+    """The anchor of another experiment of that name with trials that have not ended; "" if there is none."""
+    from controller.runtime.kubernetes.errors import ApiError
+    from controller.runtime.kubernetes.kinds import kind_of, over
+    from controller.runtime.kubernetes.naming import EXPERIMENT, MANAGED_BY, UID
+
+    labels = f"{EXPERIMENT}={spec.name},{MANAGED_BY}=tuner"
+    try:
+        found, _ = await client.list(await kind_of(client, manifest), spec.namespace, labels=labels)
+    except ApiError as error:
+        if error.status not in (403, 404):
+            raise
+        return ""  # the other answers say why
+    uids = (each["metadata"]["labels"].get(UID, "") for each in found if not over(each))
+    strange = next((uid for uid in uids if not home.folders(uid).root.exists()), "")
+    return short_name(spec.name, strange) if strange else ""

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from controller.cli.home import Home
-from controller.model import ExperimentSpec, short_name
+from controller.model import ExperimentSpec, attempt_name, short_name
 from controller.spec import Document
 from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, Unavailable
 
@@ -36,7 +37,7 @@ def check_file(document: Document) -> None:
 
 def manifests_of(spec: ExperimentSpec) -> list[Raw]:
     """What trial 0 would be. Raises InvalidArgument: no cluster could be sent that."""
-    from controller.cli.specimen import specimen
+    from controller.cli.specimen import UID, specimen
     from controller.runtime.kubernetes.demand import demand_of
     from controller.runtime.kubernetes.kinds import missing_conditions
     from controller.runtime.kubernetes.manifests import job_for, name_problem
@@ -44,7 +45,9 @@ def manifests_of(spec: ExperimentSpec) -> list[Raw]:
     launch = specimen(spec)
     part = launch.cluster
     assert part is not None
-    problems = {"metadata.name": name_problem(launch)}
+    last = 0 if spec.budget.trials is None else spec.budget.trials - 1
+    again = 1 + max(spec.trial.retries.values(), default=0)
+    problems = {"metadata.name": name_problem(replace(launch, name=attempt_name(spec.name, UID, last, again)))}
     if part.manifest is not None:
         problems[TEMPLATE] = missing_conditions(part.manifest, spec.trial.cluster)
     objects = job_for(launch, owner=None)

@@ -6,7 +6,7 @@ What a cluster needs is imported when an experiment runs there, and not before.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from controller.cli.home import Home
 from controller.model import Experiment, ExperimentSpec, Uid, short_name
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from controller.runtime.kubernetes.client import Client
     from controller.runtime.kubernetes.runtime import KubernetesRuntime
 
+Raw: TypeAlias = dict[str, Any]  # an object as a cluster takes it
 PATIENCE_S = {"local": 60.0, "kubernetes": 900.0}  # a cluster's control plane may be away for an upgrade
 
 
@@ -82,6 +83,7 @@ def _on_cluster(home: Home, spec: ExperimentSpec, uid: Uid, client: Client) -> K
         uid=uid,
         anchor=anchor(spec, uid),
         folder_of=lambda trial, attempt: folders.attempt(trial, attempt).root,
+        template=cast("Raw | None", spec.trial.cluster.get("template")),
     )
     shares = Shares(home.root, server=client.server, namespace=spec.namespace, uid=uid)
     return KubernetesRuntime(place, gate=Gate(own=spec.trial.cluster.get("queue") is None, shares=shares))

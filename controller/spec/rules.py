@@ -114,6 +114,16 @@ def _strings(data: object, path: str) -> Iterator[tuple[str, str]]:
             yield from _strings(item, f"{path}.{key}")
 
 
+def _keys(data: object, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(data, dict):
+        for key, item in data.items():
+            yield path, str(key)
+            yield from _keys(item, f"{path}.{key}")
+    elif isinstance(data, list):
+        for index, item in enumerate(data):
+            yield from _keys(item, f"{path}[{index}]")
+
+
 def workload_strings(trial: Json) -> Iterator[tuple[str, str]]:
     """Every string in which `${name}` is filled in, with its path."""
     for key in WORKLOAD:
@@ -121,6 +131,9 @@ def workload_strings(trial: Json) -> Iterator[tuple[str, str]]:
 
 
 def _placeholders(trial: Json, names: list[str], conditional: set[str], say: Complaints) -> None:
+    for path, key in _keys(trial.get("template"), "spec.trial.template"):
+        for name in placeholders(key):
+            say.add(path, f"the key {key!r} is not substituted; ${{{name}}} may stand in values only")
     for path, text in workload_strings(trial):
         for opened in unclosed(text):
             likely = opened if opened in names else meant_by(opened, names) or next(iter(names), "name")

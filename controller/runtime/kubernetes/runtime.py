@@ -20,6 +20,7 @@ from controller.runtime.kubernetes.demand import demand_of
 from controller.runtime.kubernetes.ends import log_source, sighting_of
 from controller.runtime.kubernetes.errors import ApiError, NotAllowed, rule_for
 from controller.runtime.kubernetes.gate import Gate
+from controller.runtime.kubernetes.kinds import kind_of
 from controller.runtime.kubernetes.logs import LogFollower
 from controller.runtime.kubernetes.maker import Maker, OutOfRoom
 from controller.runtime.kubernetes.manifests import grace_of, job_for, timeout_of
@@ -38,6 +39,7 @@ class Place:
     """Where an experiment's objects live, and what they belong to.
 
     anchor: the object that owns all others, so that deleting it deletes them. folder_of: of (trial, attempt).
+    template: the file's own object, if its attempts are such.
     """
 
     client: Client
@@ -45,6 +47,7 @@ class Place:
     uid: Uid
     anchor: Raw
     folder_of: Callable[[int, int], Path]
+    template: Raw | None = None
 
 
 class KubernetesRuntime:
@@ -222,11 +225,24 @@ class KubernetesRuntime:
                 scene = Scene(client, self._place.namespace, self._place.uid, changed=self._news.set)
                 try:
                     await self._ask(scene.open())
+                    await self._ask(self._watch_template(client, scene))
                 except BaseException:
                     await scene.close()
                     raise
                 self._opened = client, scene, Maker(client, self._place.namespace, self._place.anchor)
             return self._opened
+
+    async def _watch_template(self, client: Client, scene: Scene) -> None:
+        """Attempts of the file's own kind are seen from the start; that the server lacks it, the first one says."""
+        if self._place.template is None:
+            return
+        try:
+            kind = await kind_of(client, self._place.template)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return
+        await scene.watch(kind)
 
     async def _looked_after(
         self,

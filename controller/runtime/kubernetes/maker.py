@@ -44,6 +44,10 @@ class Maker:
         assert made is not None
         return made
 
+    def forget_anchor(self) -> None:
+        """It may be gone, and what is made for an owner that is gone is deleted at once. Look again before the next."""
+        self._owner = None
+
     async def _kind_of(self, manifest: Raw) -> Kind:
         for known in (JOBS, SERVICES):
             if (known.api_version, known.kind) == (manifest["apiVersion"], manifest["kind"]):
@@ -86,8 +90,8 @@ def _meaning(kind: Kind, name: str, namespace: str, error: ApiError) -> Exceptio
         return OutOfRoom(f"QuotaExceeded: {error.message.partition(_QUOTA)[2].lstrip(': ')}")
     if error.status == _FORBIDDEN and "is being terminated" in error.message:
         return CannotStart(f"namespace {namespace} is being deleted")
-    if error.status == _FORBIDDEN and (rule := rule_for(error)):
-        return CannotStart(f"{error.message}; the missing rule: {rule}")
+    if rule_for(error):
+        return error  # no fault of the trial's
     if error.status == _NOT_FOUND:
         return CannotStart(f"{error.message}; see kubectl get namespaces, and kubectl api-resources for its kind")
     if error.status in (400, 403, 422):

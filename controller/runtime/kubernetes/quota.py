@@ -228,6 +228,11 @@ def _out_of_range(demand: Demand, limit_ranges: Sequence[Raw]) -> Iterator[str]:
     for shape in demand.shapes():
         for kind in ("Container", "Pod"):
             for rule in _rules(limit_ranges, kind):
+                # The server itself takes the most that a container may have for what one has that does not say.
+                most_of_pods = (rule.get("max") or {}) if kind == "Pod" else {}
+                for name in sorted(COMPUTE & {*most_of_pods, *(rule.get("maxLimitRequestRatio") or ())}):
+                    if shape.pods and f"limits.{name}" not in shape.per_pod:
+                        yield f"LimitRange {rule['of']} wants a limit of {name}, so every trial must say how much it needs: trial.resources"  # noqa: E501 # fmt: skip
                 for name, text in (rule.get("max") or {}).items():
                     most = shape.per_pod.get(f"limits.{name}", shape.per_pod.get(f"requests.{name}", Decimal()))
                     if most > (limit := parse_quantity(text)) and (kind == "Pod" or shape.containers == 1):

@@ -48,6 +48,7 @@ class Reflector:
         self.objects: dict[str, Raw] = {}  # by name; a changed object is a new dict
         self.deleted: dict[str, Raw] = {}  # the last state of what is gone; the owner clears it when it has read it
         self.trouble = ""  # why nothing can be heard at present, for people
+        self.error: Exception | None = None  # the same
         self._client = client
         self._kind = kind
         self._namespace = namespace
@@ -116,6 +117,7 @@ class Reflector:
             tries = 0 if settled else tries + 1
             if error is not None and tries:
                 stale = True
+                self.error = error
                 self._say(str(error))
             if tries:
                 first, longest = self._pace.back_off_s
@@ -135,6 +137,7 @@ class Reflector:
         new = [item for item in items if self._differs(item)]
         for item in new:
             self._replace(item)
+        self.error = None
         if self.trouble or gone or new:
             self._say("", changed=True)
 

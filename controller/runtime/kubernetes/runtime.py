@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -32,6 +33,8 @@ from controller.runtime.protocol import CannotStart, Exit, Launch, RuntimeLost, 
 Raw = dict[str, Any]
 
 _LARGE_READ = 64 << 10
+_SETTLE_S = 5.0  # a server that has just started may refuse everything before it has read its own rules
+_ANEW_S = 30.0  # refusals so far apart have nothing to do with each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ class KubernetesRuntime:
         self._refused: dict[str, Sighting] = {}  # let in by the gate, and then it could not be made
         self._made: set[str] = set()  # seen on the cluster in this life
         self._removed: set[str] = set()
+        self._barred: dict[str, tuple[float, float]] = {}  # what is not allowed, since when, and when it was last tried
         self._looked_for_room = False
         self._running = 0
         self._news = asyncio.Event()
@@ -90,7 +94,7 @@ class KubernetesRuntime:
             raise CannotStart("it was made before, and somebody has deleted it", FailureClass.INFRASTRUCTURE)
         if not self._looked_for_room:
             self._looked_for_room = True
-            quotas = list(scene.quotas.objects.values())
+            quotas = scene.quotas
             if never := never_fits(demand_of(job_for(launch, owner=None)), quotas, scene.limit_ranges, []):
                 raise CannotStart(never)
         try:
@@ -143,11 +147,11 @@ class KubernetesRuntime:
             await follower.close()
 
     async def observe(self) -> Mapping[str, Sighting]:
-        client, scene, _ = await self._open()
+        client, scene, maker = await self._open()
         self._news.clear()
         self._growth.clear()  # here, not where one log is read: what grows from now on is told
-        if scene.trouble:
-            raise RuntimeLost(scene.trouble)
+        if (trouble := scene.trouble) is not None:
+            raise self._meaning(trouble)
         await self._admit()
         pods = scene.pods_by_attempt()
         sightings = {name: Sighting(name, None, waiting=reason) for name, reason in self._gate.waiting.items()}
@@ -174,6 +178,7 @@ class KubernetesRuntime:
             # Its object is gone; what its pods were doing still counts.
             if name not in sightings and not self._is_removed(name, whose) and (name in self._made or whose in pods):
                 sightings[name] = self._sighting(name, None, pods.get(whose, []), whose)
+                maker.forget_anchor()  # it may have gone first, and have taken this with it
         self._running = sum(name in self._made and shown.exit is None for name, shown in sightings.items())
         return sightings
 
@@ -326,8 +331,7 @@ class KubernetesRuntime:
     # Acting
 
     def _next(self, scene: Scene) -> Launch | None:
-        quotas = list(scene.quotas.objects.values())
-        return self._gate.next(quotas, scene.pods.objects.values(), running=self._running)
+        return self._gate.next(scene.quotas, scene.pods.objects.values(), running=self._running)
 
     async def _admit(self) -> None:
         """Make what there is room for, oldest first."""
@@ -376,10 +380,20 @@ class KubernetesRuntime:
         asking again later may help."""
         try:
             return await request
-        except ApiError as error:
-            if rule := rule_for(error):
-                raise NotAllowed(f"{error}; the missing rule: {rule}") from error
-            raise RuntimeLost(f"the cluster refuses: {error}") from error
+        except (ApiError, NotAllowed) as error:
+            raise self._meaning(error) from error
+
+    def _meaning(self, error: Exception) -> Exception:
+        rule = rule_for(error) if isinstance(error, ApiError) else ""
+        if not rule and not isinstance(error, NotAllowed):
+            return RuntimeLost(f"the cluster refuses: {error}" if isinstance(error, ApiError) else str(error))
+        barred = NotAllowed(f"{error}; the missing rule: {rule}" if rule else str(error))
+        now_s = time.monotonic()
+        since_s, last_s = self._barred.get(rule, (now_s, now_s))
+        if now_s - last_s > _ANEW_S:
+            since_s = now_s
+        self._barred[rule] = since_s, now_s
+        return RuntimeLost(str(barred)) if self._opened and now_s - since_s < _SETTLE_S else barred
 
 
 def _size(path: Path) -> int:

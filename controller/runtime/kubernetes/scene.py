@@ -30,14 +30,14 @@ class Scene:
         self._changed = changed
         self._labels = f"{UID}={uid}"
         self.pods = self._of(PODS)
-        self.quotas = Reflector(client, QUOTAS, namespace, changed=changed)
+        self._quotas = Reflector(client, QUOTAS, namespace, changed=changed)
         self._refusals = Reflector(client, EVENTS, namespace, fields="reason=FailedCreate", changed=changed)
         self._mounts = Reflector(client, EVENTS, namespace, fields="reason=FailedMount", changed=changed)
         self._objects = {JOBS: self._of(JOBS)}
         self.limit_ranges: list[
             Raw
         ] = []  # as they are now: they hardly ever change, and only defaults are read off them
-        self._optional = (self.quotas, self._refusals, self._mounts)
+        self._optional = (self._quotas, self._refusals, self._mounts)
 
     def _of(self, kind: Kind) -> Reflector:
         return Reflector(self._client, kind, self._namespace, labels=self._labels, changed=self._changed)
@@ -71,12 +71,17 @@ class Scene:
         await asyncio.gather(*(reflector.close() for reflector in everything))
 
     @property
-    def trouble(self) -> str:
-        """Why the cluster cannot be heard at present; "" if it can."""
+    def trouble(self) -> Exception | None:
+        """Why the cluster cannot be heard at present; None if it can."""
         for reflector in (*self._objects.values(), self.pods):
-            if reflector.trouble:
-                return reflector.trouble
-        return ""
+            if reflector.error is not None:
+                return reflector.error
+        return None
+
+    @property
+    def quotas(self) -> list[Raw]:
+        """None where they may not be seen (any more): waiting by old news would never end."""
+        return [] if self._quotas.error is not None else list(self._quotas.objects.values())
 
     def objects(self) -> Iterator[tuple[Kind, str, Raw]]:
         for kind, reflector in self._objects.items():

@@ -23,7 +23,11 @@ test: $(VENV)/dev.stamp  ## run all tests
 
 .PHONY: test-cluster
 test-cluster: cluster-binaries  ## run the tests on a real Kubernetes, started here; TESTS=tests/cluster/test_x.py
-	$(BIN)/python -m pytest $(or $(TESTS),tests/cluster)
+	$(BIN)/python -m pytest -m 'not soak' $(or $(TESTS),tests/cluster)
+
+.PHONY: soak
+soak: cluster-binaries  ## run what takes too long for every change: the controller killed 20 times, nodes that vanish
+	$(BIN)/python -m pytest -m soak $(or $(TESTS),tests/cluster)
 
 .PHONY: cluster-binaries
 cluster-binaries: $(VENV)/dev.stamp  ## build what those need, once: ten minutes, with Go 1.26

@@ -18,6 +18,7 @@ from controller.model import Attempt, AttemptState, ExperimentSpec, ExperimentSt
 from suggest.trial import Outcome, TrialState
 
 MAX_SUGGESTIONS = 100  # of one request
+MAX_AHEAD = 2  # successors that wait at the runtime: a slot is filled by the next in line, not by way of us
 
 
 class Wish(enum.Enum):
@@ -54,6 +55,7 @@ class Snapshot:
     hold, None = no limit. canary_over: the first trial has shown itself. advised: trials that the study says are
     hopeless, and why. stops_sent: trials whose newest attempt was told to stop in this process's life, and its grace.
     held: trials whose newest attempt the runtime has accepted and does not run yet: it waits for room there.
+    ahead: successors may be named before a slot is free for them.
     """
 
     spec: ExperimentSpec
@@ -70,6 +72,7 @@ class Snapshot:
     advised: Mapping[int, str] = field(default_factory=dict)
     stops_sent: Mapping[int, float] = field(default_factory=dict)
     held: Set[int] = frozenset()
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,9 @@ class ChangeState:
 
 
 Action: TypeAlias = Complete | Forget | CreateAttempt | StartAttempt | AskStop | SendStop | Suggest | ChangeState
+
+
+PAUSED = "the experiment was paused before its turn came"
 
 
 def decide(snapshot: Snapshot) -> list[Action]:
@@ -234,6 +240,8 @@ def _stops(left: Sequence[OpenTrial], snapshot: Snapshot) -> Iterator[Action]:
             yield AskStop(trial.number, StopCause.CANCELLED, "the trial was completed by another client")
         elif trial.number in snapshot.advised:
             yield AskStop(trial.number, StopCause.PRUNED, snapshot.advised[trial.number])
+        elif trial.number in snapshot.held and snapshot.state is ExperimentState.PAUSED:
+            yield AskStop(trial.number, StopCause.INTERRUPTED, PAUSED)
 
 
 def _stop_everything(left: Sequence[OpenTrial], snapshot: Snapshot, cause: StopCause, reason: str) -> Iterator[Action]:
@@ -276,8 +284,12 @@ def _starts(
 
 
 def _limit(snapshot: Snapshot) -> int:
+    """How many attempts may be named and not ended. Successors beyond `parallelism` are named ahead of need only where
+    that is worth it; `Launch.slots` keeps them from running. Which GPUs one gets is known when it starts."""
     wanted = snapshot.spec.parallelism if snapshot.canary_over else 1
-    return wanted if snapshot.slots is None else min(wanted, snapshot.slots)
+    if snapshot.slots is not None:
+        return min(wanted, snapshot.slots)
+    return wanted + min(wanted, MAX_AHEAD) if snapshot.ahead and snapshot.canary_over else wanted
 
 
 def _change(

@@ -50,6 +50,7 @@ def launch(
         timeout_s=template.timeout_s,
         grace_s=template.grace_s,
         gpu=template.resources.gpu,
+        slots=None if template.resources.gpu else experiment.spec.parallelism,
     )
 
 
@@ -74,6 +75,7 @@ def cluster_launch(
         timeout_s=template.timeout_s,
         grace_s=template.grace_s,
         gpu=template.resources.gpu,
+        slots=experiment.spec.parallelism,
         cluster=ClusterPart(
             namespace=experiment.namespace,
             experiment=experiment.name,

@@ -227,6 +227,7 @@ class Loop:
             advised=memory.advised,
             stops_sent=memory.stops_sent,
             held=memory.held,
+            ahead=memory.may_name_ahead,
         )
 
     def _patience_s(self) -> float:
@@ -335,6 +336,7 @@ class Loop:
             else:
                 memory.open(trial, [])
         memory.exhausted = suggestions.exhausted
+        memory.independent = suggestions.independent
         if not suggestions.trials and not suggestions.exhausted:
             raise Unavailable("the suggestion service gave no trial, though its search is not exhausted")
 

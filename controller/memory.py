@@ -5,6 +5,7 @@ Nothing here is the truth of anything, and nothing here does I/O or decides.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,6 +15,9 @@ from controller.metrics import LogReader, Reading
 from controller.model import Attempt, AttemptState, ExperimentSpec
 from controller.progress import RunningTrial
 from suggest.trial import Measurement, Trial, TrialState
+
+
+BRISK_TRIALS, BRISK_S = 6, 3.0  # so many attempts in a row that took less: short trials
 
 
 @dataclass(slots=True)
@@ -50,6 +54,8 @@ class Memory:
         self.trend: list[float] = []  # the best value after each succeeded trial
         self.handed_out = 0  # trials that the study has given us: the number of our next request
         self.exhausted = False
+        self.independent = False  # what the study hands out next does not depend on how trials end
+        self._latest_s: deque[float] = deque(maxlen=BRISK_TRIALS)  # how long attempts took
         self.canary_over = spec.canary_s <= 0
         self.first_start: datetime | None = None
         self.advised: dict[int, str] = {}
@@ -88,6 +94,11 @@ class Memory:
         self.trend.append(trial.value if value is None else value)
 
     @property
+    def may_name_ahead(self) -> bool:
+        """Nothing is lost by it, and trials are so short that the way of an outcome to us and back would tell."""
+        return self.independent and len(self._latest_s) == BRISK_TRIALS and max(self._latest_s) < BRISK_S
+
+    @property
     def best_value(self) -> float | None:
         return None if self.best is None else self.best.value
 
@@ -97,6 +108,8 @@ class Memory:
         if attempt.start_time is not None and not attempt.ended:
             self.first_start = min(self.first_start or attempt.start_time, attempt.start_time)
         self.canary_over |= attempt.step is not None
+        if attempt.start_time is not None and attempt.end_time is not None:
+            self._latest_s.append((attempt.end_time - attempt.start_time).total_seconds())
 
     def since_first_start_s(self, now: datetime) -> float | None:
         return None if self.first_start is None else (now - self.first_start).total_seconds()

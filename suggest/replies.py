@@ -20,10 +20,12 @@ KEEP = Keep.KEEP
 
 @dataclass(frozen=True, slots=True)
 class Suggestions:
-    """Fewer trials than asked and `exhausted`: the search space has no further point."""
+    """Fewer trials than asked and `exhausted`: the search space has no further point. `independent`: what comes next
+    does not depend on how any trial ends, so that asking ahead of need changes nothing."""
 
     trials: tuple[Trial, ...]
     exhausted: bool
+    independent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

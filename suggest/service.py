@@ -168,7 +168,9 @@ class SuggestServicer(SuggestServiceServicer):
             study, request.count, client_id=request.client_id, request_id=request.request_id, labels=labels
         )
         return pb.SuggestTrialsResponse(
-            trials=[wire.write_trial(study, t) for t in suggestions.trials], exhausted=suggestions.exhausted
+            trials=[wire.write_trial(study, t) for t in suggestions.trials],
+            exhausted=suggestions.exhausted,
+            independent=suggestions.independent,
         )
 
     def ReportMeasurements(self, request: pb.ReportMeasurementsRequest, context: Any) -> pb.ReportMeasurementsResponse:

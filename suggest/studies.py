@@ -127,9 +127,10 @@ class Studies:
         requests.raise_if(requests.suggest_problems(count, client_id=client_id, request_id=request_id))
         with self._seats.writing(name) as writer:
             engine = writer.engine
+            independent = not registry.learns(engine.study.spec.algorithm)
             if known := engine.trials_of_request(request_id):
                 # A replay says nothing of the search: whoever wants more trials than it brings asks anew.
-                return Suggestions(known, exhausted=False)
+                return Suggestions(known, exhausted=False, independent=independent)
             proposal = engine.propose(count)
             now = datetime.now(UTC)
             trials = []
@@ -150,7 +151,7 @@ class Studies:
                     self._store.hand_out(writer.lease, trials)
                     for trial in trials:
                         engine.put(trial)
-            return Suggestions(tuple(trials), proposal.exhausted)
+            return Suggestions(tuple(trials), proposal.exhausted, independent)
 
     def add_trial(
         self,

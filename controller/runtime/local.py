@@ -63,6 +63,7 @@ class LocalRuntime:
                 grace_s=launch.grace_s,
                 gpu=launch.gpu,
                 gpus=ids,
+                slots=launch.slots,
             )
         finally:
             self._lent.pop(launch.name, None)
@@ -73,10 +74,15 @@ class LocalRuntime:
         if sighting is None or sighting.exit is not None:
             return
         self._stops[name] = min(self._stops.get(name, float("inf")), time.monotonic() + grace_s)
-        await self._ask("stop", name=name, grace_s=grace_s)
+        reply = await self._ask("stop", name=name, grace_s=grace_s)
+        if not reply["there"]:
+            self._drop(name)
 
     async def remove(self, name: str) -> None:
         await self._ask("remove", name=name)
+        self._drop(name)
+
+    def _drop(self, name: str) -> None:
         for known in (self._shown, self._sightings, self._growing, self._stops, self._log_seen):
             known.pop(name, None)
 
@@ -132,14 +138,18 @@ class LocalRuntime:
     def _show(self, shown: Message) -> None:
         name = shown["name"]
         end = shown["exit"]
+        begins_itself = self._shown.get(name, shown)["time"] != shown["time"]
         self._shown[name] = shown
         self._sightings[name] = Sighting(
             name=name,
-            start_time=datetime.fromtimestamp(shown["time"], UTC),
+            start_time=None if shown["time"] is None else datetime.fromtimestamp(shown["time"], UTC),
             exit=None if end is None else _exit(end),
         )
+        if begins_itself:
+            self._changed.set()
         if end is None:
-            self._growing[name] = Path(shown["directory"], "log.txt")
+            if shown["time"] is not None:
+                self._growing[name] = Path(shown["directory"], "log.txt")
         else:
             self._growing.pop(name, None)
             self._stops.pop(name, None)
@@ -215,6 +225,8 @@ class LocalRuntime:
 
 
 def _exit(end: Message) -> Exit:
+    refused = end.get("refused")
+    blame = FailureClass.INFRASTRUCTURE if end.get("infrastructure") else FailureClass.CONFIGURATION
     return Exit(
         time=datetime.fromtimestamp(end["time"], UTC),
         code=end.get("code"),
@@ -223,6 +235,8 @@ def _exit(end: Message) -> Exit:
         timed_out=end["timed_out"],
         out_of_memory=end["out_of_memory"],
         unknown=end.get("unknown", False),
+        failure_class=None if refused is None else blame,
+        reason=refused or "",
     )
 
 

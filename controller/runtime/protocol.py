@@ -41,7 +41,8 @@ class ClusterPart:
 @dataclass(frozen=True, slots=True)
 class Launch:
     """All that a runtime needs to start one attempt. `directory` is the attempt's own folder (it exists);
-    the runtime writes `log.txt` there (standard output and error, in order)."""
+    the runtime writes `log.txt` there (standard output and error, in order). `slots`: while so many of the experiment's
+    attempts run it waits, and begins by itself when one has ended; None = begin at once."""
 
     name: str
     command: tuple[str, ...]
@@ -51,6 +52,7 @@ class Launch:
     timeout_s: float | None = None
     grace_s: float = 30.0
     gpu: float = 0.0
+    slots: int | None = None
     cluster: ClusterPart | None = None  # None locally
 
 

@@ -6,6 +6,7 @@ that use it, as a cluster does: a test may drop a loop at any moment and give th
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -60,7 +61,7 @@ class Script:
 class _Attempt:
     script: Script
     launch: Launch
-    started_s: float
+    started_s: float  # infinity while it waits for a slot
     kill_at_s: float | None = None
     stop_asked_s: float | None = None
     exit: Exit | None = None
@@ -92,8 +93,8 @@ class SimulatedRuntime:
         script = self._script_for(launch)
         if script.refused:
             raise CannotStart(script.refused)
-        self.starts.append(launch.name)
-        self._attempts[launch.name] = _Attempt(script, launch, self._clock.elapsed_s() + script.waits_s)
+        self._attempts[launch.name] = _Attempt(script, launch, math.inf)
+        self._fill_slots()
 
     async def stop(self, name: str, *, grace_s: float) -> None:
         self._answer()
@@ -104,6 +105,8 @@ class SimulatedRuntime:
         attempt.stop_asked_s = now_s if attempt.stop_asked_s is None else attempt.stop_asked_s
         kill_at_s = now_s + grace_s
         attempt.kill_at_s = kill_at_s if attempt.kill_at_s is None else min(attempt.kill_at_s, kill_at_s)
+        if attempt.started_s == math.inf:
+            del self._attempts[name]  # taken back before its turn: it may come again
         self._play()
 
     async def remove(self, name: str) -> None:
@@ -118,7 +121,7 @@ class SimulatedRuntime:
         return {
             name: Sighting(name, _at(attempt.started_s), attempt.exit)
             if attempt.started_s <= now_s
-            else Sighting(name, None, waiting="no room")
+            else Sighting(name, None, waiting="no room" if attempt.started_s < math.inf else "")
             for name, attempt in self._attempts.items()
             if not attempt.gone
         }
@@ -153,7 +156,11 @@ class SimulatedRuntime:
 
     def running(self) -> list[str]:
         self._play()
-        return [name for name, attempt in self._attempts.items() if attempt.exit is None and not attempt.gone]
+        return [
+            name
+            for name, attempt in self._attempts.items()
+            if attempt.exit is None and not attempt.gone and attempt.started_s < math.inf
+        ]
 
     # The play
 
@@ -167,6 +174,18 @@ class SimulatedRuntime:
         for attempt in self._attempts.values():
             if attempt.exit is None and not attempt.gone:
                 self._play_one(attempt, now_s)
+        self._fill_slots()
+
+    def _fill_slots(self) -> None:
+        """Who waits longest begins, or waits on for room."""
+        alive = [each for each in self._attempts.values() if each.exit is None and not each.gone]
+        begun = sum(each.started_s < math.inf for each in alive)
+        for each in alive:
+            slots = each.launch.slots
+            if each.started_s == math.inf and each.stop_asked_s is None and (slots is None or begun < slots):
+                each.started_s = self._clock.elapsed_s() + each.script.waits_s
+                self.starts.append(each.launch.name)
+                begun += 1
 
     def _play_one(self, attempt: _Attempt, now_s: float) -> None:
         """The first of the things that may end it, if its time has come."""
@@ -201,6 +220,8 @@ class SimulatedRuntime:
 
     def _moments(self, attempt: _Attempt, *, log_growth: bool) -> list[float]:
         script, launch, started_s = attempt.script, attempt.launch, attempt.started_s
+        if started_s == math.inf:
+            return []
         moments = [started_s]
         moments += [started_s + at for at in (script.vanishes_at, script.ends_at) if at is not None]
         moments += [at for at in (attempt.kill_at_s, attempt.stop_asked_s) if at is not None]

@@ -103,7 +103,7 @@ class Supervisor:
                 except Refused as refused:
                     reply.update(refused=refused.message, infrastructure=refused.infrastructure)
             case "stop":
-                self._trials.stop(request["name"], grace_s=request["grace_s"])
+                reply["there"] = self._trials.stop(request["name"], grace_s=request["grace_s"])
             case "remove":
                 self._trials.remove(request["name"], then=lambda: client.send(reply))
                 return

@@ -31,6 +31,9 @@ class Trials:
         self._live = os.path.join(folder, "live")
         self._attempts: dict[str, Attempt] = {}
         self._running: dict[int, Attempt] = {}  # by pid, until the exit is written
+        self._waiting: dict[str, Message] = {}  # requests whose slot is taken, the first first
+        self._refused: dict[str, Message] = {}  # began by themselves and could not run: what there is to show
+        self._slots: int | None = None
         processes.adopt_orphans()
         os.makedirs(self._live, exist_ok=True)
         for name in os.listdir(self._live):
@@ -41,16 +44,45 @@ class Trials:
         return bool(self._running)
 
     def shown(self) -> list[Message]:
-        return [attempt.shown() for attempt in self._attempts.values()]
+        waiting = [_shown_waiting(request) for request in self._waiting.values()]
+        return [*(attempt.shown() for attempt in self._attempts.values()), *waiting, *self._refused.values()]
 
     def start(self, request: Message) -> list[Message]:
         """What there is to show of it now: nothing if it was started, ended and removed before. Raises Refused."""
-        name, directory = request["name"], request["directory"]
+        name = request["name"]
         if name in self._attempts:
             return [self._attempts[name].shown()]
-        facts_path = os.path.join(directory, "process.json")
-        if os.path.exists(facts_path):
+        if name in self._waiting:
+            return [_shown_waiting(self._waiting[name])]
+        if os.path.exists(os.path.join(request["directory"], "process.json")):
             return []  # started, ended and removed before
+        self._refused.pop(name, None)
+        self._slots = request["slots"]
+        if self._full():
+            self._waiting[name] = request
+            return [_shown_waiting(request)]
+        return [self._begin(request).shown()]
+
+    def _full(self) -> bool:
+        return self._slots is not None and len(self._running) >= self._slots
+
+    def _fill_slots(self) -> list[Message]:
+        """Who waits longest begins; what there is to tell of them."""
+        news: list[Message] = []
+        while self._waiting and not self._full():
+            request = self._waiting.pop(next(iter(self._waiting)))
+            try:
+                news.append(self._begin(request).shown())
+            except Refused as refused:
+                why = {"refused": refused.message, "infrastructure": refused.infrastructure}
+                end = {**why, "time": time.time(), "stopped": False, "timed_out": False, "out_of_memory": False}
+                self._refused[request["name"]] = {**_shown_waiting(request), "exit": end}
+                news.append(self._refused[request["name"]])
+        return news
+
+    def _begin(self, request: Message) -> Attempt:
+        name, directory = request["name"], request["directory"]
+        facts_path = os.path.join(directory, "process.json")
         facts: Message = {key: request[key] for key in ("name", "timeout_s", "grace_s", "gpu", "gpus")}
         link = os.path.join(self._live, name)
 
@@ -68,17 +100,23 @@ class Trials:
             unlink(link)
             raise
         attempt = self._attempts[name] = self._running[pid] = Attempt(facts, directory)
-        return [attempt.shown()]
+        return attempt
 
-    def stop(self, name: str, *, grace_s: float) -> None:
+    def stop(self, name: str, *, grace_s: float) -> bool:
+        """False: there is nothing of it any more; it had not begun."""
+        if self._waiting.pop(name, None) is not None:
+            return False
         self._reap()  # who has ended already was not stopped
         attempt = self._attempts.get(name)
         if attempt is not None and attempt.running:
             attempt.stopped = True
             attempt.stop(grace_s)
+        return True
 
     def remove(self, name: str, *, then: Callable[[], None]) -> None:
         """Kill it if it runs, forget it when it has ended, and then call back."""
+        self._waiting.pop(name, None)
+        self._refused.pop(name, None)
         attempt = self._attempts.get(name)
         if attempt is None:
             then()
@@ -188,7 +226,10 @@ class Trials:
             write_json(os.path.join(attempt.directory, "exit.json"), attempt.exit)
         except OSError as error:  # its folder was deleted, the disk is full: this life still knows
             _complain(f"{attempt.name}: exit.json: {error}")
+        begun = self._fill_slots()  # first: telling wakes others, who want the processor too
         self._tell(attempt.shown())
+        for shown in begun:
+            self._tell(shown)
         if attempt.when_forgotten:
             self._forget(attempt)
 
@@ -197,6 +238,13 @@ class Trials:
         unlink(os.path.join(self._live, attempt.name))
         for call in attempt.when_forgotten:
             call()
+
+
+def _shown_waiting(request: Message) -> Message:
+    return {
+        "name": request["name"], "directory": request["directory"], "time": None, "gpu": request["gpu"],
+        "gpus": request["gpus"], "exit": None,
+    }  # fmt: skip
 
 
 def _complain(text: str) -> None:

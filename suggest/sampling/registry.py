@@ -27,6 +27,7 @@ class Family:
     summary: str
     settings_type: type
     build: Callable[[StudySpec, int, Any], Sampler]
+    learns: bool  # from outcomes
     space_problems: Callable[[StudySpec], Iterator[Problem]] | None = None
 
     @property
@@ -35,10 +36,10 @@ class Family:
 
 
 _FAMILIES = (
-    Family("random", "Independent points, uniform on each parameter's scale.", NoSettings, RandomSampler),
-    Family("grid", "Every point of a finite space once, in order.", NoSettings, GridSampler, grid_problems),
-    Family("tpe", "Learns from finished trials where good points are dense; the default.", TpeSettings, TpeSampler),
-    Family("optuna:tpe", "Optuna's own TPESampler, by its full name.", TpeSettings, TpeSampler),
+    Family("random", "Independent points, uniform on each parameter's scale.", NoSettings, RandomSampler, False),
+    Family("grid", "Every point of a finite space once, in order.", NoSettings, GridSampler, False, grid_problems),
+    Family("tpe", "Learns from finished trials where good points are dense; the default.", TpeSettings, TpeSampler, True),
+    Family("optuna:tpe", "Optuna's own TPESampler, by its full name.", TpeSettings, TpeSampler, True),
 )
 _BY_NAME = {family.name: family for family in _FAMILIES}
 
@@ -63,6 +64,11 @@ def space_problems(spec: StudySpec) -> Iterator[Problem]:
     family = _BY_NAME.get(spec.algorithm.name)
     if family is not None and family.space_problems is not None:
         yield from family.space_problems(spec)
+
+
+def learns(algorithm: Algorithm) -> bool:
+    """Whether what it proposes depends on how trials end."""
+    return _BY_NAME[algorithm.name].learns
 
 
 def new_sampler(spec: StudySpec, seed: int) -> Sampler:

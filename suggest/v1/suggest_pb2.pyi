@@ -1328,8 +1328,11 @@ class SuggestTrialsResponse(google.protobuf.message.Message):
 
     TRIALS_FIELD_NUMBER: builtins.int
     EXHAUSTED_FIELD_NUMBER: builtins.int
+    INDEPENDENT_FIELD_NUMBER: builtins.int
     exhausted: builtins.bool
     """True with fewer trials than asked for: the search space has no further point."""
+    independent: builtins.bool
+    """What the study hands out next does not depend on how any trial ends: asking ahead of need changes nothing."""
     @property
     def trials(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Trial]:
         """Ordered by number."""
@@ -1339,8 +1342,9 @@ class SuggestTrialsResponse(google.protobuf.message.Message):
         *,
         trials: collections.abc.Iterable[Global___Trial] | None = ...,
         exhausted: builtins.bool = ...,
+        independent: builtins.bool = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["exhausted", b"exhausted", "trials", b"trials"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["exhausted", b"exhausted", "independent", b"independent", "trials", b"trials"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___SuggestTrialsResponse: typing_extensions.TypeAlias = SuggestTrialsResponse

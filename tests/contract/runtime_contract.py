@@ -175,6 +175,47 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
+    async def test_beyond_its_slots_an_attempt_waits_and_begins_when_one_has_ended(self, world: World) -> None:
+        runtime = await world.open()
+        await runtime.start(replace(world.launch("a", Script(lasts_s=0.3)), slots=1))
+        await runtime.start(replace(world.launch("b", Script(code=3)), slots=1))
+        await runtime.start(replace(world.launch("c", Script(code=4)), slots=1))
+        waiting = (await runtime.observe())["b"]
+        assert (waiting.start_time, waiting.exit, waiting.waiting) == (None, None, "")
+        assert [alike(await ended(runtime, name), code=code) for name, code in (("a", 0), ("b", 3), ("c", 4))]
+        assert [world.runs(name) for name in "abc"] == [1, 1, 1]
+        await runtime.close()
+
+    @on_a_loop
+    async def test_what_waits_for_a_slot_can_be_taken_back(self, world: World) -> None:
+        runtime = await world.open()
+        await runtime.start(replace(world.launch("a", FOREVER), slots=1))
+        for name in "bc":
+            await runtime.start(replace(world.launch(name, Script()), slots=1))
+        await runtime.stop("b", grace_s=60)
+        await runtime.remove("c")
+        await runtime.stop("a", grace_s=0)
+        await ended(runtime, "a")
+        assert list(await runtime.observe()) == ["a"]
+        await runtime.start(replace(world.launch("b", Script(code=5)), slots=1))
+        assert alike(await ended(runtime, "b"), code=5)
+        await runtime.remove("a")
+        await runtime.close()
+
+    @on_a_loop
+    async def test_what_waits_for_a_slot_waits_on_for_the_next_controller(self, world: World) -> None:
+        runtime = await world.open()
+        await runtime.start(replace(world.launch("a", Script(lasts_s=0.5)), slots=1))
+        launch = replace(world.launch("b", Script(code=3)), slots=1)
+        await runtime.start(launch)
+        await world.crash(runtime)
+        runtime = await world.open()
+        await runtime.start(launch)
+        assert alike(await ended(runtime, "b"), code=3)
+        assert world.runs("b") == 1
+        await runtime.close()
+
+    @on_a_loop
     async def test_removing_a_running_attempt_kills_it_first(self, world: World) -> None:
         runtime = await world.open()
         await runtime.start(world.launch("a", STUBBORN))

@@ -15,7 +15,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from controller import budget
+from controller import budget, memory
 from controller.decide import Wish
 from controller.loop import Loop
 from controller.model import (
@@ -149,7 +149,8 @@ class World:
         recorded = {(known.trial, known.number) for known in self.store.attempts(experiment.uid)}
         if (attempt.trial, attempt.number) not in recorded:
             raise Violation(f"{name} is started before it is recorded")
-        return Launch(name, ("true",), {}, Path("/"), Path("/"), template.timeout_s, template.grace_s)
+        slots = experiment.spec.parallelism
+        return Launch(name, ("true",), {}, Path("/"), Path("/"), template.timeout_s, template.grace_s, slots=slots)
 
     def _script(self, launch: Launch) -> Script:
         return self._script_of(launch.name)
@@ -336,7 +337,9 @@ class World:
 
     def _check_attempt(self, attempt: Attempt) -> None:
         """It ended so because of its script, or because it was asked to."""
-        if attempt.stop_cause is StopCause.INTERRUPTED and not self.interrupted:
+        # What waits for its turn when a pause comes is taken back; it may have begun, and ended, meanwhile.
+        may_be = self.interrupted or self._script_refused_once()
+        if attempt.stop_cause is StopCause.INTERRUPTED and not may_be:
             raise Violation(f"nobody interrupted {attempt}")
         if attempt.state is not AttemptState.FAILED:
             return
@@ -432,6 +435,8 @@ def play(coroutine: Coroutine[Any, Any, T]) -> T:
 SPECS: dict[str, ExperimentSpec] = {}
 """By uid: the sim's specs are made by hand, not by a reader, so they are kept beside their documents."""
 GRID_POINTS = 6
+# Short searches must see successors named ahead too.
+memory.BRISK_TRIALS, memory.BRISK_S = 1, MAX_VIRTUAL_S
 
 
 def stores(folder: Path) -> tuple[SqlStore, Studies]:

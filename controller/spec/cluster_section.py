@@ -26,13 +26,13 @@ VOLUME = Section(
             "nfs",
             Section(
                 (
-                    Key("server", Text("a host name"), "Host.", REQUIRED),
+                    Key("server", Text("a host name"), "The server.", REQUIRED),
                     Key("path", Text("a path"), "Path on it.", REQUIRED),
                 )
             ),
             "An NFS export.",
         ),
-        Key("emptyDir", AnyData(), "Scratch space that ends with the attempt."),
+        Key("emptyDir", AnyData(), "Scratch space that ends with the attempt: `{}`, or with `sizeLimit`."),
         Key("readOnly", Flag(), "Mounted read-only.", False),
     ),
     refused={"hostPath": "a trial may not see the disk of its node; use claim, nfs or emptyDir"},
@@ -45,7 +45,7 @@ CONDITION = Section(
 )
 TOLERATION = Section(
     (
-        Key("key", Text("a taint's key"), "The taint's key; none tolerates every taint."),
+        Key("key", Text("a taint's key"), "The taint's key; none, with `Exists`: every taint."),
         Key("operator", Word(("Exists", "Equal")), "How the value is compared."),
         Key("value", Text("a taint's value", r"[\s\S]*"), "The taint's value."),
         Key("effect", Word(("NoSchedule", "PreferNoSchedule", "NoExecute")), "The taint's effect; none means all."),

@@ -15,23 +15,24 @@ FILE = Path(__file__).resolve().parents[2] / "deploy" / "rbac.yaml"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 NEEDED = {
     "batch/jobs": "create get list watch delete",
-    "pods": "get list watch delete",
+    "pods": "list watch delete",
     "pods/log": "get",
     "events": "list watch",
     "configmaps": "create get list delete",
     "services": "create get delete",
-    "resourcequotas": "get list watch",
-    "limitranges": "get list watch",
+    "resourcequotas": "list watch",
+    "limitranges": "list",
 }
 FORBIDDEN = {
     "batch/jobs": "update patch deletecollection",
-    "pods": "create update patch",
+    "pods": "create get update patch",
     "pods/exec": "create",
     "secrets": "get list create",
     "serviceaccounts": "get",
     "serviceaccounts/token": "create",
     "configmaps": "update patch",
-    "resourcequotas": "create update delete",
+    "resourcequotas": "create get update delete",
+    "limitranges": "create get watch",
     "rbac.authorization.k8s.io/roles": "create get",
     "nodes": "list",
 }

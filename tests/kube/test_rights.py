@@ -1,0 +1,23 @@
+"""The shipped Role and the table of what the runtime does on a cluster say the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from controller.runtime.kubernetes.rights import RIGHTS
+
+FILE = Path(__file__).resolve().parents[2] / "deploy" / "rbac.yaml"
+
+
+def test_the_shipped_role_grants_exactly_what_the_runtime_needs() -> None:
+    (role,) = (each for each in yaml.safe_load_all(FILE.read_text(encoding="utf-8")) if each["kind"] == "Role")
+    granted = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert granted == {(right.group, right.resource, verb) for right in RIGHTS for verb in right.verbs}

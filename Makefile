@@ -65,6 +65,10 @@ bench: $(VENV)/dev.stamp  ## measure, and write the figures to docs/benchmarks.m
 	$(BIN)/python bench/throughput.py $(BENCH)
 	$(BIN)/python bench/suggest_latency.py $(BENCH)
 
+.PHONY: bench-cluster
+bench-cluster: cluster-binaries cluster-images  ## as root: measure on a cluster made here, and write the figures there too
+	PYTHONPATH=. $(BIN)/python bench/cluster.py $(BENCH)
+
 .PHONY: picture
 picture: $(VENV)/dev.stamp  ## record the README's picture from a real run
 	$(PIP) install 'pyte>=0.8'

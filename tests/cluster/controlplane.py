@@ -13,7 +13,7 @@ import random
 import socket
 import tempfile
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.cluster import kwok
@@ -34,16 +34,18 @@ class ControlPlane:
     """Running from the moment it is made; `close` takes it down, and so does the end of this process, however it ends.
 
     `reached_by`: addresses under which pods reach the API server; with any, it listens on all.
-    `users`: more of them, and the group of each.
+    `users`: more of them, and the group of each. `flags`: more of the API server's.
     """
 
     def __init__(
-        self, *, fake_nodes: int = 0, reached_by: tuple[str, ...] = (), users: Mapping[str, str] | None = None
-    ) -> None:
+        self, *, fake_nodes: int = 0, reached_by: tuple[str, ...] = (), users: Mapping[str, str] | None = None,
+        flags: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         self.folder = Path(tempfile.mkdtemp(prefix="tuner-test-cluster-"))
         self.processes = Processes(self.folder)
         try:
             self._reached_by = reached_by
+            self._flags = flags
             names = (LOOPBACK, "localhost", "kubernetes.default.svc", "10.96.0.1", *reached_by)
             self._ports = {name: free_port() for name in ("api", "etcd", "peer", "kwok", "logs")}
             self.authority = Authority(self.folder)
@@ -182,6 +184,7 @@ class ControlPlane:
                 # A pod leaves a node that is lost five seconds after that is noticed, not five minutes.
                 "--default-not-ready-toleration-seconds=5",
                 "--default-unreachable-toleration-seconds=5",
+                *self._flags,
             ],
         )
 

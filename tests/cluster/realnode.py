@@ -16,6 +16,7 @@ import random
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.cluster import binaries, images, sweeping
@@ -44,17 +45,19 @@ def missing() -> str:
 
 
 class RealNode(ControlPlane):
-    """The node is Ready, knows `base` and its GPUs are counted from the moment this is made."""
+    """The node is Ready, knows `base` and its GPUs are counted from the moment this is made. `flags`: of the API
+    server, more of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, flags: Sequence[str] = ()) -> None:
         mark = random.randrange(1 << 14)  # of 10.192.0.0/10: 256 addresses each
         self.subnet = f"10.{192 + mark // 256}.{mark % 256}.0/24"
         self.gateway = f"10.{192 + mark // 256}.{mark % 256}.1"
         self.bridge = f"tuner{mark:04x}"
         self.name = f"real-{mark:04x}"
         super().__init__(
-            reached_by=(self.gateway,), users={f"system:node:{self.name}": "system:nodes", "dns": "system:masters"}
-        )
+            reached_by=(self.gateway,), users={f"system:node:{self.name}": "system:nodes", "dns": "system:masters"},
+            flags=flags,
+        )  # fmt: skip
         try:
             for setting in SET_BY_KUBELET:
                 value = Path("/proc/sys", setting).read_text().strip()

@@ -1,0 +1,217 @@
+"""A cluster for a benchmark, and who runs the same trials on it: `tuner run`, or the bare client beside it.
+
+Each run has a namespace of its own, so that what the audit log says of it is nobody else's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from witness import Audit, Write
+
+from tests.cluster.api import CORE, Object
+from tests.cluster.controlplane import ControlPlane
+
+TUNER = str(Path(sys.executable).parent / "tuner")
+BARE = str(Path(__file__).with_name("bare.py"))
+OURS, THEIRS = "ours", "bare"
+RUN_WITHIN_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """By one process, all its life. memory_mb: at its peak."""
+
+    cpu_s: float
+    memory_mb: float
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """began, ended: of the command or the commands, in seconds since the epoch. trials: how many have succeeded."""
+
+    namespace: str
+    began: float
+    ended: float
+    writes: list[Write]
+    used: list[Used] = field(default_factory=list)
+    trials: int = 0
+
+    @property
+    def wall_s(self) -> float:
+        return self.ended - self.began
+
+    def times(self, verb: str, what: str, *whose: str) -> list[float]:
+        """Of such writes; of everybody's, or of these."""
+        return [w.time for w in self.writes if (w.verb, w.what) == (verb, what) and (not whose or w.who in whose)]
+
+    @property
+    def at_work_s(self) -> float:
+        """From the first Job's creation to the last one's deletion: without the start and the end of programs."""
+        jobs = self.times("create", "jobs") + self.times("delete", "jobs", OURS, THEIRS)
+        return max(jobs) - min(jobs)
+
+
+class Arena:
+    """`make` makes the cluster, given more flags of its API server. Close it."""
+
+    def __init__(self, make: Callable[[tuple[str, ...]], ControlPlane]) -> None:
+        self._temporary = tempfile.TemporaryDirectory(prefix="tuner-bench-")
+        self.folder = Path(self._temporary.name)
+        self.audit = Audit(self.folder)
+        self.cluster = make(self.audit.flags)
+        self.api = self.cluster.api()
+        self._numbers = itertools.count(1)
+        self._tokens = {name: self._account(name) for name in (OURS, THEIRS)}
+
+    def close(self) -> None:
+        self.cluster.close()
+        self._temporary.cleanup()
+
+    def namespace(self, *objects: tuple[str, Object]) -> str:
+        """A fresh one with these objects in it: (plural in v1, manifest)."""
+        name = f"run-{next(self._numbers)}"
+        self.api.post(f"{CORE}/namespaces", {"metadata": {"name": name}})
+        self.api.until(f"{CORE}/namespaces/{name}/serviceaccounts/default", bool)
+        for plural, manifest in objects:
+            self.api.post(f"{CORE}/namespaces/{name}/{plural}", manifest)
+        return name
+
+    def ours(
+        self,
+        files: Sequence[Mapping[str, Any]],
+        *,
+        apart: bool = False,
+        meanwhile: Callable[[list[int]], None] | None = None,
+    ) -> Run:
+        """`tuner run` of each, all at once; files are experiments, each with its namespace. They
+        share a state directory, or each has one (`apart`). meanwhile: given the process ids, once all are started."""
+        namespaces = [file["metadata"]["namespace"] for file in files]
+        folders = [self.folder / (name if apart else namespaces[0]) for name in namespaces]
+        for folder in folders:
+            folder.mkdir(exist_ok=True)
+        began = time.time()
+        processes = [self._begin(folder, file) for folder, file in zip(folders, files, strict=True)]
+        if meanwhile is not None:
+            meanwhile([process.pid for process in processes])
+        used = list(map(_end, processes, folders, files))
+        ended = time.time()
+        writes = [write for name in dict.fromkeys(namespaces) for write in self.audit.of(name)]
+        good = sum(map(self._succeeded, folders, files))
+        return Run(namespaces[0], began, ended, writes, used, good)
+
+    def _begin(self, folder: Path, file: Mapping[str, Any]) -> subprocess.Popen[bytes]:
+        name, namespace = file["metadata"]["name"], file["metadata"]["namespace"]
+        path = folder / f"{namespace}-{name}.json"
+        path.write_text(json.dumps(file))
+        with path.with_suffix(".log").open("wb") as log:
+            return subprocess.Popen(
+                [TUNER, "run", path, "-q"], env=self._env(folder, namespace), stdin=subprocess.DEVNULL, stdout=log,
+                stderr=log,
+            )  # fmt: skip
+
+    def _env(self, folder: Path, namespace: str) -> dict[str, str]:
+        kubeconfig = self.cluster.kubeconfig(OURS, namespace=namespace, token=self._tokens[OURS])
+        return {**os.environ, "KUBECONFIG": str(kubeconfig), "TUNER_STATE_DIR": str(folder / "state")}
+
+    def _succeeded(self, folder: Path, file: Mapping[str, Any]) -> int:
+        about = file["metadata"]
+        asking = [TUNER, "get", "experiments", "-o", "json"]
+        answer = subprocess.run(
+            asking, env=self._env(folder, about["namespace"]), check=True, capture_output=True, text=True
+        )
+        of = (about["name"], about["namespace"])
+        (found,) = [one for one in json.loads(answer.stdout) if (one["name"], one["namespace"]) == of]
+        return int(found["trials"].get("succeeded", 0))
+
+    def bare(self, file: Mapping[str, Any], trials: int, at_once: int, *, by: str = "jobs") -> Run:
+        """The Jobs that `tuner run` would make of the file, without what is only ours about them."""
+        namespace = file["metadata"]["namespace"]
+        one = self._manifest(file)
+        jobs = [{**one, "metadata": {**one["metadata"], "name": f"bare-{number}"}} for number in range(trials)]
+        orders = {
+            "server": self.cluster.server, "authority": self.api.authority, "token": self._tokens[THEIRS],
+            "namespace": namespace, "jobs": jobs, "atOnce": at_once, "by": by,
+        }  # fmt: skip
+        began = time.time()
+        done = subprocess.run(
+            [sys.executable, BARE], input=json.dumps(orders), capture_output=True, text=True, timeout=RUN_WITHIN_S,
+            check=False,
+        )  # fmt: skip
+        if done.returncode != 0:
+            sys.exit(f"the bare client failed: {done.stderr}")
+        return Run(namespace, began, time.time(), self.audit.of(namespace), trials=trials)
+
+    def _manifest(self, file: Mapping[str, Any]) -> Object:
+        """Of a trial's Job, with labels by which the bare client finds it and its pod."""
+        path = self.folder / "bare.json"
+        path.write_text(json.dumps(file))
+        shown = subprocess.run(
+            [TUNER, "run", path, "--dry-run=client", "--state-dir", self.folder / "bare"],
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        job: Object = next(found for found in yaml.safe_load_all(shown.stdout) if found["kind"] == "Job")
+        job["metadata"] = {"labels": {"bench": "bare"}}
+        job["spec"]["template"]["metadata"] = {"labels": {"bench": "bare"}}
+        return job
+
+    def _account(self, name: str) -> str:
+        """Who may do everything, under a name that the audit log shows; the token."""
+        self.api.post(f"{CORE}/namespaces/default/serviceaccounts", {"metadata": {"name": name}})
+        self.api.post(
+            "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+            {
+                "metadata": {"name": f"bench-{name}"},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+                "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "default"}],
+            },
+        )
+        return self.cluster.service_account_token("default", name)
+
+
+def _end(process: subprocess.Popen[bytes], folder: Path, file: Mapping[str, Any]) -> Used:
+    end = time.monotonic() + RUN_WITHIN_S
+    while True:
+        pid, status, used = os.wait4(process.pid, os.WNOHANG)
+        if pid:
+            break
+        if time.monotonic() > end:
+            process.kill()
+        time.sleep(0.02)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode not in (0, 1):
+        name = f"{file['metadata']['namespace']}-{file['metadata']['name']}"
+        sys.exit(f"tuner run ended with {process.returncode}:\n{(folder / f'{name}.log').read_text()}")
+    return Used(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+
+
+def experiment(namespace: str, name: str = "bench", *, trials: int, parallelism: int, canary: str = "0s",
+               trial: Mapping[str, Any], **spec: Any) -> dict[str, Any]:  # fmt: skip
+    """A file: random search over one parameter."""
+    return {
+        "apiVersion": "tuner.dev/v1",
+        "kind": "Experiment",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "objective": {"metric": "accuracy", "direction": "maximize"},
+            "parameters": {"x": {"type": "float", "min": 0, "max": 1}},
+            "algorithm": {"name": "random", "seed": 1},
+            "budget": {"trials": trials, "failedTrials": trials},
+            "parallelism": parallelism,
+            "canary": canary,
+            "runtime": "kubernetes",
+            "trial": {"gracePeriod": "1s", **trial},
+            **spec,
+        },
+    }

@@ -1,0 +1,88 @@
+"""The same pods without a tuner: Jobs kept n at a time by the smallest client that can, in a process of its own.
+
+It watches on one connection and writes on another: when one ends, the next is created, then the ended one deleted.
+Reads its orders as JSON from standard input: server, authority (PEM), token, namespace, jobs (manifests), atOnce, and
+by: "jobs" (ended when the Job says so, as such clients do) or "pods" (when its containers have, seconds earlier).
+Prints when it began and ended, in seconds since the epoch. Standard library only.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import sys
+import time
+from typing import Any
+
+LABEL = "bench"
+_JOB_NAME = "batch.kubernetes.io/job-name"
+
+
+class Server:
+    """One connection to it, kept open."""
+
+    def __init__(self, orders: dict[str, Any]) -> None:
+        trusted = ssl.create_default_context(cadata=orders["authority"])
+        self._connection = http.client.HTTPSConnection(
+            orders["server"].removeprefix("https://"), context=trusted, timeout=120
+        )
+        self._headers = {"Authorization": f"Bearer {orders['token']}", "Content-Type": "application/json"}
+
+    def open(self, method: str, path: str, body: object = None) -> http.client.HTTPResponse:
+        sent = None if body is None else json.dumps(body).encode()
+        self._connection.request(method, path, body=sent, headers=self._headers)
+        response = self._connection.getresponse()
+        if response.status >= 300 and response.status != 404:
+            sys.exit(f"{method} {path}: {response.status} {response.read().decode()}")
+        return response
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        return json.loads(self.open(method, path, body).read())
+
+
+def has_ended(pod: dict[str, Any]) -> bool:
+    """Its containers have; a kubelet may say so seconds before the pod's phase does."""
+    status = pod.get("status", {})
+    containers = status.get("containerStatuses") or ()
+    over = bool(containers) and all("terminated" in one["state"] for one in containers)
+    return over or status.get("phase") in ("Succeeded", "Failed")
+
+
+def ended_job(event: dict[str, Any], *, by_pods: bool) -> str:
+    """The name of the Job that has ended, as this event shows; "" if none has."""
+    shown = event["object"]
+    if by_pods:
+        return str(shown["metadata"]["labels"][_JOB_NAME]) if has_ended(shown) else ""
+    held = [one["type"] for one in shown.get("status", {}).get("conditions") or () if one["status"] == "True"]
+    return str(shown["metadata"]["name"]) if {"Complete", "Failed"} & set(held) else ""
+
+
+def keep(orders: dict[str, Any]) -> None:
+    """`atOnce` of the Jobs at a time, until all have ended and are deleted."""
+    by_pods = orders["by"] == "pods"
+    space = f"namespaces/{orders['namespace']}"
+    jobs = f"/apis/batch/v1/{space}/jobs"
+    watched = f"/api/v1/{space}/pods" if by_pods else jobs
+    writer, reader = Server(orders), Server(orders)
+    version = reader.ask("GET", f"{watched}?labelSelector={LABEL}&limit=1")["metadata"]["resourceVersion"]
+    events = reader.open("GET", f"{watched}?watch=true&labelSelector={LABEL}&resourceVersion={version}")
+    waiting = iter(orders["jobs"])
+    left = {job["metadata"]["name"] for job in orders["jobs"]}
+    for _, job in zip(range(orders["atOnce"]), waiting, strict=False):
+        writer.ask("POST", jobs, job)
+    while left:
+        name = ended_job(json.loads(events.readline()), by_pods=by_pods)
+        if name not in left:
+            continue
+        left.discard(name)
+        job = next(waiting, None)
+        if job is not None:
+            writer.ask("POST", jobs, job)
+        writer.ask("DELETE", f"{jobs}/{name}", {"propagationPolicy": "Background"})
+
+
+if __name__ == "__main__":
+    began = time.time()
+    keep(json.load(sys.stdin))
+    print(json.dumps({"began": began, "ended": time.time()}))

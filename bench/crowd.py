@@ -1,0 +1,212 @@
+"""On fake nodes, where a pod costs nothing but its objects: many experiments, many trials, many logs at once."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+from arena import OURS, THEIRS, Arena, Run, experiment
+from record import median, quantile, table, verdict
+from witness import Watcher, control_plane_s, cpu_s, memory_mb, seconds
+
+from tests.cluster import binaries
+from tests.cluster.api import CORE
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.objects import pods, quota
+from tests.cluster.waiting import eventually
+
+LEAST_RATE, MOST_CPU, CORES, MEMORY_MB = 0.9, 1.2, 0.5, 300.0
+
+
+def trial(*, run: str, log: str = "accuracy=0.5", **env: str) -> dict[str, Any]:
+    """A pod that takes room on a node and says this; `env`: more of what kwok.py reads."""
+    given = {"KWOK_RUN": run, "KWOK_LOG": log, **env}
+    return {"image": "tiny:1", "command": ["train"], "env": given, "resources": {"cpu": "100m"}}
+
+
+def measured(*, quick: bool, whole: bool, only: str | None) -> list[str]:
+    if lacking := binaries.missing(binaries.LEVEL_B):
+        sys.exit(lacking)
+    parts = {
+        "rate": lambda arena: rate(arena, quick=quick),
+        "quotas": lambda arena: quotas(arena, quick=quick, whole=whole),
+        "logs": lambda arena: logs(arena, running=20 if quick else 1000 if whole else 200),
+    }
+    texts = []
+    for name, part in parts.items():
+        if only in (None, name):
+            arena = Arena(lambda flags: ControlPlane(fake_nodes=4, flags=flags))
+            try:
+                texts.append(part(arena))
+            finally:
+                arena.close()
+            print(f"  {name} done, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
+    return texts
+
+
+@contextmanager
+def control_plane_used(arena: Arena, namespace: str) -> Iterator[list[float]]:
+    """The processor seconds of etcd, API server, controllers and scheduler, until nothing is left to clear away."""
+    before, used = control_plane_s(arena.cluster), [0.0]
+    yield used
+    eventually(lambda: not arena.api.items(pods(namespace)), within_s=120, every_s=0.5)
+    used[0] = control_plane_s(arena.cluster) - before
+
+
+def rate(arena: Arena, *, quick: bool) -> str:
+    """Ten experiments at once, against one bare client that keeps as many Jobs."""
+    experiments, parallelism, trials = (2, 5, 20) if quick else (10, 20, 600)
+    each = trials // experiments
+
+    def file(namespace: str, number: int) -> dict[str, Any]:
+        return experiment(
+            namespace, f"bench-{number}", trials=each, parallelism=parallelism, canary="10s", trial=trial(run="1s")
+        )
+
+    runs: list[tuple[str, Run, float]] = []
+    for who in (THEIRS, OURS):
+        namespace = arena.namespace()
+        files = [file(namespace, number) for number in range(experiments)]
+        with control_plane_used(arena, namespace) as used:
+            run = arena.ours(files) if who == OURS else arena.bare(files[0], trials, experiments * parallelism)
+        runs.append((who, run, used[0]))
+    (_, bare, bare_s), (_, ours, ours_s) = runs
+    over, cpu = bare.at_work_s / ours.at_work_s, ours_s / bare_s
+    own_s = sum(used.cpu_s for used in ours.used)
+    rows = [
+        ["bare Jobs", f"{60 * trials / bare.at_work_s:.0f}", "1.00", f"{bare.wall_s:.1f} s",
+         f"{1e3 * bare_s / trials:.0f} ms", f"{len(bare.writes) / trials:.1f}"],
+        ["tuner run", f"{60 * trials / ours.at_work_s:.0f}", f"{over:.2f}", f"{ours.wall_s:.1f} s",
+         f"{1e3 * ours_s / trials:.0f} ms", f"{len(ours.writes) / trials:.1f}"],
+    ]  # fmt: skip
+    header = ["who", "trials a minute", "over bare", "commands, start to end", "control-plane CPU per trial",
+              "writes per trial"]  # fmt: skip
+    return (
+        f"{experiments} experiments of {parallelism} at a time, {trials} trials of 1 s (fake nodes):\n\n"
+        f"{table(header, rows)}\n\n"
+        f"Claims: at least {LEAST_RATE:g} of the bare rate: {over:.2f}, "
+        f"{'yes' if over >= LEAST_RATE else '**no**'}; control-plane CPU at most {MOST_CPU:g} x bare: {cpu:.2f}, "
+        f"{verdict(cpu, MOST_CPU)}. The {experiments} controllers themselves used {own_s:.1f} s of processor time "
+        f"({1e3 * own_s / trials:.0f} ms per trial), on the same {os.cpu_count()} cores."
+    )
+
+
+def quotas(arena: Arena, *, quick: bool, whole: bool) -> str:
+    """People with a namespace each, whose quotas admit less than they ask for; each tenth trial fails."""
+    people, each, parallelism, admitted = (20, 500, 60, 50) if whole else (2, 20, 6, 5) if quick else (5, 200, 60, 50)
+    spaces = [arena.namespace(("resourcequotas", quota("room", pods=str(admitted)))) for _ in range(people)]
+    files = [
+        experiment(
+            space, trials=each, parallelism=parallelism, trial=trial(run="2s", KWOK_EXIT="${code}"),
+            parameters={"code": {"type": "int", "min": 0, "max": 1}},
+            initial=[{"code": int(number % 10 == 9)} for number in range(each)],
+        )
+        for space in spaces
+    ]  # fmt: skip
+    watcher = Watcher(arena.api, f"{CORE}/namespaces/{spaces[0]}/resourcequotas")
+    run = arena.ours(files, apart=True)
+    waits = _waits(watcher, arena.audit.of(spaces[0]), admitted, parallelism)
+    cores, memory = sum(used.cpu_s for used in run.used) / run.wall_s, sum(used.memory_mb for used in run.used)
+    rows = [
+        ["trials a minute, commands from start to end", f"{60 * people * each / run.wall_s:.0f}"],
+        ["trials that succeeded, of all", f"{run.trials} of {people * each}"],
+        ["room in a quota, as a watch shows it, to the next create there, median", f"{median(waits):.2f} s"],
+        ["the same, 90 % of them", f"{quantile(waits, 0.9):.2f} s"],
+        [f"the {people} controllers, mean", f"{cores:.2f} cores"],
+        ["the same, peak of each, summed", f"{memory:.0f} MB ({memory / people:.0f} MB each)"],
+    ]
+    return (
+        f"{people} namespaces with a quota of {admitted} pods, {each} trials of 2 s in each, {parallelism} at a time "
+        f"asked for, each tenth fails (fake nodes):\n\n{table(['figure', 'measured'], rows)}"
+    )
+
+
+def _waits(watcher: Watcher, writes: Sequence[Any], admitted: int, parallelism: int) -> list[float]:
+    """From each sight of room in the quota to the create that took it."""
+    creates = [write.time for write in writes if (write.who, write.verb, write.what) == (OURS, "create", "jobs")]
+    found: list[float] = []
+    for moment, event in watcher.stop():
+        used = int(event["object"].get("status", {}).get("used", {}).get("pods", admitted))
+        later = [time for time in creates if time > moment]
+        # At the end nobody waits any more; at the start nobody has begun.
+        if used < admitted and later and moment > creates[0] + 1.0 and len(later) > parallelism - admitted:
+            found.append(later[0] - moment)
+    return found or [0.0]
+
+
+def logs(arena: Arena, *, running: int) -> str:
+    """One experiment whose pods all print a line a second: without a pruner, and with one that waits for each line."""
+    rows = []
+    for pruning in (None, {"name": "median", "warmupSteps": 10**6}):
+        namespace = arena.namespace()
+        spec: dict[str, Any] = {"metrics": {"step": "epoch"}, **({"pruning": pruning} if pruning else {})}
+        file = experiment(
+            namespace, trials=running, parallelism=running,
+            trial=trial(run="30s", log="epoch={n} accuracy=0.{n}", KWOK_LOG_EVERY="1s"), **spec,
+        )  # fmt: skip
+        listener = Listener(arena, namespace, running)
+        arena.ours([file], meanwhile=listener.listen)
+        what = "with a pruner" if pruning else "without a pruner"
+        late = listener.late_s
+        rows.append([what, f"{listener.cores:.2f}", f"{listener.memory_mb:.0f} MB",
+                     f"{median(late):.2f} s", f"{quantile(late, 0.9):.2f} s"])  # fmt: skip
+    header = [f"{running} trials, a line a second each", "cores of the controller", "its memory",
+              "line to stored measurement, median", "90 %"]  # fmt: skip
+    return (
+        f"{running} logs followed at once (fake nodes):\n\n{table(header, rows)}\n\n"
+        f"Aim at 1,000 running: under {CORES:g} cores and {MEMORY_MB:g} MB."
+    )
+
+
+class Listener:
+    """Looks at a run while it lasts: what its controller uses, and when the lines of its pods reach the study."""
+
+    def __init__(self, arena: Arena, namespace: str, running: int) -> None:
+        self._arena = arena
+        self._namespace = namespace
+        self._running = running
+        self.cores = self.memory_mb = 0.0
+        self.late_s: list[float] = []
+
+    def listen(self, pids: list[int]) -> None:
+        (pid,) = pids
+        study = self._arena.folder / self._namespace / "state" / "studies.db"
+
+        def all_run() -> bool:
+            shown = self._arena.api.items(pods(self._namespace))
+            return sum(pod["status"]["phase"] == "Running" for pod in shown) == self._running
+
+        eventually(all_run, within_s=60, every_s=0.3)
+        time.sleep(3)  # lines of the rush at the start are read late
+        began, used_s = time.monotonic(), cpu_s(pid)
+        with closing(sqlite3.connect(f"file:{study}?mode=ro", uri=True)) as database:
+            arrived = _arrivals(database, for_s=12)
+        self.cores = (cpu_s(pid) - used_s) / (time.monotonic() - began)
+        self.memory_mb = memory_mb(pid)
+        for pod in self._arena.api.items(pods(self._namespace))[:20]:
+            trial = int(pod["metadata"]["labels"]["tuner.dev/trial"])
+            said = self._arena.api.logs(self._namespace, pod["metadata"]["name"], timestamps="true")
+            for line in said.splitlines():
+                moment, _, text = line.partition(" ")
+                step = int(text.split()[0].removeprefix("epoch="))
+                if (trial, step) in arrived:
+                    self.late_s.append(arrived[trial, step] - seconds(moment))
+
+
+def _arrivals(database: sqlite3.Connection, *, for_s: float) -> dict[tuple[int, int], float]:
+    """(trial, step) -> when its measurement was there, to 20 ms."""
+    (last,) = database.execute("SELECT coalesce(max(id), 0) FROM measurements").fetchone()
+    found: dict[tuple[int, int], float] = {}
+    end = time.monotonic() + for_s
+    while time.monotonic() < end:
+        rows = database.execute("SELECT id, trial, step FROM measurements WHERE id > ? ORDER BY id", (last,)).fetchall()
+        now = time.time()
+        for number, trial, step in rows:
+            last, found[trial, step] = number, now
+        time.sleep(0.02)
+    return found

@@ -196,6 +196,8 @@ class Loop:
         if not actions and not heard:
             watches_logs = self.experiment.spec.pruning is not None or not self._memory.canary_over
             await self._runtime.wait(self._patience_s(), log_growth=watches_logs)
+        else:
+            await self._clock.sleep(0)  # whatever answers without waiting must not make us deaf to signals
         return False
 
     def _spend_time(self) -> None:

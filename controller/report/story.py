@@ -115,7 +115,7 @@ def why_experiment(record: ExperimentRecord) -> str:
     running, queued = counts.get(TrialState.RUNNING, 0), counts.get(TrialState.QUEUED, 0)
     match it.state:
         case ExperimentState.RUNNING | ExperimentState.STOPPING if not record.controlled_by:
-            return f"its controller ended without finishing it; go on with: tuner resume {name}"
+            return f"{_left(it)}; go on with: tuner resume {name}"
         case ExperimentState.RUNNING:
             return (
                 f"running with {running} of at most {it.spec.parallelism} trials at a time, {queued} queued"
@@ -134,6 +134,13 @@ def why_experiment(record: ExperimentRecord) -> str:
             if record.best is None:
                 result = f"but no trial succeeded; look at one with: tuner describe {name}/{_last_failed(record)}"
             return f"{it.reason}; {result}"
+
+
+def _left(experiment: Experiment) -> str:
+    """To leave a cluster's trials alone, by Ctrl-C or a closed laptop, is nothing that went wrong."""
+    if experiment.spec.runtime != "local":
+        return "nobody controls it now, and what runs on the cluster runs on"
+    return "its controller ended without finishing it"
 
 
 def _held_up(record: ExperimentRecord) -> str:

@@ -52,7 +52,8 @@ def _headline(record: ExperimentRecord) -> str:
 
 def _gpus(record: ExperimentRecord, rooms: Sequence[Room] | None, trouble: str) -> str:
     running = sum(one.state is TrialState.RUNNING for one in record.trials)
-    held = f"this experiment holds {record.gpus * running:g}" if record.gpus else "this experiment asks for none"
+    holds = "holds" if record.controlled_by or not running else "when last seen held"
+    held = f"this experiment {holds} {record.gpus * running:g}" if record.gpus else "this experiment asks for none"
     where = f"GPUs in {record.experiment.namespace}"
     if rooms is None:
         return f"{where}: unknown, {trouble}; {held}\n"

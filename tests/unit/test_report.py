@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -195,6 +196,13 @@ def test_the_best_is_the_first_of_equals_in_the_objectives_direction() -> None:
 )  # fmt: skip
 def test_why_an_experiment_is_as_it_is(state: ExperimentState, reason: str, by: str, why: str) -> None:
     assert story.why_experiment(record(state=state, reason=reason, by=by)) == why
+
+
+def test_to_be_left_alone_on_a_cluster_is_nothing_that_went_wrong() -> None:
+    left = record(by="")
+    elsewhere = replace(left.experiment, spec=replace(left.experiment.spec, runtime="kubernetes"))
+    why = "nobody controls it now, and what runs on the cluster runs on; go on with: tuner resume digits"
+    assert story.why_experiment(replace(left, experiment=elsewhere)) == why
 
 
 def test_a_description_ends_with_its_why() -> None:

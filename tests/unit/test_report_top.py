@@ -64,6 +64,12 @@ def test_what_is_not_known_of_the_namespace_is_said() -> None:
     assert "GPUs in default: no quota limits them; this experiment holds 0" in shown(of("kubernetes", gpu=1), rooms=[])
 
 
+def test_what_an_experiment_that_nobody_controls_holds_is_what_was_last_seen() -> None:
+    left = ExperimentRecord(of("kubernetes", gpu=2), (running(0),), controlled_by="")
+    line = "GPUs in default: no quota limits them; this experiment when last seen held 2"
+    assert top(left, rooms=[], trouble="", now=NOW).splitlines()[1] == line
+
+
 def test_a_long_queue_is_cut() -> None:
     lines = shown(of("local"), *(waiting(number) for number in range(25)))
     assert (lines[-2].split()[0], lines[-1]) == ("19", "and 5 more")

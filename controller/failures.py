@@ -75,6 +75,8 @@ def _judge_code(facts: Facts) -> Judgement:
     if facts.code == INFEASIBLE_EXIT_CODE:
         return Judgement(AttemptState.INFEASIBLE, reason=facts.last_line or "exit code 42")
     if facts.code == 0:
+        if facts.value is None and facts.reason:  # of what it said something is lost, and no fault of its own
+            return _failed(FailureClass.INFRASTRUCTURE, f"exit code 0, but {facts.reason}")
         if facts.value is None:
             return _failed(
                 FailureClass.METRICS_MISSING,

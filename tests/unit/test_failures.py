@@ -34,6 +34,13 @@ ENDS = [
         failed(MISSING, 'exit code 0, but no line of its log reported "accuracy": there is nothing in it'),
     ),
     (
+        "what it reported is lost",
+        Facts(code=0, metric="accuracy", reason="the end of its log could not be read"),
+        None,
+        failed(INFRASTRUCTURE, "exit code 0, but the end of its log could not be read"),
+    ),
+    ("a part of its log is lost, but no value", Facts(code=0, value=0.9, reason="lines"), None, Judgement(SUCCEEDED)),
+    (
         "it reported nan",
         Facts(code=0, value=math.nan, metric="accuracy"),
         None,

@@ -369,6 +369,31 @@ def test_an_end_that_cannot_be_read_is_given_up(tmp_path: Path, monkeypatch: pyt
     assert copied(node, tmp_path).trouble == ("the end of its log could not be read within 0 s: no route to the node")
 
 
+def test_while_the_cluster_does_not_answer_or_let_us_read_the_rest_is_not_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_PATIENCE_S", 0.3)
+    monkeypatch.setattr(logs, "_LONGEST_PAUSE_S", 0.02)
+    refusal = 'pods "x" is forbidden: User "u" cannot get resource "pods/log" in API group "" in the namespace "team-a"'
+
+    async def play() -> None:
+        node = Node(answers=[Unreachable("away")] * 20 + [ApiError(403, "Forbidden", refusal)] * 20)
+        node.print(b"score=1")
+        node.end()
+        followed = follower(node, tmp_path)
+        followed.ended()
+        followed.begin()
+        barred = False
+        while not followed.done:
+            followed.not_yet()
+            barred |= followed.barred is not None
+            await asyncio.sleep(0.005)
+        assert (barred, followed.barred, followed.trouble) == (True, None, "")
+
+    asyncio.run(play())
+    assert text_of(tmp_path) == b"score=1\n"
+
+
 def test_another_pod_of_the_attempt_goes_on_behind_the_first(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_bytes(b"of the first pod\n")
     (tmp_path / "log.position").write_text(

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from controller.runtime.kubernetes import positions
-from controller.runtime.kubernetes.errors import ApiError, NotAllowed
+from controller.runtime.kubernetes.errors import ApiError, NotAllowed, rule_for
 from controller.runtime.protocol import RuntimeLost
 
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)(?: |$)")
@@ -54,7 +54,8 @@ class _DiskTrouble(Exception):
 class LogFollower:
     """`begin` on a running loop; `ended` when the container has; `grown` is called when there is more, and at the end.
 
-    trouble: why the log is not whole or not up to date, for people; "" if it is.
+    trouble: why the log is not whole or not up to date, for people; "" if it is. barred: we may not read it, and try
+    again all the same.
     """
 
     def __init__(self, client: LogSource, namespace: str, pod: str, container: str, directory: Path, *,
@@ -68,6 +69,8 @@ class LogFollower:
         self._grown = grown
         self._task: asyncio.Task[None] | None = None
         self._following: asyncio.Timeout | None = None
+        self._resting: asyncio.Timeout | None = None
+        self.barred: Exception | None = None
         self._ended = False
         self._finished = False
         self._at = positions.Position(pod, container)
@@ -95,6 +98,11 @@ class LogFollower:
         self._ended = True
         if self._following is not None:
             self._following.reschedule(asyncio.get_running_loop().time())
+
+    def not_yet(self) -> None:
+        """The cluster does not answer us at present: the time that the rest may take begins when it does."""
+        if self._resting is not None and not self._resting.expired():
+            self._resting.reschedule(asyncio.get_running_loop().time() + _PATIENCE_S)
 
     async def close(self) -> None:
         task = self._task
@@ -138,10 +146,12 @@ class LogFollower:
                 if self._gone(error):
                     self._losses = self._losses or _GONE
                     return
+                self.barred = error if rule_for(error) else None
                 # 400: it has not begun to run, which others tell better.
                 self._problem = "" if error.status == 400 else f"its log cannot be read: {error}"
                 longest_s = _OFTEN_ENOUGH_S if error.status in (403, 405) else longest_s
             except (RuntimeLost, NotAllowed, _DiskTrouble) as error:
+                self.barred = error if isinstance(error, NotAllowed) else None
                 self._problem = str(error)
                 longest_s = _LONGEST_PAUSE_S if isinstance(error, RuntimeLost) else _OFTEN_ENOUGH_S
             if self._at.offset > before:
@@ -155,7 +165,7 @@ class LogFollower:
         loose = (0, b"")
         pause_s = _SHORTEST_PAUSE_S
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_PATIENCE_S) as self._resting:
                 while True:
                     try:
                         reading = await self._copy(follow=False)
@@ -168,17 +178,21 @@ class LogFollower:
                         if self._useless(error):
                             return
                     except (RuntimeLost, NotAllowed, _DiskTrouble) as error:
+                        self.barred = error if isinstance(error, NotAllowed) else None
                         self._problem = str(error)
                     await asyncio.sleep(pause_s)
                     pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
         except TimeoutError:
             why = f": {self._problem}" if self._problem else ""
             self._losses, self._problem = f"the end of its log could not be read within {_PATIENCE_S:.0f} s{why}", ""
+        finally:
+            self._resting = None
 
     def _useless(self, error: ApiError) -> bool:
         """Asking for the rest once more would bring the same answer."""
         self._problem = f"its log cannot be read: {error}"
-        if error.status == 429 or error.status >= 500:
+        self.barred = error if rule_for(error) else None
+        if self.barred is not None or error.status == 429 or error.status >= 500:
             return False
         if self._gone(error):
             self._losses, self._problem = self._losses or _GONE, ""
@@ -198,10 +212,10 @@ class LogFollower:
         async with contextlib.aclosing(cast("AsyncGenerator[bytes]", stream)):  # what it is; let go of at once
             async for chunk in stream:
                 reading.feed(chunk)
-                self._problem = ""
+                self._problem, self.barred = "", None
                 # A container that prints faster than we read never lets a read wait: let the others run.
                 await asyncio.sleep(0)
-        self._problem = reading.complaint
+        self._problem, self.barred = reading.complaint, None
         return reading
 
     # What a reading finds

@@ -150,7 +150,9 @@ class KubernetesRuntime:
         client, scene, maker = await self._open()
         self._news.clear()
         self._growth.clear()  # here, not where one log is read: what grows from now on is told
-        if (trouble := scene.trouble) is not None:
+        if (trouble := scene.trouble or self._unreadable()) is not None:
+            for follower in self._followers.values():
+                follower.not_yet()
             raise self._meaning(trouble)
         await self._admit()
         pods = scene.pods_by_attempt()
@@ -216,6 +218,10 @@ class KubernetesRuntime:
             await scene.close()
         await self._place.client.close()
 
+    def _unreadable(self) -> Exception | None:
+        """That logs may not be read: what a trial said would be lost with its pod."""
+        return next((each.barred for each in self._followers.values() if each.barred is not None), None)
+
     def _is_removed(self, name: str, whose: tuple[int, int]) -> bool:
         """By us, for good; it may take its time to go."""
         record = self._records.of(self._place.folder_of(*whose))
@@ -278,6 +284,8 @@ class KubernetesRuntime:
                 follower.ended()
                 if not follower.done:
                     return replace(sighting, exit=None)  # how it ended is judged by what it said last
+                if follower.trouble and sighting.exit.code == 0:
+                    return replace(sighting, exit=replace(sighting.exit, reason=follower.trouble))
             return sighting
         limit_s = timeout_of(shown)
         if limit_s is not None and sighting.start_time is not None:

@@ -1,0 +1,437 @@
+"""Every arrow between the tuner and a cluster, broken in the middle of a run: what a person sees, and what is left.
+
+The rows about clusters in docs/faults.md, one test each. On a real control plane with played containers (kwok). What
+takes longer than every change can wait for is marked `soak`.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controller.model import attempt_name
+from tests.cluster.api import BATCH, CORE, Api
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.kwok import GPU
+from tests.cluster.objects import job, jobs, pods, quota
+from tests.cluster.searcher import Searcher
+from tests.cluster.waiting import eventually
+
+RIGHTS = Path(__file__).resolve().parents[2] / "deploy" / "rbac.yaml"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+SEED = random.randrange(1 << 30)
+
+
+@pytest.fixture
+def api(level_b: ControlPlane) -> Api:
+    return level_b.api()
+
+
+@pytest.fixture
+def me(level_b: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[Searcher]:
+    person = Searcher(tmp_path, level_b.kubeconfig(namespace=namespace), namespace)
+    yield person
+    person.close()
+
+
+@pytest.fixture
+def tenant(level_b: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[Searcher]:
+    """Somebody with the rights of deploy/rbac.yaml and no others."""
+    for document in yaml.safe_load_all(RIGHTS.read_text(encoding="utf-8").replace("user1", namespace)):
+        level_b.api().post(_rights(namespace, document["kind"]), document)
+    token = level_b.service_account_token(namespace, "tuner")
+    person = Searcher(tmp_path, level_b.kubeconfig("tuner", namespace=namespace, token=token), namespace)
+    yield person
+    person.close()
+
+
+def _rights(namespace: str, kind: str, name: str = "") -> str:
+    root = f"{CORE}/namespaces/{namespace}" if kind == "ServiceAccount" else f"{RBAC}/namespaces/{namespace}"
+    return f"{root}/{kind.lower()}s" + (f"/{name}" if name else "")
+
+
+def names(api: Api, namespace: str) -> list[str]:
+    return sorted(found["metadata"]["name"] for found in api.items(jobs(namespace)))
+
+
+def running(api: Api, namespace: str, count: int = 1) -> list[dict[str, Any]]:
+    """That many pods, once they run."""
+
+    def run() -> list[dict[str, Any]]:
+        found = [pod for pod in api.items(pods(namespace)) if pod["status"]["phase"] == "Running"]
+        return found if len(found) >= count else []
+
+    return eventually(run, within_s=60, shows=lambda: api.items(pods(namespace)))
+
+
+def history(person: Searcher) -> list[list[str]]:
+    """Of each trial, how its attempts ended."""
+    return [
+        [attempt.get("failureClass") or attempt["state"] for attempt in trial["attempts"]] for trial in person.trials()
+    ]
+
+
+def told(person: Searcher, words: str) -> str:
+    """The line in which `describe` says it, once it does."""
+
+    def found() -> str:
+        code, out, _ = person.tuner("describe", "tiny")
+        return next((line for line in out.splitlines() if code == 0 and words in line), "")
+
+    return eventually(found, every_s=0.2, within_s=60, shows=lambda: person.tuner("describe", "tiny"))
+
+
+def finish(process: Any, within_s: float = 120) -> tuple[int, str]:
+    _, err = process.communicate(timeout=within_s)
+    return process.returncode, err
+
+
+# The API server
+
+
+def test_history_that_is_compacted_away_is_listed_anew(level_b: ControlPlane, api: Api, me: Searcher) -> None:
+    process = me.start("run", me.file(trials=8, spec="  parallelism: 2\n", env={"KWOK_RUN": "1s"}))
+    running(api, me.namespace)
+    level_b.compact()
+    code, err = finish(process)
+    assert code == 0, err
+    assert history(me) == [["succeeded"]] * 8
+    assert names(api, me.namespace) == []
+
+
+@pytest.mark.soak
+def test_an_api_server_that_is_away_for_20_s_is_waited_for(level_b: ControlPlane, api: Api, me: Searcher) -> None:
+    process = me.start("run", me.file(trials=8, spec="  parallelism: 4\n", env={"KWOK_RUN": "3s"}))
+    running(api, me.namespace)
+    level_b.stop_api_server()
+    time.sleep(20)
+    level_b.start_api_server()
+    code, err = finish(process)
+    assert code == 0, err
+    assert "waiting: " in err
+    assert history(me) == [["succeeded"]] * 8
+
+
+# Nodes
+
+
+def test_a_drained_nodes_trial_runs_again_elsewhere(api: Api, me: Searcher) -> None:
+    process = me.start("run", me.file(trials=1, env={"KWOK_RUN": "4s"}))
+    (pod,) = running(api, me.namespace)
+    node = pod["spec"]["nodeName"]
+    api.patch(f"{CORE}/nodes/{node}", {"spec": {"taints": [{"key": "drained", "effect": "NoExecute"}]}})
+    try:
+        code, err = finish(process)
+    finally:
+        api.patch(f"{CORE}/nodes/{node}", {"spec": {"taints": []}})
+    assert code == 0, err
+    assert history(me) == [["infrastructure", "succeeded"]]
+    first, second = me.trials()[0]["attempts"]
+    assert first["node"] == node != second["node"]
+    assert "taint" in first["reason"]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_a_trial_of_a_node_that_vanishes_runs_again_elsewhere(level_b: ControlPlane, api: Api, me: Searcher) -> None:
+    both = level_b.add_nodes("mortal", 2, labels={"mortal": "yes"})
+    # A fake pod would end well without its node: it must run for longer than the cluster needs to give it up.
+    path = me.file(trials=1, env={"KWOK_RUN": "90s"}, trial="    nodeSelector: {mortal: 'yes'}\n")
+    process = me.start("run", path)
+    (pod,) = running(api, me.namespace)
+    node = pod["spec"]["nodeName"]
+    api.delete(f"{CORE}/nodes/{node}")
+    code, err = finish(process, within_s=400)
+    for name in both:
+        api.delete(f"{CORE}/nodes/{name}")
+    assert code == 0, err
+    assert history(me) == [["infrastructure", "succeeded"]]
+    first, second = me.trials()[0]["attempts"]
+    assert [first["node"], {first["node"], second["node"]}] == [node, set(both)]
+
+
+def test_a_pod_evicted_by_the_api_is_run_again(api: Api, me: Searcher) -> None:
+    process = me.start("run", me.file(trials=1, env={"KWOK_RUN": "3s"}))
+    (pod,) = running(api, me.namespace)
+    about = {"name": pod["metadata"]["name"], "namespace": me.namespace}
+    api.post(pods(me.namespace, about["name"]) + "/eviction", {"metadata": about})
+    code, err = finish(process)
+    assert code == 0, err
+    assert history(me) == [["infrastructure", "succeeded"]]
+    assert "evict" in me.trials()[0]["attempts"][0]["reason"].lower()
+
+
+# Room
+
+
+def test_a_quota_that_shrinks_lets_what_runs_go_on_and_one_that_grows_lets_in(api: Api, me: Searcher) -> None:
+    room = f"{CORE}/namespaces/{me.namespace}/resourcequotas"
+    api.post(room, quota("gpus", gpus="2"))
+    process = me.start("run", me.file(trials=6, spec="  parallelism: 4\n", env={"KWOK_RUN": "3s"}))
+    running(api, me.namespace, 2)
+    api.patch(f"{room}/gpus", {"spec": {"hard": {f"requests.{GPU}": "1"}}})
+    told(me, "QuotaExceeded: requests.nvidia.com/gpu")
+    eventually(lambda: len(alive(api, me.namespace)) == 1)
+    api.patch(f"{room}/gpus", {"spec": {"hard": {f"requests.{GPU}": "4"}}})
+    running(api, me.namespace, 3)
+    code, err = finish(process)
+    assert code == 0, err
+    assert history(me) == [["succeeded"]] * 6
+
+
+def alive(api: Api, namespace: str) -> list[dict[str, Any]]:
+    return [pod for pod in api.items(pods(namespace)) if pod["status"]["phase"] in ("Pending", "Running")]
+
+
+def test_a_quota_that_shrinks_to_nothing_makes_wait_and_not_fail(api: Api, me: Searcher) -> None:
+    room = f"{CORE}/namespaces/{me.namespace}/resourcequotas"
+    api.post(room, quota("gpus", gpus="1"))
+    process = me.start("run", me.file(trials=3, env={"KWOK_RUN": "1s"}))
+    running(api, me.namespace)
+    api.patch(f"{room}/gpus", {"spec": {"hard": {f"requests.{GPU}": "0"}}})
+    told(me, "QuotaExceeded")
+    eventually(lambda: not alive(api, me.namespace))
+    api.patch(f"{room}/gpus", {"spec": {"hard": {f"requests.{GPU}": "1"}}})
+    code, err = finish(process)
+    assert code == 0, err
+    assert history(me) == [["succeeded"]] * 3
+
+
+def test_where_quotas_may_not_be_seen_a_refused_job_waits_all_the_same(api: Api, tenant: Searcher) -> None:
+    role = _rights(tenant.namespace, "Role", "tuner")
+    rules = [rule for rule in api.get(role)["rules"] if "resourcequotas" not in rule["resources"]]
+    api.patch(role, {"rules": rules})
+    api.post(f"{CORE}/namespaces/{tenant.namespace}/resourcequotas", quota("few", jobs="1"))
+    process = tenant.start("run", tenant.file(trials=4, spec="  parallelism: 2\n", env={"KWOK_RUN": "2s"}))
+    line = told(tenant, "QuotaExceeded")
+    code, err = finish(process)
+    assert code == 0, err
+    assert "count/jobs.batch" in line
+    assert history(tenant) == [["succeeded"]] * 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "made", "words"),
+    [
+        ("limitranges", {"spec": {"limits": [{"type": "Pod", "max": {"memory": "1Gi"}}]}}, "wants a limit of memory"),
+        (
+            "limitranges",
+            {"spec": {"limits": [{"type": "Container", "maxLimitRequestRatio": {"cpu": "2"}}]}},
+            "LimitRange room wants a limit of cpu",
+        ),
+        ("resourcequotas", {"spec": {"hard": {"limits.cpu": "8"}}}, "quota room counts limits.cpu"),
+    ],
+)
+def test_a_namespace_that_demands_what_the_file_does_not_say_is_told_before_anything_runs(
+    api: Api, me: Searcher, kind: str, made: dict[str, Any], words: str
+) -> None:
+    api.post(f"{CORE}/namespaces/{me.namespace}/{kind}", {"metadata": {"name": "room"}, **made})
+    eventually(
+        lambda: kind != "resourcequotas" or api.get(f"{CORE}/namespaces/{me.namespace}/{kind}/room").get("status")
+    )
+    code, _, err = me.tuner("run", me.file(trials=4))
+    assert code in (2, 8), err
+    assert words in err
+    assert names(api, me.namespace) == []
+
+
+# What others do to it
+
+
+def test_a_namespace_deleted_in_the_middle_ends_the_run_with_that_reason(api: Api, me: Searcher) -> None:
+    process = me.start("run", me.file(trials=8, spec="  parallelism: 2\n", env={"KWOK_RUN": "20s"}))
+    running(api, me.namespace, 2)
+    api.delete(f"{CORE}/namespaces/{me.namespace}")
+    code, err = finish(process, within_s=60)
+    assert code == 8, err
+    assert f"namespace {me.namespace} is being deleted" in err or f'namespaces "{me.namespace}" not found' in err
+
+
+def test_an_anchor_deleted_by_hand_takes_the_jobs_and_the_next_attempts_get_another(api: Api, me: Searcher) -> None:
+    process = me.start("run", me.file(trials=3, env={"KWOK_RUN": "2s"}))
+    running(api, me.namespace)
+    anchors = f"{CORE}/namespaces/{me.namespace}/configmaps"
+    (anchor,) = api.items(anchors, labelSelector="tuner.dev/experiment=tiny")
+    api.delete(f"{anchors}/{anchor['metadata']['name']}", propagationPolicy="Background")
+    code, err = finish(process)
+    assert code == 0, err
+    assert history(me) == [["infrastructure", "succeeded"], ["succeeded"], ["succeeded"]]
+    assert anchor["metadata"]["uid"] not in [each["metadata"]["uid"] for each in api.items(anchors)]
+
+
+def test_rights_taken_away_end_the_controller_and_given_back_let_it_go_on(api: Api, tenant: Searcher) -> None:
+    process = tenant.start("run", tenant.file(trials=6, spec="  parallelism: 2\n", env={"KWOK_RUN": "4s"}))
+    running(api, tenant.namespace, 2)
+    binding = api.get(_rights(tenant.namespace, "RoleBinding", "tuner"))
+    api.delete(_rights(tenant.namespace, "RoleBinding", "tuner"))
+    code, err = finish(process, within_s=60)
+    assert code == 4, err
+    assert "the missing rule: - {apiGroups: [" in err
+    left = names(api, tenant.namespace)
+    assert left, "what ran goes on"
+    fresh = {key: binding[key] for key in ("roleRef", "subjects")} | {"metadata": {"name": "tuner"}}
+    api.post(_rights(tenant.namespace, "RoleBinding"), fresh)
+    code, _, err = tenant.tuner("resume", "tiny")
+    assert code == 0, err
+    assert history(tenant) == [["succeeded"]] * 6
+    assert names(api, tenant.namespace) == []
+
+
+def test_the_right_to_create_taken_away_is_named_and_what_runs_goes_on(api: Api, tenant: Searcher) -> None:
+    process = tenant.start("run", tenant.file(trials=3, env={"KWOK_RUN": "3s"}))
+    running(api, tenant.namespace)
+    role = _rights(tenant.namespace, "Role", "tuner")
+    rules = api.get(role)["rules"]
+    less = [{**rule, "verbs": [verb for verb in rule["verbs"] if verb != "create"]} for rule in rules]
+    api.patch(role, {"rules": less})
+    code, err = finish(process, within_s=60)
+    assert code == 4, err
+    assert "the missing rule: - {apiGroups: [batch], resources: [jobs], verbs: [create]}" in err
+    api.patch(role, {"rules": rules})
+    code, _, err = tenant.tuner("resume", "tiny")
+    assert code == 0, err
+    assert history(tenant) == [["succeeded"]] * 3
+
+
+def test_what_a_trial_said_is_not_lost_where_logs_may_not_be_read_any_more(api: Api, tenant: Searcher) -> None:
+    process = tenant.start("run", tenant.file(trials=3, spec="  parallelism: 2\n", env={"KWOK_RUN": "3s"}))
+    running(api, tenant.namespace, 2)
+    role = _rights(tenant.namespace, "Role", "tuner")
+    rules = api.get(role)["rules"]
+    api.patch(role, {"rules": [rule for rule in rules if "pods/log" not in rule["resources"]]})
+    code, err = finish(process, within_s=60)
+    assert code == 4, err
+    assert 'the missing rule: - {apiGroups: [""], resources: [pods/log], verbs: [get]}' in err
+    api.patch(role, {"rules": rules})
+    code, _, err = tenant.tuner("resume", "tiny")
+    assert code == 0, err
+    assert history(tenant) == [["succeeded"]] * 3
+
+
+@pytest.mark.soak
+def test_credentials_that_are_withdrawn_end_the_controller_and_what_runs_goes_on(
+    level_b: ControlPlane, api: Api, tenant: Searcher
+) -> None:
+    process = tenant.start("run", tenant.file(trials=4, env={"KWOK_RUN": "8s"}))
+    running(api, tenant.namespace)
+    account = f"{CORE}/namespaces/{tenant.namespace}/serviceaccounts"
+    api.delete(f"{account}/tuner")  # the server itself remembers its tokens for some ten seconds
+    code, err = finish(process, within_s=90)
+    assert code == 4, err
+    assert "does not accept the credentials" in err
+    assert names(api, tenant.namespace), "what ran goes on"
+    api.post(account, {"metadata": {"name": "tuner"}})
+    level_b.kubeconfig(
+        "tuner", namespace=tenant.namespace, token=level_b.service_account_token(tenant.namespace, "tuner")
+    )
+    code, _, err = tenant.tuner("resume", "tiny")
+    assert code == 0, err
+    assert history(tenant) == [["succeeded"]] * 4
+
+
+def test_a_strangers_job_under_the_computed_name_is_told_and_not_touched(api: Api, me: Searcher) -> None:
+    room = f"{CORE}/namespaces/{me.namespace}/resourcequotas"
+    api.post(room, quota("gpus", gpus="1"))
+    api.post(jobs(me.namespace), job("other", KWOK_RUN="600s"))
+    running(api, me.namespace)
+    process = me.start("run", me.file(trials=2))
+    told(me, "QuotaExceeded")
+    name = attempt_name("tiny", me.json("get", "experiments")[0]["uid"], 0, 1)
+    stranger = job(name, gpus=0)
+    stranger["spec"]["suspend"] = True
+    api.post(jobs(me.namespace), stranger)
+    before = api.until(jobs(me.namespace, name), lambda found: found.get("status") and found)
+    api.delete(jobs(me.namespace, "other"), propagationPolicy="Background")
+    code, err = finish(process)
+    assert code == 8, err
+    assert f"has a Job {name} that is not of this experiment; delete it" in err
+    assert api.get(jobs(me.namespace, name)) == before
+
+
+def test_a_job_that_kueue_holds_back_waits_until_it_is_let_go(api: Api, me: Searcher) -> None:
+    process = me.start("run", me.file(trials=2, spec="  parallelism: 2\n", trial="    queue: team-a\n"))
+    held = eventually(lambda: names(api, me.namespace) if len(names(api, me.namespace)) == 2 else [])
+    told(me, "queued by Kueue (queue team-a)")
+    assert api.items(pods(me.namespace)) == []
+    for name in held:
+        api.patch(jobs(me.namespace, name), {"spec": {"suspend": False}})
+    code, err = finish(process)
+    assert code == 0, err
+    assert history(me) == [["succeeded"]] * 2
+
+
+# Trials that are in the way
+
+
+def test_a_hanging_trial_ends_at_its_timeout(api: Api, me: Searcher) -> None:
+    code, _, err = me.tuner("run", me.file(trials=1, env={"KWOK_RUN": "120s"}, trial="    timeout: 2s\n"))
+    assert code == 3, err
+    assert history(me) == [["timeout"]]
+    assert "its timeout of 2 s" in me.trials()[0]["reason"]
+    assert names(api, me.namespace) == []
+
+
+def test_a_timeout_that_passes_while_no_controller_lives_is_kept_by_the_next(api: Api, me: Searcher) -> None:
+    process = me.start("run", me.file(trials=1, env={"KWOK_RUN": "120s"}, trial="    timeout: 3s\n"))
+    running(api, me.namespace)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    time.sleep(4)
+    code, _, err = me.tuner("resume", "tiny")
+    assert code == 3, err
+    assert history(me) == [["timeout"]]
+    assert names(api, me.namespace) == []
+
+
+def test_a_pod_that_the_namespaces_security_refuses_pauses_with_the_message(api: Api, me: Searcher) -> None:
+    api.patch(
+        f"{CORE}/namespaces/{me.namespace}",
+        {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}},
+    )
+    template = {
+        "apiVersion": BATCH.removeprefix("/apis/"),
+        "kind": "Job",
+        "spec": {
+            "backoffLimit": 0,
+            "template": {
+                "spec": {
+                    "restartPolicy": "Never",
+                    "containers": [{"name": "trial", "image": "tiny:1", "env": [{"name": "X", "value": "${x}"}]}],
+                }
+            },
+        },
+    }
+    path = me.file(trials=4)
+    document = yaml.safe_load(path.read_text())
+    document["spec"]["trial"] = {"template": template}
+    path.write_text(yaml.safe_dump(document))
+    code, _, err = me.tuner("run", path)
+    assert code == 8, err
+    assert "the namespace's pod security does not let it run" in err
+    assert "allowPrivilegeEscalation" in err
+
+
+# The controller
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_a_controller_killed_at_20_random_moments_loses_and_repeats_nothing(api: Api, me: Searcher) -> None:
+    path, moments = me.file(trials=60, spec="  parallelism: 4\n", env={"KWOK_RUN": "700ms"}), random.Random(SEED)
+    for _ in range(20):
+        process = me.start("run", path)
+        time.sleep(moments.uniform(0.5, 2.5))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    code, _, err = me.tuner("run", path)
+    assert code == 0, (SEED, err)
+    assert [trial["number"] for trial in me.trials()] == list(range(60)), SEED
+    assert history(me) == [["succeeded"]] * 60, SEED
+    assert names(api, me.namespace) == [], SEED

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections.abc import Coroutine
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -284,11 +284,24 @@ class _Session:
                 admitted, home=self._home, store=self._store, client=client, controls=controls, view=self._view,
                 runtime=beside.runtime, git=beside.git,
             )  # fmt: skip
+            if experiment.state is ExperimentState.PAUSED and experiment.spec.runtime != "local":
+                await self._put_away(experiment, beside.runtime)
         finally:
             await beside.end()
             admitted.lock.release()
         self._tell(experiment, progress.best)
         return exit_code(experiment, succeeded=some_succeeded(progress), stopped=controls.exit_code)
+
+    async def _put_away(self, experiment: Experiment, runtime: Runtime) -> None:
+        """What has failed for good may still hold room: a pod waits for ever for an image that is not there."""
+        from controller.model import attempt_name
+        from controller.runtime.kubernetes.errors import NotAllowed
+        from controller.runtime.protocol import RuntimeLost
+
+        ended = [attempt for attempt in self._store.attempts(experiment.uid) if attempt.ended]
+        with suppress(RuntimeLost, NotAllowed):  # the next controller removes it
+            for attempt in ended:
+                await runtime.remove(attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number))
 
     async def _tell_standing(self, experiment: Experiment, client: SessionClient) -> int:
         from controller.cli.facts import gather

@@ -1,0 +1,173 @@
+"""Credentials, addresses, names and rights that are wrong: one clear sentence, the documented code, nothing made."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.api import CORE
+from tests.cluster.controlplane import LOOPBACK, ControlPlane, free_port
+from tests.cluster.objects import jobs
+from tests.cluster.searcher import Searcher
+from tests.cluster.tenant import role_without, tenant
+from tests.cluster.waiting import eventually
+
+USAGE, NOT_ALLOWED, NOT_FOUND, CONFLICT, UNAVAILABLE, PAUSED = 2, 4, 5, 6, 7, 8
+
+
+@pytest.fixture
+def me(level_b: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[Searcher]:
+    person = Searcher(tmp_path, level_b.kubeconfig(namespace=namespace), namespace)
+    yield person
+    person.close()
+
+
+def with_kubeconfig(me: Searcher, path: Path | str) -> None:
+    me.env["KUBECONFIG"] = str(path)
+
+
+def changed(level_b: ControlPlane, me: Searcher, part: str, **facts: Any) -> Path:
+    """The kubeconfig with one of its parts (cluster, user, context) saying something else."""
+    content = json.loads(level_b.kubeconfig(namespace=me.namespace).read_text())
+    content[f"{part}s"][0][part].update(facts)
+    path = me.folder / "kubeconfig.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+def made(level_b: ControlPlane, me: Searcher) -> list[str]:
+    """What there is of any experiment, on the cluster and here."""
+    anchors = level_b.api().items(f"{CORE}/namespaces/{me.namespace}/configmaps", labelSelector="tuner.dev/uid")
+    names = [each["metadata"]["name"] for each in (*anchors, *level_b.api().items(jobs(me.namespace)))]
+    return [*names, *(each["name"] for each in me.json("get", "experiments"))]
+
+
+def refused(level_b: ControlPlane, me: Searcher, code: int, *sentences: str, words: tuple[str | Path, ...] = ()) -> str:
+    """A run that is refused so, and leaves nothing; what was said."""
+    got, out, err = me.tuner("run", *(words or (me.file(),)))
+    assert (got, out) == (code, ""), err
+    for sentence in sentences:
+        assert sentence in err
+    assert "Traceback" not in err
+    assert "bug" not in err
+    assert made(level_b, me) == []
+    return err
+
+
+def test_no_kubeconfig(level_b: ControlPlane, me: Searcher) -> None:
+    with_kubeconfig(me, me.folder / "nowhere")
+    refused(level_b, me, USAGE, "There is no kubeconfig at", "set KUBECONFIG")
+
+
+def test_credentials_that_nobody_knows(level_b: ControlPlane, me: Searcher) -> None:
+    with_kubeconfig(me, changed(level_b, me, "user", token="expired-long-ago"))
+    err = refused(level_b, me, NOT_ALLOWED, "does not accept the credentials of context 'test'", "log in again")
+    assert len(err.splitlines()) == 1
+
+
+def test_a_server_that_is_not_there(level_b: ControlPlane, me: Searcher) -> None:
+    with_kubeconfig(me, changed(level_b, me, "cluster", server=f"https://{LOOPBACK}:{free_port()}"))
+    err = refused(level_b, me, UNAVAILABLE, "cannot be reached: Connection refused", "nothing was started")
+    assert len(err.splitlines()) == 1
+
+
+def test_a_server_that_is_another_one(level_b: ControlPlane, me: Searcher) -> None:
+    with_kubeconfig(me, changed(level_b, me, "cluster", server=level_b.server.replace(LOOPBACK, "no.such.host")))
+    refused(level_b, me, UNAVAILABLE, "nothing was started")
+
+
+def test_a_context_that_the_kubeconfig_lacks(level_b: ControlPlane, me: Searcher) -> None:
+    said = "has no context 'production'; choose one with --context: test"
+    refused(level_b, me, USAGE, said, words=(me.file(), "--context", "production"))
+
+
+def test_a_namespace_that_the_cluster_lacks(level_b: ControlPlane, me: Searcher) -> None:
+    said = 'namespaces "nowhere" not found; make it, or name another one with --namespace'
+    refused(level_b, me, NOT_FOUND, said, words=(me.file(), "--namespace", "nowhere"))
+
+
+def test_somebody_without_any_right_is_told_each_rule(level_b: ControlPlane, me: Searcher) -> None:
+    with_kubeconfig(me, level_b.kubeconfig("user2", namespace=me.namespace))
+    refused(
+        level_b, me, NOT_ALLOWED, f"may not run trials in namespace {me.namespace}",
+        '- {apiGroups: [""], resources: [configmaps], verbs: [create, get, delete]}',
+        "- {apiGroups: [batch], resources: [jobs], verbs: [create, get, list, watch, delete]}",
+        '- {apiGroups: [""], resources: [pods], verbs: [list, watch, delete]}',
+        '- {apiGroups: [""], resources: [pods/log], verbs: [get]}',
+    )  # fmt: skip
+
+
+def test_one_verb_that_is_missing_is_named(level_b: ControlPlane, me: Searcher) -> None:
+    with_kubeconfig(me, tenant(level_b, me.namespace, role_without(me.namespace, "jobs", "delete")))
+    err = refused(level_b, me, NOT_ALLOWED, "- {apiGroups: [batch], resources: [jobs], verbs: [delete]}")
+    assert err.count("apiGroups") == 1
+
+
+def test_a_right_that_only_several_workers_need_is_asked_for_with_them(level_b: ControlPlane, me: Searcher) -> None:
+    with_kubeconfig(me, tenant(level_b, me.namespace, role_without(me.namespace, "services", "create")))
+    path = me.file(trial="    distributed: {workers: 2}\n")
+    rule = '- {apiGroups: [""], resources: [services], verbs: [create]}'
+    refused(level_b, me, NOT_ALLOWED, rule, words=(path,))
+    code, _, err = me.tuner("run", me.file(name="alone", trials=1))
+    assert code == 0, err
+
+
+def test_a_quantity_that_is_none(level_b: ControlPlane, me: Searcher) -> None:
+    words = (me.file(), "--set", "spec.trial.resources.memory=lots")
+    refused(level_b, me, USAGE, "lots", words=words)
+
+
+def test_what_the_cluster_itself_does_not_take(level_b: ControlPlane, me: Searcher) -> None:
+    words = (me.file(trial='    nodeSelector: {pool: "no label!"}\n'),)
+    refused(level_b, me, USAGE, "spec.trial", "no label!", words=words)
+
+
+def test_a_file_without_an_image(level_b: ControlPlane, me: Searcher) -> None:
+    path = me.file()
+    path.write_text(path.read_text().replace("    image: tiny:1\n", ""))
+    refused(level_b, me, USAGE, "spec.trial.image: is missing", words=(path,))
+
+
+def test_an_image_that_is_nowhere_pauses_and_leaves_nothing_running(level_b: ControlPlane, me: Searcher) -> None:
+    code, _, err = me.tuner("run", me.file(trials=4, env={"KWOK_WAITING": "ErrImagePull"}))
+    assert code == PAUSED, err
+    assert "image" in err
+    assert eventually(lambda: not level_b.api().items(jobs(me.namespace)))
+
+
+def test_an_experiment_that_somebody_else_runs_at_this_moment(level_b: ControlPlane, me: Searcher) -> None:
+    path = me.file(trials=4, spec="  parallelism: 2\n", env={"KWOK_RUN": "90s"})
+    running = me.start("run", path)
+    eventually(lambda: len(level_b.api().items(jobs(me.namespace))) == 2)
+    code, _, err = me.tuner("run", path)
+    assert code == CONFLICT, err
+    assert "tiny is being run by process" in err
+    other = Searcher(me.folder / "other", level_b.kubeconfig(namespace=me.namespace), me.namespace)
+    other.folder.mkdir()
+    code, _, err = other.tuner("run", path)
+    assert code == CONFLICT, err
+    assert f"somebody runs an experiment tiny in {me.namespace} at this moment" in err
+    assert "tuner resume tiny --from-cluster" in err
+    assert other.json("get", "experiments") == []
+    assert len(level_b.api().items(jobs(me.namespace))) == 2
+    running.send_signal(signal.SIGTERM)
+    running.communicate(timeout=30)
+
+
+def test_another_context_than_the_experiments(level_b: ControlPlane, me: Searcher) -> None:
+    path = me.file(trials=1)
+    code, _, err = me.tuner("run", path)
+    assert code == 0, err
+    again = level_b.kubeconfig(namespace=me.namespace)
+    content = json.loads(again.read_text())
+    content["contexts"].append({**content["contexts"][0], "name": "elsewhere"})
+    again.write_text(json.dumps(content))
+    with_kubeconfig(me, again)
+    code, _, err = me.tuner("run", path, "--context", "elsewhere")
+    assert code == CONFLICT
+    assert "are on the cluster of context test, not of elsewhere" in err

@@ -1,0 +1,133 @@
+"""Room that is shared: two namespaces with quotas of 18 and 6 CPUs, and two experiments in one namespace."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.api import CORE, Object, Refused
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.objects import jobs, quota
+from tests.cluster.searcher import Searcher
+
+ROOM = {"wide": 18, "narrow": 6}
+
+
+class UsageWatch:
+    """What a namespace's quota says is used, from a watch of its own; every value that it ever said."""
+
+    def __init__(self, cluster: ControlPlane, namespace: str) -> None:
+        self.seen: list[int] = []
+        self._cluster, self._namespace = cluster, namespace
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join(timeout=10)
+
+    def _watch(self) -> None:
+        path = f"{CORE}/namespaces/{self._namespace}/resourcequotas"
+        while not self._over.is_set():
+            with suppress(OSError, Refused):
+                for event in self._cluster.api().watch(path, seconds=5):
+                    self._note(event["object"])
+
+    def _note(self, found: Object) -> None:
+        used = found.get("status", {}).get("used", {}).get("requests.cpu")
+        if used is not None:
+            self.seen.append(int(used))
+
+
+@pytest.fixture
+def namespaces(level_b: ControlPlane, namespace: str) -> Iterator[dict[str, str]]:
+    api = level_b.api()
+    names = {"wide": namespace, "narrow": f"{namespace}-narrow"}
+    api.post(f"{CORE}/namespaces", {"metadata": {"name": names["narrow"]}})
+    api.until(f"{CORE}/namespaces/{names['narrow']}/serviceaccounts/default", bool)
+    for which, name in names.items():
+        hard = {"requests.cpu": str(ROOM[which])}
+        api.post(f"{CORE}/namespaces/{name}/resourcequotas", quota("cpus", **hard))
+        api.until(f"{CORE}/namespaces/{name}/resourcequotas/cpus", lambda found: found.get("status", {}).get("hard"))
+    yield names
+    api.delete(f"{CORE}/namespaces/{names['narrow']}")
+
+
+def one_cpu(path: Path) -> Path:
+    path.write_text(path.read_text().replace("resources: {gpu: 1}", "resources: {cpu: 1}"))
+    return path
+
+
+def test_two_namespaces_search_side_by_side_and_neither_is_ever_above_its_quota(
+    level_b: ControlPlane, namespaces: dict[str, str], tmp_path: Path
+) -> None:
+    people, watches, running = [], [], {}
+    for which, name in namespaces.items():
+        folder = tmp_path / which
+        folder.mkdir()
+        people.append(Searcher(folder, level_b.kubeconfig(namespace=name), name))
+        watches.append(UsageWatch(level_b, name))
+    try:
+        began_s, took_s = time.monotonic(), {}
+        for which, me in zip(namespaces, people, strict=True):
+            path = one_cpu(me.file(trials=24, spec="  parallelism: 24\n", env={"KWOK_RUN": "5s"}))
+            running[which] = me.start("run", path)
+        for which in ("wide", "narrow"):  # the other's pipes are large enough for what it says
+            _, err = running[which].communicate(timeout=150)
+            assert running[which].returncode == 0, err
+            took_s[which] = time.monotonic() - began_s
+        for which, me, watch in zip(namespaces, people, watches, strict=True):
+            assert me.states() == {"succeeded": 24}
+            assert all(len(trial["attempts"]) == 1 for trial in me.trials())
+            assert max(watch.seen) <= ROOM[which], watch.seen
+        wide, narrow = watches
+        assert max(narrow.seen) == ROOM["narrow"], "all of it was used"
+        assert max(wide.seen) > 2 * ROOM["narrow"]
+        assert took_s["wide"] < took_s["narrow"], took_s
+        print(f"wall times: {took_s}")
+    finally:
+        for each in (*people, *watches):
+            each.close()
+
+
+def test_two_experiments_of_one_person_share_a_namespace_fairly(
+    level_b: ControlPlane, namespaces: dict[str, str], tmp_path: Path
+) -> None:
+    name = namespaces["narrow"]
+    me = Searcher(tmp_path, level_b.kubeconfig(namespace=name), name)
+    try:
+        played = {"KWOK_RUN": "3s"}
+        paths = [
+            one_cpu(me.file(name=each, trials=18, spec="  parallelism: 24\n", env=played)) for each in ("one", "two")
+        ]
+        running = [me.start("run", path) for path in paths]
+        shares: list[tuple[int, int]] = []
+        while all(process.poll() is None for process in running):
+            shares.append(alive(level_b, name))
+            time.sleep(0.2)
+        for process in running:
+            _, err = process.communicate(timeout=60)
+            assert process.returncode == 0, err
+        both = [share for share in shares if all(share)]
+        # At the ends one is there before the other is, or after; between, what becomes free goes to who has less.
+        settled = both[len(both) // 5 : -len(both) // 5]
+        means = [sum(share[which] for share in settled) / len(settled) for which in (0, 1)]
+        assert all(abs(mean - ROOM["narrow"] / 2) <= 1 for mean in means), (means, list(map(str, shares)))
+        assert [me.states(each) for each in ("one", "two")] == [{"succeeded": 18}] * 2
+    finally:
+        me.close()
+
+
+def alive(cluster: ControlPlane, namespace: str) -> tuple[int, int]:
+    """Jobs that have not ended, of one and of two."""
+    counts = {"one": 0, "two": 0}
+    for job in cluster.api().items(jobs(namespace)):
+        if not (job.get("status", {}).get("succeeded") or job.get("status", {}).get("failed")):
+            counts[job["metadata"]["labels"]["tuner.dev/experiment"]] += 1
+    return counts["one"], counts["two"]

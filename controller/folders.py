@@ -13,7 +13,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from suggest.space import Assignment
 
@@ -27,15 +26,6 @@ class AttemptFolders:
     @property
     def log(self) -> Path:
         return self.root / "log.txt"
-
-
-class Folders(Protocol):
-    """What the loop needs of the file system."""
-
-    def prepare(
-        self, trial: int, attempt: int, *, parameters: Assignment, provenance: Mapping[str, object]
-    ) -> AttemptFolders:
-        """Make the attempt's folder with its two records; may be repeated."""
 
 
 class ExperimentFolders:

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from controller.cli.home import ControllerLock, Home, new_uid
 from controller.model import Event, Experiment, ExperimentState, Revision, Uid, short_name
-from controller.report.story import cure
 from controller.spec import Change, Document, allowed_in_revision, diff, redacted_document
 from controller.store import Changes, SqlStore
 from suggest.errors import FailedPrecondition, NotFound
@@ -249,10 +248,6 @@ def _allowed_changes(known: Experiment, document: Document) -> Sequence[Change]:
             "for anything else choose another metadata.name"
         )
     return changes
-
-
-def pause_message(experiment: Experiment) -> str:
-    return f"{experiment.name} is paused: {experiment.reason}\n{cure(experiment)}"
 
 
 def _listed(changes: Sequence[Change]) -> str:

@@ -30,7 +30,7 @@ def left(level_b: ControlPlane, me: Searcher) -> list[str]:
 
 def test_a_tenant_searches_in_a_quota_and_sees_all_of_it(level_b: ControlPlane, me: Searcher) -> None:
     level_b.api().post(f"{CORE}/namespaces/{me.namespace}/resourcequotas", quota("gpus", gpus="2"))
-    path = me.file(trials=6, spec="  parallelism: 4\n", env={"KWOK_RUN": "2s"})
+    path = me.file(trials=6, spec="  parallelism: 4\n", env={"KWOK_RUN": "5s"})
     running = me.start("run", path)
     eventually(lambda: len(left(level_b, me)) == 2)
     code, out, _ = me.tuner("top", "tiny")

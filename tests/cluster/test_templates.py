@@ -177,9 +177,9 @@ def test_a_jobset_whose_pods_fail_is_a_failed_trial_with_its_reason(me: Searcher
 
 @pytest.mark.usefixtures("jobset_operator")
 def test_a_killed_controller_finds_its_jobsets_again(level_b: ControlPlane, me: Searcher) -> None:
-    path = file(me, a_jobset(pod(run="4s")), trials=2)
+    path = file(me, a_jobset(pod(run="12s")), trials=2)
     process = me.start("run", path)
-    eventually(lambda: me.state.exists() and me.states() == {"running": 2})
+    eventually(lambda: me.state.exists() and me.states() == {"running": 2}, every_s=0.3)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     code, _, err = me.tuner("run", path)

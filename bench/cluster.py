@@ -7,30 +7,29 @@ Needs what `make test-cluster` needs, and root for the real node. `--quick` is a
 from __future__ import annotations
 
 import argparse
-import sys
 
 import crowd
 import node
 from record import keep, machine
+
+PARTS = ("node", "rate", "quotas", "logs")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--whole", action="store_true")
-    parser.add_argument("--only", choices=("node", "rate", "quotas", "logs"))
+    parser.add_argument("--only", choices=PARTS)
     asked = parser.parse_args()
-    texts = []
-    if asked.only in (None, "node"):
-        texts.append(node.measured(quick=asked.quick))
-    if asked.only in (None, "rate", "quotas", "logs"):
-        texts += crowd.measured(quick=asked.quick, whole=asked.whole, only=asked.only)
-    text = "\n\n".join(texts)
-    if asked.quick or asked.only:
-        print(text)
-    else:
-        keep("cluster", f"{text}\n\n{machine()}")
-    sys.stdout.flush()
+    for part in PARTS:
+        if asked.only in (None, part):
+            text = (
+                node.measured(quick=asked.quick) if part == "node" else crowd.measured(part, asked.quick, asked.whole)
+            )
+            if asked.quick:
+                print(text)
+            else:
+                keep(f"cluster-{part}", f"{text}\n\n{machine()}")
 
 
 if __name__ == "__main__":

@@ -29,24 +29,20 @@ def trial(*, run: str, log: str = "accuracy=0.5", **env: str) -> dict[str, Any]:
     return {"image": "tiny:1", "command": ["train"], "env": given, "resources": {"cpu": "100m"}}
 
 
-def measured(*, quick: bool, whole: bool, only: str | None) -> list[str]:
+def measured(part: str, quick: bool, whole: bool) -> str:
     if lacking := binaries.missing(binaries.LEVEL_B):
         sys.exit(lacking)
-    parts = {
-        "rate": lambda arena: rate(arena, quick=quick),
-        "quotas": lambda arena: quotas(arena, quick=quick, whole=whole),
-        "logs": lambda arena: logs(arena, running=20 if quick else 1000 if whole else 200),
-    }
-    texts = []
-    for name, part in parts.items():
-        if only in (None, name):
-            arena = Arena(lambda flags: ControlPlane(fake_nodes=4, flags=flags))
-            try:
-                texts.append(part(arena))
-            finally:
-                arena.close()
-            print(f"  {name} done, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
-    return texts
+    arena = Arena(lambda flags: ControlPlane(fake_nodes=4, flags=flags))
+    try:
+        match part:
+            case "rate":
+                return rate(arena, quick=quick)
+            case "quotas":
+                return quotas(arena, quick=quick, whole=whole)
+            case _:
+                return logs(arena, running=20 if quick else 1000 if whole else 200)
+    finally:
+        arena.close()
 
 
 @contextmanager

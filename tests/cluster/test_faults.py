@@ -209,12 +209,12 @@ def test_where_quotas_may_not_be_seen_a_refused_job_waits_all_the_same(api: Api,
     rules = [rule for rule in api.get(role)["rules"] if "resourcequotas" not in rule["resources"]]
     api.patch(role, {"rules": rules})
     api.post(f"{CORE}/namespaces/{tenant.namespace}/resourcequotas", quota("few", jobs="1"))
-    process = tenant.start("run", tenant.file(trials=4, spec="  parallelism: 2\n", env={"KWOK_RUN": "2s"}))
+    process = tenant.start("run", tenant.file(trials=3, spec="  parallelism: 2\n", env={"KWOK_RUN": "2s"}))
     line = told(tenant, "QuotaExceeded")
     code, err = finish(process)
     assert code == 0, err
     assert "count/jobs.batch" in line
-    assert history(tenant) == [["succeeded"]] * 4
+    assert history(tenant) == [["succeeded"]] * 3
 
 
 @pytest.mark.parametrize(
@@ -284,6 +284,7 @@ def test_rights_taken_away_end_the_controller_and_given_back_let_it_go_on(api: A
     assert names(api, tenant.namespace) == []
 
 
+@pytest.mark.soak
 def test_the_right_to_create_taken_away_is_named_and_what_runs_goes_on(api: Api, tenant: Searcher) -> None:
     process = tenant.start("run", tenant.file(trials=3, env={"KWOK_RUN": "3s"}))
     running(api, tenant.namespace)

@@ -1,6 +1,6 @@
 """What a search costs beside its trials: 200 random digits trials by `tuner run`, `xargs -P 2`, and Optuna's loop.
 
-All run the very same command lines, two at a time, in turns of twenty: a machine may drift within half a minute by more
+All run the very same command lines, two at a time, in turns of forty: a machine may drift within half a minute by more
 than what is measured. Also: how soon the first trial runs, how long a slot stays empty, how much memory the tuner
 takes. `make bench` runs it; `--quick` is a smoke test that keeps nothing.
 """
@@ -31,7 +31,7 @@ DIGITS = ROOT / "examples" / "digits"
 SLOTS = 2
 PLAIN, SESSIONS, OURS = "xargs -P 2", "xargs -P 2, a session each", "tuner run"
 OPTUNA = {f"Optuna's loop, {kind}": kind for kind in ("SQLite", "journal file", "in memory")}
-SEARCH, PORTION = 200, 20  # trials of the search that the figures are for, and of one turn
+SEARCH, PORTION = 200, 40  # trials of the search that the figures are for, and of one turn
 SEARCHES = 3
 
 OVER_XARGS, FIRST_TRIAL_S, SLOT_IDLE_MS, HELP_S, MEMORY_MB = 1.10, 0.7, 20.0, 0.12, 150.0
@@ -227,7 +227,7 @@ def play(rounds: int, searches: int, folder: Path) -> tuple[dict[str, list[float
     others = list(contestants().items())
     for turn in range(rounds):
         print(f"round {turn + 1} of {rounds}", file=sys.stderr)
-        # The canary costs an experiment once, not once in twenty trials.
+        # The canary costs an experiment once, not once in forty trials.
         run = tuner_run(PORTION, folder, seed=7 + turn, canary=turn % (rounds // searches) == 0)
         seconds.setdefault(OURS, []).append(wall(run.spans))
         gaps += idle(run.spans)
@@ -258,7 +258,7 @@ def compared(seconds: dict[str, list[float]], searches: int) -> tuple[list[list[
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one round of twenty trials; keeps nothing")
+    parser.add_argument("--quick", action="store_true", help="one round of forty trials; keeps nothing")
     quick = parser.parse_args().quick
     searches, rounds = (1, 1) if quick else (SEARCHES, SEARCHES * SEARCH // PORTION)
     with tempfile.TemporaryDirectory() as name:

@@ -16,8 +16,7 @@ from controller.model import Attempt, AttemptState, ExperimentSpec
 from controller.progress import RunningTrial
 from suggest.trial import Measurement, Trial, TrialState
 
-
-BRISK_TRIALS, BRISK_S = 6, 3.0  # so many attempts in a row that took less: short trials
+BRISK_TRIALS, BRISK_S = 4, 3.0  # so many attempts in a row that took less: short trials
 
 
 @dataclass(slots=True)

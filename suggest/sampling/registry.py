@@ -38,7 +38,9 @@ class Family:
 _FAMILIES = (
     Family("random", "Independent points, uniform on each parameter's scale.", NoSettings, RandomSampler, False),
     Family("grid", "Every point of a finite space once, in order.", NoSettings, GridSampler, False, grid_problems),
-    Family("tpe", "Learns from finished trials where good points are dense; the default.", TpeSettings, TpeSampler, True),
+    Family(
+        "tpe", "Learns from finished trials where good points are dense; the default.", TpeSettings, TpeSampler, True
+    ),
     Family("optuna:tpe", "Optuna's own TPESampler, by its full name.", TpeSettings, TpeSampler, True),
 )
 _BY_NAME = {family.name: family for family in _FAMILIES}

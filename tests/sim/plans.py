@@ -23,6 +23,7 @@ from tests.sim.world import Blow, Plan
 TIMEOUT_S, GRACE_S = 60.0, 5.0
 
 METHODS = (
+    *("complete", "save") * 4,  # where outcomes are counted, and where ends become durable
     *("suggest", "suggest", "complete", "report", "save", "start", "stop", "remove")
     * 2,  # what changes something, twice as often
     *("get_study", "create_study", "add_trial", "list_trials", "get_trial"),

@@ -15,12 +15,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from controller.model import FailureClass
-from controller.runtime import gpus
+from controller.runtime import gpus, log_file
 from controller.runtime.connection import Message, SupervisorConnection, reach, unreachable
 from controller.runtime.protocol import CannotStart, Exit, Launch, Sighting
 
 _LOG_POLL_S = 0.02
-_LARGE_READ = 1 << 16
 _TRIES = 3
 
 
@@ -97,11 +96,7 @@ class LocalRuntime:
         if shown is None:
             return b""
         path = Path(shown["directory"], "log.txt")
-        size = _size(path)
-        if min(size - offset, limit) > _LARGE_READ:
-            data = await asyncio.to_thread(_read, path, offset, limit=limit)
-        else:
-            data = _read(path, offset, limit=limit) if size > offset else b""
+        data = await log_file.read(path, offset, limit)
         self._log_seen[name] = offset + len(data)
         return data
 
@@ -157,7 +152,7 @@ class LocalRuntime:
 
     def _look_for_log_growth(self) -> None:
         for name, path in self._growing.items():
-            size = _size(path)
+            size = log_file.size(path)
             if size > self._log_seen.get(name, 0):
                 self._log_seen[name] = size  # told once; reading sets it back to what was read
                 self._changed.set()
@@ -238,19 +233,3 @@ def _exit(end: Message) -> Exit:
         failure_class=None if refused is None else blame,
         reason=refused or "",
     )
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
-
-
-def _read(path: Path, offset: int, *, limit: int) -> bytes:
-    try:
-        with path.open("rb", buffering=0) as file:
-            file.seek(offset)
-            return file.read(limit) or b""
-    except FileNotFoundError:
-        return b""

@@ -106,8 +106,9 @@ def test_two_workers_train_one_network_and_a_lost_one_is_replaced(level_c: RealN
 
 
 def test_a_hopeless_trial_is_stopped_within_seconds_of_the_line_that_says_so(me: Searcher) -> None:
-    script = (
-        "import sys,time\\nfor i in range(100):\\n print(f'epoch={i} score={sys.argv[1]}',flush=True);time.sleep(.5)\\n"
+    program = (
+        "import sys,time\\nn=6 if sys.argv[1]=='0.9' else 600\\n"
+        "for i in range(n):\\n  print('epoch=%d score=%s' % (i, sys.argv[1]), flush=True); time.sleep(.2)"
     )
     path = me.folder / "slow.yaml"
     path.write_text(
@@ -125,12 +126,11 @@ spec:
   trial:
     image: {images.DIGITS}
     imagePullPolicy: Never
-    command: [python, -c, "import sys,time\\nn=6 if sys.argv[1]=='0.9' else 600\\nfor i in range(n):\\n  print('epoch=%d score=%s' % (i, sys.argv[1]), flush=True); time.sleep(.2)", "${{x}}"]
+    command: [python, -c, "{program}", "${{x}}"]
     resources: {{cpu: 100m}}
     gracePeriod: 10s
 """
     )
-    del script
     code, _, err = me.tuner("run", path)
     assert code == 0, err
     good, bad = me.trials("slow")

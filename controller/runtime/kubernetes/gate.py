@@ -13,14 +13,13 @@ from typing import Any
 
 from controller.runtime.kubernetes.demand import Demand, demand_of
 from controller.runtime.kubernetes.manifests import job_for
-from controller.runtime.kubernetes.quota import Ledger, reason_to_wait, with_defaults
+from controller.runtime.kubernetes.quota import Ledger, out_of_room, reason_to_wait, with_defaults
 from controller.runtime.kubernetes.shares import Shares, may_start
 from controller.runtime.protocol import Launch
 
 Raw = dict[str, Any]
 
 _AGAIN_S = 1.0  # after a pod was refused though there seemed to be room: somebody else is as fast
-_QUOTA = "exceeded quota"
 _POORER = "FairShare: another experiment of the namespace waits and has fewer running"
 
 
@@ -65,6 +64,9 @@ class Gate:
         if not self._queue:
             return None
         oldest = next(iter(self._queue.values()))
+        if oldest.launch.slots is not None and running >= oldest.launch.slots:
+            oldest.reason = ""  # its predecessor runs: nothing is in its way
+            return None
         if not self._own:
             return oldest.launch
         if time.monotonic() < oldest.not_before_s:
@@ -90,9 +92,8 @@ class Gate:
 
     def refused(self, name: str, message: str) -> bool:
         """A pod of it was refused. True: for want of room; its object should be taken back, and it waits again."""
-        if not self._own or _QUOTA not in message:
+        if not self._own or (reason := out_of_room(message)) is None:
             return False
-        reason = f"QuotaExceeded: {message.partition(_QUOTA)[2].lstrip(': ')}"
         self._turned_away[name] = time.monotonic() + _AGAIN_S, reason
         self._ledger.forget(name)
         return True

@@ -11,12 +11,12 @@ from controller.model import FailureClass
 from controller.runtime.kubernetes.client import CONFIG_MAPS, JOBS, SERVICES, Client, Kind
 from controller.runtime.kubernetes.errors import ApiError, rule_for
 from controller.runtime.kubernetes.manifests import job_for
+from controller.runtime.kubernetes.quota import out_of_room
 from controller.runtime.kubernetes.scene import UID, attempt_of
 from controller.runtime.protocol import CannotStart, Launch
 
 Raw = dict[str, Any]
 
-_QUOTA = "exceeded quota"
 _FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
 
 
@@ -55,6 +55,8 @@ class Maker:
         try:
             return await self._client.discover(manifest["apiVersion"], manifest["kind"])
         except ApiError as error:
+            if error.status != _NOT_FOUND:
+                raise
             raise CannotStart(
                 f"the cluster has no kind {manifest['kind']} in {manifest['apiVersion']}; install its operator"
             ) from error
@@ -76,6 +78,8 @@ class Maker:
         if error.status != _CONFLICT or error.reason != "AlreadyExists":
             raise _meaning(kind, about["name"], self._namespace, error) from error
         there = await self._client.get(kind, self._namespace, about["name"])
+        if "deletionTimestamp" in there["metadata"]:
+            raise OutOfRoom(f"a {kind.kind} {about['name']} is being deleted") from error
         if there["metadata"].get("labels", {}).get(UID) == about["labels"][UID] and attempt_of(there) == whose:
             return there
         raise CannotStart(
@@ -86,8 +90,8 @@ class Maker:
 
 def _meaning(kind: Kind, name: str, namespace: str, error: ApiError) -> Exception:
     """What a refused create says: no room now, or something that a person must change, or nothing new."""
-    if error.status == _FORBIDDEN and _QUOTA in error.message:
-        return OutOfRoom(f"QuotaExceeded: {error.message.partition(_QUOTA)[2].lstrip(': ')}")
+    if error.status == _FORBIDDEN and (full := out_of_room(error.message)) is not None:
+        return OutOfRoom(full)
     if error.status == _FORBIDDEN and "is being terminated" in error.message:
         return CannotStart(f"namespace {namespace} is being deleted")
     if rule_for(error):

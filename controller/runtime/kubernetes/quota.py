@@ -23,6 +23,7 @@ from controller.runtime.kubernetes.demand import COMPUTE, Demand, demand_of, par
 Raw = dict[str, Any]
 
 SETTLE_S = 1.0
+_FULL, _FRESH = "exceeded quota", "status unknown for quota"  # a quota that was made just now has counted nothing yet
 _MUST_BE_ASKED = {f"{side}{name}" for side in ("", "requests.", "limits.") for name in ("cpu", "memory")}
 _BYTES = ("memory", "storage", "hugepages")
 
@@ -124,6 +125,13 @@ def reason_to_wait(demand: Demand, quotas: Sequence[Raw], ledger: Ledger) -> str
                 known = max(parse_quantity(used[key]), min(taken, limit))
                 return f"QuotaExceeded: {key} {_shown(key, known)}/{_shown(key, limit)} (quota {_name(quota)}){needs}"
     return ""
+
+
+def out_of_room(message: str) -> str | None:
+    """Why there is no room, from what the server said to what it refused; None: that was not why."""
+    if _FULL in message:
+        return f"QuotaExceeded: {message.partition(_FULL)[2].lstrip(': ')}"
+    return f"QuotaUnknown: {message}" if _FRESH in message else None
 
 
 def never_fits(demand: Demand, quotas: Sequence[Raw], limit_ranges: Sequence[Raw], nodes: Sequence[Raw]) -> str:

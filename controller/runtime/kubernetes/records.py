@@ -11,12 +11,14 @@ import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from controller.runtime.protocol import RuntimeLost
+
 FILE = "job.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """uid: the object's; "" = it was about to be made. stopped: we asked it to end; timed_out: because of its timeout.
+    """uid: the object's; "" = not known. stopped: we asked it to end; timed_out: because of its timeout.
     removed: we deleted it for good."""
 
     uid: str = ""
@@ -38,10 +40,13 @@ class Records:
         return self._known[directory]
 
     def note(self, directory: Path, **facts: object) -> Record:
-        """Change some facts. Raises OSError."""
+        """Change some facts. Raises RuntimeLost: the disk is full."""
         record = replace(self.of(directory) or Record(), **facts)  # type: ignore[arg-type]  # names of fields
         if record != self._known.get(directory):
-            _write(directory / FILE, record)
+            try:
+                _write(directory / FILE, record)
+            except OSError as error:
+                raise RuntimeLost(f"{directory / FILE}: {error.strerror}; make room, and it goes on") from error
             self._known[directory] = record
         return record
 
@@ -49,10 +54,6 @@ class Records:
         """Its object was taken back before it ran: it may be made again."""
         (directory / FILE).unlink(missing_ok=True)
         self._known[directory] = None
-
-    def drop(self, directory: Path) -> None:
-        """Nobody will ask again: leave the file, free the memory."""
-        self._known.pop(directory, None)
 
 
 def _read(path: Path) -> Record | None:
@@ -62,7 +63,7 @@ def _read(path: Path) -> Record | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError):
-        return Record()  # something was there: rather no second start than two
+        return Record(uid="unreadable")  # something was there: rather no second start than two
 
 
 def _write(path: Path, record: Record) -> None:

@@ -7,7 +7,6 @@ there is room for an attempt is the business of `gate`, how it is made of `maker
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from controller.model import FailureClass, Uid
+from controller.runtime import log_file
 from controller.runtime.kubernetes.client import JOBS, PODS, SERVICES, Client, Kind
 from controller.runtime.kubernetes.demand import demand_of
 from controller.runtime.kubernetes.ends import log_source, sighting_of
 from controller.runtime.kubernetes.errors import ApiError, NotAllowed, rule_for
+from controller.runtime.kubernetes.followers import Followers
 from controller.runtime.kubernetes.gate import Gate
 from controller.runtime.kubernetes.kinds import kind_of
-from controller.runtime.kubernetes.logs import LogFollower
 from controller.runtime.kubernetes.maker import Maker, OutOfRoom
 from controller.runtime.kubernetes.manifests import grace_of, job_for, timeout_of
 from controller.runtime.kubernetes.quota import never_fits
@@ -32,7 +32,6 @@ from controller.runtime.protocol import CannotStart, Exit, Launch, RuntimeLost, 
 
 Raw = dict[str, Any]
 
-_LARGE_READ = 64 << 10
 _SETTLE_S = 5.0  # a server that has just started may refuse everything before it has read its own rules
 _ANEW_S = 30.0  # refusals so far apart have nothing to do with each other
 
@@ -64,7 +63,7 @@ class KubernetesRuntime:
         self._opening = asyncio.Lock()
         self._admitting = asyncio.Lock()
         self._whose: dict[str, tuple[int, int]] = {}
-        self._followers: dict[str, LogFollower] = {}
+        self._followers = Followers(place.client, place.namespace, grown=self._tell_growth, ended=self._tell_news)
         self._refused: dict[str, Sighting] = {}  # let in by the gate, and then it could not be made
         self._made: set[str] = set()  # seen on the cluster in this life
         self._removed: set[str] = set()
@@ -88,10 +87,8 @@ class KubernetesRuntime:
         if launch.name in self._gate.waiting or launch.name in self._refused or scene.find(launch.name):
             return
         record = self._records.of(launch.directory)
-        if record is not None and record.removed:
-            return
-        if record is not None and record.uid:
-            raise CannotStart("it was made before, and somebody has deleted it", FailureClass.INFRASTRUCTURE)
+        if record is not None and (record.removed or record.uid):
+            raise CannotStart("it was made before, and is gone", FailureClass.INFRASTRUCTURE)
         if not self._looked_for_room:
             self._looked_for_room = True
             quotas = scene.quotas
@@ -142,17 +139,15 @@ class KubernetesRuntime:
         if (known := self._whose.pop(name, None)) is not None:
             scene.forget_pods(known)
         self._made.discard(name)
-        follower = self._followers.pop(name, None)
-        if follower is not None:
-            await follower.close()
+        await self._followers.drop(name)
 
     async def observe(self) -> Mapping[str, Sighting]:
         client, scene, maker = await self._open()
         self._news.clear()
         self._growth.clear()  # here, not where one log is read: what grows from now on is told
-        if (trouble := scene.trouble or self._unreadable()) is not None:
-            for follower in self._followers.values():
-                follower.not_yet()
+        scene.forget_the_gone()
+        if (trouble := scene.trouble or self._followers.unreadable()) is not None:
+            self._followers.not_yet()
             raise self._meaning(trouble)
         await self._admit()
         pods = scene.pods_by_attempt()
@@ -174,7 +169,9 @@ class KubernetesRuntime:
                 sightings[name] = sighting
         known = set(self._whose.values())
         for whose, left in pods.items():
-            if whose not in known:
+            if self._is_removed(name_of(left[0], whose), whose):
+                scene.forget_pods(whose)  # what the garbage collector leaves to be heard of
+            elif whose not in known:
                 self._whose[name_of(left[0], whose)] = whose
         for name, whose in self._whose.items():
             # Its object is gone; what its pods were doing still counts.
@@ -190,10 +187,7 @@ class KubernetesRuntime:
         if whose is None:
             return b""
         directory = self._place.folder_of(*whose)
-        path = directory / "log.txt"
-        if limit > _LARGE_READ and _size(path) - offset > _LARGE_READ:
-            return await asyncio.to_thread(_read, path, offset, limit)
-        return _read(path, offset, limit)
+        return await log_file.read(directory / "log.txt", offset, limit)
 
     async def wait(self, within_s: float, *, log_growth: bool) -> None:
         waiters = [asyncio.ensure_future(self._news.wait())]
@@ -210,17 +204,12 @@ class KubernetesRuntime:
 
     async def close(self) -> None:
         opened, self._opened = self._opened, None
-        for follower in self._followers.values():
-            await follower.close()
+        await self._followers.close()
         self._gate.close()
         if opened is not None:
             _, scene, _ = opened
             await scene.close()
         await self._place.client.close()
-
-    def _unreadable(self) -> Exception | None:
-        """That logs may not be read: what a trial said would be lost with its pod."""
-        return next((each.barred for each in self._followers.values() if each.barred is not None), None)
 
     def _is_removed(self, name: str, whose: tuple[int, int]) -> bool:
         """By us, for good; it may take its time to go."""
@@ -278,7 +267,7 @@ class KubernetesRuntime:
             return None
         if sighting.start_time is None and sighting.exit is None:
             sighting = self._sighting(name, shown, pods, whose, refusal=refusal, mounts=scene.mount_trouble(pods))
-        follower = self._follow(client, name, shown, pods, directory)
+        follower = self._followers.follow(name, log_source(shown, pods), directory)
         if sighting.exit is not None:
             if follower is not None:
                 follower.ended()
@@ -290,9 +279,10 @@ class KubernetesRuntime:
         limit_s = timeout_of(shown)
         if limit_s is not None and sighting.start_time is not None:
             late = (datetime.now(UTC) - sighting.start_time).total_seconds() >= limit_s
-            if late and not (self._records.of(directory) or Record()).timed_out:
+            deaf = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+            if late and deaf:  # again and again, until the cluster has heard it
                 self._records.note(directory, timed_out=True)
-                await self._end(client, kind, name, shown, pods, grace_s=grace_of(shown))
+                await self._end(client, kind, name, shown, deaf, grace_s=grace_of(shown))
         return sighting
 
     def _sighting(
@@ -320,21 +310,11 @@ class KubernetesRuntime:
             return replace(sighting, exit=replace(sighting.exit, timed_out=True, stopped=False))
         return sighting
 
-    def _follow(
-        self, client: Client, name: str, shown: Raw, pods: Sequence[Raw], directory: Path
-    ) -> LogFollower | None:
-        follower = self._followers.get(name)
-        if follower is None and (source := log_source(shown, pods)) is not None:
-            pod, container = source
-            follower = self._followers[name] = LogFollower(
-                client, self._place.namespace, pod, container, directory, grown=self._tell_growth
-            )
-            follower.begin()
-        return follower
-
     def _tell_growth(self) -> None:
         self._growth.set()
-        self._news.set()  # it may be the end of a log that an ended attempt waits for
+
+    def _tell_news(self) -> None:
+        self._news.set()
 
     # Acting
 
@@ -402,17 +382,3 @@ class KubernetesRuntime:
             since_s = now_s
         self._barred[rule] = since_s, now_s
         return RuntimeLost(str(barred)) if self._opened and now_s - since_s < _SETTLE_S else barred
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
-
-
-def _read(path: Path, offset: int, limit: int) -> bytes:
-    with contextlib.suppress(FileNotFoundError), path.open("rb", buffering=0) as file:
-        file.seek(offset)
-        return file.read(limit) or b""
-    return b""

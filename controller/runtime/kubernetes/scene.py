@@ -34,9 +34,8 @@ class Scene:
         self._refusals = Reflector(client, EVENTS, namespace, fields="reason=FailedCreate", changed=changed)
         self._mounts = Reflector(client, EVENTS, namespace, fields="reason=FailedMount", changed=changed)
         self._objects = {JOBS: self._of(JOBS)}
-        self.limit_ranges: list[
-            Raw
-        ] = []  # as they are now: they hardly ever change, and only defaults are read off them
+        # As they are now: they hardly ever change, and only defaults are read off them.
+        self.limit_ranges: list[Raw] = []
         self._optional = (self._quotas, self._refusals, self._mounts)
 
     def _of(self, kind: Kind) -> Reflector:
@@ -46,10 +45,14 @@ class Scene:
         """Returns when everything was listed once. Raises what the client raises."""
         needed = [reflector.start() for reflector in (self.pods, *self._objects.values())]
         # Without the right to see quotas and events trials run all the same; what is refused is learned later.
-        found, *_ = await asyncio.gather(
-            listed(self._client, LIMIT_RANGES, self._namespace), *needed, *map(self._try, self._optional)
-        )
-        self.limit_ranges = found or []
+        limits = listed(self._client, LIMIT_RANGES, self._namespace)
+        # All of them, whatever one says: what was left half begun nobody could close.
+        answers = await asyncio.gather(limits, *needed, *map(self._try, self._optional), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        assert not isinstance(answers[0], BaseException)
+        self.limit_ranges = answers[0] or []
 
     @staticmethod
     async def _try(reflector: Reflector) -> None:
@@ -108,6 +111,11 @@ class Scene:
             if (whose := attempt_of(pod)) is not None:
                 found.setdefault(whose, []).append(pod)
         return found
+
+    def forget_the_gone(self) -> None:
+        """Nobody asks for what is gone but for pods."""
+        for reflector in (*self._optional, *self._objects.values()):
+            reflector.deleted.clear()
 
     def forget_pods(self, whose: tuple[int, int]) -> None:
         for name, pod in list(self.pods.deleted.items()):

@@ -25,6 +25,7 @@ _PASSING = (
     "timeout", "timed out", "deadline exceeded", "connection refused", "connection reset", "no such host", "EOF",
     "too many requests", "toomanyrequests", "TLS handshake", "temporarily", "try again", "service unavailable",
     "is reserved for", "unreachable", "object has been modified", "failed calling webhook", "being terminated",
+    "status unknown for quota",
 )  # fmt: skip
 
 

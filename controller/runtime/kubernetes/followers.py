@@ -1,0 +1,55 @@
+"""Whose log is being copied, by attempt: one follower each, and the next when another pod speaks for the attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from controller.runtime.kubernetes.client import Client
+from controller.runtime.kubernetes.logs import LogFollower
+
+
+class Followers:
+    """grown: some log has more. ended: some log is whole; who waits for its end should look."""
+
+    def __init__(self, client: Client, namespace: str, *, grown: Callable[[], None], ended: Callable[[], None]) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._grown = grown
+        self._ended = ended
+        self._by_name: dict[str, tuple[tuple[str, str], LogFollower]] = {}
+
+    def follow(self, name: str, source: tuple[str, str] | None, directory: Path) -> LogFollower | None:
+        """source: (pod, container) that speaks for the attempt now; None: nobody has yet. What an earlier pod of it has
+        said comes first."""
+        known = self._by_name.get(name)
+        if source is None or (known is not None and known[0] == source):
+            return None if known is None else known[1]
+        if known is not None and not known[1].done:
+            known[1].ended()
+            return known[1]
+        follower = LogFollower(self._client, self._namespace, *source, directory, grown=lambda: self._tell(name))
+        self._by_name[name] = source, follower
+        follower.begin()
+        return follower
+
+    def unreadable(self) -> Exception | None:
+        """That logs may not be read: what a trial said would be lost with its pod."""
+        return next((each.barred for _, each in self._by_name.values() if each.barred is not None), None)
+
+    def not_yet(self) -> None:
+        """The cluster is away: no log is given up meanwhile."""
+        for _, follower in self._by_name.values():
+            follower.not_yet()
+
+    async def drop(self, name: str) -> None:
+        if (known := self._by_name.pop(name, None)) is not None:
+            await known[1].close()
+
+    async def close(self) -> None:
+        for name in list(self._by_name):
+            await self.drop(name)
+
+    def _tell(self, name: str) -> None:
+        known = self._by_name.get(name)
+        self._ended() if known is not None and known[1].done else self._grown()

@@ -8,7 +8,8 @@ import pytest
 
 from controller.model import Resources, SecretRef
 from controller.runtime.kubernetes.explain import admission
-from controller.runtime.kubernetes.manifests import job_for, name_problem, pod_for
+from controller.runtime.kubernetes.manifests import job_for, name_problem
+from controller.runtime.kubernetes.rehearsal import pods_of
 from controller.runtime.protocol import Launch
 from tests.cluster.api import CORE, Refused
 from tests.cluster.controlplane import ControlPlane
@@ -69,7 +70,7 @@ def test_the_server_accepts_every_object(level_b: ControlPlane, namespace: str, 
 def test_the_pod_is_allowed_where_pod_security_is_strictest(level_b: ControlPlane, namespace: str, what: str) -> None:
     api = level_b.api()
     api.patch(f"{CORE}/namespaces/{namespace}", STRICT)
-    pod = pod_for(moved(job_for(LAUNCHES[what], owner=None)[-1], namespace))
+    (pod,) = pods_of([moved(job_for(LAUNCHES[what], owner=None)[-1], namespace)])
     assert api.post(pods(namespace), pod, **CHECK)["metadata"]["name"] == pod["metadata"]["name"]
 
 
@@ -77,8 +78,9 @@ def test_what_pod_security_refuses_is_explained(level_b: ControlPlane, namespace
     api = level_b.api()
     api.patch(f"{CORE}/namespaces/{namespace}", STRICT)
     job = moved(job_for(LAUNCHES["nfs"], owner=None)[-1], namespace)
+    (pod,) = pods_of([job])
     with pytest.raises(Refused) as refused:
-        api.post(pods(namespace), pod_for(job), **CHECK)
+        api.post(pods(namespace), pod, **CHECK)
     expected = "the namespace's pod security does not let it run: violates PodSecurity"
     assert admission(refused.value.status["message"]).startswith(expected)
 

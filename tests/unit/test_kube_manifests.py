@@ -11,7 +11,8 @@ import pytest
 from controller.model import Resources, SecretRef
 from controller.runtime.kubernetes.environment import as_is
 from controller.runtime.kubernetes.kinds import Conditions, kind_of, missing_conditions, reading_of
-from controller.runtime.kubernetes.manifests import grace_of, job_for, labels_of, name_problem, pod_for, timeout_of
+from controller.runtime.kubernetes.manifests import grace_of, job_for, labels_of, name_problem, timeout_of
+from controller.runtime.kubernetes.rehearsal import pods_of
 from controller.runtime.protocol import Launch
 from tests.unit.launches import a_launch
 
@@ -268,7 +269,7 @@ def test_one_worker_is_a_plain_job() -> None:
 
 def test_a_check_shows_the_cluster_the_pod_as_well() -> None:
     job = the_job(a_launch())
-    pod = pod_for(job)
+    (pod,) = pods_of([job])
     assert pod["metadata"] == {"labels": LABELS, "name": "digits-x7k2q-12", "namespace": "default"}
     assert pod["spec"] == job["spec"]["template"]["spec"]
 

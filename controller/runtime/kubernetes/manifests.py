@@ -31,7 +31,7 @@ Raw = dict[str, Any]
 
 CONTAINER = "trial"
 
-__all__ = ["grace_of", "job_for", "labels_of", "name_problem", "pod_for", "timeout_of"]
+__all__ = ["grace_of", "job_for", "labels_of", "name_problem", "timeout_of"]
 
 
 def job_for(launch: Launch, *, owner: Mapping[str, Any] | None) -> list[Raw]:
@@ -42,13 +42,6 @@ def job_for(launch: Launch, *, owner: Mapping[str, Any] | None) -> list[Raw]:
     job = _job(launch, part, owner)
     count = workers_of(part)
     return [job] if count == 1 else [service_for(launch, part, owner), job]
-
-
-def pod_for(job: Raw) -> Raw:
-    """The pod that a Job would make: quota, limit ranges and pod security judge pods, so a check must show them one."""
-    template = job["spec"]["template"]
-    about = {**template.get("metadata", {}), "name": job["metadata"]["name"], "namespace": job["metadata"]["namespace"]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": template["spec"]}
 
 
 def timeout_of(obj: Mapping[str, Any]) -> float | None:

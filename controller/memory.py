@@ -16,7 +16,8 @@ from controller.model import Attempt, AttemptState, ExperimentSpec
 from controller.progress import RunningTrial
 from suggest.trial import Measurement, Trial, TrialState
 
-BRISK_TRIALS, BRISK_S = 4, 3.0  # so many attempts in a row that took less: short trials
+BRISK_TRIALS = 4  # so many attempts in a row that took less than this are short trials
+BRISK_S = {"local": 3.0, "kubernetes": 15.0}  # on a cluster the way of an outcome to us and back takes longer
 
 
 @dataclass(slots=True)
@@ -95,7 +96,8 @@ class Memory:
     @property
     def may_name_ahead(self) -> bool:
         """Nothing is lost by it, and trials are so short that the way of an outcome to us and back would tell."""
-        return self.independent and len(self._latest_s) == BRISK_TRIALS and max(self._latest_s) < BRISK_S
+        limit_s = BRISK_S[self._spec.runtime]
+        return self.independent and len(self._latest_s) == BRISK_TRIALS and max(self._latest_s) < limit_s
 
     @property
     def best_value(self) -> float | None:

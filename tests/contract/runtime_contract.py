@@ -112,6 +112,15 @@ async def printed(runtime: Runtime, name: str, text: bytes) -> None:
     raise AssertionError(f"{name} never printed {text!r}")
 
 
+async def _refusal(runtime: Runtime, launch: Launch) -> FailureClass | None:
+    """Said at once, or by the sighting where it is tried later."""
+    try:
+        await runtime.start(launch)
+    except CannotStart as error:
+        return error.failure_class
+    return (await ended(runtime, launch.name)).failure_class
+
+
 class RuntimeContract:
     @pytest.fixture
     def world(self) -> World:
@@ -319,9 +328,9 @@ class RuntimeContract:
     @on_a_loop
     async def test_what_cannot_be_started_leaves_nothing_and_may_be_started_once_mended(self, world: World) -> None:
         runtime = await world.open()
-        with pytest.raises(CannotStart) as refusal:
-            await runtime.start(world.launch("a", Script(command_exists=False)))
-        assert refusal.value.failure_class is FailureClass.CONFIGURATION
+        assert await _refusal(runtime, world.launch("a", Script(command_exists=False))) is FailureClass.CONFIGURATION
+        await world.crash(runtime)
+        runtime = await world.open()
         assert await runtime.observe() == {}
         await runtime.start(world.launch("a", Script()))
         assert alike(await ended(runtime, "a"), code=0)

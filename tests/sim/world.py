@@ -436,7 +436,7 @@ SPECS: dict[str, ExperimentSpec] = {}
 """By uid: the sim's specs are made by hand, not by a reader, so they are kept beside their documents."""
 GRID_POINTS = 6
 # Short searches must see successors named ahead too.
-memory.BRISK_TRIALS, memory.BRISK_S = 1, MAX_VIRTUAL_S
+memory.BRISK_TRIALS, memory.BRISK_S["local"] = 1, MAX_VIRTUAL_S
 
 
 def stores(folder: Path) -> tuple[SqlStore, Studies]:

@@ -424,6 +424,23 @@ def test_a_log_that_was_read_to_its_end_is_not_asked_for_again(tmp_path: Path) -
     assert len(node.asked) == asked
 
 
+def test_an_end_may_be_told_again_at_any_moment(tmp_path: Path) -> None:
+    node = Node(lines=[(START, 0, b"one")])
+
+    async def scene() -> None:
+        followed = follower(node, tmp_path)
+        followed.begin()
+        await eventually(lambda: text_of(tmp_path) != b"" or node.asked != [])
+        node.end()
+        while not followed.done:
+            followed.ended()  # each look at the pod says so, also while the stream is being let go
+            await asyncio.sleep(0)
+        await followed.close()
+
+    played(scene)
+    assert text_of(tmp_path) == b"one\n"
+
+
 def test_a_line_without_end_passes_through_little_memory(tmp_path: Path) -> None:
     import tracemalloc
 

@@ -38,28 +38,31 @@ class Gate:
         self._own = own
         self._shares = shares
         self._queue: dict[str, _Waiting] = {}
+        self._entering: dict[str, _Waiting] = {}  # let in, and not on the cluster yet
         self._ledger = Ledger(time.monotonic)
         self._turned_away: dict[str, tuple[float, str]] = {}
 
     @property
     def waiting(self) -> Mapping[str, str]:
-        return {name: each.reason for name, each in self._queue.items()}
+        return {name: each.reason for name, each in (self._entering | self._queue).items()}
 
     def add(self, launch: Launch, *, limit_ranges: Sequence[Raw]) -> None:
         """Raises ValueError: it asks for something that is no quantity."""
         waiting = _Waiting(launch, with_defaults(demand_of(job_for(launch, owner=None)), limit_ranges))
         if (turned_away := self._turned_away.pop(launch.name, None)) is not None:
             waiting.not_before_s, waiting.reason = turned_away
-        self._queue[launch.name] = waiting
-        self._queue = dict(sorted(self._queue.items(), key=lambda item: _age(item[1].launch)))
+        self._put(waiting)
 
     def drop(self, name: str) -> None:
         self._queue.pop(name, None)
+        self._entering.pop(name, None)
         self._ledger.forget(name)
 
     def next(self, quotas: Sequence[Raw], pods: Iterable[Raw], *, running: int) -> Launch | None:
-        """The oldest that waits, if there is room for it; younger ones never overtake it. running: attempts that were
-        let in and have not ended. To be asked every second at least: others look at what is said here."""
+        """The oldest that waits, if there is room for it, which is let in; younger ones never overtake it. running:
+        attempts on the cluster that have not ended. To be asked every second at least: others look at what is said
+        here."""
+        running += len(self._entering)
         richer = self._is_richer(quotas, running)
         if not self._queue:
             return None
@@ -68,27 +71,29 @@ class Gate:
             oldest.reason = ""  # its predecessor runs: nothing is in its way
             return None
         if not self._own:
-            return oldest.launch
+            return self._let_in(oldest)
         if time.monotonic() < oldest.not_before_s:
             return None
         self._ledger.look(pods)
         oldest.reason = reason_to_wait(oldest.demand, quotas, self._ledger) or (_POORER if richer else "")
         if not oldest.reason:
-            return oldest.launch
+            return self._let_in(oldest)
         for younger in list(self._queue.values())[1:]:
             younger.reason = oldest.reason
         return None
 
     def made(self, launch: Launch) -> None:
         """It is on the cluster now; its pods are not yet."""
-        waiting = self._queue.pop(launch.name, None)
-        if waiting is not None:
-            self._ledger.launched(launch.name, waiting.demand)
+        self._entering.pop(launch.name, None)
 
-    def wait(self, launch: Launch, reason: str) -> None:
-        """The cluster had no room after all: not again at once."""
-        waiting = self._queue[launch.name]
-        waiting.reason, waiting.not_before_s = reason, time.monotonic() + _AGAIN_S
+    def wait(self, launch: Launch, reason: str = "") -> None:
+        """It could not be made now. With a reason, the cluster had no room after all: not again at once."""
+        waiting = self._entering.pop(launch.name, None)
+        if waiting is not None:
+            self._ledger.forget(launch.name)
+            if reason:
+                waiting.reason, waiting.not_before_s = reason, time.monotonic() + _AGAIN_S
+            self._put(waiting)
 
     def refused(self, name: str, message: str) -> bool:
         """A pod of it was refused. True: for want of room; its object should be taken back, and it waits again."""
@@ -100,8 +105,18 @@ class Gate:
 
     def close(self) -> None:
         self._queue.clear()
+        self._entering.clear()
         if self._shares is not None:
             self._shares.close()
+
+    def _put(self, waiting: _Waiting) -> None:
+        self._queue[waiting.launch.name] = waiting
+        self._queue = dict(sorted(self._queue.items(), key=lambda item: _age(item[1].launch)))
+
+    def _let_in(self, waiting: _Waiting) -> Launch:
+        self._entering[waiting.launch.name] = self._queue.pop(waiting.launch.name)
+        self._ledger.launched(waiting.launch.name, waiting.demand)
+        return waiting.launch
 
     def _is_richer(self, quotas: Sequence[Raw], running: int) -> bool:
         """Whether another experiment waits that has less. Where no quota limits them, all have what they want."""

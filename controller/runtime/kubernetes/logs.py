@@ -95,8 +95,8 @@ class LogFollower:
 
     def ended(self) -> None:
         """The container has ended: read the rest, within ten seconds."""
-        self._ended = True
-        if self._following is not None:
+        first, self._ended = not self._ended, True
+        if first and self._following is not None:
             self._following.reschedule(asyncio.get_running_loop().time())
 
     def not_yet(self) -> None:

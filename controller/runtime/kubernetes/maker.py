@@ -5,6 +5,7 @@ Every call may be repeated, after a crash at any point too: names are computed, 
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from controller.model import FailureClass
@@ -32,6 +33,7 @@ class Maker:
         self._namespace = namespace
         self._manifest = anchor
         self._owner: Raw | None = None
+        self._owning = asyncio.Lock()
 
     async def make(self, launch: Launch) -> tuple[Kind, Raw]:
         """The attempt's own object, new or adopted. Raises CannotStart, OutOfRoom, and ApiError where asking again may
@@ -62,9 +64,10 @@ class Maker:
             ) from error
 
     async def _anchor(self) -> Raw:
-        if self._owner is None:
-            self._owner = await self._create(CONFIG_MAPS, self._manifest, whose=None)
-        return self._owner
+        async with self._owning:  # the first of several makes it
+            if self._owner is None:
+                self._owner = await self._create(CONFIG_MAPS, self._manifest, whose=None)
+            return self._owner
 
     async def _create(self, kind: Kind, manifest: Raw, *, whose: tuple[int, int] | None) -> Raw:
         about = manifest["metadata"]

@@ -1,7 +1,7 @@
 """Trials as objects on a Kubernetes cluster: `controller.runtime.protocol.Runtime` over one connection.
 
 The cluster is the truth about what runs; what is held here is rebuilt from it and from the attempts' folders. When
-there is room for an attempt is the business of `gate`, how it is made of `maker`, what it looks like of `ends`.
+there is room for an attempt is the business of `gate`, making it of `intake`, what it looks like of `ends`.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ from controller.runtime import log_file
 from controller.runtime.kubernetes.client import JOBS, PODS, SERVICES, Client, Kind
 from controller.runtime.kubernetes.demand import demand_of
 from controller.runtime.kubernetes.ends import log_source, sighting_of
+from controller.runtime.kubernetes.errands import Errands
 from controller.runtime.kubernetes.errors import ApiError, NotAllowed, rule_for
 from controller.runtime.kubernetes.followers import Followers
 from controller.runtime.kubernetes.gate import Gate
+from controller.runtime.kubernetes.intake import Intake
 from controller.runtime.kubernetes.kinds import kind_of
-from controller.runtime.kubernetes.maker import Maker, OutOfRoom
+from controller.runtime.kubernetes.maker import Maker
 from controller.runtime.kubernetes.manifests import grace_of, job_for, timeout_of
 from controller.runtime.kubernetes.quota import never_fits
 from controller.runtime.kubernetes.records import Record, Records
 from controller.runtime.kubernetes.scene import Scene, attempt_of, name_of
-from controller.runtime.protocol import CannotStart, Exit, Launch, RuntimeLost, Sighting
+from controller.runtime.protocol import CannotStart, Launch, RuntimeLost, Sighting
 
 Raw = dict[str, Any]
 
@@ -59,32 +61,35 @@ class KubernetesRuntime:
         self._place = place
         self._gate = gate
         self._records = Records()
-        self._opened: tuple[Client, Scene, Maker] | None = None
+        self._opened: tuple[Scene, Intake] | None = None
         self._opening = asyncio.Lock()
-        self._admitting = asyncio.Lock()
         self._whose: dict[str, tuple[int, int]] = {}
         self._followers = Followers(place.client, place.namespace, grown=self._tell_growth, ended=self._tell_news)
-        self._refused: dict[str, Sighting] = {}  # let in by the gate, and then it could not be made
         self._made: set[str] = set()  # seen on the cluster in this life
+        self._over: set[str] = set()  # of these, whose pods have ended
         self._removed: set[str] = set()
+        self._leaving = Errands(failed=self._tell_news)
         self._barred: dict[str, tuple[float, float]] = {}  # what is not allowed, since when, and when it was last tried
         self._looked_for_room = False
-        self._running = 0
         self._news = asyncio.Event()
         self._growth = asyncio.Event()
 
     @property
     def context(self) -> str:
-        return self._place.client.context
+        return self._client.context
+
+    @property
+    def _client(self) -> Client:
+        return self._place.client
 
     # The protocol
 
     async def start(self, launch: Launch) -> None:
         part = launch.cluster
         assert part is not None, "a launch for a cluster says what the cluster needs"
-        _, scene, _ = await self._open()
+        scene, intake = await self._open()
         self._whose[launch.name] = part.trial, part.attempt
-        if launch.name in self._gate.waiting or launch.name in self._refused or scene.find(launch.name):
+        if launch.name in self._gate.waiting or launch.name in intake.refused or scene.find(launch.name):
             return
         record = self._records.of(launch.directory)
         if record is not None and (record.removed or record.uid):
@@ -98,13 +103,12 @@ class KubernetesRuntime:
             self._gate.add(launch, limit_ranges=scene.limit_ranges)
         except ValueError as error:
             raise CannotStart(str(error)) from error
-        await self._admit()
-        if (refused := self._refused.pop(launch.name, None)) is not None and refused.exit is not None:
-            raise CannotStart(refused.exit.reason, refused.exit.failure_class or FailureClass.CONFIGURATION)
+        await self._ask(intake.admit(running=self._busy))
 
     async def stop(self, name: str, *, grace_s: float) -> None:
-        client, scene, _ = await self._open()
+        scene, intake = await self._open()
         self._gate.drop(name)
+        await intake.settle(name)
         found = scene.find(name)
         if found is None:
             return
@@ -116,43 +120,53 @@ class KubernetesRuntime:
         if self._sighting(name, shown, pods, whose).exit is not None:
             return
         self._records.note(self._place.folder_of(*whose), stopped=True)
-        await self._end(client, kind, name, shown, pods, grace_s=grace_s)
+        await self._ask(self._end(kind, name, shown, pods, grace_s=grace_s))
 
     async def remove(self, name: str) -> None:
-        client, scene, _ = await self._open()
+        scene, intake = await self._open()
         self._gate.drop(name)
-        self._refused.pop(name, None)
+        await intake.settle(name)
+        intake.refused.pop(name, None)
         self._removed.add(name)
-        found = scene.find(name)
-        if found is not None:
+        if (found := scene.find(name)) is not None and not self._leaving.is_under_way(name):
             kind, shown = found
+            running: Sequence[Raw] = []
             if (whose := attempt_of(shown)) is not None:
                 self._records.note(self._place.folder_of(*whose), uid=shown["metadata"]["uid"], removed=True)
                 pods = scene.pods_by_attempt().get(whose, [])
                 if kind is not JOBS or self._sighting(name, shown, pods, whose).exit is None:
-                    # The garbage collector would give them their whole grace.
-                    await self._delete_pods(client, pods, grace_s=0)
-            if service := shown.get("spec", {}).get("template", {}).get("spec", {}).get("subdomain"):
-                await self._ask(client.delete(SERVICES, self._place.namespace, service))
-            await self._ask(client.delete(kind, self._place.namespace, name, uid=shown["metadata"]["uid"]))
-            scene.drop(kind, name)
+                    running = pods
+            # The last one is waited for: nobody would look after it any more.
+            last = not (self._made - self._over - {name})
+            await self._ask(self._leaving.send(name, self._remove(scene, kind, shown, running), wait=last))
         if (known := self._whose.pop(name, None)) is not None:
             scene.forget_pods(known)
         self._made.discard(name)
+        self._over.discard(name)
         await self._followers.drop(name)
 
+    async def _remove(self, scene: Scene, kind: Kind, shown: Raw, running: Sequence[Raw]) -> None:
+        name = shown["metadata"]["name"]
+        try:
+            await self._delete_pods(running, grace_s=0)  # the garbage collector would give them their whole grace
+            if service := shown.get("spec", {}).get("template", {}).get("spec", {}).get("subdomain"):
+                await self._client.delete(SERVICES, self._place.namespace, service)
+            await self._delete(kind, name, shown)
+            scene.drop(kind, name)
+        except BaseException:
+            self._removed.discard(name)  # as long as it is shown, it is to be removed
+            raise
+
     async def observe(self) -> Mapping[str, Sighting]:
-        client, scene, maker = await self._open()
+        scene, intake = await self._open()
         self._news.clear()
         self._growth.clear()  # here, not where one log is read: what grows from now on is told
         scene.forget_the_gone()
         if (trouble := scene.trouble or self._followers.unreadable()) is not None:
             self._followers.not_yet()
             raise self._meaning(trouble)
-        await self._admit()
         pods = scene.pods_by_attempt()
-        sightings = {name: Sighting(name, None, waiting=reason) for name, reason in self._gate.waiting.items()}
-        sightings |= self._refused
+        sightings: dict[str, Sighting] = {}
         for kind, name, shown in list(scene.objects()):
             whose = attempt_of(shown)
             if whose is None:
@@ -164,7 +178,7 @@ class KubernetesRuntime:
             self._whose[name] = whose
             self._made.add(name)
             own = pods.pop(whose, [])
-            sighting = await self._looked_after(client, scene, kind, name, shown, own, whose)
+            sighting = await self._looked_after(scene, kind, name, shown, own, whose)
             if sighting is not None:
                 sightings[name] = sighting
         known = set(self._whose.values())
@@ -177,9 +191,11 @@ class KubernetesRuntime:
             # Its object is gone; what its pods were doing still counts.
             if name not in sightings and not self._is_removed(name, whose) and (name in self._made or whose in pods):
                 sightings[name] = self._sighting(name, None, pods.get(whose, []), whose)
-                maker.forget_anchor()  # it may have gone first, and have taken this with it
-        self._running = sum(name in self._made and shown.exit is None for name, shown in sightings.items())
-        return sightings
+                self._over.add(name)
+                intake.forget_anchor()  # it may have gone first, and have taken this with it
+        await self._ask(intake.admit(running=self._busy))
+        waiting = {name: Sighting(name, None, waiting=reason) for name, reason in self._gate.waiting.items()}
+        return waiting | intake.refused | sightings
 
     async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
         await self._open()
@@ -207,7 +223,8 @@ class KubernetesRuntime:
         await self._followers.close()
         self._gate.close()
         if opened is not None:
-            _, scene, _ = opened
+            scene, intake = opened
+            await asyncio.gather(intake.close(), self._leaving.close())
             await scene.close()
         await self._place.client.close()
 
@@ -218,26 +235,27 @@ class KubernetesRuntime:
 
     # Looking
 
-    async def _open(self) -> tuple[Client, Scene, Maker]:
+    async def _open(self) -> tuple[Scene, Intake]:
         async with self._opening:
             if self._opened is None:
-                client = self._place.client
-                scene = Scene(client, self._place.namespace, self._place.uid, changed=self._news.set)
+                place = self._place
+                scene = Scene(place.client, place.namespace, place.uid, changed=self._news.set)
                 try:
                     await self._ask(scene.open())
-                    await self._ask(self._watch_template(client, scene))
+                    await self._ask(self._watch_template(scene))
                 except BaseException:
                     await scene.close()
                     raise
-                self._opened = client, scene, Maker(client, self._place.namespace, self._place.anchor)
+                maker = Maker(place.client, place.namespace, place.anchor)
+                self._opened = scene, Intake(self._gate, maker, scene, made=self._took_in, changed=self._news.set)
             return self._opened
 
-    async def _watch_template(self, client: Client, scene: Scene) -> None:
+    async def _watch_template(self, scene: Scene) -> None:
         """Attempts of the file's own kind are seen from the start; that the server lacks it, the first one says."""
         if self._place.template is None:
             return
         try:
-            kind = await kind_of(client, self._place.template)
+            kind = await kind_of(self._client, self._place.template)
         except ApiError as error:
             if error.status != 404:
                 raise
@@ -246,7 +264,6 @@ class KubernetesRuntime:
 
     async def _looked_after(
         self,
-        client: Client,
         scene: Scene,
         kind: Kind,
         name: str,
@@ -260,7 +277,7 @@ class KubernetesRuntime:
         sighting = self._sighting(name, shown, pods, whose)
         refusal = "" if pods else scene.refusal(shown["metadata"]["uid"])
         if refusal and sighting.exit is None and self._gate.refused(name, refusal):
-            await self._ask(client.delete(kind, self._place.namespace, name, uid=shown["metadata"]["uid"]))
+            await self._ask(self._delete(kind, name, shown))
             scene.drop(kind, name)
             self._records.forget(directory)
             self._made.discard(name)
@@ -269,6 +286,7 @@ class KubernetesRuntime:
             sighting = self._sighting(name, shown, pods, whose, refusal=refusal, mounts=scene.mount_trouble(pods))
         follower = self._followers.follow(name, log_source(shown, pods), directory)
         if sighting.exit is not None:
+            self._over.add(name)
             if follower is not None:
                 follower.ended()
                 if not follower.done:
@@ -282,7 +300,7 @@ class KubernetesRuntime:
             deaf = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
             if late and deaf:  # again and again, until the cluster has heard it
                 self._records.note(directory, timed_out=True)
-                await self._end(client, kind, name, shown, deaf, grace_s=grace_of(shown))
+                await self._ask(self._end(kind, name, shown, deaf, grace_s=grace_of(shown)))
         return sighting
 
     def _sighting(
@@ -318,50 +336,32 @@ class KubernetesRuntime:
 
     # Acting
 
-    def _next(self, scene: Scene) -> Launch | None:
-        return self._gate.next(scene.quotas, scene.pods.objects.values(), running=self._running)
+    @property
+    def _busy(self) -> int:
+        """Attempts on the cluster whose pods have not ended."""
+        return len(self._made - self._over)
 
-    async def _admit(self) -> None:
-        """Make what there is room for, oldest first."""
-        _, scene, maker = await self._open()
-        async with self._admitting:
-            while (launch := self._next(scene)) is not None:
-                part = launch.cluster
-                assert part is not None
-                try:
-                    kind, made = await self._ask(maker.make(launch))
-                except OutOfRoom as error:
-                    self._gate.wait(launch, str(error))
-                    return
-                except CannotStart as error:
-                    failed = Exit(datetime.now(UTC), failure_class=error.failure_class, reason=str(error))
-                    self._gate.drop(launch.name)
-                    self._refused[launch.name] = Sighting(launch.name, None, failed)
-                    continue
-                self._running += 1
-                await self._ask(scene.watch(kind))
-                scene.put(kind, made)
-                self._made.add(launch.name)
-                self._gate.made(launch)
-                self._records.note(launch.directory, uid=made["metadata"]["uid"])
+    def _took_in(self, launch: Launch, kind: Kind, made: Raw) -> None:
+        self._made.add(launch.name)
+        self._records.note(launch.directory, uid=made["metadata"]["uid"])
 
-    async def _end(
-        self, client: Client, kind: Kind, name: str, shown: Raw, pods: Sequence[Raw], *, grace_s: float
-    ) -> None:
+    async def _end(self, kind: Kind, name: str, shown: Raw, pods: Sequence[Raw], *, grace_s: float) -> None:
         """Its pods end, at the latest after the grace; without any it never begins."""
         if pods and kind is JOBS:
-            await self._delete_pods(client, pods, grace_s=grace_s)
+            await self._delete_pods(pods, grace_s=grace_s)
             return
-        await self._ask(client.delete(kind, self._place.namespace, name, uid=shown["metadata"]["uid"]))
-        await self._delete_pods(client, pods, grace_s=grace_s)
+        await self._delete(kind, name, shown)
+        await self._delete_pods(pods, grace_s=grace_s)
 
-    async def _delete_pods(self, client: Client, pods: Sequence[Raw], *, grace_s: float) -> None:
+    async def _delete(self, kind: Kind, name: str, shown: Raw) -> None:
+        await self._client.delete(kind, self._place.namespace, name, uid=shown["metadata"]["uid"])
+
+    async def _delete_pods(self, pods: Sequence[Raw], *, grace_s: float) -> None:
         for pod in pods:
             about = pod["metadata"]
-            await self._ask(
-                # With none at all the object would go and leave the container to its node.
-                client.delete(PODS, self._place.namespace, about["name"], uid=about["uid"], grace_s=max(1.0, grace_s))
-            )
+            # With none at all the object would go and leave the container to its node.
+            least_s = max(1.0, grace_s)
+            await self._client.delete(PODS, self._place.namespace, about["name"], uid=about["uid"], grace_s=least_s)
 
     async def _ask(self, request: Any) -> Any:
         """What the cluster answers. Raises NotAllowed (a person must act; what runs goes on), and RuntimeLost where

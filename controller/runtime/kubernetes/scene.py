@@ -34,6 +34,7 @@ class Scene:
         self._refusals = Reflector(client, EVENTS, namespace, fields="reason=FailedCreate", changed=changed)
         self._mounts = Reflector(client, EVENTS, namespace, fields="reason=FailedMount", changed=changed)
         self._objects = {JOBS: self._of(JOBS)}
+        self._adding = asyncio.Lock()
         # As they are now: they hardly ever change, and only defaults are read off them.
         self.limit_ranges: list[Raw] = []
         self._optional = (self._quotas, self._refusals, self._mounts)
@@ -64,10 +65,11 @@ class Scene:
 
     async def watch(self, kind: Kind) -> None:
         """Objects of one more kind are shown from now on."""
-        if kind not in self._objects:
-            reflector = self._of(kind)
-            await reflector.start()
-            self._objects[kind] = reflector
+        async with self._adding:
+            if kind not in self._objects:
+                reflector = self._of(kind)
+                await reflector.start()
+                self._objects[kind] = reflector
 
     async def close(self) -> None:
         everything = (self.pods, *self._optional, *self._objects.values())

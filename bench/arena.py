@@ -123,7 +123,9 @@ class Arena:
 
     def _env(self, folder: Path, namespace: str) -> dict[str, str]:
         kubeconfig = self.cluster.kubeconfig(OURS, namespace=namespace, token=self._tokens[OURS])
-        return {**os.environ, "KUBECONFIG": str(kubeconfig), "TUNER_STATE_DIR": str(folder / "state")}
+        given = {"KUBECONFIG": str(kubeconfig), "TUNER_STATE_DIR": str(folder / "state")}
+        # An installed program's modules are compiled; a machine for tests may be set not to keep that.
+        return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | given
 
     def _succeeded(self, folder: Path, file: Mapping[str, Any]) -> int:
         about = file["metadata"]
@@ -204,9 +206,9 @@ def experiment(namespace: str, name: str = "bench", *, trials: int, parallelism:
         "kind": "Experiment",
         "metadata": {"name": name, "namespace": namespace},
         "spec": {
+            "algorithm": {"name": "random", "seed": 1},
             "objective": {"metric": "accuracy", "direction": "maximize"},
             "parameters": {"x": {"type": "float", "min": 0, "max": 1}},
-            "algorithm": {"name": "random", "seed": 1},
             "budget": {"trials": trials, "failedTrials": trials},
             "parallelism": parallelism,
             "canary": canary,

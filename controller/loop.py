@@ -248,18 +248,14 @@ class Loop:
     async def _look(self) -> None:
         sightings = await self._runtime.observe()
         changes: list[tuple[Opened, Attempt]] = []
-        self._memory.held = frozenset(
-            number
-            for number, known in self._memory.opened.items()
-            if known.newest is not None
-            and (shown := sightings.get(self._journal.name(known.newest))) is not None
-            and shown.start_time is None
-        )
-        for known in self._memory.opened.values():
+        held: set[int] = set()
+        for number, known in self._memory.opened.items():
             newest = known.newest
             if newest is None:
                 continue
             sighting = sightings.get(self._journal.name(newest))
+            if sighting is not None and sighting.start_time is None:
+                held.add(number)
             # What a vanished attempt has said still counts.
             ended = sighting.exit is not None if sighting is not None else newest.state is not AttemptState.CREATED
             if sighting is not None or ended:
@@ -271,6 +267,7 @@ class Loop:
             event = event_for(newest, sighting, known.log, self.experiment.spec, now=self._clock.now())
             if event is not None:
                 changes.append((known, step(newest, event)))
+        self._memory.held = frozenset(held)
         self._save(changes)
 
     async def _read_log(self, known: Opened, *, ended: bool) -> bool:

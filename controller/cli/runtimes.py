@@ -6,6 +6,7 @@ What a cluster needs is imported when an experiment runs there, and not before.
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from controller.cli.home import Home
@@ -82,7 +83,7 @@ def _on_cluster(home: Home, spec: ExperimentSpec, uid: Uid, client: Client) -> K
         namespace=spec.namespace,
         uid=uid,
         anchor=anchor(spec, uid),
-        folder_of=lambda trial, attempt: folders.attempt(trial, attempt).root,
+        folder_of=lru_cache(4096)(lambda trial, attempt: folders.attempt(trial, attempt).root),
         template=cast("Raw | None", spec.trial.cluster.get("template")),
     )
     shares = Shares(home.root, server=client.server, namespace=spec.namespace, uid=uid)

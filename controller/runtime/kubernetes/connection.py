@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from controller.runtime.kubernetes import kubeconfig
 from controller.runtime.kubernetes.errors import ANONYMOUS, ApiError, BadKubeconfig, NotAllowed, Silent, Unreachable
@@ -101,7 +101,11 @@ class Connection:
         import aiohttp
 
         connector = aiohttp.TCPConnector(limit=0, ssl=access.rest.ssl_context, socket_factory=_lasting_socket)
-        access.configuration.client_session_kwargs = {"connector": connector, "read_bufsize": _BUFFER_BYTES}
+        # Else each request reads the environment and ~/.netrc in a thread, and a name found there would shut us out.
+        access.rest.proxy = access.rest.proxy or _proxy_for(access.server)
+        access.configuration.client_session_kwargs = {
+            "connector": connector, "read_bufsize": _BUFFER_BYTES, "trust_env": False,
+        }  # fmt: skip
         self._connectors.append(connector)
         self._rests.append(access.rest)
 
@@ -196,6 +200,14 @@ class Connection:
             case _:
                 why = f"broke the connection off: {said}; it may be restarting"
         return Unreachable(f"{where} {why}")
+
+
+def _proxy_for(server: str) -> str | None:
+    """As HTTPS_PROXY and NO_PROXY say."""
+    from urllib.request import getproxies, proxy_bypass
+
+    address = urlsplit(server)
+    return None if proxy_bypass(address.hostname or "") else getproxies().get(address.scheme)
 
 
 def _lasting_socket(address: Any) -> socket.socket:

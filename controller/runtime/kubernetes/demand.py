@@ -116,6 +116,8 @@ def _templates(node: object, copies: int) -> Iterator[tuple[Raw, int]]:
         for key, value in node.items():
             if key == "template" and isinstance(value, dict):
                 yield value, inside
+                if is_pod_template(value):
+                    continue
             yield from _templates(value, inside)
 
 
@@ -126,6 +128,7 @@ def _whole(value: object, otherwise: int = 1) -> int:
 def _pod_specs(each: Raw) -> Iterator[tuple[Raw, int]]:
     if each.get("kind") == "Pod":
         yield each.get("spec", {}), 1
+        return
     for template, copies in _templates(each, 1):
         if is_pod_template(template):
             yield template["spec"], copies
@@ -135,8 +138,9 @@ def _countable(each: Raw) -> Iterator[str]:
     kind = str(each.get("kind", ""))
     group = str(each.get("apiVersion", "")).rpartition("/")[0]
     plural = f"{kind.lower()}s"
-    if kind != "Pod":  # those are counted by themselves
-        yield f"count/{plural}.{group}" if group else f"count/{plural}"
+    if kind == "Pod":  # those are counted by themselves
+        return
+    yield f"count/{plural}.{group}" if group else f"count/{plural}"
     if not group and kind in ("Service", "ConfigMap", "Secret"):
         yield plural
     for template, copies in _templates(each, 1):

@@ -33,6 +33,14 @@ class Followers:
         follower.begin()
         return follower
 
+    def is_of(self, name: str, source: tuple[str, str] | None) -> bool:
+        """Who speaks for the attempt is being followed."""
+        return (known := self._by_name.get(name)) is not None and known[0] == source
+
+    def size(self, name: str) -> int | None:
+        """Bytes of the attempt's log so far; None: nobody writes it now."""
+        return None if (known := self._by_name.get(name)) is None else known[1].size
+
     def unreadable(self) -> Exception | None:
         """That logs may not be read: what a trial said would be lost with its pod."""
         return next((each.barred for _, each in self._by_name.values() if each.barred is not None), None)

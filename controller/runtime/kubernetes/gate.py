@@ -74,7 +74,10 @@ class Gate:
             return self._let_in(oldest)
         if time.monotonic() < oldest.not_before_s:
             return None
-        self._ledger.look(pods)
+        if quotas:
+            self._ledger.look(pods)
+        else:
+            self._ledger.clear()  # nothing is counted
         oldest.reason = reason_to_wait(oldest.demand, quotas, self._ledger) or (_POORER if richer else "")
         if not oldest.reason:
             return self._let_in(oldest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from controller.runtime.kubernetes.naming import READING
@@ -42,8 +43,14 @@ def reading_of(obj: Mapping[str, Any] | None) -> Reading:
     """As the object itself carries it, so that nobody needs the file to follow it. None (it is gone): as a Job's."""
     if obj is None:
         return Reading(JOB)
-    given = _given(obj)
-    known = BUILT_IN.get(_group_kind(obj), JOB)
+    said = (obj.get("metadata", {}).get("annotations") or {}).get(READING, "{}")
+    return _reading(str(said), _group_kind(obj))
+
+
+@lru_cache(64)  # all of one experiment say the same
+def _reading(said: str, group_kind: tuple[str, str]) -> Reading:
+    given = _given(said)
+    known = BUILT_IN.get(group_kind, JOB)
     primary = given.get("primary") or {}
     return Reading(
         Conditions(_condition(given.get("success"), known.success), _condition(given.get("failure"), known.failure)),
@@ -90,9 +97,9 @@ def _group_kind(obj: Mapping[str, Any]) -> tuple[str, str]:
     return str(obj.get("apiVersion", "batch/v1")).rpartition("/")[0], str(obj.get("kind", "Job"))
 
 
-def _given(obj: Mapping[str, Any]) -> Raw:
+def _given(said: str) -> Raw:
     try:
-        found = json.loads((obj.get("metadata", {}).get("annotations") or {}).get(READING, "{}"))
+        found = json.loads(said)
     except ValueError:
         return {}  # somebody has edited it
     return found if isinstance(found, dict) else {}

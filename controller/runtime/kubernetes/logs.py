@@ -76,6 +76,7 @@ class LogFollower:
         self._at = positions.Position(pod, container)
         self._size = 0  # of log.txt as we know it: beyond the position while a long line is being read
         self._noted_size = 0
+        self._noted: tuple[int, bool] | None = None  # what the position on the disk says
         self._noting: asyncio.TimerHandle | None = None
         self._problem = ""
         self._losses = ""
@@ -84,6 +85,11 @@ class LogFollower:
     def done(self) -> bool:
         """The rest is in the file, or was given up."""
         return self._finished or (self._task is not None and self._task.done())
+
+    @property
+    def size(self) -> int:
+        """Bytes of log.txt; what of it is no whole line may come once more."""
+        return self._size
 
     @property
     def trouble(self) -> str:
@@ -265,12 +271,14 @@ class LogFollower:
         if self._noting is not None:
             self._noting.cancel()
             self._noting = None
-        if self._task is None or not self._directory.exists():
+        if self._task is None or self._noted == (self._at.offset, self._at.done) or not self._directory.exists():
             return
         try:
             positions.write(self._directory, self._at)
         except OSError as error:
             self._problem = str(self._disk(error))
+        else:
+            self._noted = self._at.offset, self._at.done
         self._noted_size = self._size
 
     def _disk(self, error: OSError) -> _DiskTrouble:

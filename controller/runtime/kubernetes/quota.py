@@ -59,6 +59,9 @@ class Ledger:
         """Its object is gone again, or it is no business of ours."""
         self._launched.pop(name, None)
 
+    def clear(self) -> None:
+        self._launched.clear()
+
     def look(self, pods: Iterable[Raw]) -> None:
         """Take note of pods that are shown now; strangers' do no harm."""
         if not self._launched:

@@ -31,29 +31,30 @@ class Records:
     """By the folder of the attempt; read once, written through."""
 
     def __init__(self) -> None:
-        self._known: dict[Path, Record | None] = {}
+        self._known: dict[str, Record | None] = {}
 
     def of(self, directory: Path) -> Record | None:
         """None: nothing was ever made for it."""
-        if directory not in self._known:
-            self._known[directory] = _read(directory / FILE)
-        return self._known[directory]
+        key = str(directory)
+        if key not in self._known:
+            self._known[key] = _read(directory / FILE)
+        return self._known[key]
 
     def note(self, directory: Path, **facts: object) -> Record:
         """Change some facts. Raises RuntimeLost: the disk is full."""
         record = replace(self.of(directory) or Record(), **facts)  # type: ignore[arg-type]  # names of fields
-        if record != self._known.get(directory):
+        if record != self._known.get(str(directory)):
             try:
                 _write(directory / FILE, record)
             except OSError as error:
                 raise RuntimeLost(f"{directory / FILE}: {error.strerror}; make room, and it goes on") from error
-            self._known[directory] = record
+            self._known[str(directory)] = record
         return record
 
     def forget(self, directory: Path) -> None:
         """Its object was taken back before it ran: it may be made again."""
         (directory / FILE).unlink(missing_ok=True)
-        self._known[directory] = None
+        self._known[str(directory)] = None
 
 
 def _read(path: Path) -> Record | None:

@@ -201,6 +201,7 @@ class Reflector:
             self._unconfirmed.pop(_uid(obj), None)
 
     def _replace(self, obj: Raw) -> None:
+        obj["metadata"].pop("managedFields", None)  # half of what it weighs, and nobody reads it
         known = self.objects.get(_name(obj))
         if known is not None and _uid(known) != _uid(obj):
             self._remove(known)

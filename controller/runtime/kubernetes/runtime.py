@@ -20,22 +20,23 @@ from controller.runtime.kubernetes.client import JOBS, PODS, SERVICES, Client, K
 from controller.runtime.kubernetes.demand import demand_of
 from controller.runtime.kubernetes.ends import log_source, sighting_of
 from controller.runtime.kubernetes.errands import Errands
-from controller.runtime.kubernetes.errors import ApiError, NotAllowed, rule_for
+from controller.runtime.kubernetes.errors import ApiError, NotAllowed
 from controller.runtime.kubernetes.followers import Followers
 from controller.runtime.kubernetes.gate import Gate
 from controller.runtime.kubernetes.intake import Intake
 from controller.runtime.kubernetes.kinds import kind_of
 from controller.runtime.kubernetes.maker import Maker
 from controller.runtime.kubernetes.manifests import grace_of, job_for, timeout_of
+from controller.runtime.kubernetes.meaning import Meaning
 from controller.runtime.kubernetes.quota import never_fits
 from controller.runtime.kubernetes.records import Record, Records
 from controller.runtime.kubernetes.scene import Scene, attempt_of, name_of
-from controller.runtime.protocol import CannotStart, Launch, RuntimeLost, Sighting
+from controller.runtime.kubernetes.steady import Steady
+from controller.runtime.protocol import CannotStart, Launch, Sighting
 
 Raw = dict[str, Any]
 
-_SETTLE_S = 5.0  # a server that has just started may refuse everything before it has read its own rules
-_ANEW_S = 30.0  # refusals so far apart have nothing to do with each other
+_LONGEST_REST_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,10 @@ class KubernetesRuntime:
         self._over: set[str] = set()  # of these, whose pods have ended
         self._removed: set[str] = set()
         self._leaving = Errands(failed=self._tell_news)
-        self._barred: dict[str, tuple[float, float]] = {}  # what is not allowed, since when, and when it was last tried
+        self._steady = Steady()
+        self._meaning = Meaning()
         self._looked_for_room = False
+        self._looked_at = 0.0
         self._news = asyncio.Event()
         self._growth = asyncio.Event()
 
@@ -119,6 +122,7 @@ class KubernetesRuntime:
         pods = scene.pods_by_attempt().get(whose, [])
         if self._sighting(name, shown, pods, whose).exit is not None:
             return
+        self._steady.forget(name)
         self._records.note(self._place.folder_of(*whose), stopped=True)
         await self._ask(self._end(kind, name, shown, pods, grace_s=grace_s))
 
@@ -143,6 +147,7 @@ class KubernetesRuntime:
             scene.forget_pods(known)
         self._made.discard(name)
         self._over.discard(name)
+        self._steady.forget(name)
         await self._followers.drop(name)
 
     async def _remove(self, scene: Scene, kind: Kind, shown: Raw, running: Sequence[Raw]) -> None:
@@ -159,16 +164,17 @@ class KubernetesRuntime:
 
     async def observe(self) -> Mapping[str, Sighting]:
         scene, intake = await self._open()
+        self._looked_at = time.monotonic()
         self._news.clear()
         self._growth.clear()  # here, not where one log is read: what grows from now on is told
         scene.forget_the_gone()
         if (trouble := scene.trouble or self._followers.unreadable()) is not None:
             self._followers.not_yet()
-            raise self._meaning(trouble)
+            raise self._meaning.of(trouble, patient=True)
         pods = scene.pods_by_attempt()
         sightings: dict[str, Sighting] = {}
         for kind, name, shown in list(scene.objects()):
-            whose = attempt_of(shown)
+            whose = self._whose.get(name) or attempt_of(shown)
             if whose is None:
                 continue
             if self._is_removed(name, whose):
@@ -178,7 +184,8 @@ class KubernetesRuntime:
             self._whose[name] = whose
             self._made.add(name)
             own = pods.pop(whose, [])
-            sighting = await self._looked_after(scene, kind, name, shown, own, whose)
+            sighting = self._steady.sighting(name, shown, own)
+            sighting = sighting or await self._looked_after(scene, kind, name, shown, own, whose)
             if sighting is not None:
                 sightings[name] = sighting
         known = set(self._whose.values())
@@ -202,10 +209,15 @@ class KubernetesRuntime:
         whose = self._whose.get(name)
         if whose is None:
             return b""
+        if self._followers.size(name) == offset:
+            return b""
         directory = self._place.folder_of(*whose)
         return await log_file.read(directory / "log.txt", offset, limit)
 
     async def wait(self, within_s: float, *, log_growth: bool) -> None:
+        # News come in bursts, and each look costs: at most half of the time is spent looking.
+        cost_s = time.monotonic() - self._looked_at
+        await asyncio.sleep(min(cost_s, within_s, _LONGEST_REST_S))
         waiters = [asyncio.ensure_future(self._news.wait())]
         if log_growth:
             waiters.append(asyncio.ensure_future(self._growth.wait()))
@@ -236,6 +248,8 @@ class KubernetesRuntime:
     # Looking
 
     async def _open(self) -> tuple[Scene, Intake]:
+        if self._opened is not None:
+            return self._opened
         async with self._opening:
             if self._opened is None:
                 place = self._place
@@ -284,7 +298,8 @@ class KubernetesRuntime:
             return None
         if sighting.start_time is None and sighting.exit is None:
             sighting = self._sighting(name, shown, pods, whose, refusal=refusal, mounts=scene.mount_trouble(pods))
-        follower = self._followers.follow(name, log_source(shown, pods), directory)
+        source = log_source(shown, pods)
+        follower = self._followers.follow(name, source, directory)
         if sighting.exit is not None:
             self._over.add(name)
             if follower is not None:
@@ -294,13 +309,15 @@ class KubernetesRuntime:
                 if follower.trouble and sighting.exit.code == 0:
                     return replace(sighting, exit=replace(sighting.exit, reason=follower.trouble))
             return sighting
-        limit_s = timeout_of(shown)
-        if limit_s is not None and sighting.start_time is not None:
-            late = (datetime.now(UTC) - sighting.start_time).total_seconds() >= limit_s
+        left_s = None
+        if (limit_s := timeout_of(shown)) is not None and sighting.start_time is not None:
+            left_s = limit_s - (datetime.now(UTC) - sighting.start_time).total_seconds()
             deaf = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
-            if late and deaf:  # again and again, until the cluster has heard it
+            if left_s <= 0 and deaf:  # again and again, until the cluster has heard it
                 self._records.note(directory, timed_out=True)
                 await self._ask(self._end(kind, name, shown, deaf, grace_s=grace_of(shown)))
+        if follower is None or self._followers.is_of(name, source):
+            self._steady.note(name, shown, pods, sighting, left_s=left_s)
         return sighting
 
     def _sighting(
@@ -364,21 +381,8 @@ class KubernetesRuntime:
             await self._client.delete(PODS, self._place.namespace, about["name"], uid=about["uid"], grace_s=least_s)
 
     async def _ask(self, request: Any) -> Any:
-        """What the cluster answers. Raises NotAllowed (a person must act; what runs goes on), and RuntimeLost where
-        asking again later may help."""
+        """What the cluster answers. Raises NotAllowed and RuntimeLost, see `meaning`."""
         try:
             return await request
         except (ApiError, NotAllowed) as error:
-            raise self._meaning(error) from error
-
-    def _meaning(self, error: Exception) -> Exception:
-        rule = rule_for(error) if isinstance(error, ApiError) else ""
-        if not rule and not isinstance(error, NotAllowed):
-            return RuntimeLost(f"the cluster refuses: {error}" if isinstance(error, ApiError) else str(error))
-        barred = NotAllowed(f"{error}; the missing rule: {rule}" if rule else str(error))
-        now_s = time.monotonic()
-        since_s, last_s = self._barred.get(rule, (now_s, now_s))
-        if now_s - last_s > _ANEW_S:
-            since_s = now_s
-        self._barred[rule] = since_s, now_s
-        return RuntimeLost(str(barred)) if self._opened and now_s - since_s < _SETTLE_S else barred
+            raise self._meaning.of(error, patient=self._opened is not None) from error

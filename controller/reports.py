@@ -11,6 +11,7 @@ from controller.search import Search
 from suggest.trial import Trial
 
 REPORT_S = 0.5  # between two reports of a trial, when no pruner waits for them
+REPORTS_A_SECOND = 100  # of all trials together; with hundreds that run each waits longer
 MAX_REPORT = 5000  # measurements of one call
 
 
@@ -24,11 +25,12 @@ class Reports:
     async def send_due(self, memory: Memory, *, now_s: float) -> bool:
         """Of all trials that run. Whether the answers leave something to do."""
         heard = False
+        pause_s = max(REPORT_S, len(memory.opened) / REPORTS_A_SECOND)
         for number, known in memory.opened.items():
             newest = known.newest
             if newest is None or newest.ended or not known.unreported or not known.running:
                 continue
-            due = self._at_once or now_s - known.reported_at_s >= REPORT_S
+            due = self._at_once or now_s - known.reported_at_s >= pause_s
             if due or len(known.unreported) > MAX_REPORT:
                 known.reported_at_s = now_s
                 heard |= await self.send(memory, number)

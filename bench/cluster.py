@@ -12,7 +12,7 @@ import crowd
 import node
 from record import keep, machine
 
-PARTS = ("node", "rate", "quotas", "logs")
+PARTS = ("node", "rate", "quotas", "logs", "comparison")
 
 
 def main() -> None:

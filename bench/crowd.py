@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from arena import OURS, THEIRS, Arena, Run, experiment
+from comparison import compared
 from record import median, quantile, table, verdict
 from witness import Watcher, control_plane_s, cpu_s, ends_of_pods, memory_mb, seconds
 
@@ -39,6 +40,8 @@ def measured(part: str, quick: bool, whole: bool) -> str:
                 return rate(arena, quick=quick)
             case "quotas":
                 return quotas(arena, quick=quick, whole=whole)
+            case "comparison":
+                return compared(arena)
             case _:
                 return logs(arena, running=20 if quick else 1000 if whole else 200)
     finally:

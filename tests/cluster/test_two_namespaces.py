@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from tests.cluster import images
 from tests.cluster.api import CORE, Object, Refused
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.objects import jobs, quota
+from tests.cluster.realnode import RealNode
 from tests.cluster.searcher import Searcher
 
 ROOM = {"wide": 18, "narrow": 6}
 
 
 class UsageWatch:
-    """What a namespace's quota says is used, from a watch of its own; every value that it ever said."""
+    """How much of something is used, as a namespace's quota says, from a watch of its own; every value it ever said."""
 
-    def __init__(self, cluster: ControlPlane, namespace: str) -> None:
+    def __init__(self, cluster: ControlPlane, namespace: str, what: str = "requests.cpu") -> None:
         self.seen: list[int] = []
+        self._what = what
         self._cluster, self._namespace = cluster, namespace
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -40,23 +43,29 @@ class UsageWatch:
                     self._note(event["object"])
 
     def _note(self, found: Object) -> None:
-        used = found.get("status", {}).get("used", {}).get("requests.cpu")
+        used = found.get("status", {}).get("used", {}).get(self._what)
         if used is not None:
             self.seen.append(int(used))
 
 
-@pytest.fixture
-def namespaces(level_b: ControlPlane, namespace: str) -> Iterator[dict[str, str]]:
-    api = level_b.api()
-    names = {"wide": namespace, "narrow": f"{namespace}-narrow"}
+@contextmanager
+def two(cluster: ControlPlane, wide: str, what: str, room: Mapping[str, int]) -> Iterator[dict[str, str]]:
+    """The namespace `wide` and another one, each with a quota."""
+    api = cluster.api()
+    names = {"wide": wide, "narrow": f"{wide}-narrow"}
     api.post(f"{CORE}/namespaces", {"metadata": {"name": names["narrow"]}})
     api.until(f"{CORE}/namespaces/{names['narrow']}/serviceaccounts/default", bool)
     for which, name in names.items():
-        hard = {"requests.cpu": str(ROOM[which])}
-        api.post(f"{CORE}/namespaces/{name}/resourcequotas", quota("cpus", **hard))
-        api.until(f"{CORE}/namespaces/{name}/resourcequotas/cpus", lambda found: found.get("status", {}).get("hard"))
+        api.post(f"{CORE}/namespaces/{name}/resourcequotas", quota("room", **{what: str(room[which])}))
+        api.until(f"{CORE}/namespaces/{name}/resourcequotas/room", lambda found: found.get("status", {}).get("hard"))
     yield names
     api.delete(f"{CORE}/namespaces/{names['narrow']}")
+
+
+@pytest.fixture
+def namespaces(level_b: ControlPlane, namespace: str) -> Iterator[dict[str, str]]:
+    with two(level_b, namespace, "requests.cpu", ROOM) as names:
+        yield names
 
 
 def one_cpu(path: Path) -> Path:
@@ -93,6 +102,38 @@ def test_two_namespaces_search_side_by_side_and_neither_is_ever_above_its_quota(
     finally:
         for each in (*people, *watches):
             each.close()
+
+
+def test_the_same_with_real_containers_scaled_down(level_c: RealNode, namespace: str, tmp_path: Path) -> None:
+    images.digits()
+    level_c.load(images.DIGITS)
+    room = {"wide": 3, "narrow": 1}
+    with two(level_c, namespace, "pods", room) as names:
+        people = []
+        watches = [UsageWatch(level_c, name, "pods") for name in names.values()]
+        try:
+            for name in names.values():
+                folder = tmp_path / name
+                folder.mkdir()
+                people.append(Searcher(folder, level_c.kubeconfig(namespace=name), name))
+            running = [me.start("run", sleeping(me)) for me in people]
+            for process, me, watch, most in zip(running, people, watches, room.values(), strict=True):
+                _, err = process.communicate(timeout=150)
+                assert process.returncode == 0, err
+                assert me.states() == {"succeeded": 9}
+                assert max(watch.seen) == most, watch.seen
+        finally:
+            for each in (*people, *watches):
+                each.close()
+
+
+def sleeping(me: Searcher) -> Path:
+    path = me.file(trials=9, spec="  parallelism: 4\n")
+    text = path.read_text().replace("image: tiny:1", f"image: {images.DIGITS}\n    imagePullPolicy: Never")
+    command = '[sh, -c, "sleep 1; echo score=${x}"]'
+    text = text.replace('[python, train.py, "--x=${x}"]', command).replace("{gpu: 1}", "{cpu: 100m}")
+    path.write_text(text)
+    return path
 
 
 def test_two_experiments_of_one_person_share_a_namespace_fairly(

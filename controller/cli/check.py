@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 def checked(arguments: argparse.Namespace) -> Document:
     """The file, by the service's rules too. Raises SpecErrors with all of its problems."""
+    from controller.cli.file import read_document
     from controller.cli.preflight import check_file
-    from controller.cli.run import read_document
     from controller.search import study_spec
     from suggest.admin import check
 

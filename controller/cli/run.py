@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from controller.cli import terminal
+from controller.cli.file import File
 from controller.cli.home import Home
 from controller.model import Experiment, ExperimentState
 from controller.report.lines import Lines, LoggedView, Silence, View
-from controller.spec import Document, read_path
+from controller.spec import Document
 from suggest.errors import AlreadyExists, InvalidArgument, Problem
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from controller.runtime.kubernetes.client import Client
     from controller.runtime.protocol import Runtime
     from controller.store import SqlStore
-    from suggest.study import StudySpec
     from suggest.trial import Trial
 
 
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
         from controller.cli.dry_run import dry_run
 
         return dry_run(arguments)
-    return _start(arguments, _File.read(arguments.file, arguments), resume=False)
+    return _start(arguments, File.read(arguments.file, arguments), resume=False)
 
 
 def resume(arguments: argparse.Namespace) -> int:
@@ -49,46 +49,14 @@ def resume(arguments: argparse.Namespace) -> int:
         )
     if named and arguments.set:
         raise InvalidArgument([Problem("--set", "changes a file: name the file, not the experiment")])
-    return _start(arguments, target if named else _File.read(target, arguments), resume=True)
+    return _start(arguments, target if named else File.read(target, arguments), resume=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    document: Document
-    directory: Path
-
-    @classmethod
-    def read(cls, path: str, arguments: argparse.Namespace) -> _File:
-        document = read_document(path, arguments)
-        if arguments.context and document.spec.runtime == "local":
-            raise InvalidArgument(
-                [Problem("--context", "is of a cluster, and trials run here; add --runtime kubernetes")]
-            )
-        return cls(document, Path.cwd() if path == "-" else Path(path).absolute().parent)
-
-
-def read_document(path: str, arguments: argparse.Namespace) -> Document:
-    """The file under the flags. Raises SpecErrors."""
-    overrides = list(arguments.set)
-    if arguments.namespace:
-        overrides.append(f"metadata.namespace={arguments.namespace}")
-    if arguments.runtime:
-        overrides.append(f"spec.runtime={arguments.runtime}")
-    return read_path(path, overrides=overrides, service=None if arguments.server else _check)
-
-
-def _check(spec: StudySpec) -> None:
-    """By the rules of the service in this process; another one is not asked about files that cannot be run anyway."""
-    from suggest.admin import check  # here: only files with problems need it before the service is there
-
-    check(spec)
-
-
-def _start(arguments: argparse.Namespace, target: _File | str, *, resume: bool) -> int:
+def _start(arguments: argparse.Namespace, target: File | str, *, resume: bool) -> int:
     terminal.set_up_logging(arguments)
     view = _view(arguments)
     home = Home.find(arguments.state_dir)
-    if isinstance(target, _File):
+    if isinstance(target, File):
         _check_for_a_cluster(target.document)
         _say_warnings(target.document, view)
     home.make()
@@ -171,7 +139,7 @@ class _Session:
         self._store = store
         self._view = view
 
-    async def run(self, target: _File | str, *, resume: bool) -> int:
+    async def run(self, target: File | str, *, resume: bool) -> int:
         from controller.cli.admission import Desk
         from controller.cli.session import Controls
 
@@ -183,18 +151,18 @@ class _Session:
             return await self._recover(target, controls)
         admitted = self._known(desk, target, resume=resume)
         if admitted is None:
-            assert isinstance(target, _File)
+            assert isinstance(target, File)
             return await self._create(target, desk, controls)
         return await self._go_on(admitted, controls)
 
-    def _known(self, desk: Desk, target: _File | str, *, resume: bool) -> Admitted | Standing | None:
+    def _known(self, desk: Desk, target: File | str, *, resume: bool) -> Admitted | Standing | None:
         if isinstance(target, str):
             return desk.resume_name(target, self._arguments.namespace)
         if resume:
             return desk.resume_file(target.document, target.directory)
         return desk.run(target.document, target.directory)
 
-    async def _create(self, file: _File, desk: Desk, controls: Controls) -> int:
+    async def _create(self, file: File, desk: Desk, controls: Controls) -> int:
         from controller.cli import runtimes
         from controller.cli.embedded import asked_for, connected
         from controller.search import study_spec

@@ -15,11 +15,13 @@ DELETED, dry runs, deletion of what is owned, logs whose sinceTime counts whole 
 fraction off on its way to the kubelet: lines of that second come again). Not there: schemas, defaults, versions of one
 kind, finalizers other than foreground deletion. `api.define(…)` adds a kind.
 
-Trouble: drop_connections() · answer(429, times=3, retry_after_s=1) · forbid("create", "jobs") · silent = True (accepts,
-never answers; open streams go quiet) · quiet = True (only streams) · late = True (lists are made, but held back) ·
-await stop() / await start() (same port) · compact() · gone_as = "event" or "status" (how a 410 comes) · bookmark() ·
-refuse = callable(plural, object) -> message or "" (admission; 403) · lose_events(2) (watchers never hear of the next
-two changes) · token = "…" (all else is 401) · log_pieces = 7 (bytes per write) · ahead_s = 60 (its clock).
+Trouble: drop_connections() · answer(429, times=3, retry_after_s=1, method="GET", path="/pods") … mend() ·
+hold("POST", "/jobs") … release() (such requests are kept waiting; `held` of them) · forbid("create", "jobs") ·
+silent = True (accepts, never answers; open streams go quiet) · quiet = True (only streams) · late = True (lists are
+made, but held back) · await stop() / await start() (same port) · compact() · gone_as = "event" or "status" (how a 410
+comes) · bookmark() · refuse = callable(plural, object) -> message or "" (admission; 403) · lose_events(2) (watchers
+never hear of the next two changes) · token = "…" (all else is 401) · log_pieces = 7 (bytes per write) · ahead_s = 60
+(its clock).
 `api.requests` lists (method, path, query) of all that came.
 """
 
@@ -145,7 +147,9 @@ class FakeApi:
         self._bookmarks = 0
         self._moved = asyncio.Event()
         self._pages: dict[str, tuple[int, list[Raw]]] = {}
-        self._answers: list[tuple[int, float | None, str]] = []
+        self._answers: list[tuple[int, float | None, str, str]] = []
+        self.held = 0
+        self._holding: tuple[str, str] | None = None
         self._forbidden: set[tuple[str, str]] = set()
         self._runner: web.AppRunner | None = None
         self._servers: list[web.Server] = []
@@ -301,9 +305,31 @@ class FakeApi:
                 if connection.transport is not None:
                     connection.transport.abort()
 
-    def answer(self, status: int, *, times: int = 1, retry_after_s: float | None = None, method: str = "") -> None:
-        """The next `times` requests (of that HTTP method) are answered with this and not looked at."""
-        self._answers += [(status, retry_after_s, method)] * times
+    def answer(self, status: int, *, times: int = 1, retry_after_s: float | None = None, method: str = "",
+               path: str = "") -> None:  # fmt: skip
+        """The next `times` requests (of that HTTP method, to a path with that in it) are answered with this and not
+        looked at."""
+        self._answers += [(status, retry_after_s, method, path)] * times
+
+    def mend(self) -> None:
+        """No more of the answers."""
+        self._answers.clear()
+
+    def hold(self, method: str, path: str) -> None:
+        """Requests of that method, to a path with that in it, from now on."""
+        self._holding = method, path
+
+    def release(self) -> None:
+        self._holding = None
+        self._wake()
+
+    async def _wait_if_held(self, request: web.Request) -> None:
+        self.held += 1
+        try:
+            while self._holding is not None and self._holding[0] == request.method and self._holding[1] in request.path:
+                await self._move(1.0)
+        finally:
+            self.held -= 1
 
     def forbid(self, verb: str, resource: str) -> None:
         """resource: jobs, pods, pods/log, …"""
@@ -339,8 +365,9 @@ class FakeApi:
         try:
             while self.silent:
                 await self._move(0.05)
-            for index, (status, retry_after_s, method) in enumerate(self._answers):
-                if method in ("", request.method):
+            await self._wait_if_held(request)
+            for index, (status, retry_after_s, method, path) in enumerate(self._answers):
+                if method in ("", request.method) and path in request.path:
                     del self._answers[index]
                     return _refusal(status, retry_after_s)
             if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":

@@ -74,6 +74,7 @@ class Client:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._discovered: dict[tuple[str, str], Kind] = {}
         self.context = connection.access.context
         self.server = connection.access.server
         self.default_namespace = connection.access.namespace
@@ -204,7 +205,10 @@ class Client:
         return str(answer["status"]["userInfo"].get("username", ""))
 
     async def discover(self, api_version: str, kind: str) -> Kind:
-        """Where a kind lives that this code does not know. Raises ApiError 404 if the server has no such kind."""
+        """Where a kind lives that this code does not know; asked once. Raises ApiError 404 if the server has no such
+        kind."""
+        if (found := self._discovered.get((api_version, kind))) is not None:
+            return found
         root = "/apis/" if "/" in api_version else "/api/"
         try:
             offered = (await self._connection.call("GET", root + api_version))["resources"]
@@ -214,7 +218,9 @@ class Client:
             offered = []
         for entry in offered:
             if entry["kind"] == kind and "/" not in entry["name"]:
-                return Kind(api_version, entry["name"], kind, bool(entry["namespaced"]))
+                found = Kind(api_version, entry["name"], kind, bool(entry["namespaced"]))
+                self._discovered[api_version, kind] = found
+                return found
         raise ApiError(404, "NotFound", f"{self.server} has no kind {kind} in {api_version}; install its definition")
 
     async def close(self) -> None:

@@ -18,7 +18,7 @@ class Errands:
 
     def __init__(self, *, failed: Callable[[], None]) -> None:
         self._failed = failed
-        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._under_way: dict[str, asyncio.Task[Exception | None]] = {}
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._error: Exception | None = None
 
@@ -27,13 +27,15 @@ class Errands:
         for."""
         task = self._under_way[name] = asyncio.create_task(self._do(name, work))
         if wait:
-            await asyncio.wait(list(self._under_way.values()))
+            waited_for = list(self._under_way.values())
         elif self._error is not None:
-            await asyncio.wait([task])
+            waited_for = [task]
         else:
             return
-        if self._error is not None:
-            raise self._error
+        await asyncio.wait(waited_for)
+        for each in waited_for:
+            if not each.cancelled() and (error := each.result()) is not None:
+                raise error
 
     def is_under_way(self, name: str) -> bool:
         return name in self._under_way
@@ -51,14 +53,17 @@ class Errands:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
-    async def _do(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+    async def _do(self, name: str, work: Coroutine[Any, Any, None]) -> Exception | None:
         try:
             async with self._turns:
                 await work
-            self._error = None
         except Exception as error:  # whatever it is, the next sender is told
             self._error = error
             self._failed()
+            return error
+        else:
+            self._error = None
+            return None
         finally:
             work.close()
             del self._under_way[name]

@@ -56,6 +56,7 @@ class Gate:
     def drop(self, name: str) -> None:
         self._queue.pop(name, None)
         self._entering.pop(name, None)
+        self._turned_away.pop(name, None)
         self._ledger.forget(name)
 
     def next(self, quotas: Sequence[Raw], pods: Iterable[Raw], *, running: int) -> Launch | None:

@@ -52,8 +52,8 @@ class Intake:
         try:
             kind, made = await self._maker.make(launch)
             await self._scene.watch(kind)
+            self._made(launch, kind, made)  # first: what cannot be written down is adopted later, and then it can
             self._gate.made(launch)
-            self._made(launch, kind, made)
             self._scene.put(kind, made)
         except OutOfRoom as error:
             self._gate.wait(launch, str(error))

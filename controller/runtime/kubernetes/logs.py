@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
@@ -20,6 +21,8 @@ from typing import Protocol, cast
 from controller.runtime.kubernetes import positions
 from controller.runtime.kubernetes.errors import ApiError, NotAllowed, rule_for
 from controller.runtime.protocol import RuntimeLost
+
+_log = logging.getLogger(__name__)
 
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)(?: |$)")
 _LONGEST_STAMP = 40
@@ -79,6 +82,7 @@ class LogFollower:
         self._noted: tuple[int, bool] | None = None  # what the position on the disk says
         self._noting: asyncio.TimerHandle | None = None
         self._problem = ""
+        self._bug = ""  # the last one met
         self._losses = ""
 
     @property
@@ -160,6 +164,9 @@ class LogFollower:
                 self.barred = error if isinstance(error, NotAllowed) else None
                 self._problem = str(error)
                 longest_s = _LONGEST_PAUSE_S if isinstance(error, RuntimeLost) else _OFTEN_ENOUGH_S
+            except Exception as error:  # a log that nobody read on would end without a word
+                self._stumbled(error)
+                longest_s = _OFTEN_ENOUGH_S
             if self._at.offset > before:
                 pause_s = _SHORTEST_PAUSE_S
             await asyncio.sleep(pause_s)
@@ -186,6 +193,8 @@ class LogFollower:
                     except (RuntimeLost, NotAllowed, _DiskTrouble) as error:
                         self.barred = error if isinstance(error, NotAllowed) else None
                         self._problem = str(error)
+                    except Exception as error:
+                        self._stumbled(error)
                     await asyncio.sleep(pause_s)
                     pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
         except TimeoutError:
@@ -193,6 +202,14 @@ class LogFollower:
             self._losses, self._problem = f"the end of its log could not be read within {_PATIENCE_S:.0f} s{why}", ""
         finally:
             self._resting = None
+
+    def _stumbled(self, error: Exception) -> None:
+        """Logged once, however often it comes."""
+        what = f"{type(error).__name__}: {error}"
+        if what != self._bug:
+            self._bug = what
+            _log.error("pod=%s this is a bug; its log is asked for again", self._pod, exc_info=error)
+        self.barred, self._problem = None, f"its log cannot be read ({what}); this is a bug"
 
     def _useless(self, error: ApiError) -> bool:
         """Asking for the rest once more would bring the same answer."""

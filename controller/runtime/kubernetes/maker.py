@@ -6,12 +6,15 @@ Every call may be repeated, after a crash at any point too: names are computed, 
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 from controller.model import FailureClass
-from controller.runtime.kubernetes.client import CONFIG_MAPS, JOBS, SERVICES, Client, Kind
+from controller.runtime.kubernetes.client import CONFIG_MAPS, Client, Kind
 from controller.runtime.kubernetes.errors import ApiError, rule_for
+from controller.runtime.kubernetes.kinds import kind_of
 from controller.runtime.kubernetes.manifests import job_for
+from controller.runtime.kubernetes.naming import parameters_of
 from controller.runtime.kubernetes.quota import out_of_room
 from controller.runtime.kubernetes.scene import UID, attempt_of
 from controller.runtime.protocol import CannotStart, Launch
@@ -42,7 +45,7 @@ class Maker:
         made: tuple[Kind, Raw] | None = None
         for manifest in job_for(launch, owner=owner):
             kind = await self._kind_of(manifest)
-            made = kind, await self._create(kind, manifest, whose=attempt_of(manifest))
+            made = kind, await self._create(kind, manifest)
         assert made is not None
         return made
 
@@ -51,11 +54,8 @@ class Maker:
         self._owner = None
 
     async def _kind_of(self, manifest: Raw) -> Kind:
-        for known in (JOBS, SERVICES):
-            if (known.api_version, known.kind) == (manifest["apiVersion"], manifest["kind"]):
-                return known
         try:
-            return await self._client.discover(manifest["apiVersion"], manifest["kind"])
+            return await kind_of(self._client, manifest)
         except ApiError as error:
             if error.status != _NOT_FOUND:
                 raise
@@ -66,25 +66,33 @@ class Maker:
     async def _anchor(self) -> Raw:
         async with self._owning:  # the first of several makes it
             if self._owner is None:
-                self._owner = await self._create(CONFIG_MAPS, self._manifest, whose=None)
+                self._owner = await self._create(CONFIG_MAPS, self._manifest)
             return self._owner
 
-    async def _create(self, kind: Kind, manifest: Raw, *, whose: tuple[int, int] | None) -> Raw:
-        about = manifest["metadata"]
+    async def _create(self, kind: Kind, manifest: Raw) -> Raw:
         try:
             return await self._client.create(kind, self._namespace, manifest)
         except ApiError as error:
-            return await self._adopted(kind, about, whose, error)
+            return await self._adopted(kind, manifest, error)
 
-    async def _adopted(self, kind: Kind, about: Raw, whose: tuple[int, int] | None, error: ApiError) -> Raw:
+    async def _adopted(self, kind: Kind, manifest: Raw, error: ApiError) -> Raw:
         """What stands where we wanted to create. Raises what the error means otherwise."""
+        about = manifest["metadata"]
         if error.status != _CONFLICT or error.reason != "AlreadyExists":
             raise _meaning(kind, about["name"], self._namespace, error) from error
         there = await self._client.get(kind, self._namespace, about["name"])
         if "deletionTimestamp" in there["metadata"]:
             raise OutOfRoom(f"a {kind.kind} {about['name']} is being deleted") from error
-        if there["metadata"].get("labels", {}).get(UID) == about["labels"][UID] and attempt_of(there) == whose:
-            return there
+        ours = there["metadata"].get("labels", {}).get(UID) == about["labels"][UID]
+        if ours and attempt_of(there) == attempt_of(manifest):
+            wanted, has = parameters_of(manifest), parameters_of(there)
+            if wanted == has:
+                return there
+            raise CannotStart(
+                f"namespace {self._namespace} has a {kind.kind} {about['name']} with other parameters, "
+                f"{json.dumps(has)} and not {json.dumps(wanted)}: it was made before the trials were numbered anew; "
+                f"delete it"
+            ) from error
         raise CannotStart(
             f"namespace {self._namespace} has a {kind.kind} {about['name']} that is not of this experiment; "
             f"delete it, or give the experiment another metadata.name"

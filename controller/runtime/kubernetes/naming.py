@@ -53,6 +53,16 @@ def annotations_of(launch: Launch, part: ClusterPart) -> dict[str, str]:
     }
 
 
+def parameters_of(obj: Mapping[str, Any]) -> Raw | None:
+    """As annotations_of has written them; None: it says nothing of them that can be read."""
+    said = (obj.get("metadata", {}).get("annotations") or {}).get(PARAMETERS)
+    try:
+        found = json.loads(said) if isinstance(said, str) else None
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
 def metadata(launch: Launch, part: ClusterPart, owner: Mapping[str, Any] | None) -> Raw:
     """Of every object made for an attempt but its pods."""
     return {

@@ -6,14 +6,17 @@ starts again. Written before it is true of the cluster where a lost write would 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from controller.runtime.protocol import RuntimeLost
 
 FILE = "job.json"
+_AT_HAND = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,33 +31,51 @@ class Record:
 
 
 class Records:
-    """By the folder of the attempt; read once, written through."""
+    """By the folder of the attempt; read once, written through. Of what is removed the latest are kept at hand: the
+    end of its pods is heard of for a while."""
 
     def __init__(self) -> None:
         self._known: dict[str, Record | None] = {}
+        self._removed: dict[str, None] = {}  # which of them are, oldest first
 
     def of(self, directory: Path) -> Record | None:
         """None: nothing was ever made for it."""
         key = str(directory)
         if key not in self._known:
-            self._known[key] = _read(directory / FILE)
+            self._keep(key, _read(directory / FILE))
         return self._known[key]
 
     def note(self, directory: Path, **facts: object) -> Record:
         """Change some facts. Raises RuntimeLost: the disk is full."""
         record = replace(self.of(directory) or Record(), **facts)  # type: ignore[arg-type]  # names of fields
         if record != self._known.get(str(directory)):
-            try:
+            with _waited_for(directory / FILE):
                 _write(directory / FILE, record)
-            except OSError as error:
-                raise RuntimeLost(f"{directory / FILE}: {error.strerror}; make room, and it goes on") from error
-            self._known[str(directory)] = record
+            self._keep(str(directory), record)
         return record
 
     def forget(self, directory: Path) -> None:
-        """Its object was taken back before it ran: it may be made again."""
-        (directory / FILE).unlink(missing_ok=True)
+        """Its object was taken back before it ran: it may be made again. Raises RuntimeLost, like note."""
+        with _waited_for(directory / FILE):
+            (directory / FILE).unlink(missing_ok=True)
         self._known[str(directory)] = None
+
+    def _keep(self, key: str, record: Record | None) -> None:
+        self._known[key] = record
+        if record is not None and record.removed:
+            self._removed[key] = None
+            if len(self._removed) > _AT_HAND:
+                oldest = next(iter(self._removed))
+                del self._removed[oldest], self._known[oldest]
+
+
+@contextlib.contextmanager
+def _waited_for(path: Path) -> Iterator[None]:
+    """A disk that is full or cannot be written may be mended, and the run goes on then."""
+    try:
+        yield
+    except OSError as error:
+        raise RuntimeLost(f"{path}: {error.strerror or error}; make room, and it goes on") from error
 
 
 def _read(path: Path) -> Record | None:

@@ -27,6 +27,7 @@ from controller.runtime.kubernetes.client import (
     Raw,
     Unreachable,
 )
+from controller.runtime.protocol import RuntimeLost
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class Reflector:
         self._unconfirmed: dict[str, int] = {}  # uid: version of what was put and not heard of yet
         self._dropped: set[str] = set()  # uids of what was dropped and may still be heard of
         self._following: asyncio.Task[None] | None = None
+        self._bug = ""  # the last one met
 
     @property
     def since_s(self) -> float:
@@ -112,6 +114,9 @@ class Reflector:
                 error = None if answered.status == 410 else answered
             except (Unreachable, NotAllowed, BadKubeconfig) as unheard:
                 error = unheard
+            except Exception as unforeseen:  # what stood still here without a word would hang the run
+                error, stale = self._stumbled(unforeseen), True
+                began, heard = time.monotonic(), self._heard  # nothing of it counts as settled
             # Heard something, or lasted: begin again at once. Else this is a server in trouble, or a loop.
             settled = self._heard != heard or time.monotonic() - began > self._pace.settled_s
             tries = 0 if settled else tries + 1
@@ -122,6 +127,14 @@ class Reflector:
             if tries:
                 first, longest = self._pace.back_off_s
                 await asyncio.sleep(min(longest, first * 2.0 ** min(tries - 1, 16)) * random.uniform(0.5, 1.0))
+
+    def _stumbled(self, unforeseen: Exception) -> RuntimeLost:
+        """What is told of it. It is logged once, however often it comes."""
+        what = f"{type(unforeseen).__name__}: {unforeseen}"
+        if what != self._bug:
+            self._bug = what
+            _log.error("kind=%s this is a bug; listed again", self._kind.plural, exc_info=unforeseen)
+        return RuntimeLost(f"what the cluster says of {self._kind.plural} cannot be read ({what}); this is a bug")
 
     async def _relist(self) -> None:
         items, version = await self._client.list(self._kind, self._namespace, **self._selection)

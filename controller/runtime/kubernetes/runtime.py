@@ -68,7 +68,6 @@ class KubernetesRuntime:
         self._followers = Followers(place.client, place.namespace, grown=self._tell_growth, ended=self._tell_news)
         self._made: set[str] = set()  # seen on the cluster in this life
         self._over: set[str] = set()  # of these, whose pods have ended
-        self._removed: set[str] = set()
         self._leaving = Errands(failed=self._tell_news)
         self._steady = Steady()
         self._meaning = Meaning()
@@ -131,12 +130,14 @@ class KubernetesRuntime:
         self._gate.drop(name)
         await intake.settle(name)
         intake.refused.pop(name, None)
-        self._removed.add(name)
-        if (found := scene.find(name)) is not None and not self._leaving.is_under_way(name):
+        found = scene.find(name)
+        whose = self._whose.get(name) or (attempt_of(found[1]) if found else None)
+        if whose is not None and (found or self._records.of(self._place.folder_of(*whose))):
+            self._records.note(self._place.folder_of(*whose), removed=True)
+        if found is not None and not self._leaving.is_under_way(name):
             kind, shown = found
             running: Sequence[Raw] = []
-            if (whose := attempt_of(shown)) is not None:
-                self._records.note(self._place.folder_of(*whose), uid=shown["metadata"]["uid"], removed=True)
+            if whose is not None:
                 pods = scene.pods_by_attempt().get(whose, [])
                 if kind is not JOBS or self._sighting(name, shown, pods, whose).exit is None:
                     running = pods
@@ -152,15 +153,11 @@ class KubernetesRuntime:
 
     async def _remove(self, scene: Scene, kind: Kind, shown: Raw, running: Sequence[Raw]) -> None:
         name = shown["metadata"]["name"]
-        try:
-            await self._delete_pods(running, grace_s=0)  # the garbage collector would give them their whole grace
-            if service := shown.get("spec", {}).get("template", {}).get("spec", {}).get("subdomain"):
-                await self._client.delete(SERVICES, self._place.namespace, service)
-            await self._delete(kind, name, shown)
-            scene.drop(kind, name)
-        except BaseException:
-            self._removed.discard(name)  # as long as it is shown, it is to be removed
-            raise
+        await self._delete_pods(running, grace_s=0)  # the garbage collector would give them their whole grace
+        if service := shown.get("spec", {}).get("template", {}).get("spec", {}).get("subdomain"):
+            await self._client.delete(SERVICES, self._place.namespace, service)
+        await self._delete(kind, name, shown)
+        scene.drop(kind, name)
 
     async def observe(self) -> Mapping[str, Sighting]:
         scene, intake = await self._open()
@@ -177,9 +174,9 @@ class KubernetesRuntime:
             whose = self._whose.get(name) or attempt_of(shown)
             if whose is None:
                 continue
-            if self._is_removed(name, whose):
-                if name not in self._removed:
-                    await self.remove(name)  # a predecessor had written down that it does so
+            if self._is_removed(whose):
+                if not self._leaving.is_under_way(name):
+                    await self.remove(name)  # it was refused, or a predecessor had written down that it does so
                 continue
             self._whose[name] = whose
             self._made.add(name)
@@ -190,13 +187,13 @@ class KubernetesRuntime:
                 sightings[name] = sighting
         known = set(self._whose.values())
         for whose, left in pods.items():
-            if self._is_removed(name_of(left[0], whose), whose):
+            if self._is_removed(whose):
                 scene.forget_pods(whose)  # what the garbage collector leaves to be heard of
             elif whose not in known:
                 self._whose[name_of(left[0], whose)] = whose
         for name, whose in self._whose.items():
             # Its object is gone; what its pods were doing still counts.
-            if name not in sightings and not self._is_removed(name, whose) and (name in self._made or whose in pods):
+            if name not in sightings and not self._is_removed(whose) and (name in self._made or whose in pods):
                 sightings[name] = self._sighting(name, None, pods.get(whose, []), whose)
                 self._over.add(name)
                 intake.forget_anchor()  # it may have gone first, and have taken this with it
@@ -240,10 +237,10 @@ class KubernetesRuntime:
             await scene.close()
         await self._place.client.close()
 
-    def _is_removed(self, name: str, whose: tuple[int, int]) -> bool:
+    def _is_removed(self, whose: tuple[int, int]) -> bool:
         """By us, for good; it may take its time to go."""
         record = self._records.of(self._place.folder_of(*whose))
-        return name in self._removed or (record is not None and record.removed)
+        return record is not None and record.removed
 
     # Looking
 
@@ -359,8 +356,8 @@ class KubernetesRuntime:
         return len(self._made - self._over)
 
     def _took_in(self, launch: Launch, kind: Kind, made: Raw) -> None:
-        self._made.add(launch.name)
         self._records.note(launch.directory, uid=made["metadata"]["uid"])
+        self._made.add(launch.name)
 
     async def _end(self, kind: Kind, name: str, shown: Raw, pods: Sequence[Raw], *, grace_s: float) -> None:
         """Its pods end, at the latest after the grace; without any it never begins."""

@@ -1,0 +1,133 @@
+"""One experiment's runtime on the small API server, for tests of what goes wrong on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from controller.model import Resources, TrialTemplate, attempt_name
+from controller.runtime.kubernetes.client import Client
+from controller.runtime.kubernetes.gate import Gate
+from controller.runtime.kubernetes.runtime import KubernetesRuntime, Place
+from controller.runtime.protocol import ClusterPart, Launch, RuntimeLost, Sighting
+from tests.kube.fake_api import FakeApi, kubeconfig_of
+
+Raw = dict[str, Any]
+
+NAMESPACE, UID = "user1", "x7k2qaaaaaaaaaaa"
+ANCHOR = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "tiny-x7k2q", "labels": {"tuner.dev/uid": UID}},
+}
+LONG_S = 10.0
+
+
+class Experiment:
+    """Its server lives as long as the test; `open` makes a runtime as a new controller would. An attempt goes by the
+    number of its trial."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.api = FakeApi()
+        self._alive = AsyncExitStack()
+
+    async def __aenter__(self) -> Experiment:
+        await self._alive.enter_async_context(self.api)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._alive.aclose()
+
+    async def open(self, *, template: Raw | None = None) -> KubernetesRuntime:
+        with kubeconfig_of(self.api.kubeconfig()):
+            client = await Client.connect()
+        place = Place(client, NAMESPACE, UID, ANCHOR, self.directory, template)
+        runtime = KubernetesRuntime(place, gate=Gate(own=True))
+        self._alive.push_async_callback(runtime.close)
+        return runtime
+
+    def name(self, trial: int) -> str:
+        return attempt_name("tiny", UID, trial, 1)
+
+    def directory(self, trial: int, attempt: int) -> Path:
+        directory = self.folder / str(trial) / str(attempt)
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory
+
+    def launch(self, trial: int, *, timeout_s: float | None = None, lr: float = 0.1,
+               manifest: Mapping[str, object] | None = None) -> Launch:  # fmt: skip
+        part = ClusterPart(
+            NAMESPACE, "tiny", UID, trial, 1, {"lr": lr}, TrialTemplate(("true",), image="tiny:1",
+            resources=Resources(cpu=1.0)), manifest=manifest,
+        )  # fmt: skip
+        env = {"TUNER_OUTPUT_DIR": "/tuner/output", "TUNER_CHECKPOINT_DIR": "/tuner/checkpoints"}
+        return Launch(
+            self.name(trial), ("true",), env, self.folder, self.directory(trial, 1), timeout_s=timeout_s, grace_s=1.0,
+            cluster=part,
+        )  # fmt: skip
+
+    def asked(self, method: str, path: str) -> int:
+        """How many such requests have come."""
+        return sum(method == m and path in p for m, p, _ in self.api.requests)
+
+    def jobs(self) -> list[str]:
+        return [job["metadata"]["name"] for job in self.api.all("jobs", NAMESPACE)]
+
+
+Test: TypeAlias = Callable[..., Coroutine[Any, Any, None]]
+
+
+def on_a_loop(test: Test) -> Callable[..., None]:
+    """As a decorator, of a test that names the fixture `experiment`; pytest calls plain functions."""
+
+    @functools.wraps(test)
+    def wrapped(experiment: Experiment, **more: Any) -> None:
+        async def main() -> None:
+            async with experiment:
+                await test(experiment, **more)
+
+        asyncio.run(main())
+
+    return wrapped
+
+
+async def look_until(runtime: KubernetesRuntime, condition: Callable[[Mapping[str, Sighting]], bool], *,
+                     told: list[str] | None = None) -> Mapping[str, Sighting]:  # fmt: skip
+    """What is seen as soon as it looks so. told: what is said meanwhile when the cluster is lost; None: it must not."""
+    give_up_at, seen = time.monotonic() + LONG_S, None
+    while time.monotonic() < give_up_at:
+        try:
+            seen = await runtime.observe()
+        except RuntimeLost as error:
+            if told is None:
+                raise
+            told.append(str(error))
+            await asyncio.sleep(0.01)
+            continue
+        if condition(seen):
+            return seen
+        await runtime.wait(0.05, log_growth=False)
+    raise AssertionError(f"never so; last seen: {seen}, told {told}")
+
+
+async def told_of(call: Coroutine[Any, Any, object]) -> str:
+    """What it says of a cluster that is lost; "" if it is not."""
+    try:
+        await call
+    except RuntimeLost as error:
+        return str(error)
+    return ""
+
+
+def running(*names: str) -> Callable[[Mapping[str, Sighting]], bool]:
+    return lambda seen: all(name in seen and seen[name].start_time is not None for name in names)
+
+
+def ended(*names: str) -> Callable[[Mapping[str, Sighting]], bool]:
+    return lambda seen: all(name in seen and seen[name].exit is not None for name in names)

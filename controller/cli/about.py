@@ -12,6 +12,7 @@ FAILPOINT_MODULES = (
     "controller.store",
     "controller.search",
     "controller.loop",
+    "controller.runtime.kubernetes.runtime",
     "suggest.store.schema",
     "suggest.store.sql",
 )

@@ -27,6 +27,11 @@ from tests.cluster.waiting import eventually
 RIGHTS = Path(__file__).resolve().parents[2] / "deploy" / "rbac.yaml"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 SEED = random.randrange(1 << 30)
+# Of the named places where a controller may be killed, those that a plain search comes by.
+REACHED = (
+    "controller.store.create_experiment", "controller.store.save", "study.create", "study.suggest", "study.complete",
+    "runtime.start", "runtime.remove", "cluster.note", "cluster.delete", "store.insert_study", "store.hand_out",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -436,3 +441,22 @@ def test_a_controller_killed_at_20_random_moments_loses_and_repeats_nothing(api:
     assert [trial["number"] for trial in me.trials()] == list(range(60)), SEED
     assert history(me) == [["succeeded"]] * 60, SEED
     assert names(api, me.namespace) == [], SEED
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_a_controller_killed_at_every_named_write_and_call_loses_and_repeats_nothing(api: Api, me: Searcher) -> None:
+    code, out, _ = me.tuner("debug", "failpoints")
+    assert code == 0
+    path = me.file(trials=40, spec="  parallelism: 3\n", env={"KWOK_RUN": "300ms"})
+    points = [point for point in out.split() if point.rpartition(".")[0] in REACHED]
+    assert len(points) == 2 * len(REACHED)
+    for point in points:
+        me.env["TUNER_FAILPOINT"] = point
+        code, _, err = me.tuner("run", path)
+        assert code == -signal.SIGKILL, (point, err)
+    del me.env["TUNER_FAILPOINT"]
+    code, _, err = me.tuner("run", path)
+    assert code == 0, err
+    assert history(me) == [["succeeded"]] * 40
+    assert names(api, me.namespace) == []

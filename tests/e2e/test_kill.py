@@ -52,7 +52,8 @@ ONCE = (
     "store.insert_study",
     "store.add_trial",
 )
-LATER = BY_CLIENTS + BY_REVISION + BY_DELETE + BY_STOP
+ON_A_CLUSTER = ("cluster.note", "cluster.delete")  # tests/cluster/test_faults.py
+LATER = BY_CLIENTS + BY_REVISION + BY_DELETE + BY_STOP + ON_A_CLUSTER
 
 
 class Killed:

@@ -33,10 +33,14 @@ from controller.runtime.kubernetes.records import Record, Records
 from controller.runtime.kubernetes.scene import Scene, attempt_of, name_of
 from controller.runtime.kubernetes.steady import Steady
 from controller.runtime.protocol import CannotStart, Launch, Sighting
+from suggest import failpoints
 
 Raw = dict[str, Any]
 
 _LONGEST_REST_S = 0.05
+
+BEFORE_NOTE, AFTER_NOTE = failpoints.register("cluster.note")  # that it was made there
+BEFORE_DELETE, AFTER_DELETE = failpoints.register("cluster.delete")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +160,9 @@ class KubernetesRuntime:
         await self._delete_pods(running, grace_s=0)  # the garbage collector would give them their whole grace
         if service := shown.get("spec", {}).get("template", {}).get("spec", {}).get("subdomain"):
             await self._client.delete(SERVICES, self._place.namespace, service)
+        failpoints.reach(BEFORE_DELETE)
         await self._delete(kind, name, shown)
+        failpoints.reach(AFTER_DELETE)
         scene.drop(kind, name)
 
     async def observe(self) -> Mapping[str, Sighting]:
@@ -212,9 +218,9 @@ class KubernetesRuntime:
         return await log_file.read(directory / "log.txt", offset, limit)
 
     async def wait(self, within_s: float, *, log_growth: bool) -> None:
-        # News come in bursts, and each look costs: at most half of the time is spent looking.
+        # News come in bursts, and each look costs: at most a third of the time is spent looking.
         cost_s = time.monotonic() - self._looked_at
-        await asyncio.sleep(min(cost_s, within_s, _LONGEST_REST_S))
+        await asyncio.sleep(min(2 * cost_s, within_s, _LONGEST_REST_S))
         waiters = [asyncio.ensure_future(self._news.wait())]
         if log_growth:
             waiters.append(asyncio.ensure_future(self._growth.wait()))
@@ -356,7 +362,9 @@ class KubernetesRuntime:
         return len(self._made - self._over)
 
     def _took_in(self, launch: Launch, kind: Kind, made: Raw) -> None:
+        failpoints.reach(BEFORE_NOTE)
         self._records.note(launch.directory, uid=made["metadata"]["uid"])
+        failpoints.reach(AFTER_NOTE)
         self._made.add(launch.name)
 
     async def _end(self, kind: Kind, name: str, shown: Raw, pods: Sequence[Raw], *, grace_s: float) -> None:

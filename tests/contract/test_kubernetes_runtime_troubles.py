@@ -1,0 +1,273 @@
+"""A cluster that is slow, refuses or loses what it is asked: nothing is lost by it, and nothing else waits for it.
+
+On a small API server in this process. What is told is `RuntimeLost`, for which the loop waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.runtime.kubernetes import gate
+from controller.runtime.protocol import RuntimeLost
+from tests.kube.experiment import NAMESPACE, Experiment, ended, look_until, on_a_loop, running, told_of
+from tests.kube.hand import Script
+from tests.kube.small_cluster import eventually
+
+FOREVER = Script(lines=("epoch=1",), forever=True)
+FRESH = "status unknown for quota: team, resources: requests.cpu"
+
+
+@pytest.fixture
+def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
+    monkeypatch.setattr(gate, "_AGAIN_S", 0.05)  # time is not what is claimed here
+    return Experiment(tmp_path)
+
+
+def pod_of(experiment: Experiment, trial: int) -> str:
+    pods = experiment.api.all("pods", NAMESPACE)
+    return next(p["metadata"]["name"] for p in pods if p["metadata"]["labels"]["job-name"] == experiment.name(trial))
+
+
+@on_a_loop
+async def test_a_timeout_is_asked_for_until_the_cluster_has_heard_it(experiment: Experiment) -> None:
+    experiment.api.hand.play(lambda job: FOREVER)
+    experiment.api.answer(500, times=2, method="DELETE", path="/pods/")
+    runtime, told = await experiment.open(), list[str]()
+    await runtime.start(experiment.launch(0, timeout_s=0.3))
+    seen = await look_until(runtime, ended(experiment.name(0)), told=told)
+    exit = seen[experiment.name(0)].exit
+    assert exit is not None
+    assert exit.timed_out
+    assert len(told) == 2
+    assert experiment.asked("DELETE", "/pods/") == 3
+
+
+# What is made slowly
+
+
+@on_a_loop
+async def test_what_is_slow_to_be_made_holds_up_nothing_else(experiment: Experiment) -> None:
+    experiment.api.hand.play(lambda job: FOREVER)
+    runtime, first = await experiment.open(), experiment.name(0)
+    await runtime.start(experiment.launch(0))
+    await look_until(runtime, running(first))
+    experiment.api.hold("POST", "/jobs")
+    for trial in range(1, 41):
+        await runtime.start(experiment.launch(trial))
+    await eventually(lambda: experiment.api.held == 16)
+    seen = await runtime.observe()
+    assert len(seen) == 41
+    assert [name for name, each in seen.items() if each.start_time is not None] == [first]
+    experiment.api.hand.print(pod_of(experiment, 0), "epoch=2")
+    while b"epoch=2" not in await runtime.read_log(first, 0):
+        await runtime.wait(1.0, log_growth=True)
+    await runtime.stop(first, grace_s=1.0)
+    await look_until(runtime, ended(first))
+    assert experiment.api.held == 16
+    assert experiment.jobs() == [first]
+    experiment.api.release()
+    await look_until(runtime, running(*map(experiment.name, range(1, 41))))
+
+
+@on_a_loop
+async def test_to_close_is_to_wait_for_what_is_being_made(experiment: Experiment) -> None:
+    experiment.api.hand.play(lambda job: FOREVER)
+    experiment.api.hold("POST", "/jobs")
+    runtime = await experiment.open()
+    await runtime.start(experiment.launch(0))
+    await eventually(lambda: experiment.api.held == 1)
+    closing = asyncio.create_task(runtime.close())
+    _, unfinished = await asyncio.wait([closing], timeout=0.1)
+    assert unfinished
+    experiment.api.release()
+    await closing
+    assert experiment.jobs() == [experiment.name(0)]
+    record = json.loads((experiment.directory(0, 1) / "job.json").read_text())
+    assert record["uid"] == experiment.api.get("jobs", NAMESPACE, experiment.name(0))["metadata"]["uid"]
+    successor = await experiment.open()
+    await successor.start(experiment.launch(0))
+    await look_until(successor, running(experiment.name(0)))
+    assert experiment.asked("POST", "/jobs") == 1
+
+
+@on_a_loop
+async def test_to_stop_what_is_being_made_is_to_end_it_once_it_is_there(experiment: Experiment) -> None:
+    experiment.api.hand.play(lambda job: FOREVER)
+    experiment.api.hold("POST", "/jobs")
+    runtime, name = await experiment.open(), experiment.name(0)
+    await runtime.start(experiment.launch(0))
+    await eventually(lambda: experiment.api.held == 1)
+    stopping = asyncio.create_task(runtime.stop(name, grace_s=1.0))
+    _, unfinished = await asyncio.wait([stopping], timeout=0.1)
+    assert unfinished
+    experiment.api.release()
+    await stopping
+    exit = (await look_until(runtime, ended(name)))[name].exit
+    assert exit is not None
+    assert exit.stopped
+
+
+# What is refused
+
+
+@on_a_loop
+async def test_a_create_that_is_refused_is_told_in_each_look_and_goes_on_once_that_is_mended(
+    experiment: Experiment,
+) -> None:
+    experiment.api.hand.play(lambda job: FOREVER)
+    experiment.api.answer(500, times=1000, method="POST", path="/jobs")
+    runtime = await experiment.open()
+    await runtime.start(experiment.launch(0))
+    await eventually(lambda: experiment.asked("POST", "/jobs") == 1)
+    await told_of(runtime.observe())  # it may be on its way still
+    assert all([await told_of(runtime.observe()) for _ in range(5)])
+    experiment.api.mend()
+    await look_until(runtime, running(experiment.name(0)))
+    assert experiment.jobs() == [experiment.name(0)]
+
+
+@on_a_loop
+async def test_a_delete_that_is_refused_is_told_and_repeated_until_it_is_gone(experiment: Experiment) -> None:
+    gone, stays = experiment.name(0), experiment.name(1)
+    experiment.api.hand.play(lambda job: FOREVER if job["metadata"]["name"] == stays else Script())
+    runtime, told = await experiment.open(), list[str]()
+    for trial in (0, 1):
+        await runtime.start(experiment.launch(trial))
+    await look_until(runtime, lambda seen: ended(gone)(seen) and running(stays)(seen))
+    experiment.api.answer(500, times=3, method="DELETE", path="/jobs/")
+    await runtime.remove(gone)
+    await look_until(runtime, lambda seen: gone not in seen and experiment.jobs() == [stays], told=told)
+    assert len(told) == 2  # the first is told to nobody who waits
+    assert experiment.asked("DELETE", "/jobs/") == 4
+
+
+@on_a_loop
+async def test_the_last_one_removed_is_waited_for(experiment: Experiment) -> None:
+    experiment.api.hand.play(lambda job: Script())
+    runtime, name = await experiment.open(), experiment.name(0)
+    await runtime.start(experiment.launch(0))
+    await look_until(runtime, ended(name))
+    experiment.api.answer(500, method="DELETE", path="/jobs/")
+    with pytest.raises(RuntimeLost):
+        await runtime.remove(name)
+    await runtime.remove(name)
+    assert experiment.jobs() == []
+
+
+@on_a_loop
+async def test_to_close_is_to_finish_what_is_being_removed(experiment: Experiment) -> None:
+    gone, stays = experiment.name(0), experiment.name(1)
+    experiment.api.hand.play(lambda job: FOREVER if job["metadata"]["name"] == stays else Script())
+    runtime = await experiment.open()
+    for trial in (0, 1):
+        await runtime.start(experiment.launch(trial))
+    await look_until(runtime, lambda seen: ended(gone)(seen) and running(stays)(seen))
+    experiment.api.hold("DELETE", "/jobs/")
+    await runtime.remove(gone)
+    await eventually(lambda: experiment.api.held == 1)
+    closing = asyncio.create_task(runtime.close())
+    _, unfinished = await asyncio.wait([closing], timeout=0.1)
+    assert unfinished
+    experiment.api.release()
+    await closing
+    assert experiment.jobs() == [stays]
+
+
+# Quotas that were made just now
+
+
+@on_a_loop
+async def test_a_job_that_a_fresh_quota_refuses_waits_for_room(experiment: Experiment) -> None:
+    experiment.api.hand.play(lambda job: FOREVER)
+    experiment.api.refuse = lambda plural, obj: FRESH if plural == "jobs" else ""
+    runtime, name = await experiment.open(), experiment.name(0)
+    await runtime.start(experiment.launch(0))
+    seen = await look_until(runtime, lambda seen: bool(seen[name].waiting))
+    assert (seen[name].exit, seen[name].start_time) == (None, None)
+    experiment.api.refuse = lambda plural, obj: ""
+    await look_until(runtime, running(name))
+
+
+@on_a_loop
+async def test_a_pod_that_a_fresh_quota_refuses_is_taken_back_and_waits_for_room(experiment: Experiment) -> None:
+    made: list[str] = []
+    api, runtime, name = experiment.api, await experiment.open(), experiment.name(0)
+
+    def play(job: dict[str, Any]) -> Script | None:
+        made.append(job["metadata"]["uid"])
+        return FOREVER if len(made) > 1 else None
+
+    api.hand.play(play)
+    launch = experiment.launch(0)
+    await runtime.start(launch)
+    await look_until(runtime, lambda seen: bool(made) and name in seen)
+    event = {
+        "metadata": {"generateName": f"{name}.", "namespace": NAMESPACE},
+        "reason": "FailedCreate",
+        "message": f'Error creating: pods "{name}-abcde" is forbidden: {FRESH}',
+        "involvedObject": {"kind": "Job", "name": name, "uid": made[0]},
+    }
+    api.put("events", event)
+    await look_until(runtime, lambda seen: name not in seen)
+    await runtime.start(launch)  # as the loop does with what is not shown
+    await look_until(runtime, running(name))
+    assert len(made) == 2
+
+
+# What is half open, and a disk that is full
+
+
+@on_a_loop
+async def test_an_opening_that_failed_halfway_leaves_nothing_running_and_is_done_anew(experiment: Experiment) -> None:
+    def reflecting() -> bool:
+        return any("Reflector" in str(task.get_coro()) for task in asyncio.all_tasks())
+
+    runtime = await experiment.open()
+    experiment.api.answer(500, method="GET", path="/limitranges")
+    experiment.api.hold("GET", "/pods")
+    opening = asyncio.create_task(told_of(runtime.observe()))
+    await eventually(lambda: experiment.api.held == 1 and experiment.asked("GET", "/limitranges") == 1)
+    await asyncio.wait([opening], timeout=0.1)  # what one says is known now
+    experiment.api.release()
+    assert await opening
+    await eventually(lambda: not reflecting())
+    assert await runtime.observe() == {}
+    assert reflecting()
+
+
+@on_a_loop
+async def test_a_full_disk_is_told_and_waited_for(experiment: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace, full = os.replace, True
+
+    def replaced(source: str | Path, target: str | Path) -> None:
+        if full and Path(target).name == "job.json":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", replaced)
+    experiment.api.hand.play(lambda job: Script(lines=("x=1",)))
+    runtime, name, told = await experiment.open(), experiment.name(0), list[str]()
+    await runtime.start(experiment.launch(0))
+    for _ in range(400):
+        if len(told := [*told, *filter(None, [await told_of(runtime.observe())])]) == 3:
+            break
+        await runtime.wait(0.02, log_growth=False)
+    assert set(told) == {
+        f"{experiment.directory(0, 1) / 'job.json'}: No space left on device; make room, and it goes on"
+    }
+    full = False
+    await look_until(runtime, ended(name), told=told)
+    uid = experiment.api.get("jobs", NAMESPACE, name)["metadata"]["uid"]
+    await eventually(lambda: json.loads((experiment.directory(0, 1) / "job.json").read_text())["uid"] == uid)
+    full = True
+    assert "No space left" in await told_of(runtime.remove(name))
+    full = False
+    await runtime.remove(name)
+    assert (await runtime.observe(), experiment.jobs()) == ({}, [])

@@ -43,6 +43,11 @@ cluster-packages:  ## as root, on Debian: install what those with a real node ne
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
 	  containerd runc containernetworking-plugins buildah debootstrap iproute2 openssl </dev/null
 
+.PHONY: postgres-packages
+postgres-packages:  ## as root, on Debian: install what the tests on PostgreSQL need
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql </dev/null
+
 .PHONY: check
 check: $(VENV)/dev.stamp  ## format, lint, types, who may import whom, stubs fresh
 	$(BIN)/ruff format --check

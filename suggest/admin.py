@@ -18,10 +18,15 @@ __all__ = ["check", "open_store"]
 
 def open_store(storage_url: str, *, sync: str = "normal") -> SqlStore:
     """Raises InvalidArgument (no such kind of store), Unavailable, StoreBroken. `sync`: normal or full."""
-    from suggest.store.location import sqlite_path
-    from suggest.store.sql import SqlStore
+    from suggest.store.location import is_postgres, sqlite_path
     from suggest.store.sqlite import SYNC
 
     if sync not in SYNC:
         raise InvalidArgument([Problem("sync", f"{sync!r} is not known; use {' or '.join(SYNC)}")])
-    return SqlStore(sqlite_path(storage_url), sync=sync)
+    if is_postgres(storage_url):
+        from suggest.store.postgres_store import PostgresStore
+
+        return PostgresStore(storage_url, sync=sync)
+    from suggest.store.sqlite_store import SqliteStore
+
+    return SqliteStore(sqlite_path(storage_url), sync=sync)

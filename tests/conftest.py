@@ -5,6 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.postgres import postgres, postgres_url
+
+__all__ = ["postgres", "postgres_url"]
+
 CLUSTER = Path(__file__).with_name("cluster")
 
 

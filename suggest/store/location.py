@@ -12,18 +12,33 @@ from urllib.parse import unquote
 from suggest.errors import InvalidArgument, Problem, StoreBroken
 
 _NETWORK = re.compile(r"nfs\d?|cifs|smb\d?|smbfs|fuse\.sshfs|afs|ceph|lustre|fuse\.glusterfs")
+_POSTGRES = "postgresql+psycopg://"
 _MOUNTS = Path("/proc/mounts")
+
+
+def is_postgres(storage_url: str) -> bool:
+    """Raises InvalidArgument for PostgreSQL's other spellings, which name other drivers."""
+    if storage_url.startswith(_POSTGRES):
+        return True
+    if storage_url.startswith("postgres"):
+        raise _refused(storage_url, f"is no storage URL; begin it with {_POSTGRES}")
+    return False
+
+
+def shown(storage_url: str) -> str:
+    """As people may see it: without a password."""
+    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", re.sub(r"([?&]password=)[^&]*", r"\1***", storage_url))
 
 
 def sqlite_path(storage_url: str) -> Path:
     """The file of `sqlite:///PATH` (a fourth slash makes PATH absolute, %3F is a question mark); its folder is made if
     it is missing."""
     prefix = "sqlite:///"
-    if storage_url.startswith(("postgresql:", "postgresql+psycopg:")):
-        raise _refused(storage_url, "PostgreSQL is not supported yet; use sqlite:///PATH")
     if not storage_url.startswith(prefix) or "?" in storage_url:
         raise _refused(
-            storage_url, "is no storage URL; use sqlite:///PATH, for example sqlite:////var/lib/tuner/studies.db"
+            storage_url,
+            "is no storage URL; use sqlite:///PATH, for example sqlite:////var/lib/tuner/studies.db, "
+            f"or {_POSTGRES}USER@HOST/DATABASE",
         )
     name = unquote(storage_url.removeprefix(prefix))
     if name in ("", ":memory:"):
@@ -69,4 +84,4 @@ def _filesystem(folder: Path, mounts: Path) -> str:
 
 
 def _refused(storage_url: str, message: str) -> InvalidArgument:
-    return InvalidArgument([Problem("storage", f"{storage_url}: {message}")])
+    return InvalidArgument([Problem("storage", f"{shown(storage_url)}: {message}")])

@@ -1,8 +1,9 @@
 """What the service needs of a store of studies. The contract; `tests/contract/store_contract.py` holds it.
 
 Blocking and thread-safe. Every write is one transaction: done entirely when it returns, not at all when it raises.
-Raises Unavailable (try again; nothing changed), StoreBroken, and for writes NotOwner: the study was taken over or
-deleted since `lease` was given. Reading needs no lease and sees what was committed, by whomever.
+Raises Unavailable (try again; nothing changed, unless the connection broke: take the study again, then look),
+StoreBroken, and for writes NotOwner: the study was taken over or deleted since `lease` was given.
+Reading needs no lease and sees what was committed, by whomever.
 """
 
 from __future__ import annotations
@@ -64,9 +65,15 @@ class Store(Protocol):
     # Ownership
 
     def take(self, name: StudyName, *, uid: str, address: str) -> Lease:
-        """Become the study's only writer, at once if its last one has died, and until release() or death.
+        """Become the study's only writer, soon after its last one has died, and until release() or death.
 
         Raises NotOwner with the holder's address; NotFound if there is no such study (any more).
+        """
+
+    def still_held(self, lease: Lease) -> bool:
+        """False if another may have taken the study meanwhile, though nobody has written since.
+
+        For answers that write nothing; usually known without asking the database.
         """
 
     def release(self, lease: Lease) -> None:

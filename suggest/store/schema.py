@@ -10,23 +10,24 @@ from sqlalchemy import Connection, insert, inspect, select
 
 from suggest import failpoints
 from suggest.errors import StoreBroken
-from suggest.store.sqlite import Database
+from suggest.store.connections import Connections
 from suggest.store.tables import VERSION_TABLE, metadata, schema_version, version_metadata
 
 # All there ever were, oldest first: the revisions in `migrations/versions` (a test compares).
-VERSIONS = ("0001",)
+VERSIONS = ("0001", "0002")
 HEAD = VERSIONS[-1]
 
 _BEFORE, _AFTER = failpoints.register("store.make_schema")
 
 
-def prepare(database: Database) -> None:
+def prepare(database: Connections) -> None:
     """Bring the database to HEAD. Raises StoreBroken when it is newer, or another program's."""
     with database.reading() as connection:
         if _version(connection, database) == HEAD:
             return
     failpoints.reach(_BEFORE)
     with database.writing() as connection:
+        database.lock_schema(connection)
         version = _version(connection, database)  # again: somebody may have been faster
         if version is None:
             metadata.create_all(connection)
@@ -49,20 +50,20 @@ def upgrade(connection: Connection, to: str = HEAD) -> None:
     command.upgrade(config, to)
 
 
-def _version(connection: Connection, database: Database) -> str | None:
+def _version(connection: Connection, database: Connections) -> str | None:
     """None: an empty database."""
     there = set(inspect(connection).get_table_names())
     if VERSION_TABLE not in there:
         if taken := sorted(there & set(metadata.tables)):
             raise StoreBroken(
-                f"{database.path}: has a table {taken[0]!r} that is not tuner's (an Optuna storage has the same "
-                "names); name another file with --storage"
+                f"{database.place}: has a table {taken[0]!r} that is not tuner's (an Optuna storage has the same "
+                "names); name another place with --storage"
             )
         return None
     version = connection.execute(select(schema_version.c.version_num)).scalar_one_or_none()
     if version is not None and version not in VERSIONS:
         raise StoreBroken(
-            f"{database.path}: has schema {version}, newer than {HEAD}, the newest that this tuner knows; "
-            "upgrade tuner, or name another file with --storage"
+            f"{database.place}: has schema {version}, newer than {HEAD}, the newest that this tuner knows; "
+            "upgrade tuner, or name another place with --storage"
         )
     return version

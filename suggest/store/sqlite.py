@@ -1,4 +1,4 @@
-"""How this store talks to SQLite: connections, pragmas, transactions, and what its errors mean to people.
+"""How the store talks to SQLite: connections, pragmas, transactions, and what its errors mean to people.
 
 No table is named here. One writer connection, taken in turns; readers have their own and, thanks to WAL, never wait.
 """
@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool, StaticPool
 
 from suggest.errors import StoreBroken, Unavailable
+from suggest.store.statements import SQLITE
 
 BUSY_TIMEOUT_S = 5.0
 SYNC = {"normal": "NORMAL", "full": "FULL"}
@@ -62,10 +63,13 @@ def _create(path: Path) -> None:
 
 
 class Database:
-    """Opens `path`, creating it if need be. close() gives everything back."""
+    """`Connections` to `path`, created if need be. close() gives everything back."""
+
+    statements = SQLITE
 
     def __init__(self, path: Path, *, sync: str = "normal") -> None:
         self.path = path
+        self.place = str(path)
         self._sync = SYNC[sync]
         self._turn = threading.Lock()
         _create(path)
@@ -75,16 +79,18 @@ class Database:
         self._readers = self._engine(QueuePool, "BEGIN")
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
-        """One transaction that holds the write lock from its beginning: committed at the end, or undone."""
+    def writing(self, *, single: bool = False) -> Iterator[Connection]:
+        """Holds the write lock from its beginning."""
         with self._turn, translated(self.path), self._writers.begin() as connection:
             yield connection
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
-        """A consistent view for as long as it lasts."""
+    def reading(self, *, single: bool = False) -> Iterator[Connection]:
         with translated(self.path), self._readers.begin() as connection:
             yield connection
+
+    def lock_schema(self, connection: Connection) -> None:
+        """Whoever writes is alone already."""
 
     def close(self) -> None:
         self._readers.dispose()

@@ -25,11 +25,14 @@ from sqlalchemy import (
 
 metadata = MetaData()
 
+# Bytes in order, as on SQLite: a database's own collation may put "a-b" elsewhere than its pages expect.
+_NAME = String(63).with_variant(String(63, collation="C"), "postgresql")
+
 studies = Table(
     "studies",
     metadata,
-    Column("namespace", String(63), primary_key=True),
-    Column("study", String(63), primary_key=True),
+    Column("namespace", _NAME, primary_key=True),
+    Column("study", _NAME, primary_key=True),
     Column("uid", String(32), nullable=False),
     Column("spec", JSON, nullable=False),
     Column("seed", BigInteger, nullable=False),
@@ -44,8 +47,8 @@ studies = Table(
 trials = Table(
     "trials",
     metadata,
-    Column("namespace", String(63), nullable=False),
-    Column("study", String(63), nullable=False),
+    Column("namespace", _NAME, nullable=False),
+    Column("study", _NAME, nullable=False),
     Column("number", BigInteger, nullable=False),
     Column("state", String(16), nullable=False),
     Column("parameters", JSON, nullable=False),
@@ -72,8 +75,8 @@ measurements = Table(
     metadata,
     # The order of the reports: what "last" means. BIGINT would be no rowid alias on SQLite.
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
-    Column("namespace", String(63), nullable=False),
-    Column("study", String(63), nullable=False),
+    Column("namespace", _NAME, nullable=False),
+    Column("study", _NAME, nullable=False),
     Column("trial", BigInteger, nullable=False),
     Column("attempt", BigInteger, nullable=False),
     Column("metric", Text, nullable=False),
@@ -85,6 +88,25 @@ measurements = Table(
         ["trials.namespace", "trials.study", "trials.number"],
         ondelete="CASCADE",
     ),
+)
+
+# Who writes, where no file lock can say it: on PostgreSQL. A server that is silent for too long has lost its studies.
+servers = Table(
+    "servers",
+    metadata,
+    Column("id", String(32), primary_key=True),  # of one life of a process
+    Column("heartbeat_us", BigInteger, nullable=False),  # by the database's clock
+)
+
+owners = Table(
+    "owners",
+    metadata,
+    Column("namespace", _NAME, nullable=False),
+    Column("study", _NAME, nullable=False),
+    Column("server", String(32), nullable=False),
+    PrimaryKeyConstraint("namespace", "study"),
+    ForeignKeyConstraint(["namespace", "study"], ["studies.namespace", "studies.study"], ondelete="CASCADE"),
+    ForeignKeyConstraint(["server"], ["servers.id"], ondelete="CASCADE"),
 )
 
 # Alembic's own table, under our name: Optuna may keep its `alembic_version` in the same database server.

@@ -10,7 +10,7 @@ import pytest
 
 from suggest.errors import NotOwner
 from suggest.store.protocol import Lease, Store
-from suggest.store.sql import SqlStore
+from suggest.store.sqlite_store import SqliteStore
 from tests.contract.store_contract import NAME, StoreContract, a_study
 
 
@@ -21,7 +21,7 @@ class TestSqliteStore(StoreContract):
 
     @contextmanager
     def opening(self) -> Iterator[Store]:
-        store = SqlStore(self._path)
+        store = SqliteStore(self._path)
         yield store
         store.close()
 
@@ -29,7 +29,7 @@ class TestSqliteStore(StoreContract):
         other_name = self._path.parent / "elsewhere" / "link.db"
         other_name.parent.mkdir()
         other_name.symlink_to(self._path)
-        with closing(SqlStore(other_name)) as other, pytest.raises(NotOwner):
+        with closing(SqliteStore(other_name)) as other, pytest.raises(NotOwner):
             other.take(NAME, uid="default-digits", address="")
 
     def test_files_are_their_owners_alone_in_a_folder_open_to_all(self) -> None:

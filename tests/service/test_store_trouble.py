@@ -14,14 +14,16 @@ from pathlib import Path
 import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import event
+from sqlalchemy import event, insert
 from sqlalchemy.pool import Pool
 
 from suggest.admin import open_store
 from suggest.errors import FailedPrecondition, InvalidArgument, StoreBroken, Unavailable
 from suggest.store import location, schema, sqlite
-from suggest.store.sql import SqlStore
+from suggest.store.rows import study_columns
 from suggest.store.sqlite import Database
+from suggest.store.sqlite_store import SqliteStore
+from suggest.store.tables import studies
 from suggest.studies import Studies
 from suggest.trial import Outcome, TrialState
 from tests.contract.store_contract import NAME, a_study, measured, running
@@ -30,8 +32,8 @@ from tests.service.running import SPEC, score
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[SqlStore]:
-    with closing(SqlStore(path)) as store:
+def opened(path: Path) -> Iterator[SqliteStore]:
+    with closing(SqliteStore(path)) as store:
         yield store
 
 
@@ -57,6 +59,15 @@ def test_the_migrations_make_what_a_new_store_is_made_with(tmp_path: Path) -> No
         assert store.insert_study(a_study())
 
 
+def test_a_store_of_the_first_schema_is_upgraded_with_all_that_is_in_it(path: Path) -> None:
+    with closing(Database(path)) as database, database.writing() as connection:
+        schema.upgrade(connection, "0001")
+        connection.execute(insert(studies).values(study_columns(a_study())))
+    with opened(path) as store:
+        assert store.study(NAME) == a_study()
+        assert store.take(NAME, uid="default-digits", address="").epoch == 1
+
+
 def test_the_known_versions_are_the_migrations_in_order() -> None:
     config = Config()
     config.set_main_option("script_location", "suggest.store:migrations")
@@ -71,21 +82,21 @@ def test_a_newer_schema_is_refused_with_the_cure(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE suggest_schema_version SET version_num = '9999'")
     with pytest.raises(StoreBroken, match=r"studies\.db: has schema 9999, newer than .*; upgrade tuner"):
-        SqlStore(path)
+        SqliteStore(path)
 
 
 def test_an_optuna_storage_is_not_taken_for_ours(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE studies (study_id INTEGER)")
-    with pytest.raises(StoreBroken, match=r"'studies' that is not tuner's .* name another file"):
-        SqlStore(path)
+    with pytest.raises(StoreBroken, match=r"'studies' that is not tuner's .* name another place"):
+        SqliteStore(path)
     assert tables_of(path) == ["CREATE TABLE studies (study_id INTEGER)"]
 
 
 def test_a_file_that_is_no_database_is_named_and_left_alone(path: Path) -> None:
     path.write_text("apiVersion: tuner.dev/v1\n" * 100)
     with pytest.raises(StoreBroken, match=r"studies\.db: the file is no database"):
-        SqlStore(path)
+        SqliteStore(path)
     assert path.read_text().startswith("apiVersion")
 
 
@@ -156,11 +167,11 @@ def test_a_read_only_database_is_named_with_the_cure() -> None:
     program = """
 import os, pathlib, sys
 from suggest.errors import Unavailable
-from suggest.store.sql import SqlStore
+from suggest.store.sqlite_store import SqliteStore
 if os.geteuid() == 0:
     os.seteuid(65534)  # root may write everywhere
 try:
-    SqlStore(pathlib.Path(sys.argv[1])).insert_study(None)
+    SqliteStore(pathlib.Path(sys.argv[1])).insert_study(None)
 except Unavailable as e:
     print(e)
 """
@@ -187,7 +198,10 @@ except Unavailable as e:
         ("sqlite:///:memory:", "a store in memory would lose the studies"),
         ("sqlite:////tmp", "/tmp is a directory; name a file in it"),
         ("sqlite:////proc/nowhere/studies.db", "cannot make the folder"),
-        ("postgresql+psycopg://host/db", "PostgreSQL is not supported yet"),
+        (
+            "postgresql://me:secret@host/db",
+            "postgresql://me:***@host/db: is no storage URL; begin it with postgresql+psy",
+        ),
     ],
 )
 def test_a_storage_that_cannot_be_is_refused_with_the_cure(url: str, complaint: str) -> None:
@@ -215,8 +229,12 @@ def test_a_system_that_names_no_mounts_is_trusted(tmp_path: Path) -> None:
 
 
 def test_two_first_starts_at_once_make_one_store(path: Path) -> None:
-    program = f"import pathlib; from suggest.store.sql import SqlStore; SqlStore(pathlib.Path({str(path)!r})).close()"
-    starts = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) for _ in range(4)]
+    program = (
+        "import pathlib, sys\n"
+        "from suggest.store.sqlite_store import SqliteStore\n"
+        "SqliteStore(pathlib.Path(sys.argv[1])).close()"
+    )
+    starts = [subprocess.Popen([sys.executable, "-c", program, path], stderr=subprocess.PIPE) for _ in range(4)]
     assert [(start.communicate()[1], start.returncode) for start in starts] == [(b"", 0)] * 4
 
 

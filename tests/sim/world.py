@@ -34,7 +34,7 @@ from controller.runtime.simulated import EPOCH, Script, SimulatedRuntime, Virtua
 from controller.search import study_name
 from controller.store import Changes, SqlStore
 from suggest.errors import Unavailable
-from suggest.store.sql import SqlStore as StudyStore
+from suggest.store.sqlite_store import SqliteStore as StudyStore
 from suggest.studies import Studies
 from suggest.trial import Trial, TrialState
 

@@ -8,12 +8,14 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
+NAME = sa.String(63).with_variant(sa.String(63, collation="C"), "postgresql")
+
 
 def upgrade() -> None:
     op.create_table(
         "studies",
-        sa.Column("namespace", sa.String(63), primary_key=True),
-        sa.Column("study", sa.String(63), primary_key=True),
+        sa.Column("namespace", NAME, primary_key=True),
+        sa.Column("study", NAME, primary_key=True),
         sa.Column("uid", sa.String(32), nullable=False),
         sa.Column("spec", sa.JSON, nullable=False),
         sa.Column("seed", sa.BigInteger, nullable=False),
@@ -26,8 +28,8 @@ def upgrade() -> None:
     )
     op.create_table(
         "trials",
-        sa.Column("namespace", sa.String(63), nullable=False),
-        sa.Column("study", sa.String(63), nullable=False),
+        sa.Column("namespace", NAME, nullable=False),
+        sa.Column("study", NAME, nullable=False),
         sa.Column("number", sa.BigInteger, nullable=False),
         sa.Column("state", sa.String(16), nullable=False),
         sa.Column("parameters", sa.JSON, nullable=False),
@@ -49,8 +51,8 @@ def upgrade() -> None:
     op.create_table(
         "measurements",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
-        sa.Column("namespace", sa.String(63), nullable=False),
-        sa.Column("study", sa.String(63), nullable=False),
+        sa.Column("namespace", NAME, nullable=False),
+        sa.Column("study", NAME, nullable=False),
         sa.Column("trial", sa.BigInteger, nullable=False),
         sa.Column("attempt", sa.BigInteger, nullable=False),
         sa.Column("metric", sa.Text, nullable=False),

@@ -1,0 +1,155 @@
+"""Ownership in PostgreSQL: a row for each server, which it keeps alive, and one for each study that it owns.
+
+A study whose server was silent for 1.5 s may be taken by another; its epoch is raised with that, so the silent one,
+should it wake, changes nothing. Silence is measured by the database's clock alone, and not while the database was down.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, Connection, cast, delete, func, select, text, update
+from sqlalchemy.dialects.postgresql import insert
+
+from suggest.errors import NotFound, TunerError
+from suggest.store.ownership import held, of, taken_by
+from suggest.store.postgres import Database
+from suggest.store.protocol import Lease
+from suggest.store.tables import owners, servers, studies
+from suggest.study import StudyName
+
+log = logging.getLogger(__name__)
+
+BEAT_S = 0.5
+SILENCE_S = 1.5
+_FORGOTTEN_S = 3600.0
+
+
+def _microseconds(moment: ColumnElement[Any]) -> ColumnElement[Any]:
+    return cast(func.extract("epoch", moment) * 1_000_000, BigInteger)
+
+
+_NOW_US = _microseconds(func.clock_timestamp())
+# Whoever was alive when the database went down could not say so until it was back.
+_SILENT_US = _NOW_US - func.greatest(servers.c.heartbeat_us, _microseconds(func.pg_postmaster_start_time()))
+
+
+class OwnedByHeartbeat:
+    """`Ownership` of one process, from its first taking on; close() ends it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._server = secrets.token_hex(8)
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._beaten_at = 0.0  # monotonic, before the last heartbeat was sent
+        self._gaps = 0  # how often a heartbeat came so late that others may have taken studies
+        self._checked: dict[str, int] = {}  # uid: the gaps there were when its lease was last known to hold
+
+    def take(self, name: StudyName, *, uid: str, address: str) -> Lease:
+        self._live()
+        gaps = self._gaps
+        with self._database.writing() as connection:
+            here = (of(studies, name), studies.c.uid == uid)
+            # One after the other from here on; the next statement sees what the one before has done.
+            if connection.execute(select(studies.c.uid).where(*here).with_for_update()).one_or_none() is None:
+                raise NotFound(f"{name} does not exist")
+            holder = connection.execute(
+                select(owners.c.server, studies.c.owner_address, _SILENT_US.label("silent_us"))
+                .join_from(owners, servers, owners.c.server == servers.c.id)
+                .join(studies, (studies.c.namespace == owners.c.namespace) & (studies.c.study == owners.c.study))
+                .where(of(owners, name))
+            ).one_or_none()
+            if holder is not None and holder.server != self._server and holder.silent_us < SILENCE_S * 1e6:
+                raise taken_by(name, holder.owner_address)
+            mine = insert(owners).values(namespace=name.namespace, study=name.study, server=self._server)
+            connection.execute(
+                mine.on_conflict_do_update(
+                    index_elements=[owners.c.namespace, owners.c.study], set_={"server": self._server}
+                )
+            )
+            epoch: int = connection.execute(
+                update(studies)
+                .where(*here)
+                .values(owner_epoch=studies.c.owner_epoch + 1, owner_address=address)
+                .returning(studies.c.owner_epoch)
+            ).scalar_one()
+        self._checked[uid] = gaps
+        return Lease(name, uid, epoch)
+
+    def still_held(self, lease: Lease) -> bool:
+        gaps = self._gaps
+        if time.monotonic() - self._beaten_at < SILENCE_S and self._checked.get(lease.uid) == gaps:
+            return True
+        with self._database.reading(single=True) as connection:
+            if connection.execute(select(held(lease))).scalar_one():
+                self._checked[lease.uid] = gaps
+                return True
+        return False
+
+    def release(self, lease: Lease) -> None:
+        self.deleted(lease)
+        try:
+            with self._database.writing() as connection:
+                connection.execute(
+                    delete(owners).where(of(owners, lease.name), owners.c.server == self._server, held(lease))
+                )
+                connection.execute(update(studies).where(of(studies, lease.name), held(lease)).values(owner_address=""))
+        except TunerError as e:
+            log.warning("study=%s released=no error=%s", lease.name, e)  # this server's silence will do it
+
+    def deleted(self, lease: Lease) -> None:
+        self._checked.pop(lease.uid, None)
+
+    def close(self) -> None:
+        self._closing.set()
+        if self._thread is None:
+            return
+        self._thread.join()
+        try:
+            with self._database.writing(single=True) as connection:
+                connection.execute(delete(servers).where(servers.c.id == self._server))
+        except TunerError as e:
+            log.warning("server=%s deregistered=no error=%s", self._server, e)
+
+    def _live(self) -> None:
+        """From now on this server is known, and says so twice a second."""
+        with self._lock:
+            if self._thread is None:
+                self._beat()
+                self._thread = threading.Thread(target=self._keep_living, name="heartbeat", daemon=True)
+                self._thread.start()
+
+    def _keep_living(self) -> None:
+        silent = False
+        while not self._closing.wait(BEAT_S):
+            try:
+                self._beat()
+            except Exception as e:  # nothing may end this thread: without it all studies are lost
+                if not silent:
+                    log.warning("heartbeat=failed error=%s", e)
+                silent = True
+            else:
+                if silent:
+                    log.warning("heartbeat=back")
+                silent = False
+
+    def _beat(self) -> None:
+        now = time.monotonic()
+        with self._database.writing(single=True) as connection:
+            self._say(connection)
+        if now - self._beaten_at >= SILENCE_S and self._beaten_at:
+            self._gaps += 1
+        self._beaten_at = now
+
+    def _say(self, connection: Connection) -> None:
+        if self._thread is None:
+            forgotten = _NOW_US - text(str(int(_FORGOTTEN_S * 1e6)))
+            connection.execute(delete(servers).where(servers.c.heartbeat_us < forgotten))
+        alive = insert(servers).values(id=self._server, heartbeat_us=_NOW_US)
+        connection.execute(alive.on_conflict_do_update(index_elements=[servers.c.id], set_={"heartbeat_us": _NOW_US}))

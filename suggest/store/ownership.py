@@ -1,0 +1,73 @@
+"""Who may write a study: what every way to own one must do, and what a lease says in SQL.
+
+A lease is only as good as its epoch. Every write repeats that in its WHERE (`held`) and keeps the study's row from
+changing until it is committed, so that no taking comes between the look and the write.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from sqlalchemy import ColumnElement, Exists, Table, and_, bindparam, literal, select
+
+from suggest.errors import NotOwner
+from suggest.store.protocol import Lease
+from suggest.store.tables import studies
+from suggest.study import StudyName
+
+
+class Ownership(Protocol):
+    """Thread-safe for different studies; the caller takes turns at one. The rules are `Store.take`'s."""
+
+    def take(self, name: StudyName, *, uid: str, address: str) -> Lease: ...
+
+    def still_held(self, lease: Lease) -> bool: ...
+
+    def release(self, lease: Lease) -> None: ...
+
+    def deleted(self, lease: Lease) -> None:
+        """The study is gone: nothing is left to give back."""
+
+    def close(self) -> None:
+        """Give back everything."""
+
+
+def of(table: Table, name: StudyName) -> ColumnElement[bool]:
+    return and_(table.c.namespace == name.namespace, table.c.study == name.study)
+
+
+def held(lease: Lease) -> Exists:
+    return _locked(of(studies, lease.name), studies.c.uid == lease.uid, studies.c.owner_epoch == lease.epoch)
+
+
+def held_by_parameters() -> Exists:
+    """As `held`, its values given with the row (`guard`): the statement is made and compiled once for all leases."""
+    return _locked(
+        studies.c.namespace == bindparam("lease_namespace"),
+        studies.c.study == bindparam("lease_study"),
+        studies.c.uid == bindparam("lease_uid"),
+        studies.c.owner_epoch == bindparam("lease_epoch"),
+    )
+
+
+def guard(lease: Lease) -> dict[str, object]:
+    name = lease.name
+    return {
+        "lease_namespace": name.namespace,
+        "lease_study": name.study,
+        "lease_uid": lease.uid,
+        "lease_epoch": lease.epoch,
+    }
+
+
+def taken_by(name: StudyName, address: str) -> NotOwner:
+    return NotOwner(
+        f"{name} is being written by another process{f' at {address}' if address else ''}; send it there, "
+        "or end that process and try again",
+        address=address,
+    )
+
+
+def _locked(*conditions: ColumnElement[bool]) -> Exists:
+    # FOR SHARE on PostgreSQL; SQLite has one writer at a time anyway.
+    return select(literal(1)).select_from(studies).where(*conditions).with_for_update(read=True).exists()

@@ -1,0 +1,84 @@
+"""The store in one SQLite file: a study is owned by a file lock, which the kernel frees when its holder dies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import select, update
+
+from suggest.errors import NotFound, Unavailable
+from suggest.store import schema
+from suggest.store.locks import StudyLocks
+from suggest.store.ownership import held, of, taken_by
+from suggest.store.protocol import Lease
+from suggest.store.sql import SqlStore
+from suggest.store.sqlite import Database
+from suggest.store.tables import studies
+from suggest.study import StudyName
+
+
+class SqliteStore(SqlStore):
+    """The locks of its studies lie in `locks/` beside the file."""
+
+    def __init__(self, path: Path, *, sync: str = "normal") -> None:
+        # By whatever name the file was reached, its locks lie in one place.
+        path = path.resolve()
+        database = Database(path, sync=sync)
+        try:
+            schema.prepare(database)
+        except BaseException:
+            database.close()
+            raise
+        super().__init__(database, OwnedByLocks(database))
+
+
+class OwnedByLocks:
+    """`Ownership` among the processes of one machine."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._folder = database.path.parent / "locks"
+        self._locks = StudyLocks(self._folder)
+
+    def take(self, name: StudyName, *, uid: str, address: str) -> Lease:
+        try:
+            taken = self._locks.take(uid)
+        except OSError as e:
+            raise Unavailable(f"{self._folder}: cannot lock {name} ({e.strerror})") from e
+        if not taken:
+            with self._database.reading() as connection:
+                holder = connection.execute(select(studies.c.owner_address).where(of(studies, name))).scalar()
+            raise taken_by(name, holder or "")
+        try:
+            with self._database.writing() as connection:
+                statement = (
+                    update(studies)
+                    .where(of(studies, name), studies.c.uid == uid)
+                    .values(owner_epoch=studies.c.owner_epoch + 1, owner_address=address)
+                    .returning(studies.c.owner_epoch)
+                )
+                epoch = connection.execute(statement).scalar_one_or_none()
+        except BaseException:
+            self._locks.release(uid)
+            raise
+        if epoch is None:
+            self._locks.release(uid, remove=True)
+            raise NotFound(f"{name} does not exist")
+        return Lease(name, uid, epoch)
+
+    def still_held(self, lease: Lease) -> bool:
+        return True  # nobody can take a lock away
+
+    def release(self, lease: Lease) -> None:
+        try:
+            with self._database.writing() as connection:
+                # Only what people are told: nothing depends on it.
+                connection.execute(update(studies).where(of(studies, lease.name), held(lease)).values(owner_address=""))
+        finally:
+            self._locks.release(lease.uid)
+
+    def deleted(self, lease: Lease) -> None:
+        self._locks.release(lease.uid, remove=True)
+
+    def close(self) -> None:
+        self._locks.release_all()

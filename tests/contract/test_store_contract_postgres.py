@@ -1,0 +1,24 @@
+"""The contract, over PostgreSQL databases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from suggest.store.postgres_store import PostgresStore
+from suggest.store.protocol import Store
+from tests.contract.store_contract import StoreContract
+
+
+class TestPostgresStore(StoreContract):
+    @pytest.fixture(autouse=True)
+    def _place(self, postgres_url: str) -> None:
+        self._url = postgres_url
+
+    @contextmanager
+    def opening(self) -> Iterator[Store]:
+        store = PostgresStore(self._url)
+        yield store
+        store.close()

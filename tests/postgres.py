@@ -1,0 +1,154 @@
+"""A private PostgreSQL for tests, from the system's own programs: a temporary folder, a Unix socket, nothing durable.
+
+It ends with the tests, also when those are killed: the guard of `tests.cluster.processes` sees to it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.cluster.processes import Processes
+
+REQUIRED = "TUNER_TEST_POSTGRES_REQUIRED"
+PORT = 5432  # of a socket in a folder of its own: nobody else has it
+SETTINGS = {
+    "listen_addresses": "",
+    "fsync": "off",
+    "max_connections": "100",
+    "shared_buffers": "16MB",
+    "log_min_messages": "warning",
+}
+
+
+def programs() -> Path | None:
+    """The folder of the newest initdb and postgres."""
+    on_path = shutil.which("initdb")
+    there = [Path(on_path).resolve().parent] if on_path else []
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
+    there += reversed(found)
+    return next((path for path in there if (path / "initdb").exists() and (path / "postgres").exists()), None)
+
+
+class Postgres:
+    """Starts with the object. `new_database()` names an empty one; stop() and start() as an outage would."""
+
+    def __init__(self, binaries: Path) -> None:
+        self._binaries = binaries
+        folder = Path(tempfile.mkdtemp(prefix="tuner-pg-", dir="/tmp"))  # short: a socket's path has 108 bytes
+        self._data = folder / "data"
+        self._socket = folder / "s"
+        self._socket.mkdir()
+        self._as_user: list[str] = []
+        if os.geteuid() == 0:  # which PostgreSQL refuses
+            user = _somebody()
+            self._as_user = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+            for path in (folder, self._socket):
+                os.chown(path, user.pw_uid, user.pw_gid)
+        self._processes = Processes(folder)
+        self._numbers = itertools.count()
+        try:
+            made = subprocess.run(
+                [*self._as_user, binaries / "initdb", "-D", self._data, "-U", "tuner", "--auth=trust", "--no-sync",
+                 "--encoding=UTF8", "--locale=C"],
+                capture_output=True, text=True, cwd=folder, timeout=120, check=False,
+            )  # fmt: skip
+            assert made.returncode == 0, made.stderr
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def start(self) -> None:
+        settings = [f"-c{name}={value}" for name, value in SETTINGS.items()]
+        command = [*self._as_user, self._binaries / "postgres", "-D", self._data, "-k", self._socket, "-p", str(PORT)]
+        self._processes.start("postgres", [*command, *settings])
+        deadline = time.monotonic() + 60
+        while not self._answers():
+            self._processes.check()
+            assert time.monotonic() < deadline, self._processes.tail("postgres")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """At once, cutting every connection: what was not committed is lost, as in a crash."""
+        if "postgres" in self._processes.names():
+            pid = self._processes.pid("postgres")
+            os.kill(pid, signal.SIGQUIT)  # unlike SIGKILL it leaves no shared memory behind
+            deadline = time.monotonic() + 10
+            while time.monotonic() < deadline and not _ended(pid):
+                time.sleep(0.02)
+            self._processes.stop("postgres")
+
+    def new_database(self) -> str:
+        """Its URL."""
+        name = f"test{next(self._numbers)}"
+        self._administer(f"CREATE DATABASE {name}")
+        return f"postgresql+psycopg://tuner@/{name}?host={self._socket}&port={PORT}"
+
+    def close(self) -> None:
+        self.stop()
+        self._processes.close()
+
+    def _answers(self) -> bool:
+        try:
+            self._administer("SELECT 1")
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def _administer(self, statement: str) -> None:
+        where = f"host={self._socket} port={PORT} user=tuner dbname=postgres connect_timeout=5"
+        with psycopg.connect(where, autocommit=True) as connection:
+            connection.execute(statement)
+
+
+def _somebody() -> pwd.struct_passwd:
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    raise AssertionError("there is neither a user postgres nor nobody to run PostgreSQL as")
+
+
+def _ended(pid: int) -> bool:
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+@contextmanager
+def a_postgres() -> Iterator[Postgres]:
+    """Skips the test where there is none, or fails it where there must be."""
+    binaries = programs()
+    if binaries is None:
+        missing = "no initdb and postgres on this machine; on Debian: make postgres-packages"
+        assert not os.environ.get(REQUIRED), missing
+        pytest.skip(missing)
+    server = Postgres(binaries)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    with a_postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres: Postgres) -> str:
+    """An empty database."""
+    return postgres.new_database()

@@ -109,7 +109,8 @@ class Scene:
     def pods_by_attempt(self) -> dict[tuple[int, int], list[Raw]]:
         """Those that are gone too, as they were last seen: how a container ended is often told with its pod's end."""
         found: dict[tuple[int, int], list[Raw]] = {}
-        for pod in (*self.pods.objects.values(), *map(_as_ended, self.pods.deleted.values())):
+        # Of several made in the same second the later counts (`members`): what is there, not what is gone.
+        for pod in (*map(_as_ended, self.pods.deleted.values()), *self.pods.objects.values()):
             if (whose := attempt_of(pod)) is not None:
                 found.setdefault(whose, []).append(pod)
         return found

@@ -1,0 +1,231 @@
+"""What ties a runtime to what is on the cluster: nothing is kept of what is over, what stands there is adopted only if
+it is the same attempt, and the log follows whichever pod speaks for it. On a small API server in this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sized
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.model import FailureClass
+from controller.runtime.kubernetes import gate, records
+from controller.runtime.kubernetes.manifests import job_for
+from controller.runtime.kubernetes.records import Records
+from controller.runtime.kubernetes.runtime import KubernetesRuntime
+from controller.runtime.protocol import Launch
+from tests.kube.experiment import NAMESPACE, Experiment, ended, look_until, on_a_loop, running
+from tests.kube.hand import Script, stamp
+
+Raw = dict[str, Any]
+
+FOREVER = Script(forever=True)
+JOB: Raw = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "spec": {
+        "backoffLimit": 3,
+        "template": {"spec": {"containers": [{"name": "trial", "image": "tiny:1", "command": ["true"]}]}},
+    },
+}
+WIDGET: Raw = {"apiVersion": "example.dev/v1", "kind": "Widget", "spec": {}}
+
+
+@pytest.fixture
+def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
+    monkeypatch.setattr(gate, "_AGAIN_S", 0.05)  # time is not what is claimed here
+    return Experiment(tmp_path)
+
+
+# What is kept
+
+
+def held(of: object, at: str = "runtime", known: set[int] | None = None) -> Iterator[tuple[str, int]]:
+    """Every map, set and list within, and how much is in it; but of the records, which are held to their own claim."""
+    known = set() if known is None else known
+    if id(of) in known or isinstance(of, Records):
+        return
+    known.add(id(of))
+    if isinstance(of, dict | set | list):
+        yield at, len(of)
+    elif isinstance(of, tuple):
+        for index, each in enumerate(of):
+            yield from held(each, f"{at}[{index}]", known)
+    elif type(of).__module__.startswith("controller.runtime.kubernetes") and hasattr(of, "__dict__"):
+        for key, each in vars(of).items():
+            if key not in ("_client", "_owner"):  # the owner is one object
+                yield from held(each, f"{at}.{key}", known)
+    if at.endswith("._objects") and isinstance(of, dict):
+        for key, each in of.items():
+            yield from held(each, f"{at}[{key.plural}]", known)
+
+
+def records_of(runtime: KubernetesRuntime) -> Sized:
+    return runtime._records._known
+
+
+@on_a_loop
+async def test_nothing_but_a_bounded_number_of_records_is_held_of_what_was_removed(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "_AT_HAND", 20)
+    api = experiment.api
+    api.hand.play(
+        lambda job: FOREVER if int(job["metadata"]["labels"]["tuner.dev/trial"]) % 5 == 0 else Script(("x=1",))
+    )
+    quota = {"requests.cpu": "60", "count/jobs.batch": "60"}
+    used = dict.fromkeys(quota, "0")
+    api.put("resourcequotas", {"metadata": {"name": "team", "namespace": NAMESPACE}, "spec": {"hard": quota},
+                               "status": {"hard": quota, "used": used}})  # fmt: skip
+    runtime = await experiment.open()
+    assert await runtime.observe() == {}
+    before = dict(held(runtime))
+    assert {"runtime._whose", "runtime._opened[0].pods.deleted", "runtime._opened[0]._objects[jobs]._dropped",
+            "runtime._gate._ledger._launched", "runtime._leaving._under_way"} <= set(before)  # fmt: skip
+    names = [experiment.name(trial) for trial in range(50)]
+    for trial in range(50):
+        await runtime.start(experiment.launch(trial))
+    await look_until(runtime, running(*names))
+    for name in names[::5]:
+        await runtime.stop(name, grace_s=1.0)
+    await look_until(runtime, ended(*names))
+    event = {"metadata": {"name": "e", "namespace": NAMESPACE}, "reason": "FailedCreate", "message": "away"}
+    api.put("events", event)
+    api.remove("events", NAMESPACE, "e")
+    for name in names:
+        await runtime.remove(name)
+    await look_until(runtime, lambda seen: seen == {} and dict(held(runtime)) == before)
+    assert experiment.jobs() == []
+    assert len(records_of(runtime)) == 20
+
+
+@on_a_loop
+async def test_what_is_removed_while_it_waits_leaves_nothing_either(experiment: Experiment) -> None:
+    experiment.api.put("resourcequotas", {"metadata": {"name": "team", "namespace": NAMESPACE},
+                       "spec": {"hard": {"requests.cpu": "8"}},
+                       "status": {"hard": {"requests.cpu": "8"}, "used": {"requests.cpu": "8"}}})  # fmt: skip
+    runtime, name = await experiment.open(), experiment.name(0)
+    assert await runtime.observe() == {}
+    before = dict(held(runtime))
+    await runtime.start(experiment.launch(0))
+    assert "requests.cpu" in (await runtime.observe())[name].waiting
+    await runtime.remove(name)
+    assert await runtime.observe() == {}
+    assert dict(held(runtime)) == before
+
+
+# What stands there already
+
+
+def put_behind_our_back(experiment: Experiment, launch: Launch, **about: Any) -> Raw:
+    """As an earlier life has made it, of whose Job we have not heard yet."""
+    job = job_for(launch, owner=None)[-1]
+    job["metadata"] |= about
+    experiment.api.lose_events(1)
+    return experiment.api.put("jobs", job)
+
+
+@on_a_loop
+async def test_the_same_attempt_is_adopted(experiment: Experiment) -> None:
+    runtime, name = await experiment.open(), experiment.name(0)
+    assert await runtime.observe() == {}
+    there = put_behind_our_back(experiment, experiment.launch(0))
+    await runtime.start(experiment.launch(0))
+    await look_until(runtime, lambda seen: name in seen and (experiment.directory(0, 1) / "job.json").exists())
+    assert experiment.api.get("jobs", NAMESPACE, name)["metadata"]["uid"] == there["metadata"]["uid"]
+    experiment.api.hand.start(experiment.api.hand.make_pod(NAMESPACE, name))
+    await look_until(runtime, running(name))
+
+
+@on_a_loop
+async def test_the_same_number_with_other_parameters_is_refused_and_left_alone(experiment: Experiment) -> None:
+    runtime, name = await experiment.open(), experiment.name(0)
+    assert await runtime.observe() == {}
+    there = put_behind_our_back(experiment, experiment.launch(0, lr=0.5))
+    await runtime.start(experiment.launch(0, lr=0.1))
+    exit = (await look_until(runtime, ended(name)))[name].exit
+    assert exit is not None
+    assert exit.failure_class is FailureClass.CONFIGURATION
+    assert exit.reason == (
+        f'namespace user1 has a Job {name} with other parameters, {{"lr": 0.5}} and not {{"lr": 0.1}}: '
+        "it was made before the trials were numbered anew; delete it"
+    )
+    assert experiment.api.get("jobs", NAMESPACE, name) == there
+
+
+@on_a_loop
+async def test_what_is_being_deleted_is_not_adopted_but_made_anew_when_it_is_gone(experiment: Experiment) -> None:
+    runtime, name = await experiment.open(), experiment.name(0)
+    assert await runtime.observe() == {}
+    experiment.api.hand.play(lambda job: None if "deletionTimestamp" in job["metadata"] else FOREVER)
+    there = put_behind_our_back(experiment, experiment.launch(0), deletionTimestamp=stamp())
+    await runtime.start(experiment.launch(0))
+    seen = await look_until(runtime, lambda seen: "being deleted" in seen[name].waiting)
+    assert (seen[name].exit, seen[name].start_time) == (None, None)
+    experiment.api.remove("jobs", NAMESPACE, name)
+    await look_until(runtime, running(name))
+    assert experiment.api.get("jobs", NAMESPACE, name)["metadata"]["uid"] != there["metadata"]["uid"]
+
+
+# Kinds of a file's own
+
+
+@on_a_loop
+async def test_where_a_kind_lives_is_asked_once(experiment: Experiment) -> None:
+    experiment.api.define("example.dev/v1", "widgets", "Widget")
+    runtime = await experiment.open(template=WIDGET)
+    for trial in range(5):
+        await runtime.start(experiment.launch(trial, manifest=WIDGET))
+    await look_until(runtime, lambda seen: len(experiment.api.all("widgets")) == len(seen) == 5)
+    assert [path for _, path, _ in experiment.api.requests].count("/apis/example.dev/v1") == 1
+
+
+@on_a_loop
+async def test_a_kind_that_cannot_be_asked_about_now_is_waited_for_and_one_that_is_not_there_is_refused(
+    experiment: Experiment,
+) -> None:
+    runtime, name, told = await experiment.open(), experiment.name(0), list[str]()
+    assert await runtime.observe() == {}
+    experiment.api.answer(500, times=3, method="GET", path="/apis/example.dev/v1")
+    await runtime.start(experiment.launch(0, manifest=WIDGET))
+    exit = (await look_until(runtime, ended(name), told=told))[name].exit
+    assert exit is not None
+    assert len(told) == 2  # the first is told to nobody who waits
+    assert exit.reason == "the cluster has no kind Widget in example.dev/v1; install its operator"
+
+
+# Whose log it is
+
+
+@on_a_loop
+async def test_when_another_pod_takes_over_its_log_comes_behind_that_of_the_first(experiment: Experiment) -> None:
+    api, hand = experiment.api, experiment.api.hand
+    runtime, name = await experiment.open(template=JOB), experiment.name(0)
+
+    async def log_is(text: bytes) -> None:
+        for _ in range(400):
+            if await runtime.read_log(name, 0) == text:
+                return
+            await runtime.observe()
+            await runtime.wait(0.05, log_growth=True)
+        raise AssertionError(await runtime.read_log(name, 0))
+
+    await runtime.start(experiment.launch(0, manifest=JOB))
+    await look_until(runtime, lambda seen: name in seen and bool(experiment.jobs()))
+    first = hand.make_pod(NAMESPACE, name)
+    hand.start(first)
+    hand.print(first, "epoch=1")
+    await log_is(b"epoch=1\n")
+    hand.end(first, exit_code=1)
+    second = hand.make_pod(NAMESPACE, name)
+    api.remove("pods", NAMESPACE, first)
+    hand.start(second)
+    hand.print(second, "accuracy=0.9")
+    await log_is(b"epoch=1\naccuracy=0.9\n")
+    hand.end(second)
+    hand.finish_job(NAMESPACE, name)
+    exit = (await look_until(runtime, ended(name)))[name].exit
+    assert exit is not None
+    assert (exit.code, exit.reason) == (0, "")

@@ -48,6 +48,10 @@ postgres-packages:  ## as root, on Debian: install what the tests on PostgreSQL 
 	apt-get update -qq
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql </dev/null
 
+.PHONY: test-clients
+test-clients: $(VENV)/dev.stamp  ## run the tests of clients in other languages, where Go is; TESTS=tests/clients/test_x.py
+	$(BIN)/python -m pytest $(or $(TESTS),tests/clients)
+
 .PHONY: check
 check: $(VENV)/dev.stamp  ## format, lint, types, who may import whom, stubs fresh
 	$(BIN)/ruff format --check

@@ -1,5 +1,5 @@
-"""The tests of a cluster run where they are named (`make test-cluster`), and not among all others: they need programs
-that take ten minutes to build, and one of their levels needs root."""
+"""Some tests run where they are named, and not among all others. Those of a cluster (`make test-cluster`) need programs
+that take ten minutes to build, and root; those of clients in other languages (`make test-clients`) need Go."""
 
 from pathlib import Path
 
@@ -9,11 +9,12 @@ from tests.postgres import postgres, postgres_url
 
 __all__ = ["postgres", "postgres_url"]
 
-CLUSTER = Path(__file__).with_name("cluster")
+HERE = Path(__file__).parent
+BY_NAME = (HERE / "cluster", HERE / "clients")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    if collection_path != CLUSTER:
+    if collection_path not in BY_NAME:
         return None
     named = [config.invocation_params.dir / argument.partition("::")[0] for argument in config.args]
-    return None if any(path == CLUSTER or CLUSTER in path.parents for path in named) else True
+    return None if any(path == collection_path or collection_path in path.parents for path in named) else True

@@ -1,0 +1,186 @@
+"""examples/clients/go: a program made by Go's own tools tunes a function, whatever befalls it or the server."""
+
+from __future__ import annotations
+
+import filecmp
+import math
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from suggest.client import Client, Outcome, StudyName, TrialState
+from tests.clients.serving import Served
+from tests.clients.toolchain import EXAMPLE, ROOT, go
+
+NAME = StudyName("default", "go-example")
+BATCH, STEPS = 4, 10
+README = (EXAMPLE / "README.md").read_text(encoding="utf-8")
+
+
+def arguments(served: Served, *more: str) -> list[str]:
+    return [f"--address={served.address}", *more]
+
+
+def run(tune: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([tune, *arguments], capture_output=True, text=True, timeout=120, check=False)
+
+
+@contextmanager
+def running(tune: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen([tune, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def eventually(condition: Callable[[], object], *, within_s: float) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.02)
+
+
+def loss(parameters: dict[str, float | str], step: int) -> float:
+    """What the program computes."""
+    lr, momentum, optimizer = parameters["lr"], parameters["momentum"], parameters["optimizer"]
+    assert isinstance(lr, float)
+    assert isinstance(momentum, float)
+    return (math.log10(lr) + 2) ** 2 + (momentum - 0.9) ** 2 + (0.5 if optimizer == "sgd" else 0) + 1 / (step + 1)
+
+
+def check_study(client: Client, trials: int) -> None:
+    """Every trial is there once and has ended, with each of its steps once and the value that the program computed."""
+    found = client.list_trials(NAME)
+    assert [t.number for t in found] == list(range(trials))
+    steps: dict[int, list[int]] = {t.number: [] for t in found}
+    for number, m in client.list_measurements(NAME):
+        steps[number].append(m.step)
+        assert math.isclose(m.value, loss(dict(found[number].parameters), m.step), rel_tol=1e-12)
+    for trial in found:
+        assert trial.state in (TrialState.SUCCEEDED, TrialState.PRUNED)
+        ran = STEPS if trial.state is TrialState.SUCCEEDED else len(steps[trial.number])
+        assert steps[trial.number] == list(range(ran))
+        assert trial.value is not None
+        assert math.isclose(trial.value, loss(dict(trial.parameters), ran - 1), rel_tol=1e-12)
+    batches = Counter(t.request_id for t in found)
+    assert batches == {f"tune-{first}": min(BATCH, trials - first) for first in range(0, trials, BATCH)}
+
+
+def test_it_tunes_and_prints_the_best(tune: Path, served: Served) -> None:
+    done = run(tune, *arguments(served, "--trials=22"))
+    assert (done.returncode, done.stderr) == (0, "")
+    with Client(served.address) as client:
+        check_study(client, 22)
+        (best,) = client.optimal_trials(NAME)
+        (again,) = [s for s in client.list_studies() if s.name == NAME]
+        assert again.spec.algorithm.name == "tpe"
+    *each, last = done.stdout.splitlines()
+    assert len(each) == 22
+    assert last.startswith(f"best: trial {best.number}: succeeded loss={best.value:.4f}: lr=")
+
+
+def test_started_again_it_is_given_the_same_trials_and_runs_none_twice(tune: Path, served: Served) -> None:
+    first = run(tune, *arguments(served, "--trials=8"))
+    with Client(served.address) as client:
+        before = client.list_trials(NAME), client.list_measurements(NAME)
+        again = run(tune, *arguments(served, "--trials=8"))
+        assert (again.returncode, again.stdout) == (0, first.stdout.splitlines(keepends=True)[-1])
+        assert (client.list_trials(NAME), client.list_measurements(NAME)) == before
+        replay = client.suggest(NAME, BATCH, client_id="tune", request_id="tune-4")
+        assert list(replay.trials) == before[0][4:]
+
+
+def test_killed_itself_it_carries_on(tune: Path, served: Served) -> None:
+    with running(tune, *arguments(served, "--trials=12", "--pace=30ms")) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline()[:6] for _ in range(5)] == ["trial "] * 5
+        process.kill()
+    done = run(tune, *arguments(served, "--trials=12"))
+    assert (done.returncode, done.stderr) == (0, "")
+    with Client(served.address) as client:
+        check_study(client, 12)
+
+
+def test_a_server_killed_in_the_middle_goes_unnoticed(tune: Path, served: Served) -> None:
+    with running(tune, *arguments(served, "--trials=24", "--pace=20ms")) as process:
+        assert process.stdout is not None
+        for _ in range(2):
+            assert [process.stdout.readline()[:6] for _ in range(6)] == ["trial "] * 6
+            served.kill()
+            served.start()
+        rest, errors = process.communicate(timeout=120)
+        assert (process.returncode, errors) == (0, "")
+    assert len(rest.splitlines()) == 24 - 12 + 1
+    with Client(served.address) as client:
+        check_study(client, 24)
+
+
+@pytest.mark.parametrize(
+    "point", ["store.insert_study", "store.hand_out", "store.add_measurements", "store.finish_trial"]
+)
+def test_a_call_whose_reply_was_lost_is_sent_again_and_done_once(point: str, tune: Path, served: Served) -> None:
+    served.kill()
+    served.start(failpoint=f"{point}.after")
+    with running(tune, *arguments(served, "--trials=8")) as process:
+        assert served.await_death() == -9
+        served.start()
+        _, errors = process.communicate(timeout=120)
+        assert (process.returncode, errors) == (0, "")
+    with Client(served.address) as client:
+        check_study(client, 8)
+
+
+def test_a_trial_that_somebody_else_ended_is_left_with_a_line(tune: Path, served: Served) -> None:
+    with running(tune, *arguments(served, "--trials=4", "--pace=400ms")) as process, Client(served.address) as client:
+        eventually(lambda: client.list_studies() and client.list_measurements(NAME), within_s=60)
+        client.complete(NAME, 2, Outcome(TrialState.CANCELLED, reason="not wanted"))
+        said, errors = process.communicate(timeout=120)
+        assert (process.returncode, errors) == (0, "")
+        assert client.get_trial(NAME, 2).state is TrialState.CANCELLED
+    assert f"trial 2: left: FailedPrecondition: {NAME}: trial 2 " in said
+    assert said.count(": succeeded ") == 3 + 1, "and the best"
+
+
+def test_what_is_wrong_is_said_in_lines(tune: Path, served: Served) -> None:
+    done = run(tune, *arguments(served, "--study=A"))
+    assert done.returncode == 1
+    assert done.stderr.startswith("tune: InvalidArgument\n  study_id: 'A' is no name; use ")
+    served.kill()
+    done = run(tune, *arguments(served, "--patience=1s"))
+    assert done.returncode == 1
+    assert "tune: Unavailable: " in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_token_goes_in_the_clear_to_this_machine_only(tune: Path, served: Served, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    assert run(tune, *arguments(served, f"--token={token}", "--trials=4")).returncode == 0
+    done = run(tune, "--address=192.0.2.1:8765", f"--token={token}", "--patience=1s")
+    assert done.returncode == 1
+    assert "security" in done.stderr
+
+
+@pytest.mark.skipif(not (ROOT / ".venv-proto").exists(), reason="protoc is in the environment that `make check` makes")
+def test_the_generated_code_is_what_the_readmes_command_makes(tmp_path: Path) -> None:
+    assert "\n./generate.sh\n" in README
+    go("version", folder=EXAMPLE)
+    done = subprocess.run(
+        ["./generate.sh", tmp_path], cwd=EXAMPLE, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    made = sorted(path.name for path in tmp_path.iterdir())
+    assert made == sorted(path.name for path in (EXAMPLE / "suggestpb").iterdir())
+    assert filecmp.cmpfiles(tmp_path, EXAMPLE / "suggestpb", made, shallow=False)[0] == made
+
+
+def test_it_is_in_the_shape_that_go_likes() -> None:
+    go("vet", "./...", folder=EXAMPLE)
+    done = subprocess.run(["gofmt", "-l", "."], cwd=EXAMPLE, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "")

@@ -1,0 +1,28 @@
+"""Go, and what is built with it here. Nothing about the service is known in this room."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples" / "clients" / "go"
+GRPCURL = Path(__file__).with_name("go") / "grpcurl"
+
+
+def go(*arguments: str, folder: Path) -> str:
+    """What `go` prints."""
+    if shutil.which("go") is None:
+        lacking = "there is no go here; install Go 1.26 (https://go.dev/dl)"
+        if os.environ.get("TUNER_TEST_CLIENTS_REQUIRED") == "1":
+            pytest.fail(lacking, pytrace=False)
+        pytest.skip(lacking)
+    # Modules are downloaded and built the first time.
+    command = ["go", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stdout}{done.stderr}"
+    return done.stdout

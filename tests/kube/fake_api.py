@@ -19,9 +19,9 @@ Trouble: drop_connections() · answer(429, times=3, retry_after_s=1, method="GET
 hold("POST", "/jobs") … release() (such requests are kept waiting; `held` of them) · forbid("create", "jobs") ·
 silent = True (accepts, never answers; open streams go quiet) · quiet = True (only streams) · late = True (lists are
 made, but held back) · await stop() / await start() (same port) · compact() · gone_as = "event" or "status" (how a 410
-comes) · bookmark() · refuse = callable(plural, object) -> message or "" (admission; 403) · lose_events(2) (watchers
-never hear of the next two changes) · token = "…" (all else is 401) · log_pieces = 7 (bytes per write) · ahead_s = 60
-(its clock).
+comes) · bookmark() · say({…}) (watchers are told just that) · refuse = callable(plural, object) -> message or ""
+(admission; 403) · lose_events(2) (watchers never hear of the next two changes) · token = "…" (all else is 401) ·
+log_pieces = 7 (bytes per write) · ahead_s = 60 (its clock).
 `api.requests` lists (method, path, query) of all that came.
 """
 
@@ -72,6 +72,7 @@ KINDS = {  # (group/version, plural): (kind, namespaced)
     ("scheduling.k8s.io/v1", "priorityclasses"): ("PriorityClass", False),
 }
 USER = "system:serviceaccount:user1:tuner"
+_SAID = web.RequestKey("said", int)  # how many events had been said when it came
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
@@ -145,6 +146,7 @@ class FakeApi:
         self._lose = 0
         self._compacted = 0
         self._bookmarks = 0
+        self._said: list[Raw] = []
         self._moved = asyncio.Event()
         self._pages: dict[str, tuple[int, list[Raw]]] = {}
         self._answers: list[tuple[int, float | None, str, str]] = []
@@ -349,6 +351,11 @@ class FakeApi:
         self._bookmarks += 1
         self._wake()
 
+    def say(self, event: Raw) -> None:
+        """All who have asked to watch by now hear just this, whatever it is."""
+        self._said.append(event)
+        self._wake()
+
     def _wake(self) -> None:
         self._moved.set()
         self._moved = asyncio.Event()
@@ -362,6 +369,7 @@ class FakeApi:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         query = dict(request.query)
         self.requests.append((request.method, request.path, query))
+        request[_SAID] = len(self._said)
         try:
             while self.silent:
                 await self._move(0.05)
@@ -582,6 +590,7 @@ class FakeApi:
         clock = asyncio.get_running_loop()
         end, bookmarks = clock.time() + float(query.get("timeoutSeconds", 1800)), self._bookmarks
         next_bookmark = clock.time() + self.bookmark_s
+        said = request[_SAID]
 
         async def tell(kind: str, obj: Raw) -> None:
             while self.silent or self.quiet:
@@ -603,6 +612,9 @@ class FakeApi:
                 event = _event(change, target, chosen)
                 if event is not None and change.version not in self._lost:
                     await tell(*event)
+            for event in self._said[said:]:
+                said += 1
+                await response.write(json.dumps(event).encode() + b"\n")
             if (self._bookmarks > bookmarks or now_s >= next_bookmark) and "allowWatchBookmarks" in query:
                 bookmarks, next_bookmark = self._bookmarks, now_s + self.bookmark_s
                 kind, _ = self._kinds[target.api_version, target.plural]

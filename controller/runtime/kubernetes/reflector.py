@@ -41,6 +41,10 @@ class Pace:
     settled_s: float = 5.0  # a watch that lasted so long is begun again at once
 
 
+class _Stumbled(RuntimeLost):
+    """Something that nobody has foreseen; it is begun again."""
+
+
 class Reflector:
     """`start` it, read it, close it. `changed` is called after every change, of `trouble` too, from the same loop."""
 
@@ -116,10 +120,9 @@ class Reflector:
                 error = unheard
             except Exception as unforeseen:  # what stood still here without a word would hang the run
                 error, stale = self._stumbled(unforeseen), True
-                began, heard = time.monotonic(), self._heard  # nothing of it counts as settled
             # Heard something, or lasted: begin again at once. Else this is a server in trouble, or a loop.
             settled = self._heard != heard or time.monotonic() - began > self._pace.settled_s
-            tries = 0 if settled else tries + 1
+            tries = 0 if settled and not isinstance(error, _Stumbled) else tries + 1
             if error is not None and tries:
                 stale = True
                 self.error = error
@@ -128,13 +131,13 @@ class Reflector:
                 first, longest = self._pace.back_off_s
                 await asyncio.sleep(min(longest, first * 2.0 ** min(tries - 1, 16)) * random.uniform(0.5, 1.0))
 
-    def _stumbled(self, unforeseen: Exception) -> RuntimeLost:
+    def _stumbled(self, unforeseen: Exception) -> _Stumbled:
         """What is told of it. It is logged once, however often it comes."""
         what = f"{type(unforeseen).__name__}: {unforeseen}"
         if what != self._bug:
             self._bug = what
             _log.error("kind=%s this is a bug; listed again", self._kind.plural, exc_info=unforeseen)
-        return RuntimeLost(f"what the cluster says of {self._kind.plural} cannot be read ({what}); this is a bug")
+        return _Stumbled(f"what the cluster says of {self._kind.plural} cannot be read ({what}); this is a bug")
 
     async def _relist(self) -> None:
         items, version = await self._client.list(self._kind, self._namespace, **self._selection)

@@ -1,0 +1,67 @@
+"""What is kept of an attempt's object on the cluster outlives the controller, and only the latest of it is at hand."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from controller.runtime.kubernetes import records as module
+from controller.runtime.kubernetes.records import Record, Records
+from controller.runtime.protocol import RuntimeLost
+
+
+def test_what_is_noted_is_found_by_a_successor(tmp_path: Path) -> None:
+    records = Records()
+    assert records.of(tmp_path) is None
+    records.note(tmp_path, uid="u1")
+    records.note(tmp_path, stopped=True)
+    assert records.of(tmp_path) == Records().of(tmp_path) == Record("u1", stopped=True)
+
+
+def test_what_is_forgotten_may_be_made_again(tmp_path: Path) -> None:
+    records = Records()
+    records.note(tmp_path, uid="u1")
+    records.forget(tmp_path)
+    records.forget(tmp_path)
+    assert (records.of(tmp_path), Records().of(tmp_path)) == (None, None)
+
+
+def test_what_cannot_be_read_was_something(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text("{")
+    assert Records().of(tmp_path) == Record("unreadable")
+
+
+def test_of_what_was_removed_the_latest_are_at_hand_and_the_others_still_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_AT_HAND", 3)
+    records, folders = Records(), [tmp_path / str(number) for number in range(10)]
+    for folder in folders:
+        records.note(folder, uid=folder.name)
+    assert len(records._known) == 10  # none was removed
+    for folder in folders[:8]:
+        records.note(folder, removed=True)
+    assert [Path(key).name for key in records._known] == ["5", "6", "7", "8", "9"]
+    assert records.of(folders[0]) == Record("0", removed=True)
+    assert [Path(key).name for key in records._known] == ["6", "7", "8", "9", "0"]
+
+
+@pytest.mark.parametrize("how", ["note", "forget"])
+def test_a_disk_that_takes_nothing_is_said_and_nothing_is_believed_that_was_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    records = Records()
+    records.note(tmp_path, uid="u1")
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "replace", refuse)
+        disk.setattr(Path, "unlink", lambda *_, **__: refuse())
+        with pytest.raises(RuntimeLost, match=r"job\.json: Read-only file system; make room, and it goes on"):
+            records.note(tmp_path, removed=True) if how == "note" else records.forget(tmp_path)
+    assert records.of(tmp_path) == Records().of(tmp_path) == Record("u1")

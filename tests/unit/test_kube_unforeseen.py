@@ -1,0 +1,151 @@
+"""What nobody has foreseen stops no reflector and no log: it is told, logged once as a bug, and begun again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from controller.runtime.kubernetes import logs
+from controller.runtime.kubernetes.client import JOBS, Raw
+from controller.runtime.kubernetes.logs import LogFollower
+from controller.runtime.kubernetes.reflector import Pace, Reflector
+from controller.runtime.protocol import RuntimeLost
+from tests.kube.fake_api import FakeApi
+from tests.kube.small_cluster import eventually
+
+ODD: Raw = {"type": "ADDED", "object": {"metadata": {"name": "a"}}}
+SENTENCE = "what the cluster says of jobs cannot be read (KeyError: 'resourceVersion'); this is a bug"
+# Every watch counts as one that has lasted: the shortest way to begin the next.
+PACE = Pace(watch_s=(60.0, 60.0), back_off_s=(0.005, 0.02), settled_s=0.0)
+
+
+def bugs(caplog: pytest.LogCaptureFixture) -> list[type[BaseException] | None]:
+    """Those that were logged with their traceback."""
+    return [record.exc_info[0] for record in caplog.records if record.exc_info and "bug" in record.getMessage()]
+
+
+def watches(api: FakeApi) -> int:
+    return sum("watch" in query for _, _, query in api.requests)
+
+
+def test_an_odd_event_is_told_and_followed_by_a_list(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        told: list[str] = []
+        async with FakeApi() as api, api.client() as client:
+            reflector = Reflector(client, JOBS, "user1", changed=lambda: told.append(reflector.trouble), pace=PACE)
+            await reflector.start()
+            for times, name in enumerate("abc", start=1):
+                await eventually(lambda times=times: watches(api) == times)
+                api.say(ODD)
+                await eventually(lambda times=times: told.count(SENTENCE) == times and told[-1] == "")
+                api.put("jobs", {"metadata": {"name": name, "namespace": "user1"}})
+                await eventually(lambda name=name: name in reflector.objects)
+            assert (reflector.trouble, reflector.error) == ("", None)
+            await reflector.close()
+
+    asyncio.run(main())
+    assert bugs(caplog) == [KeyError]
+
+
+def test_while_it_lasts_it_is_trouble(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)
+
+    async def main() -> None:
+        async with FakeApi() as api, api.client() as client:
+            reflector = Reflector(client, JOBS, "user1", changed=lambda: None, pace=PACE)
+            await reflector.start()
+            await eventually(lambda: watches(api) == 1)
+            api.hold("GET", "/jobs")
+            api.say(ODD)
+            await eventually(lambda: api.held == 1)
+            assert isinstance(reflector.error, RuntimeLost)
+            assert (reflector.trouble, str(reflector.error)) == (SENTENCE, SENTENCE)
+            api.release()
+            await eventually(lambda: not reflector.trouble)
+            await reflector.close()
+
+    asyncio.run(main())
+
+
+class OddNode:
+    """Stumbles so often, then tells its one line, and that is all until it is over."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+        self.over = asyncio.Event()
+
+    async def log(
+        self, namespace: str, pod: str, *, container: str = "", since: str = "", follow: bool = True
+    ) -> AsyncIterator[bytes]:
+        if self.times:
+            self.times -= 1
+            raise KeyError("items")
+        yield b"2026-11-21T09:40:00Z x=1\n"
+        if follow:
+            await self.over.wait()
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_SHORTEST_PAUSE_S", "_LONGEST_PAUSE_S", "_OFTEN_ENOUGH_S"):
+        monkeypatch.setattr(logs, name, 0.002)
+
+
+def follow(node: OddNode, folder: Path) -> LogFollower:
+    follower = LogFollower(node, "user1", "a-x", "trial", folder, grown=lambda: None)
+    follower.begin()
+    return follower
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_log_is_followed_on_after_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        node = OddNode(3)
+        follower = follow(node, tmp_path)
+        await eventually(lambda: node.times < 3)
+        assert not follower.done
+        await eventually(lambda: follower.size == len(b"x=1\n"))
+        assert (follower.trouble, follower.barred) == ("", None)
+        follower.ended()
+        await eventually(lambda: follower.done)
+        await follower.close()
+        assert follower.trouble == ""
+
+    asyncio.run(main())
+    assert (tmp_path / "log.txt").read_bytes() == b"x=1\n"
+    assert bugs(caplog) == [KeyError]
+
+
+@pytest.mark.usefixtures("hasty")
+def test_the_rest_of_a_log_is_asked_for_again_after_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        follower = follow(OddNode(3), tmp_path)
+        follower.ended()
+        await eventually(lambda: follower.done)
+        await follower.close()
+        assert follower.trouble == ""
+
+    asyncio.run(main())
+    assert (tmp_path / "log.txt").read_bytes() == b"x=1\n"
+    assert bugs(caplog) == [KeyError]
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_rest_that_cannot_be_read_for_it_is_given_up_and_that_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_PATIENCE_S", 0.1)
+
+    async def main() -> None:
+        follower = follow(OddNode(1 << 30), tmp_path)
+        follower.ended()
+        await eventually(lambda: follower.done)
+        await follower.close()
+        assert "its log cannot be read (KeyError: 'items'); this is a bug" in follower.trouble
+
+    asyncio.run(main())
+    assert bugs(caplog) == [KeyError]

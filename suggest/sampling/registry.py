@@ -13,7 +13,7 @@ from suggest import settings as checked
 from suggest.errors import Problem, did_you_mean
 from suggest.sampling.grid import GridSampler, grid_problems
 from suggest.sampling.sampler import Sampler
-from suggest.sampling.tpe import TpeSampler, TpeSettings
+from suggest.sampling.tpe import TpeSettings, optuna_tpe, tpe
 from suggest.sampling.uniform import RandomSampler
 from suggest.settings import NoSettings, Setting
 from suggest.study import Algorithm, StudySpec
@@ -38,10 +38,8 @@ class Family:
 _FAMILIES = (
     Family("random", "Independent points, uniform on each parameter's scale.", NoSettings, RandomSampler, False),
     Family("grid", "Every point of a finite space once, in order.", NoSettings, GridSampler, False, grid_problems),
-    Family(
-        "tpe", "Learns from finished trials where good points are dense; the default.", TpeSettings, TpeSampler, True
-    ),
-    Family("optuna:tpe", "Optuna's own TPESampler, by its full name.", TpeSettings, TpeSampler, True),
+    Family("tpe", "Learns from finished trials where good points are dense; the default.", TpeSettings, tpe, True),
+    Family("optuna:tpe", "Optuna's own TPESampler, which `tpe` computes anew.", TpeSettings, optuna_tpe, True),
 )
 _BY_NAME = {family.name: family for family in _FAMILIES}
 

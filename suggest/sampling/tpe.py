@@ -1,16 +1,16 @@
-"""TPE: random search first, then the genuine `optuna.samplers.TPESampler` over a bounded window of the study.
+"""TPE: random search first, then a model of where good points are dense, over a bounded window of the study.
 
 The declared tree is walked from the root: parameters with the same conditions are drawn together (jointly when
-`multivariate`), each group once its conditions are decided. A fresh Optuna sampler for each trial, seeded by (study
-seed, number): nothing to lose in a crash. Importing this brings no Optuna; the first proposal beyond the random ones
-does, or `warm_up`.
+`multivariate`), each group once its conditions are decided. `tpe` computes Optuna's estimator itself; `optuna:tpe` asks
+the genuine `optuna.samplers.TPESampler`. Nothing random outlives a trial, so there is nothing to lose in a crash.
+Importing this brings neither NumPy nor Optuna; the first proposal beyond the random ones does, or `warm_up`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeAlias
 
 from suggest.sampling.sampler import Wanted
 from suggest.sampling.uniform import draw_point
@@ -19,10 +19,6 @@ from suggest.settings import setting
 from suggest.space import Assignment
 from suggest.study import StudySpec
 from suggest.trial import Trial
-
-if TYPE_CHECKING:
-    from suggest.sampling.optuna_model import Model
-
 
 LIARS = 64  # running trials, the most recent ones, that a proposal keeps away from
 
@@ -36,11 +32,23 @@ class TpeSettings:
     constant_liar: bool = setting(True, "keep away from running trials")
 
 
+class Model(Protocol):
+    def propose(self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[Wanted]) -> list[Assignment]:
+        """Points for all of `wanted`; finished and running trials come in the order of their numbers."""
+        ...
+
+
+ModelType: TypeAlias = Callable[[StudySpec, int, TpeSettings], Model]
+
+
 class TpeSampler:
-    def __init__(self, spec: StudySpec, seed: int, settings: TpeSettings) -> None:
+    """`load` brings the model's class, with all that it imports."""
+
+    def __init__(self, spec: StudySpec, seed: int, settings: TpeSettings, *, load: Callable[[], ModelType]) -> None:
         self._spec = spec
         self._seed = seed
         self._settings = settings
+        self._load = load
         self._window = Window(spec.objective.direction, settings.window)
         self._model: Model | None = None
 
@@ -51,10 +59,28 @@ class TpeSampler:
         if self._window.finished < self._settings.startup_trials:
             return [draw_point(self._spec.space, self._seed, one) for one in wanted]
         if self._model is None:
-            from suggest.sampling.optuna_model import Model
-
-            self._model = Model(self._spec, self._seed, self._settings)
+            self._model = self._load()(self._spec, self._seed, self._settings)
         return self._model.propose(self._window.learnt(), self._window.running(LIARS), wanted)
 
     def warm_up(self) -> None:
-        import suggest.sampling.optuna_model  # noqa: F401  the import is all there is to do
+        self._load()
+
+
+def tpe(spec: StudySpec, seed: int, settings: TpeSettings) -> TpeSampler:
+    return TpeSampler(spec, seed, settings, load=_own)
+
+
+def optuna_tpe(spec: StudySpec, seed: int, settings: TpeSettings) -> TpeSampler:
+    return TpeSampler(spec, seed, settings, load=_optunas)
+
+
+def _own() -> ModelType:
+    from suggest.sampling.tpe_model import Model
+
+    return Model
+
+
+def _optunas() -> ModelType:
+    from suggest.sampling.optuna_model import Model
+
+    return Model

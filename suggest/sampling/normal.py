@@ -1,0 +1,118 @@
+"""The normal distribution on arrays: masses of intervals on a log scale, and the inverse of a truncated one.
+
+NumPy has no error function and this room may not ask SciPy for one: it is on the way of the first suggestion, and SciPy
+costs a fifth of a second and 30 MB. Everything rests on one polynomial, the same for the centre and for the tails.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Indexes: TypeAlias = npt.NDArray[np.intp]
+
+ROOT_HALF = math.sqrt(0.5)
+LOG_ROOT_TAU = 0.5 * math.log(2 * math.pi)
+
+# (1 + 2t) exp(t²) erfc(t) in powers of y = (t - K) / (t + K), which maps 0..∞ to -1..1 (Shepherd and Laframboise 1981).
+# The interpolant at 24 Chebyshev nodes, computed with 60 digits: relative error below 2e-15. A row is six powers.
+_K = 3.75
+_COEFFICIENTS = np.array(
+    [
+        [1.2375126308378275, -0.14024059858554702, 0.003585415485479575],
+        [0.08227673849014977, -0.10880393014246645, 0.09230432116025894],
+        [-0.05869339857631061, 0.028362277420377335, -0.00974657968596217],
+        [0.001755625843431864, 0.000293714390578856, -0.00029015404203352704],
+        [5.164649341002877e-05, 2.2384138525656757e-05, -1.1437980374495534e-05],
+        [-9.733875167494144e-07, 1.7419011945194367e-06, -5.741076073013906e-08],
+        [-2.485110865021071e-07, 2.3398534313040815e-08, 3.1953986120578215e-08],
+        [-3.798189797736169e-09, -2.6185201565031523e-09, 3.20526233792884e-10],
+    ]
+).reshape(4, 6)
+
+
+def scaled_erfc(t: Floats) -> Floats:
+    """exp(t²) erfc(t) for finite t >= 0."""
+    y = ((t - _K) / (t + _K)).ravel()
+    powers = np.empty((6, y.size))
+    powers[0] = 1.0
+    powers[1] = y
+    square = np.multiply(y, y, out=powers[2])
+    cube = np.multiply(square, y, out=powers[3])
+    np.multiply(square, square, out=powers[4])
+    np.multiply(square, cube, out=powers[5])
+    p0, p1, p2, p3 = _COEFFICIENTS @ powers
+    sixth = cube * cube
+    total: Floats = ((p3 * sixth + p2) * sixth + p1) * sixth + p0
+    return total.reshape(t.shape) / (1.0 + 2.0 * t)
+
+
+def log_mass(a: Floats, b: Floats) -> Floats:
+    """Log of the standard normal's mass between a and b, a < b, both finite; precise in the tails.
+
+    Not for intervals so narrow that their ends agree in most digits: the answer has as few as tell them apart.
+    """
+    # By symmetry only the left half is worked on, where small numbers are exact: there the near end, negated, which is
+    # above 0 where the centre lies between; and the far one.
+    ends = np.empty((2, *a.shape))
+    np.minimum(-a, b, out=ends[0])
+    np.maximum(-a, b, out=ends[1])
+    ends *= ROOT_HALF
+    central = ends[0] > 0
+    scaled = scaled_erfc(np.abs(ends))
+    ends *= ends
+    squares_near, squares_far = ends
+    tail = np.exp(np.where(central, -squares_far, squares_near - squares_far)) * scaled[1]
+    within = np.exp(-squares_near) * scaled[0] + tail  # of the two sides, where the centre lies between
+    aside = np.log(np.abs(0.5 * (scaled[0] - tail))) - squares_near
+    found: Floats = np.where(central, np.log1p(-0.5 * within), aside)
+    return found
+
+
+def central_mass(a: Floats, b: Floats) -> Floats:
+    """The standard normal's mass between a <= 0 and b >= 0."""
+    below, above = _tails(a, b)
+    return 1.0 - (below + above)
+
+
+def _tails(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """What lies outside a <= 0 and b >= 0, on either side."""
+    t = np.empty((2, *a.shape))
+    np.multiply(a, -ROOT_HALF, out=t[0])
+    np.multiply(b, ROOT_HALF, out=t[1])
+    tails = scaled_erfc(t)
+    t *= t
+    tails *= np.exp(-t)
+    tails *= 0.5
+    return tails[0], tails[1]
+
+
+def truncated(quantiles: Floats, a: Floats, b: Floats) -> Floats:
+    """The values below which these shares of the standard normal between a <= 0 and b >= 0 lie."""
+    below, above = _tails(a, b)
+    mass = 1.0 - (below + above)
+    left = below + quantiles * mass
+    right = above + (1.0 - quantiles) * mass
+    z = _lower_quantile(np.clip(np.minimum(left, right), 1e-300, 0.5))
+    found: Floats = np.clip(np.where(left < right, z, -z), a, b)
+    return found
+
+
+def _lower_quantile(p: Floats) -> Floats:
+    """z <= 0 below which the share p <= 0.5 of the standard normal lies."""
+    # Abramowitz and Stegun 26.2.23, right to 4.5e-4; then two steps of Halley, each of which triples the digits.
+    t = np.sqrt(-2.0 * np.log(p))
+    top = 2.515517 + t * (0.802853 + t * 0.010328)
+    bottom = 1.0 + t * (1.432788 + t * (0.189269 + t * 0.001308))
+    z: Floats = np.minimum(top / bottom - t, 0.0)
+    for _ in range(2):
+        s = z * ROOT_HALF
+        density = np.exp(-s * s)
+        # (share below z - p) / density at z
+        off = (0.5 * scaled_erfc(-s) - p / density) * math.sqrt(2 * math.pi)
+        z = np.minimum(z - off / (1.0 + 0.5 * z * off), 0.0)
+    return z

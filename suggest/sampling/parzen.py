@@ -1,0 +1,194 @@
+"""Optuna's Parzen estimator on arrays: a mixture with a kernel around each trial and one over the whole space.
+
+Pure functions of arrays; no trial and no random source. A kernel is a product of truncated normals (in a whole number's
+bin: their mass there) and of categorical ones. What a mixture costs is error functions; one that differs little from a
+mixture before it takes over what is the same.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from suggest.sampling.frame import Bins, Frame, Points
+from suggest.sampling.normal import LOG_ROOT_TAU, Floats, Indexes, central_mass, log_mass, truncated
+from suggest.sampling.split import shares
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """A column for each kernel, the last is the prior; `mu` and `sigma` as shares of the span.
+
+    origin: the columns' places in the mixture before. changed: (numeric, kernels), where nothing can be taken from it.
+    """
+
+    trials: Indexes  # rising: what tells kernels apart from one mixture to the next
+    log_weights: Floats
+    mu: Floats
+    sigma: Floats
+    log_whole: Floats  # of each truncated normal: its mass within the span
+    coefficients: Floats  # of the points' features
+    codes: Floats  # (choices, kernels - 1): the trials' own choices
+    origin: Indexes
+    changed: npt.NDArray[np.bool_]
+
+
+def fit(frame: Frame, numbers: Floats, trials: Indexes, *, before: Mixture | None = None) -> Mixture:
+    """numbers: (dimensions, trials), in the order of the trials; every one within its dimension."""
+    mu, sigma = _kernels(frame, numbers[frame.numeric])
+    if before is None:
+        origin, changed = np.arange(mu.shape[1]), np.ones(mu.shape, dtype=np.bool_)
+        log_whole = np.log(central_mass(-mu / sigma, (1.0 - mu) / sigma))
+    else:
+        origin, changed = _compared(before, trials, mu, sigma)
+        log_whole = before.log_whole[:, origin]
+        m, s = mu[changed], sigma[changed]
+        log_whole[changed] = np.log(central_mass(-m / s, (1.0 - m) / s))
+    precision = 1.0 / (sigma * sigma)
+    pull = mu * precision
+    constant = -0.5 * mu * pull - np.log(sigma) - log_whole - LOG_ROOT_TAU
+    coefficients = np.concatenate([-0.5 * precision, pull, constant])
+    codes = numbers[[k for k, _ in frame.choices]]
+    log_weights = np.log(shares(numbers.shape[1]))
+    return Mixture(trials, log_weights, mu, sigma, log_whole, coefficients, codes, origin, changed)
+
+
+def _kernels(frame: Frame, numbers: Floats) -> tuple[Floats, Floats]:
+    """Each as wide as the larger gap to its neighbours (an outermost one: as its only gap), within limits."""
+    rows, count = numbers.shape
+    mu, sigma = np.empty((rows, count + 1)), np.empty((rows, count + 1))
+    mu[:, count], sigma[:, count] = 0.5, 1.0
+    if not count or not rows:
+        return mu, sigma
+    raw = frame.scaled(numbers)
+    mu[:, :count] = (raw - frame.low) / frame.span
+    # NumPy's own order among equals, as Optuna has it: it decides which of them is the wide one.
+    order = np.argsort(raw, axis=1) + np.arange(0, rows * (count + 1), count + 1)[:, None]
+    places = np.empty((rows, count + 2))
+    places[:, 0], places[:, -1] = 0.0, 1.0
+    places[:, 1:-1] = mu.ravel()[order]
+    gaps = places[:, 1:] - places[:, :-1]
+    widths = np.maximum(gaps[:, :-1], gaps[:, 1:])
+    if count >= 2:
+        widths[:, 0], widths[:, -1] = gaps[:, 1], gaps[:, -2]
+    # np.clip costs three times as much on arrays as small as these.
+    sigma.ravel()[order] = np.minimum(np.maximum(widths, 1.0 / min(100.0, 2.0 + count)), 1.0)
+    return mu, sigma
+
+
+def _compared(before: Mixture, trials: Indexes, mu: Floats, sigma: Floats) -> tuple[Indexes, npt.NDArray[np.bool_]]:
+    prior = len(before.trials)
+    origin = np.append(np.searchsorted(before.trials, trials), prior)  # of a new one: anywhere
+    return origin, (mu != before.mu[:, origin]) | (sigma != before.sigma[:, origin])
+
+
+def masses(mixture: Mixture, at: Points, before: list[Floats] | None = None) -> list[Floats]:
+    """For each of the points' bins, where wide: (wide bins, kernels), the log of each kernel's mass there."""
+    tables: list[Floats] = []
+    parts: list[tuple[Floats, Floats]] = []
+    wanted: list[tuple[Floats, Indexes, Floats]] = []
+    every = np.arange(mixture.mu.shape[1])
+    for k, bins in enumerate(at.bins):
+        row = bins.row
+        columns = every if before is None else np.flatnonzero(mixture.changed[row])
+        table = np.empty((bins.wide.shape[1], every.size)) if before is None else before[k][:, mixture.origin]
+        tables.append(table)
+        mu, sigma = mixture.mu[row, columns], mixture.sigma[row, columns]
+        ends = (bins.wide[:, :, None] - mu) / sigma
+        parts.append((ends[0], ends[1]))
+        wanted.append((table, columns, mixture.log_whole[row, columns]))
+    # All at once: most of the time goes into the number of calls.
+    found = (
+        log_mass(*(np.concatenate([ends.ravel() for ends in side]) for side in zip(*parts, strict=True)))
+        if parts
+        else None
+    )
+    done = 0
+    for (table, columns, log_whole), (left, _) in zip(wanted, parts, strict=True):
+        assert found is not None
+        table[:, columns] = found[done : done + left.size].reshape(left.shape) - log_whole
+        done += left.size
+    return tables
+
+
+def log_density(frame: Frame, mixture: Mixture, at: Points, tables: list[Floats]) -> Floats:
+    """Per unit of each continuous dimension on its scale; a probability in the others. `tables`: those of `masses`."""
+    terms = at.features @ mixture.coefficients
+    terms += mixture.log_weights
+    _add_choices(frame, mixture, at, terms)
+    factor = None
+    for bins, table in zip(at.bins, tables, strict=True):
+        wide = bins.place >= 0
+        if wide.all():
+            terms += table[bins.place]
+            continue
+        if wide.any():
+            terms[wide] += table[bins.place[wide]]
+        correction = _narrow(mixture, bins, ~wide)
+        factor = correction if factor is None else factor * correction
+    top = terms.max(axis=1)
+    terms -= top[:, None]
+    np.exp(terms, out=terms)
+    if factor is not None:
+        terms *= factor
+    density: Floats = np.log(terms.sum(axis=1)) + (top + (at.log_width - frame.log_unit))
+    return density
+
+
+def _add_choices(frame: Frame, mixture: Mixture, at: Points, terms: Floats) -> None:
+    kernels = mixture.codes.shape[1] + 1
+    for row, (k, count) in enumerate(frame.choices):
+        # 1 for the trial's own choice and 1/kernels for every one, over their sum
+        other = -math.log(kernels + count)
+        same = mixture.codes[row] == at.numbers[k][:, None]
+        terms[:, :-1] += np.where(same, other + math.log(kernels + 1.0), other)
+        terms[:, -1] -= math.log(count)
+
+
+def _narrow(mixture: Mixture, bins: Bins, here: npt.NDArray[np.bool_]) -> Floats:
+    """What a kernel's mass in a bin is over the bin's width times the density in its middle; 1 where it is wide."""
+    left, right = bins.narrow[:, here, None]
+    sharp = 1.0 / mixture.sigma[bins.row]
+    m = (0.5 * (left + right) - mixture.mu[bins.row]) * sharp
+    m *= m
+    h = (right - left) * sharp
+    h *= h
+    # The normal's even derivatives over itself are Hermite polynomials: the bin's Taylor series, four terms.
+    total = ((((m - 28) * m + 210) * m - 420) * m + 105) * (h / 92897280)
+    total += (((m - 15) * m + 45) * m - 15) / 322560
+    total *= h
+    total += ((m - 6) * m + 3) / 1920
+    total *= h
+    total += (m - 1) / 24
+    total *= h
+    factor = np.ones((here.size, m.shape[1]))
+    factor[here] += total
+    return factor
+
+
+def draw(frame: Frame, mixture: Mixture, quantiles: Floats) -> Floats:
+    """Points of the mixture, (dimensions, points), from as many columns of numbers in [0, 1).
+
+    quantiles: (dimensions + 1, points); the first row chooses kernels.
+    """
+    kernel = np.searchsorted(np.cumsum(np.exp(mixture.log_weights[:-1])), quantiles[0], side="right")
+    numbers = np.empty((frame.size, quantiles.shape[1]))
+    if frame.numeric.size:
+        mu, sigma = mixture.mu[:, kernel], mixture.sigma[:, kernel]
+        z = truncated(quantiles[1 + frame.numeric], -mu / sigma, (1.0 - mu) / sigma)
+        drawn = frame.low + np.minimum(np.maximum(mu + z * sigma, 0.0), 1.0) * frame.span
+        drawn[frame.log] = np.exp(drawn[frame.log])
+        drawn[frame.whole] = np.round(drawn[frame.whole])
+        numbers[frame.numeric] = np.minimum(np.maximum(drawn, frame.first), frame.last)
+    kernels = mixture.codes.shape[1] + 1
+    for row, (k, count) in enumerate(frame.choices):
+        # A kernel's own choice beside all choices alike: the mixture that its weights are.
+        own = np.where(kernel < kernels - 1, kernels / (kernels + count), 0.0)
+        q = quantiles[1 + k]
+        any_choice = np.minimum((q - own) / (1.0 - own) * count, count - 1.0)
+        codes = np.append(mixture.codes[row], 0.0)
+        numbers[k] = np.where(q < own, codes[kernel], np.floor(any_choice))
+    return numbers

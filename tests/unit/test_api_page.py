@@ -1,0 +1,68 @@
+"""docs/api.md: its tables are those of the code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from suggest import requests
+from suggest.domain import MAX_CHOICES
+from suggest.errors import InvalidArgument, NotOwner, TunerError
+from suggest.service import DEFAULT_PAGE, MAX_PAGE
+from suggest.status import DOMAIN, InternalError, code_of
+from suggest.v1 import suggest_pb2 as pb
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+
+
+def table(section: str) -> list[list[str]]:
+    """The cells of the section's first table, without its head."""
+    lines = PAGE.partition(f"## {section}\n")[2].partition("\n## ")[0].splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    return rows[2:]
+
+
+def kinds(root: type[TunerError] = TunerError) -> Iterable[type[TunerError]]:
+    for kind in root.__subclasses__():
+        yield kind
+        yield from kinds(kind)
+
+
+def an_error(kind: type[TunerError]) -> TunerError:
+    return InvalidArgument([]) if kind is InvalidArgument else kind("why")
+
+
+def test_every_method_is_in_the_table() -> None:
+    listed = re.findall(r"[A-Z]\w+", " ".join(row[0] for row in table("Methods")))
+    assert sorted(listed) == sorted(pb.DESCRIPTOR.services_by_name["SuggestService"].methods_by_name)
+
+
+def test_every_error_is_in_the_table_with_its_code() -> None:
+    of_the_wire = [kind for kind in kinds() if kind.__module__.startswith("suggest.")]
+    assert {NotOwner, InternalError} <= set(of_the_wire)
+    assert {(row[0], row[1].strip("`")) for row in table("Errors")} == {
+        (code_of(an_error(kind)).name, kind.reason) for kind in of_the_wire
+    }
+    assert f"`domain` is\n`{DOMAIN}`" in PAGE
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    limits = dict(table("Limits"))
+    assert limits["trials in a SuggestTrials (`count`)"] == f"{requests.MAX_COUNT:,}"
+    assert limits["measurements in a call"] == f"{requests.MAX_MEASUREMENTS:,}"
+    assert limits["items in a page"].startswith(f"{MAX_PAGE:,}; {DEFAULT_PAGE} unless ")
+    assert limits["values of a choice"] == f"{MAX_CHOICES:,}"
+
+
+def test_every_state_is_named() -> None:
+    named = re.findall(r"[A-Z]{4,}", PAGE.partition("## States\n")[2].partition("\n\n")[0].partition("An outcome")[0])
+    states = {state.removeprefix("TRIAL_STATE_") for state in pb.TrialState.DESCRIPTOR.values_by_name} - {"UNSPECIFIED"}
+    assert states <= set(named)
+
+
+def test_every_file_that_it_links_to_is_there() -> None:
+    linked = [link for link in re.findall(r"\]\(([^)#]+)", PAGE) if not link.startswith("https:")]
+    assert len(linked) >= 2
+    assert [link for link in linked if not (ROOT / "docs" / link).exists()] == []

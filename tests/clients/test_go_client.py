@@ -15,7 +15,7 @@ import pytest
 
 from suggest.client import Client, Outcome, StudyName, TrialState
 from tests.clients.serving import Served
-from tests.clients.toolchain import EXAMPLE, ROOT, go
+from tests.clients.toolchain import EXAMPLE, ROOT, go, lacks
 
 NAME = StudyName("default", "go-example")
 BATCH, STEPS = 4, 10
@@ -167,10 +167,11 @@ def test_a_token_goes_in_the_clear_to_this_machine_only(tune: Path, served: Serv
     assert "security" in done.stderr
 
 
-@pytest.mark.skipif(not (ROOT / ".venv-proto").exists(), reason="protoc is in the environment that `make check` makes")
 def test_the_generated_code_is_what_the_readmes_command_makes(tmp_path: Path) -> None:
     assert "\n./generate.sh\n" in README
     go("version", folder=EXAMPLE)
+    if not (ROOT / ".venv-proto").exists():
+        lacks("protoc is in the environment that `make check` makes, and that is not there")
     done = subprocess.run(
         ["./generate.sh", tmp_path], cwd=EXAMPLE, capture_output=True, text=True, timeout=280, check=False
     )

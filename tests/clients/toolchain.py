@@ -14,13 +14,17 @@ EXAMPLE = ROOT / "examples" / "clients" / "go"
 GRPCURL = Path(__file__).with_name("go") / "grpcurl"
 
 
+def lacks(what: str) -> None:
+    """Skip the test with this line, or fail it where it must run."""
+    if os.environ.get("TUNER_TEST_CLIENTS_REQUIRED") == "1":
+        pytest.fail(what, pytrace=False)
+    pytest.skip(what)
+
+
 def go(*arguments: str, folder: Path) -> str:
     """What `go` prints."""
     if shutil.which("go") is None:
-        lacking = "there is no go here; install Go 1.26 (https://go.dev/dl)"
-        if os.environ.get("TUNER_TEST_CLIENTS_REQUIRED") == "1":
-            pytest.fail(lacking, pytrace=False)
-        pytest.skip(lacking)
+        lacks("there is no go here; install Go 1.26 (https://go.dev/dl)")
     # Modules are downloaded and built the first time.
     command = ["go", *arguments]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False)

@@ -1,19 +1,22 @@
 """What operators do to a store, and what may be asked of the service's rules without one.
 
-Today: open a store, which checks its place and schema, and upgrades it; check a study's spec. SQL is imported by need.
+Open a store, which checks its place and schema, and upgrades it; say what schema it has; check a study's spec. SQL is
+imported by need.
 """
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
-from suggest.errors import InvalidArgument, Problem
+from suggest.errors import InvalidArgument, NotFound, Problem
 from suggest.studies import check
 
 if TYPE_CHECKING:
+    from suggest.store.connections import Connections
     from suggest.store.sql import SqlStore
 
-__all__ = ["check", "open_store"]
+__all__ = ["check", "open_store", "schema_versions"]
 
 
 def open_store(storage_url: str, *, sync: str = "normal") -> SqlStore:
@@ -30,3 +33,33 @@ def open_store(storage_url: str, *, sync: str = "normal") -> SqlStore:
     from suggest.store.sqlite_store import SqliteStore
 
     return SqliteStore(sqlite_path(storage_url), sync=sync)
+
+
+def schema_versions(storage_url: str) -> tuple[str, str]:
+    """The schema of the store that is there, and the newest. Changes nothing.
+
+    Raises NotFound: there is no store. StoreBroken: a newer one, or another program's.
+    """
+    from suggest.store import schema
+    from suggest.store.location import shown
+
+    with closing(_database(storage_url)) as database:
+        there = schema.version(database)
+    if there is None:
+        raise NotFound(f"{shown(storage_url)}: there is no store yet; the first server that uses it makes it")
+    return there, schema.HEAD
+
+
+def _database(storage_url: str) -> Connections:
+    from suggest.store.location import is_postgres, sqlite_path
+
+    if is_postgres(storage_url):
+        from suggest.store import postgres
+
+        return postgres.Database(storage_url)
+    from suggest.store import sqlite
+
+    path = sqlite_path(storage_url, make_folder=False)
+    if not path.exists():  # opening it would make it
+        raise NotFound(f"{path}: there is no store yet; the first server that uses it makes it")
+    return sqlite.Database(path)

@@ -35,8 +35,10 @@ class AsyncClient:
     def __init__(self, address: str, *, timeout_s: float = 10.0) -> None:
         self.address = str(parse_address(address))
         self._timeout_s = timeout_s
-        self._channel: grpc.aio.Channel | None = None
-        self._stub: Any = None  # methods are looked up by the name in a Call
+        self._owner = ""  # who answered last, if not `address`
+        self._channels: dict[
+            str, tuple[grpc.aio.Channel, Any]
+        ] = {}  # with its stub: methods are looked up by a Call's name
 
     async def create_study(
         self, name: StudyName, spec: StudySpec, *, request_id: str, labels: Mapping[str, str] = NO_LABELS
@@ -171,8 +173,8 @@ class AsyncClient:
         return await self._send(calls.optimal_trials(name))
 
     async def close(self) -> None:
-        channel, self._channel, self._stub = self._channel, None, None
-        if channel is not None:
+        channels, self._channels = self._channels, {}
+        for channel, _ in channels.values():
             await channel.close()
 
     async def __aenter__(self) -> AsyncClient:
@@ -184,13 +186,16 @@ class AsyncClient:
     async def _send(self, call: Call[T]) -> T:
         import grpc
 
-        method = getattr(self._connected(), call.method)
-        attempts = Attempts(self.address, self._timeout_s)
+        attempts = Attempts(self.address, self._timeout_s, start=self._owner)
         while True:
+            method = getattr(self._connected(attempts.address), call.method)
             try:
-                return call.read(await method(call.request, timeout=attempts.timeout_s()))
+                reply = await method(call.request, timeout=attempts.timeout_s())
             except grpc.RpcError as e:
                 pause_s = attempts.pause_or_raise(e)
+            else:
+                self._owner = attempts.address
+                return call.read(reply)
             await asyncio.sleep(pause_s)
 
     async def _all(self, pages: Pages[T]) -> list[T]:
@@ -200,13 +205,13 @@ class AsyncClient:
             items += more
         return items
 
-    def _connected(self) -> Any:
-        if self._channel is None:
+    def _connected(self, address: str) -> Any:
+        if address not in self._channels:
             import_grpc_quietly()
             import grpc.aio
 
             from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 
-            self._channel = grpc.aio.insecure_channel(self.address, options=CHANNEL_OPTIONS)
-            self._stub = SuggestServiceStub(self._channel)
-        return self._stub
+            channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+            self._channels[address] = channel, SuggestServiceStub(channel)
+        return self._channels[address][1]

@@ -57,8 +57,10 @@ class Client:
         self.address = str(parse_address(address))
         self._timeout_s = timeout_s
         self._connecting = threading.Lock()
-        self._channel: grpc.Channel | None = None
-        self._stub: Any = None  # methods are looked up by the name in a Call
+        self._owner = ""  # who answered last, if not `address`
+        self._channels: dict[
+            str, tuple[grpc.Channel, Any]
+        ] = {}  # with its stub: methods are looked up by a Call's name
 
     def study(
         self,
@@ -218,8 +220,8 @@ class Client:
         return self._send(calls.optimal_trials(name))
 
     def close(self) -> None:
-        channel, self._channel, self._stub = self._channel, None, None
-        if channel is not None:
+        channels, self._channels = self._channels, {}
+        for channel, _ in channels.values():
             channel.close()
 
     def __enter__(self) -> Client:
@@ -231,13 +233,16 @@ class Client:
     def _send(self, call: Call[T]) -> T:
         import grpc
 
-        method = getattr(self._connected(), call.method)
-        attempts = Attempts(self.address, self._timeout_s)
+        attempts = Attempts(self.address, self._timeout_s, start=self._owner)
         while True:
+            method = getattr(self._connected(attempts.address), call.method)
             try:
-                return call.read(method(call.request, timeout=attempts.timeout_s()))
+                reply = method(call.request, timeout=attempts.timeout_s())
             except grpc.RpcError as e:
                 pause_s = attempts.pause_or_raise(e)
+            else:
+                self._owner = attempts.address
+                return call.read(reply)
             time.sleep(pause_s)
 
     def _all(self, pages: Pages[T]) -> list[T]:
@@ -247,14 +252,14 @@ class Client:
             items += more
         return items
 
-    def _connected(self) -> Any:
+    def _connected(self, address: str) -> Any:
         with self._connecting:
-            if self._channel is None:
+            if address not in self._channels:
                 import_grpc_quietly()
                 import grpc
 
                 from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 
-                self._channel = grpc.insecure_channel(self.address, options=CHANNEL_OPTIONS)
-                self._stub = SuggestServiceStub(self._channel)
-            return self._stub
+                channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+                self._channels[address] = channel, SuggestServiceStub(channel)
+            return self._channels[address][1]

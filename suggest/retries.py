@@ -1,4 +1,4 @@
-"""How both clients treat a call that did not get through: when to send it again, and what to raise in the end.
+"""How both clients treat a call that did not get through: when to send it again and where, what to raise in the end.
 
 No I/O and no clock of its own: the clients wait and send.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from suggest.errors import TunerError
+from suggest.address import parse_address
+from suggest.errors import InvalidArgument, NotOwner, TunerError
 
 if TYPE_CHECKING:
     import grpc
@@ -28,34 +29,87 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
-class Attempts:
-    """One call's attempts within its deadline: `timeout_s()` for each, `pause_or_raise()` after a failed one."""
+LONGEST_TOLD_S = 0.5  # between attempts at a service that is there and says that it cannot just now
+FIRST_AWAY_S = 2.0
 
-    def __init__(self, address: str, timeout_s: float) -> None:
-        self._address = address
+
+class Attempts:
+    """One call's attempts within its deadline: sent to `address` with `timeout_s()`, then `pause_or_raise()`.
+
+    A study's owner, once named by a service, is followed; who does not answer there is asked at home again, for by then
+    it may have another owner.
+    """
+
+    def __init__(self, home: str, timeout_s: float, *, start: str = "") -> None:
+        self.address = start or home
+        self._home = home
         self._timeout_s = timeout_s
         self._deadline = time.monotonic() + timeout_s
         self._pauses: Iterator[float] = iter(PAUSES_S)
-        self._told: grpc.RpcError | None = None  # why it was not available, by its own words
+        self._away_s = FIRST_AWAY_S
+        self._followed = False
+        self._told: grpc.RpcError | None = None  # why it was not done, by the service's own words
 
     def timeout_s(self) -> float:
-        return max(self._deadline - time.monotonic(), 0.001)
+        left = max(self._deadline - time.monotonic(), 0.001)
+        # An owner that is frozen answers nothing and refuses nothing.
+        return left if self.address == self._home else min(left, self._away_s)
 
     def pause_or_raise(self, failure: grpc.RpcError) -> float:
         """Seconds to wait before the next attempt; raises the service's error if there should be none."""
         import grpc
 
-        if failure.code() is grpc.StatusCode.DEADLINE_EXCEEDED and self._told is not None:
-            failure = self._told  # that time is up says less: a locked store answers late, and then says that it is
-        pause = next(self._pauses, None)
-        unavailable = failure.code() is grpc.StatusCode.UNAVAILABLE
-        if unavailable:
-            self._told = failure
-        if pause is None or not unavailable or time.monotonic() + pause >= self._deadline:
-            raise self._error(failure) from failure
+        tried = self.address
+        match failure.code():
+            case grpc.StatusCode.FAILED_PRECONDITION:
+                pause = self._follow(failure)
+            case grpc.StatusCode.UNAVAILABLE:
+                told = _by_the_service(failure)
+                pause = self._pause(patient=told or self._followed)
+                if told or self._told is None:
+                    self._told = failure
+                if not told:
+                    self.address = self._home
+            case grpc.StatusCode.DEADLINE_EXCEEDED if self.address != self._home:
+                self._away_s *= 2
+                self.address, pause = self._home, 0.0
+            case _:
+                pause = None
+        if pause is None or time.monotonic() + pause >= self._deadline:
+            # That time is up says less: a locked store answers late, and then says that it is.
+            late = failure.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            last = self._told if late and self._told is not None else failure
+            raise _error(last, address=tried, timeout_s=self._timeout_s) from last
         return pause
 
-    def _error(self, failure: grpc.RpcError) -> TunerError:
-        from suggest.status import error_of
+    def _follow(self, failure: grpc.RpcError) -> float | None:
+        error = _error(failure, address=self.address, timeout_s=self._timeout_s)
+        if not isinstance(error, NotOwner) or error.address in ("", self.address):
+            return None
+        try:
+            self.address = str(parse_address(error.address))
+        except InvalidArgument:
+            return None
+        first, self._followed, self._told = not self._followed, True, failure
+        return 0.0 if first else self._pause(patient=True)
 
-        return error_of(failure, address=self._address, timeout_s=self._timeout_s)
+    def _pause(self, *, patient: bool) -> float | None:
+        """`patient`: until the deadline; somebody is there, and told us to come again."""
+        pause = next(self._pauses, None)
+        if not patient:
+            return pause
+        return LONGEST_TOLD_S if pause is None else min(pause, LONGEST_TOLD_S)
+
+
+def _error(failure: grpc.RpcError, *, address: str, timeout_s: float) -> TunerError:
+    from suggest.status import error_of
+
+    return error_of(failure, address=address, timeout_s=timeout_s)
+
+
+def _by_the_service(failure: grpc.RpcError) -> bool:
+    """It answered; gRPC itself says UNAVAILABLE where nobody does."""
+    from suggest.status import DETAILS_KEY
+
+    call: Any = failure  # both kinds of RpcError that grpc raises are calls; its types say otherwise
+    return any(key == DETAILS_KEY for key, _ in call.trailing_metadata() or ())

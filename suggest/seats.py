@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from suggest.engine import Engine
-from suggest.errors import NotFound, NotOwner
+from suggest.errors import NotFound, NotOwner, TunerError, Unavailable
 from suggest.store.protocol import Lease, Store, StudyRecord
 from suggest.study import StudyName
 
@@ -41,8 +41,13 @@ class Writer:
         """Around what changes store and engine: should it fail half-way, the engine is loaded anew."""
         try:
             yield
-        except BaseException:
+        except NotOwner:
             self._seat.engine = None
+            raise
+        except BaseException:
+            # What the store was sent may still come to pass, if only the reply was lost: a new lease shuts it out
+            # before the engine is loaded.
+            self._seat.engine = self._seat.lease = None
             raise
 
     def forget_engine(self) -> None:
@@ -104,15 +109,26 @@ class Seats:
         with seat.lock:
             try:
                 yield seat
-            except NotOwner:
+            except NotOwner as e:
                 self._leave(seat)
-                raise
+                if e.address:
+                    raise
+                raise self._lost(name) from e
 
     def _lease(self, seat: _Seat) -> Lease:
+        if seat.lease is not None and not self._store.still_held(seat.lease):
+            self._leave(seat)
         if seat.lease is None:
             uid = self.record(seat.name).study.uid
             seat.lease = self._store.take(seat.name, uid=uid, address=self._address)
         return seat.lease
+
+    def _lost(self, name: StudyName) -> TunerError:
+        """What to say of a study that turned out to be ours no longer. Raises NotFound: it is gone."""
+        study = self.record(name).study
+        if study.owner_address in ("", self._address):
+            return Unavailable(f"{name} is changing hands; try again")
+        return NotOwner(f"{name} was taken over by {study.owner_address}; send it there", address=study.owner_address)
 
     def _leave(self, seat: _Seat) -> None:
         lease, seat.lease, seat.engine = seat.lease, None, None

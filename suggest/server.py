@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from suggest.address import parse_address
 from suggest.binding import bind, import_grpc_quietly
 from suggest.errors import InvalidArgument, Problem
+from suggest.store.location import shown
 
 if TYPE_CHECKING:
     import grpc
@@ -37,12 +38,18 @@ _OPTIONS = (
 
 
 class Server:
-    """Belongs to the loop that starts it. `storage_url`: sqlite:///PATH. `sync`: normal or full."""
+    """Belongs to the loop that starts it. `storage_url`: sqlite:///PATH or postgresql+psycopg://HOST/DATABASE.
 
-    def __init__(self, storage_url: str, address: str, *, insecure: bool = False, sync: str = "normal") -> None:
+    `sync`: normal or full. `advertise`: where others reach it, if not under `address`.
+    """
+
+    def __init__(
+        self, storage_url: str, address: str, *, insecure: bool = False, sync: str = "normal", advertise: str = ""
+    ) -> None:
         self._storage_url = storage_url
         self._asked = parse_address(address)
         self._sync = sync
+        self._advertised = str(parse_address(advertise)) if advertise else ""
         self._bound = self._asked
         self._started: _Started | None = None
         if not (insecure or self._asked.private):
@@ -67,7 +74,7 @@ class Server:
             undo.callback(store.close)
             self._started = await self._listen(store, executor)
             undo.pop_all()
-        log.info("listening=%s storage=%s", self.address, self._storage_url)
+        log.info("listening=%s storage=%s", self.address, shown(self._storage_url))
 
     async def stop(self, grace_s: float = GRACE_S) -> None:
         """Take no more calls, finish what was begun within grace_s, give back the studies. Again is no error."""
@@ -95,7 +102,7 @@ class Server:
 
         server = grpc.aio.server(interceptors=[Guard(executor)], options=_OPTIONS)
         self._bound = bind(server, self._asked)
-        studies = Studies(store, address=self.address)
+        studies = Studies(store, address=self._advertised or self.address)
         add_SuggestServiceServicer_to_server(SuggestServicer(studies), server)
         await _add_health_and_reflection(server)
         await server.start()
@@ -119,9 +126,10 @@ class _Started:
             self._store.close()
 
 
-def serve(address: str, storage_url: str, *, insecure: bool = False, sync: str = "normal") -> int:
+def serve(address: str, storage_url: str, *, insecure: bool = False, sync: str = "normal", advertise: str = "") -> int:
     """Run a server until SIGTERM (143) or SIGINT (130), the exit code. Raises what Server.start() does."""
-    return asyncio.run(_serve(Server(storage_url, address, insecure=insecure, sync=sync), storage_url))
+    server = Server(storage_url, address, insecure=insecure, sync=sync, advertise=advertise)
+    return asyncio.run(_serve(server, storage_url))
 
 
 async def _serve(server: Server, storage_url: str) -> int:
@@ -135,7 +143,7 @@ async def _serve(server: Server, storage_url: str) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end, number)
     await server.start()
-    print(f"listening on {server.address}, storage {storage_url}", file=sys.stderr, flush=True)
+    print(f"listening on {server.address}, storage {shown(storage_url)}", file=sys.stderr, flush=True)
     code = await ended
     await server.stop()
     return code

@@ -254,7 +254,8 @@ class Studies:
             self._existing(name, number)
             if state is TrialState.RUNNING:
                 raise FailedPrecondition(f"{name}: trial {number} is running; complete it as cancelled first")
-            self._store.delete_trial(writer.lease, number)
+            with writer.changing():
+                self._store.delete_trial(writer.lease, number)
             writer.forget_engine()  # what the search has learned from it goes with it
 
     def trial(self, name: StudyName, number: int) -> Trial:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
-_GROUPS = ("get", "debug")  # their next word is part of the verb
+_GROUPS = ("get", "db", "debug")  # their next word is part of the verb
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -179,6 +179,18 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         example="tuner serve --address 127.0.0.1:7117 --storage sqlite:////var/lib/tuner/studies.db",
     )  # fmt: skip
     yield verb("version", "print versions", "about:print_version", example="tuner version")
+    db = verbs.add_parser("db", help="look after the study store", description="Look after the study store.",
+                          formatter_class=_Formatter, allow_abbrev=False)  # fmt: skip
+    of = db.add_subparsers(metavar="WHAT", required=True, title="what")
+    yield _add(
+        of, "check", "say what schema the study store has", "database:check", _storage,
+        example="tuner db check --storage postgresql+psycopg://tuner@db.example.org/tuner",
+        more="Changes nothing. Exit code 0 if it is the newest, 5 if there is no store, 7 if it is another.",
+    )  # fmt: skip
+    yield _add(
+        of, "upgrade", "bring the study store to the newest schema", "database:upgrade", _storage,
+        example="tuner db upgrade --storage postgresql+psycopg://tuner@db.example.org/tuner",
+    )  # fmt: skip
     debug = verbs.add_parser("debug", help="for tests of tuner itself", description="For tests of tuner itself.",
                              formatter_class=_Formatter, allow_abbrev=False)  # fmt: skip
     of = debug.add_subparsers(metavar="WHAT", required=True, title="what")
@@ -301,9 +313,16 @@ def _yes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="do not ask")
 
 
+def _storage(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--storage", metavar="URL", help="the study store (default <state-dir>/studies.db)")
+
+
 def _serving(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--address", metavar="ADDR", default="127.0.0.1:7117", help="HOST:PORT or unix:PATH")
-    parser.add_argument("--storage", metavar="URL", help="the study store (default <state-dir>/studies.db)")
+    _storage(parser)
+    parser.add_argument(
+        "--advertise", metavar="ADDR", default="", help="where other servers' clients reach this one (default ADDRESS)"
+    )
     parser.add_argument("--insecure", action="store_true", help="listen on more than loopback, without authentication")
     parser.add_argument(
         "--sync", choices=("normal", "full"), default="normal",

@@ -7,6 +7,7 @@ Reading through one's own service disturbs nobody: only writing takes ownership 
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -62,7 +63,9 @@ def same_service(recorded: str, asked: str, name: str) -> str:
 def _described(service: str) -> str:
     if not service:
         return "state directory's own store"
-    return f"store {service}" if "://" in service else f"service at {service}"
+    if "://" in service:
+        return "store " + re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", service)  # no passwords on a screen
+    return f"service at {service}"
 
 
 @asynccontextmanager

@@ -21,4 +21,6 @@ def serve(arguments: argparse.Namespace) -> int:
         home = Home.find(arguments.state_dir)
         home.make()
         storage = home.storage_url
-    return run(arguments.address, storage, insecure=arguments.insecure, sync=arguments.sync)
+    return run(
+        arguments.address, storage, insecure=arguments.insecure, sync=arguments.sync, advertise=arguments.advertise
+    )

@@ -30,9 +30,8 @@ def shown(storage_url: str) -> str:
     return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", re.sub(r"([?&]password=)[^&]*", r"\1***", storage_url))
 
 
-def sqlite_path(storage_url: str) -> Path:
-    """The file of `sqlite:///PATH` (a fourth slash makes PATH absolute, %3F is a question mark); its folder is made if
-    it is missing."""
+def sqlite_path(storage_url: str, *, make_folder: bool = True) -> Path:
+    """The file of `sqlite:///PATH`: a fourth slash makes PATH absolute, %3F is a question mark."""
     prefix = "sqlite:///"
     if not storage_url.startswith(prefix) or "?" in storage_url:
         raise _refused(
@@ -46,10 +45,12 @@ def sqlite_path(storage_url: str) -> Path:
     path = Path(name).expanduser().absolute()
     if path.is_dir():
         raise _refused(storage_url, f"{path} is a directory; name a file in it, such as {path / 'studies.db'}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise _refused(storage_url, f"cannot make the folder {path.parent} ({e.strerror}); use another place") from e
+    if make_folder:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            message = f"cannot make the folder {path.parent} ({e.strerror}); use another place"
+            raise _refused(storage_url, message) from e
     refuse_network(path.parent)
     return path
 

@@ -76,7 +76,7 @@ def _ours(error: DBAPIError, place: str) -> Exception:
             [Problem("", "a text has a zero byte in it, which PostgreSQL cannot keep; leave it out")]
         )
     if isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError) or error.connection_invalidated:
-        return Unavailable(f"{place}: it cannot be reached; see that it runs there (PostgreSQL: {words})")
+        return Unavailable(f"{place}: it gives no connection; see that it runs there, and what it says (PostgreSQL: {words})")
     return error
 
 

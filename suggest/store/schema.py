@@ -38,6 +38,12 @@ def prepare(database: Connections) -> None:
     failpoints.reach(_AFTER)
 
 
+def version(database: Connections) -> str | None:
+    """What there is, changing nothing; None: nothing yet. Raises StoreBroken as `prepare` does."""
+    with database.reading() as connection:
+        return _version(connection, database)
+
+
 def upgrade(connection: Connection, to: str = HEAD) -> None:
     """Run the migrations inside the caller's transaction."""
     from alembic import command  # costs as much as all the rest; only an old store pays

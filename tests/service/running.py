@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -29,10 +30,15 @@ def score(step: int, value: float) -> Measurement:
     return Measurement(1, "score", step, value)
 
 
+def _url(storage: Path | str) -> str:
+    """A path is that of an SQLite file."""
+    return f"sqlite:///{storage}" if isinstance(storage, Path) else storage
+
+
 @contextmanager
-def a_server(storage: Path, address: str = "localhost:0") -> Iterator[Server]:
+def a_server(storage: Path | str, address: str = "localhost:0") -> Iterator[Server]:
     """In a thread of its own, with its own loop."""
-    server = Server(f"sqlite:///{storage}", address)
+    server = Server(_url(storage), address)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -49,7 +55,7 @@ def a_server(storage: Path, address: str = "localhost:0") -> Iterator[Server]:
 class ServerProcess:
     """`python -c serve(...)`; with `revive`, a new one is started whenever it dies, until stop()."""
 
-    def __init__(self, storage: Path, address: str, *, failpoint: str = "", revive: bool = False) -> None:
+    def __init__(self, storage: Path | str, address: str, *, failpoint: str = "", revive: bool = False) -> None:
         self.address = address
         self.deaths: list[int] = []
         self._storage = storage
@@ -66,17 +72,24 @@ class ServerProcess:
     def kill(self) -> None:
         self._process.kill()
 
+    def freeze(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
     def stop(self) -> int:
         """Its exit code after SIGTERM."""
         self._stopping = True
         self._process.terminate()
+        self.wake()  # a frozen one would not hear of it
         self._watcher.join()
         return self.deaths[-1]
 
     def _start(self, failpoint: str = "") -> subprocess.Popen[str]:
         program = "import sys; from suggest.server import serve; sys.exit(serve(*sys.argv[1:]))"
         process = subprocess.Popen(
-            [sys.executable, "-c", program, self.address, f"sqlite:///{self._storage}"],
+            [sys.executable, "-c", program, self.address, _url(self._storage)],
             env={**os.environ, "TUNER_FAILPOINT": failpoint},
             stderr=subprocess.PIPE,
             text=True,
@@ -98,7 +111,9 @@ class ServerProcess:
 
 
 @contextmanager
-def a_process(storage: Path, address: str, *, failpoint: str = "", revive: bool = False) -> Iterator[ServerProcess]:
+def a_process(
+    storage: Path | str, address: str, *, failpoint: str = "", revive: bool = False
+) -> Iterator[ServerProcess]:
     server = ServerProcess(storage, address, failpoint=failpoint, revive=revive)
     try:
         yield server

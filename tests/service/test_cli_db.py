@@ -1,0 +1,51 @@
+"""`tuner db`: what it says of a store, over both kinds."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from controller.cli.main import main
+from suggest.admin import open_store
+from suggest.store import postgres, schema, sqlite
+from suggest.store.connections import Connections
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgres":
+        url: str = request.getfixturevalue("postgres_url")
+        return url
+    return f"sqlite:///{tmp_path}/studies.db"
+
+
+def of_the_first_schema(storage: str) -> None:
+    path = storage.removeprefix("sqlite:///")
+    database: Connections = postgres.Database(storage) if path == storage else sqlite.Database(Path(path))
+    with closing(database), database.writing() as connection:
+        schema.upgrade(connection, "0001")
+
+
+def test_a_store_that_is_not_there_is_not_made(storage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["db", "check", "--storage", storage]) == 5
+    assert main(["db", "upgrade", "--storage", storage]) == 5
+    assert "there is no store yet" in capsys.readouterr().err
+
+
+def test_a_new_store_has_the_newest_schema(storage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    open_store(storage).close()
+    assert main(["db", "check", "--storage", storage]) == 0
+    assert main(["db", "upgrade", "--storage", storage]) == 0
+    newest = f"schema {schema.HEAD}, the newest"
+    assert capsys.readouterr().out.splitlines() == [newest, f"{newest}: nothing to do"]
+
+
+def test_an_older_store_is_upgraded_when_told(storage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    of_the_first_schema(storage)
+    assert main(["db", "check", "--storage", storage]) == 7
+    assert main(["db", "upgrade", "--storage", storage]) == 0
+    assert main(["db", "check", "--storage", storage]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[:2] == [f"schema 0001; the newest is {schema.HEAD}", f"schema 0001 -> {schema.HEAD}"]

@@ -1,0 +1,92 @@
+"""A PostgreSQL that is away, lacks the database, is foreign, newer or older: one clear sentence, and nothing lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import closing
+
+import psycopg
+import pytest
+from sqlalchemy import MetaData, event
+from sqlalchemy.engine import Engine, make_url
+
+from suggest.admin import open_store
+from suggest.errors import InvalidArgument, StoreBroken, Unavailable
+from suggest.store import postgres, schema
+from suggest.store.postgres_store import PostgresStore
+from tests.contract.store_contract import NAME, a_study, measured, running
+
+
+def shape(url: str) -> list[str]:
+    """Every column, key and index of a database."""
+    found = MetaData()
+    with closing(postgres.Database(url)) as database, database.reading() as connection:
+        found.reflect(connection)
+        columns = [
+            f"{t.name} {c.name} {c.type!r} {c.nullable} {c.primary_key}" for t in found.tables.values() for c in t.c
+        ]
+        keys = [str(sorted(str(c.name) for c in t.constraints)) for t in found.tables.values()]
+    return sorted(columns + keys)
+
+
+def test_the_migrations_make_what_a_new_database_is_made_with(
+    postgres_url: str, request: pytest.FixtureRequest
+) -> None:
+    other = request.getfixturevalue("postgres").new_database()
+    PostgresStore(postgres_url).close()
+    with closing(postgres.Database(other)) as database, database.writing() as connection:
+        schema.upgrade(connection)
+    assert shape(other) == shape(postgres_url)
+
+
+def test_a_server_that_does_not_answer_is_named_without_its_password() -> None:
+    with pytest.raises(Unavailable, match=r"postgresql\+psycopg://me:\*\*\*@localhost:1/db: it gives no connection"):
+        open_store("postgresql+psycopg://me:secret@localhost:1/db")
+
+
+def test_a_database_that_is_missing_is_named(postgres_url: str) -> None:
+    missing = make_url(postgres_url).set(database="missing").render_as_string()
+    with pytest.raises(Unavailable, match='database "missing" does not exist'):
+        open_store(missing)
+
+
+def test_an_optuna_storage_in_postgres_is_not_taken_for_ours(postgres_url: str) -> None:
+    with psycopg.connect(postgres_url.replace("+psycopg", "")) as connection:
+        connection.execute("CREATE TABLE studies (study_id INTEGER)")
+    with pytest.raises(StoreBroken, match="'studies' that is not tuner's"):
+        open_store(postgres_url)
+
+
+def test_a_text_that_postgres_cannot_keep_is_refused(postgres_url: str) -> None:
+    with closing(PostgresStore(postgres_url)) as store:
+        store.insert_study(a_study())
+        lease = store.take(NAME, uid="default-digits", address="")
+        with pytest.raises(InvalidArgument, match="a zero byte"):
+            store.hand_out(lease, [running(0, client_id="a\0b")])
+        store.hand_out(lease, [running(0)])
+
+
+def test_four_first_starts_at_once_make_one_database(postgres_url: str) -> None:
+    program = "import sys; from suggest.admin import open_store; open_store(sys.argv[1]).close()"
+    starts = [subprocess.Popen([sys.executable, "-c", program, postgres_url], stderr=subprocess.PIPE) for _ in range(4)]
+    assert [(start.communicate()[1], start.returncode) for start in starts] == [(b"", 0)] * 4
+
+
+def test_what_happens_often_is_one_statement_outside_any_transaction(postgres_url: str) -> None:
+    seen: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
+        seen.append(statement.split()[0])
+
+    with closing(PostgresStore(postgres_url)) as store:
+        store.insert_study(a_study())
+        lease = store.take(NAME, uid="default-digits", address="")
+        event.listen(Engine, "before_cursor_execute", note)
+        try:
+            store.hand_out(lease, [running(n) for n in range(64)])
+            store.add_measurements(lease, 0, [measured(step, 0.5) for step in range(100)])
+        finally:
+            event.remove(Engine, "before_cursor_execute", note)
+    assert [s for s in seen if s == "INSERT"][:2] == ["INSERT", "INSERT"]
+    assert len(seen) <= 3, "a heartbeat may have come between"

@@ -1,0 +1,225 @@
+"""Several servers on one PostgreSQL: who owns a study, what happens when the owner dies or freezes, or the database."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from suggest.client import Client
+from suggest.errors import NotOwner, Unavailable
+from suggest.store.postgres_store import PostgresStore
+from suggest.store.protocol import Lease
+from suggest.trial import Outcome, Trial, TrialState
+from tests.contract.store_contract import NAME as DIGITS
+from tests.contract.store_contract import a_study, measured, queued, running
+from tests.postgres import Postgres, a_postgres
+from tests.service.running import NAME, SPEC, ServerProcess, a_process, score
+
+OUTAGE_S = 5.0
+PATIENCE_S = 40.0
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A short path: sockets need one."""
+    with tempfile.TemporaryDirectory(prefix="tuner-") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def two(postgres_url: str, folder: Path) -> Iterator[tuple[ServerProcess, ServerProcess]]:
+    with (
+        a_process(postgres_url, f"unix:{folder}/a.sock") as first,
+        a_process(postgres_url, f"unix:{folder}/b.sock") as second,
+    ):
+        yield first, second
+
+
+def a_client(server: ServerProcess) -> Client:
+    return Client(server.address, timeout_s=PATIENCE_S)
+
+
+def started(client: Client, request_id: str) -> Trial:
+    [trial] = client.suggest(NAME, 1, client_id="c", request_id=request_id).trials
+    return trial
+
+
+@dataclass
+class Load:
+    """Clients that search until told to end, and what they were answered."""
+
+    acknowledged: dict[str, tuple[int, float]] = field(default_factory=dict)  # request: trial and its value
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def search(self, server: ServerProcess, who: int) -> None:
+        with a_client(server) as client:
+            for turn in range(10_000):
+                if self._over.is_set():
+                    return
+                request = f"{who}-{turn}"
+                trial = started(client, request)
+                client.report(NAME, trial.number, [score(0, 0.5)])
+                value = who + turn / 10_000
+                client.complete(NAME, trial.number, Outcome(TrialState.SUCCEEDED), measurements=[score(1, value)])
+                self.acknowledged[request] = trial.number, value
+
+    def end(self) -> None:
+        self._over.set()
+
+    def progress(self) -> Callable[[], bool]:
+        """Whether every client has been answered since now."""
+        now = len(self.acknowledged)
+        return lambda: len(self.acknowledged) > now + 20
+
+    def hold_against(self, client: Client) -> None:
+        trials = client.list_trials(NAME)
+        assert len({t.request_id for t in trials}) == len(trials), "no request was answered with two trials"
+        found = {t.request_id: (t.number, t.value) for t in trials if t.state is TrialState.SUCCEEDED}
+        assert found == self.acknowledged, "what was answered is there, once; nothing else has ended"
+        assert [t.number for t in trials] == list(range(len(trials)))
+
+
+@contextmanager
+def under_load(servers: list[ServerProcess]) -> Iterator[Load]:
+    load = Load()
+    with ThreadPoolExecutor(len(servers)) as pool:
+        clients = [pool.submit(load.search, server, who) for who, server in enumerate(servers)]
+        try:
+            eventually(load.progress())
+            yield load
+        finally:
+            load.end()
+        for client in clients:
+            client.result()
+
+
+def eventually(condition: Callable[[], bool], *, within_s: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_who_asks_the_wrong_server_is_led_to_the_owner(two: tuple[ServerProcess, ServerProcess]) -> None:
+    first, second = two
+    with a_client(first) as a, a_client(second) as b:
+        a.create_study(NAME, SPEC, request_id="create")
+        assert started(a, "r0").number == 0
+        assert b.list_trials(NAME) == a.list_trials(NAME), "reading needs no owner"
+        assert started(b, "r1").number == 1
+        study = b.get_study(NAME)
+        assert (study.owner_address, study.owner_epoch) == (first.address, 1)
+
+
+def test_when_the_owner_dies_the_other_takes_over(two: tuple[ServerProcess, ServerProcess]) -> None:
+    first, second = two
+    with a_client(first) as a, a_client(second) as b:
+        a.create_study(NAME, SPEC, request_id="create")
+        with under_load([second, second, second]) as load:
+            first.kill()
+            eventually(load.progress())
+        load.hold_against(b)
+        assert b.get_study(NAME).owner_address == second.address
+
+
+def test_a_server_asked_to_end_leaves_its_studies_to_the_other(two: tuple[ServerProcess, ServerProcess]) -> None:
+    first, second = two
+    with a_client(first) as a, a_client(second) as b:
+        a.create_study(NAME, SPEC, request_id="create")
+        started(a, "r0")
+        assert first.stop() == 143
+        assert b.get_study(NAME).owner_address == ""
+        assert started(b, "r1").number == 1
+
+
+def test_an_owner_that_froze_and_wakes_changes_nothing(two: tuple[ServerProcess, ServerProcess]) -> None:
+    first, second = two
+    with a_client(first) as a, a_client(second) as b, ThreadPoolExecutor(3) as pool:
+        a.create_study(NAME, SPEC, request_id="create")
+        assert started(a, "r0").number == 0
+        first.freeze()
+        waiting = [pool.submit(started, a, f"frozen{i}") for i in range(2)]
+        ended = pool.submit(a.complete, NAME, 0, Outcome(TrialState.FAILED, reason="old", failure_class="mine"))
+        assert started(b, "r1").number == 1
+        won = b.complete(NAME, 0, Outcome(TrialState.SUCCEEDED), measurements=[score(0, 0.75)])
+        first.wake()
+        assert sorted(w.result().number for w in waiting) == [2, 3], "led to the new owner"
+        with pytest.raises(Exception, match="has ended as succeeded"):
+            ended.result()
+        assert b.get_trial(NAME, 0) == won
+        study = a.get_study(NAME)
+        assert (study.owner_address, study.owner_epoch) == (second.address, 2)
+
+
+def test_a_database_that_was_away_has_lost_and_doubled_nothing(folder: Path) -> None:
+    with a_postgres() as postgres:
+        url = postgres.new_database()
+        with a_process(url, f"unix:{folder}/s.sock") as server, a_client(server) as client:
+            client.create_study(NAME, SPEC, request_id="create")
+            with under_load([server] * 4) as load:
+                postgres.stop()
+                time.sleep(OUTAGE_S)  # the outage itself
+                postgres.start()
+                eventually(load.progress())
+            load.hold_against(client)
+
+
+def test_a_cut_connection_is_not_the_end(postgres: Postgres, postgres_url: str, folder: Path) -> None:
+    with a_process(postgres_url, f"unix:{folder}/s.sock") as server, a_client(server) as client:
+        client.create_study(NAME, SPEC, request_id="create")
+        with under_load([server] * 4) as load:
+            for _ in range(5):
+                cut_all(postgres_url)
+                eventually(load.progress())
+        load.hold_against(client)
+
+
+def cut_all(url: str) -> None:
+    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+
+
+def test_who_freezes_inside_a_transaction_holds_nobody_up(postgres_url: str) -> None:
+    store, other = PostgresStore(postgres_url), PostgresStore(postgres_url)
+    try:
+        store.insert_study(a_study())
+        lease = store.take(DIGITS, uid="default-digits", address="here")
+        store.add_trial(lease, queued(0), request_id="add", measurements=[])
+        with pytest.raises(Unavailable, match=r"stood still in a transaction|connection broke|gives no connection"):
+            write_frozen(store, lease, until=lambda: taken(other))
+        assert other.measurements(DIGITS, None, after=0, limit=9) == []
+        with pytest.raises(NotOwner):
+            store.hand_out(lease, [running(0)])
+    finally:
+        store.close()
+        other.close()
+
+
+def write_frozen(store: PostgresStore, lease: Lease, *, until: Callable[[], bool]) -> None:
+    with store._database.writing() as connection:
+        store._insert_measurements(connection, lease, 0, [measured(0, 0.5)])
+        eventually(until)
+        store._insert_measurements(connection, lease, 0, [measured(1, 0.5)])
+
+
+def taken(other: PostgresStore) -> bool:
+    """As if the owner's heart had stopped: its open transaction alone stands in the way."""
+    with other._database.writing(single=True) as connection:
+        connection.exec_driver_sql("DELETE FROM owners")
+    try:
+        other.take(DIGITS, uid="default-digits", address="there")
+    except Unavailable:
+        return False
+    return True

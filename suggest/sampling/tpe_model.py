@@ -114,11 +114,11 @@ class Known:
     numbers: Indexes
     values: Floats
 
-    def having(self, rows: Indexes) -> tuple[Floats, Indexes]:
+    def having(self, rows: Indexes) -> Known:
         """Values of these parameters, of the trials that have them all."""
         mine = self.values[rows]
         there = ~np.isnan(mine).any(axis=0)
-        return mine[:, there], self.numbers[there]
+        return Known(self.numbers[there], mine[:, there])
 
     def with_one(self, number: int, values: list[float]) -> Known:
         at = int(np.searchsorted(self.numbers, number))
@@ -131,6 +131,8 @@ class Known:
     def and_those(self, more: Known) -> Known:
         numbers = np.concatenate([self.numbers, more.numbers])
         values = np.concatenate([self.values, more.values], axis=1)
+        if not self.numbers.size or not more.numbers.size or self.numbers[-1] < more.numbers[0]:
+            return Known(numbers, values)
         order = np.argsort(numbers)
         return Known(numbers[order], values[:, order])
 
@@ -142,10 +144,7 @@ class Batch:
         self.good = good
         self.groups: dict[tuple[str, ...], Group] = {}
         self.liars: Known | None = None
-        self._finished = finished
-
-    def others(self) -> Known:
-        return self._finished if self.liars is None else self._finished.and_those(self.liars)
+        self.finished = finished
 
     def pend(self, number: int, values: list[float]) -> None:
         """One more running trial, in place of the oldest where there are many."""
@@ -161,16 +160,24 @@ class Group:
         self._batch = batch
         self._rows = rows
         self.frame = Frame(dimensions)
-        self.good = parzen.fit(self.frame, *batch.good.having(rows))
+        good = batch.good.having(rows)
+        self.good = parzen.fit(self.frame, good.values, good.numbers)
+        self._finished = batch.finished.having(rows)
         self._others: Mixture | None = None
         self._tables: list[Floats] | None = None  # of the others, at what was drawn together last
         self._drawn: Points | None = None
         self._density: Floats | None = None
         self._places: dict[int, slice] = {}
 
+    def known(self) -> Known:
+        """The trials that are not good ones, as they are now."""
+        liars = self._batch.liars
+        return self._finished if liars is None else self._finished.and_those(liars.having(self._rows))
+
     def others(self) -> Mixture:
         """As they are now."""
-        self._others = parzen.fit(self.frame, *self._batch.others().having(self._rows), before=self._others)
+        known = self.known()
+        self._others = parzen.fit(self.frame, known.values, known.numbers, before=self._others)
         return self._others
 
     def draw(self, numbers: Sequence[int], quantiles: Floats) -> None:

@@ -96,7 +96,7 @@ def anywhere(both: Both, names: tuple[str, ...], seed: int) -> Floats:
     source = generator(seed, 1, "points")
     domains = [both.space.by_name[name].domain for name in names]
     far = np.array([[optuna_model._encode(d, draw(d, source)) for _ in range(8)] for d in domains], dtype=float)
-    return np.concatenate([near, far, both.batch.others().having(group._rows)[0][:, :8]], axis=1)
+    return np.concatenate([near, far, group.known().values[:, :8]], axis=1)
 
 
 @given(st.data(), spaces(most=5), st.booleans(), st.booleans(), st.booleans(), st.integers(0, 999))

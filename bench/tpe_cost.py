@@ -1,0 +1,73 @@
+"""What one TPE proposal costs in processor time as a study grows, beside Optuna's own, and what a batch of 64 costs.
+
+In process, without a store or a wire: `suggest_latency.py` has those. By hand: `python bench/tpe_cost.py`; it keeps
+nothing. All are measured in turns; the least of many is shown, since a busy machine only ever adds.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+
+from record import machine, table
+
+from suggest.engine import Engine
+from suggest.sampling import Wanted
+from suggest.sampling.uniform import draw_point
+from suggest.space import Choice, Float, Int, Parameter, Scale, Space
+from suggest.study import Algorithm, Direction, Objective, Study, StudyName, StudySpec
+from suggest.trial import Trial, TrialState
+
+SPACE = Space(
+    (
+        Parameter("lr", Float(1e-5, 1.0, Scale.LOG)),
+        Parameter("momentum", Float(0.0, 1.0)),
+        Parameter("dropout", Float(0.0, 0.7)),
+        Parameter("layers", Int(1, 12)),
+        Parameter("width", Int(16, 1024, Scale.LOG)),
+        Parameter("activation", Choice(("relu", "tanh", "gelu"))),
+    )
+)
+HISTORIES = (100, 1_000, 10_000, 100_000)
+ROUNDS, BATCH = 40, 64
+
+
+def filled(algorithm: str, history: int) -> Engine:
+    spec = StudySpec(SPACE, (Objective("loss", Direction.MINIMIZE),), Algorithm(algorithm))
+    rng = random.Random(1)
+    points = (draw_point(SPACE, 3, Wanted(n, {})) for n in range(history))
+    trials = (Trial(n, TrialState.SUCCEEDED, point, value=rng.random()) for n, point in enumerate(points))
+    engine = Engine(Study(StudyName("default", "cost"), "uid", spec, 1), trials, ())
+    engine.propose(1)  # what is loaded once is not the price of a proposal
+    return engine
+
+
+def cost_ms(engine: Engine, count: int) -> float:
+    """Of one proposal; then one of its trials ends."""
+    start = time.thread_time()
+    proposed = engine.propose(count).trials[0]
+    taken = time.thread_time() - start
+    engine.put(Trial(proposed.number, TrialState.SUCCEEDED, proposed.parameters, value=taken))
+    return 1e3 * taken
+
+
+def main() -> None:
+    rows = []
+    for history in HISTORIES:
+        ours, theirs = filled("tpe", history), filled("optuna:tpe", history)
+        ones, others, batches = [], [], []
+        for turn in range(ROUNDS):
+            ones += [cost_ms(ours, 1) for _ in range(3)]
+            others.append(cost_ms(theirs, 1))
+            if turn % 4 == 0:
+                batches.append(cost_ms(ours, BATCH))
+        one, other, batch = min(ones), min(others), min(batches)
+        rows.append(
+            [f"{history:,}", f"{one:.2f}", f"{other:.2f}", f"{other / one:.1f}", f"{batch:.1f}", f"{batch / one:.0f}"]
+        )
+    head = ["finished trials", "tpe, ms", "optuna:tpe, ms", "ratio", f"tpe, {BATCH} at once, ms", "over one"]
+    print(f"{table(head, rows)}\n\n{machine()}")
+
+
+if __name__ == "__main__":
+    main()

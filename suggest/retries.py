@@ -29,8 +29,8 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
-LONGEST_TOLD_S = 0.5  # between attempts at a service that is there and says that it cannot just now
-FIRST_AWAY_S = 2.0
+LONGEST_TOLD_S = 0.2  # between attempts at a service that is there and says that it cannot just now
+FIRST_AWAY_S = 1.6  # a little longer than an owner may be silent
 
 
 class Attempts:

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import BigInteger, ColumnElement, Connection, cast, delete, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
-from suggest.errors import NotFound, TunerError
+from suggest.errors import NotFound, TunerError, Unavailable
 from suggest.store.ownership import held, of, taken_by
 from suggest.store.postgres import Database
 from suggest.store.protocol import Lease
@@ -66,6 +66,11 @@ class OwnedByHeartbeat:
                 .where(of(owners, name))
             ).one_or_none()
             if holder is not None and holder.server != self._server and holder.silent_us < SILENCE_S * 1e6:
+                if holder.owner_address == address:
+                    raise Unavailable(
+                        f"{name} still belongs to a process that listened at {address} before; try again in a moment, "
+                        "and if another machine's server uses that address too, give each its own: --advertise"
+                    )
                 raise taken_by(name, holder.owner_address)
             mine = insert(owners).values(namespace=name.namespace, study=name.study, server=self._server)
             connection.execute(

@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import Connection, create_engine, text
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import QueuePool
 
 from suggest.errors import InvalidArgument, Problem, StoreBroken, Unavailable
-from suggest.store.statements import POSTGRES
+from suggest.store.statements import Statements
 
 POOL = 12  # more than a server has workers
 WAIT_S = 5.0
@@ -76,14 +77,16 @@ def _ours(error: DBAPIError, place: str) -> Exception:
             [Problem("", "a text has a zero byte in it, which PostgreSQL cannot keep; leave it out")]
         )
     if isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError) or error.connection_invalidated:
-        return Unavailable(f"{place}: it gives no connection; see that it runs there, and what it says (PostgreSQL: {words})")
+        return Unavailable(
+            f"{place}: it gives no connection; see that it runs there, and what it says (PostgreSQL: {words})"
+        )
     return error
 
 
 class Database:
     """`Connections` to the server and database that `url` names; made when first needed. close() ends them."""
 
-    statements = POSTGRES
+    statements = Statements(insert, arrays=True)
 
     def __init__(self, url: str, *, sync: str = "normal") -> None:
         try:

@@ -14,11 +14,12 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool, StaticPool
 
 from suggest.errors import StoreBroken, Unavailable
-from suggest.store.statements import SQLITE
+from suggest.store.statements import Statements
 
 BUSY_TIMEOUT_S = 5.0
 SYNC = {"normal": "NORMAL", "full": "FULL"}
@@ -65,7 +66,7 @@ def _create(path: Path) -> None:
 class Database:
     """`Connections` to `path`, created if need be. close() gives everything back."""
 
-    statements = SQLITE
+    statements = Statements(insert, arrays=False)
 
     def __init__(self, path: Path, *, sync: str = "normal") -> None:
         self.path = path

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy import ARRAY, Column, Connection, Table, bindparam, func, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import Insert
 
 from suggest.store.ownership import guard, held_by_parameters
@@ -64,7 +63,3 @@ class Statements:
             return select(*(bindparam(c.name, type_=c.type) for c in columns))
         arrays = [bindparam(c.name, type_=ARRAY(c.type)) for c in columns]
         return select(func.unnest(*arrays).table_valued(*(c.name for c in columns)).render_derived())
-
-
-SQLITE = Statements(sqlite.insert, arrays=False)
-POSTGRES = Statements(postgresql.insert, arrays=True)

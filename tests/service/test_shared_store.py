@@ -160,6 +160,21 @@ def test_an_owner_that_froze_and_wakes_changes_nothing(two: tuple[ServerProcess,
         assert (study.owner_address, study.owner_epoch) == (second.address, 2)
 
 
+@pytest.mark.parametrize(
+    "point", [f"store.{write}:9" for write in ("hand_out.before", "hand_out.after", "finish_trial.after")]
+)
+def test_a_server_that_is_killed_and_comes_back_goes_on(point: str, postgres_url: str, folder: Path) -> None:
+    with (
+        a_process(postgres_url, f"unix:{folder}/s.sock", failpoint=point, revive=True) as server,
+        a_client(server) as client,
+    ):
+        client.create_study(NAME, SPEC, request_id="create")
+        with under_load([server] * 3) as load:
+            eventually(lambda: server.deaths == [-9])
+            eventually(load.progress())
+        load.hold_against(client)
+
+
 def test_a_database_that_was_away_has_lost_and_doubled_nothing(folder: Path) -> None:
     with a_postgres() as postgres:
         url = postgres.new_database()

@@ -44,7 +44,8 @@ class Frame:
         self.whole_log = np.array([d.log for d in numeric if d.whole], dtype=np.bool_)
         half = np.array([0.5 if d.whole else 0.0 for d in numeric]).reshape(-1, 1)
         self.low = self.scaled(self.first - half)
-        self.span = self.scaled(self.last + half) - self.low
+        span = self.scaled(self.last + half) - self.low
+        self.span = np.where(span > 0, span, 1.0)  # neighbouring doubles may have the same logarithm
         self.log_unit = float(np.log(self.span[[k for k, d in enumerate(numeric) if not d.whole]]).sum())
 
     def scaled(self, numbers: Floats) -> Floats:

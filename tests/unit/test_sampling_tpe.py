@@ -21,7 +21,7 @@ from suggest.engine import Engine
 from suggest.optuna_storage import STUDY_ID, STUDY_NAME, WindowStorage
 from suggest.sampling import optuna_model
 from suggest.sampling.window import BEST, Window
-from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Scale, Space, Value
+from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
 from suggest.trial import Trial, TrialState
 from tests.unit.searches import (
     CHOICES,
@@ -76,6 +76,25 @@ def test_every_point_is_a_point(space: Space, seed: int, multivariate: bool, lia
     for trial in engine.trials():
         assert space.point_problems(trial.parameters, partial=False) == ()
         assert repr(space.canonical(trial.parameters)) == repr(dict(trial.parameters))
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [
+        Float(1e300, math.nextafter(1e300, math.inf), Scale.LOG),
+        Float(0, 5e-324),
+        Float(-8e307, 8e307),
+        Float(5e-324, 1.7e308, Scale.LOG),
+        Int(-(2**53), 2**53),
+        Int(1, 2**53, Scale.LOG),
+        Choice(tuple(range(10_000))),
+    ],
+)
+def test_the_edges_of_what_a_domain_may_be_are_no_edges_of_the_model(domain: Domain) -> None:
+    space = Space((Parameter("x", domain), Parameter("y", Float(0, 1))))
+    engine = played(space, 30, AT_ONCE)
+    assert all(space.point_problems(t.parameters, partial=False) == () for t in engine.trials())
+    assert all(space.point_problems(p.parameters, partial=False) == () for p in engine.propose(5).trials)
 
 
 @given(spaces(), st.integers(0, 99), EITHER)

@@ -1,4 +1,4 @@
-"""The model behind TPE: Optuna's own sampler, shown a window of trials and asked group by group.
+"""The model behind `optuna:tpe`: Optuna's own sampler, shown a window of trials and asked group by group.
 
 This module imports Optuna, and is imported with the first proposal that needs it. Optuna sees only numbers: a value on
 steps is its index, in order, and so is a choice (to Optuna 1 and True would be the same choice).
@@ -7,7 +7,7 @@ steps is its index, in order, and so is a choice (to Optuna 1 and True would be 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
@@ -21,8 +21,8 @@ from scipy.special import log_ndtr  # type: ignore[import-untyped]  # SciPy has 
 
 from suggest.optuna_storage import STUDY_NAME, WindowStorage
 from suggest.sampling.sampler import Wanted, generator
-from suggest.sampling.tpe import LIARS, TpeSettings
-from suggest.space import Assignment, Choice, Domain, Float, Int, Parameter, Scale, Space, Value
+from suggest.sampling.tpe import LIARS, TpeSettings, groups
+from suggest.space import Assignment, Choice, Domain, Float, Int, Scale, Value
 from suggest.study import Direction, StudySpec
 from suggest.trial import Trial, TrialState
 
@@ -43,7 +43,7 @@ class Model:
         self._settings = settings
         maximize = spec.objective.direction is Direction.MAXIMIZE
         self._direction = StudyDirection.MAXIMIZE if maximize else StudyDirection.MINIMIZE
-        self._groups = tuple(_groups(spec.space))
+        self._groups = tuple(groups(spec.space))
         self._distributions = {p.name: _distribution(p.domain) for p in spec.space.parameters if p.domain.count != 1}
         self._frozen: dict[int, FrozenTrial] = {}  # finished trials of the window, each built once
 
@@ -117,14 +117,6 @@ class Model:
             intermediate_values=reported,
             trial_id=trial.number,
         )
-
-
-def _groups(space: Space) -> Iterator[list[Parameter]]:
-    """Parameters with the same conditions, parents before children."""
-    groups: dict[str, list[Parameter]] = {}
-    for parameter in space.ordered:
-        groups.setdefault(repr(parameter.when), []).append(parameter)  # by repr: to == True is 1
-    yield from groups.values()
 
 
 def _distribution(domain: Domain) -> BaseDistribution:

@@ -8,7 +8,7 @@ Importing this brings neither NumPy nor Optuna; the first proposal beyond the ra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -16,7 +16,7 @@ from suggest.sampling.sampler import Wanted
 from suggest.sampling.uniform import draw_point
 from suggest.sampling.window import Window
 from suggest.settings import setting
-from suggest.space import Assignment
+from suggest.space import Assignment, Parameter, Space
 from suggest.study import StudySpec
 from suggest.trial import Trial
 
@@ -84,3 +84,11 @@ def _optunas() -> ModelType:
     from suggest.sampling.optuna_model import Model
 
     return Model
+
+
+def groups(space: Space) -> Iterator[list[Parameter]]:
+    """Parameters with the same conditions, parents before children."""
+    groups: dict[str, list[Parameter]] = {}
+    for parameter in space.ordered:
+        groups.setdefault(repr(parameter.when), []).append(parameter)  # by repr: to == True is 1
+    yield from groups.values()

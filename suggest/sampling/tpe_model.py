@@ -6,7 +6,7 @@ candidates are drawn together; the running trials, which each point of it joins,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,8 +18,8 @@ from suggest.sampling.normal import Floats, Indexes
 from suggest.sampling.parzen import Mixture
 from suggest.sampling.sampler import Wanted, generator
 from suggest.sampling.split import good_and_other
-from suggest.sampling.tpe import LIARS, TpeSettings
-from suggest.space import Assignment, Parameter, Space, Value
+from suggest.sampling.tpe import LIARS, TpeSettings, groups
+from suggest.space import Assignment, Value
 from suggest.study import Direction, StudySpec
 from suggest.trial import Trial
 
@@ -34,7 +34,7 @@ class Model:
         modelled = [p for p in spec.space.parameters if p.domain.count != 1]
         self._place = {p.name: k for k, p in enumerate(modelled)}
         self._dimensions = {p.name: dimension(p.domain) for p in modelled}
-        self._groups = tuple(_groups(spec.space))
+        self._groups = tuple(groups(spec.space))
         self._columns = Columns(modelled, -1.0 if spec.objective.direction is Direction.MAXIMIZE else 1.0)
 
     def propose(self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[Wanted]) -> list[Assignment]:
@@ -202,11 +202,3 @@ class Group:
         promise = self._density[here] - parzen.log_density(self.frame, others, at, self._tables)
         best: list[float] = at.numbers[:, np.argmax(promise)].tolist()
         return best
-
-
-def _groups(space: Space) -> Iterator[list[Parameter]]:
-    """Parameters with the same conditions, parents before children."""
-    groups: dict[str, list[Parameter]] = {}
-    for parameter in space.ordered:
-        groups.setdefault(repr(parameter.when), []).append(parameter)  # by repr: to == True is 1
-    yield from groups.values()

@@ -19,7 +19,7 @@ from suggest.sampling.columns import decode
 from suggest.sampling.frame import points
 from suggest.sampling.normal import Floats
 from suggest.sampling.sampler import generator
-from suggest.sampling.tpe import TpeSettings
+from suggest.sampling.tpe import TpeSettings, groups
 from suggest.sampling.uniform import draw
 from suggest.space import Domain, Float, Int, Parameter, Space, Value
 from suggest.trial import Trial, TrialState
@@ -84,8 +84,8 @@ class Both:
 
 
 def grouped(space: Space, *, multivariate: bool) -> list[tuple[str, ...]]:
-    groups = [tuple(p.name for p in group if p.domain.count != 1) for group in tpe_model._groups(space)]
-    return [names for names in groups if names] if multivariate else [(name,) for names in groups for name in names]
+    together = [tuple(p.name for p in group if p.domain.count != 1) for group in groups(space)]
+    return [names for names in together if names] if multivariate else [(name,) for names in together for name in names]
 
 
 def anywhere(both: Both, names: tuple[str, ...], seed: int) -> Floats:

@@ -1,6 +1,6 @@
 """How good the points are: `tpe` beside Optuna's own and random search, on functions with known minima.
 
-Each contestant plays the same seeds, one trial at a time and 16 in parallel, in which case it never sees the sixteen
+Each contestant plays the same seeds, one trial at a time and 16 in parallel, where it never knows the outcomes of those
 that run. Medians of the best value found, and a rank test (Mann-Whitney, Holm-corrected) of whether `tpe` is worse than
 `optuna:tpe`. By hand: `python bench/quality.py --seeds 10 --trials 100`.
 """
@@ -162,7 +162,7 @@ def main() -> None:
             took = ", ".join(f"{who} {s:.1f} s" for who, s in seconds.items())
             print(" ".join(rows[-1]), f"({took})", file=sys.stderr, flush=True)
     corrected = [f"{chance:.2f}" for chance in holm(chances)]
-    head = ["problem", "in parallel", *CONTESTANTS, "chance of no worse", "corrected"]
+    head = ["problem", "in parallel", *CONTESTANTS, "p that tpe is worse", "corrected"]
     print(table(head, [[*row, p] for row, p in zip(rows, corrected, strict=True)]))
     print(f"\nMedian best of {asked.seeds} seeds after {asked.trials} trials. {machine()}")
 

@@ -529,6 +529,14 @@ def test_a_worker_that_was_lost_is_the_cause_of_those_that_miss_it() -> None:
     assert found.node == "gpu-8"
 
 
+def test_who_says_that_it_has_lost_another_is_not_the_cause_though_the_job_had_it_deleted_at_once() -> None:
+    missing = a_pod(ended(75, after=6), phase="Failed", index=0, deleted=6)
+    for after in (6, 7):
+        gone = a_pod(ended(143, after=after), phase="Failed", index=1, deleted=5, grace_s=1)
+        expected = lost(after, "worker 1 of 2: its pod was deleted by somebody else (exit code 143)")
+        assert workers(missing, gone).exit == expected
+
+
 def test_the_first_rank_speaks_for_itself_and_infeasible_for_all() -> None:
     zero = a_pod(ended(3), phase="Failed", index=0)
     assert workers(zero, a_pod(ended(143, after=7), phase="Failed", index=1, deleted=6)).exit == Exit(at(5), code=3)

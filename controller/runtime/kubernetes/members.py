@@ -20,6 +20,7 @@ from controller.runtime.kubernetes.pods import (
     is_true,
     newest_first,
     started_at,
+    terminated,
 )
 from controller.runtime.protocol import Exit
 
@@ -122,7 +123,9 @@ def first_of(failed: Sequence[Member]) -> Member:
     def order(member: Member) -> tuple[bool, datetime, bool]:
         end = member.end
         assert end is not None
-        return end.code == os.EX_TEMPFAIL, end.time, end.failure_class is not FailureClass.INFRASTRUCTURE
+        # Its own word, also where the Job had it deleted in the same second, when the other was gone.
+        said = (terminated(member.pod, member.container) or {}).get("exitCode")
+        return said == os.EX_TEMPFAIL, end.time, end.failure_class is not FailureClass.INFRASTRUCTURE
 
     return min(failed, key=order)
 

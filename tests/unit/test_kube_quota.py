@@ -142,6 +142,22 @@ def test_pods_that_are_not_there_yet_stay_on_top_however_long_and_one_by_one() -
     assert ledger.on_top(quota({GPU: "8"})).get(GPU, 0) == 0
 
 
+def test_what_is_alive_counts_though_the_server_has_counted_anew_without_it() -> None:
+    hand = Hand()
+    ledger = Ledger(hand)
+    for name in ("a", "b"):
+        ledger.launched(name, gpus(1))
+    ledger.look([pod("a-x", "a", version=5), pod("b-x", "b", version=6)])
+    hand.now_s = 100
+    forgetful = quota({GPU: "2"}, used={GPU: "1"}, version=9)
+    assert reason_to_wait(gpus(1), [forgetful], ledger) == f"QuotaExceeded: {GPU} 2/2 (quota room)"
+    ledger.ended("a")
+    assert reason_to_wait(gpus(1), [forgetful], ledger) == ""
+    ledger.launched("c", gpus(1))
+    ledger.forget("c")
+    assert reason_to_wait(gpus(1), [forgetful], ledger) == ""
+
+
 def test_what_was_taken_back_is_no_longer_on_top() -> None:
     ledger = Ledger(Hand())
     ledger.launched("a", gpus(1))
@@ -189,8 +205,10 @@ class Cluster:
     def end_pod(self) -> None:
         if self.running:
             name = next(iter(self.running))
-            self.charged.append(self.running.pop(name))
+            asks = self.running.pop(name)
+            self.charged.append(asks)
             self.version += 1
+            self.pod_news.append(pod(f"{name}-x", name, asks=asks, version=self.version, phase="Succeeded"))
 
     def take_off(self) -> None:
         if self.charged:
@@ -224,6 +242,8 @@ def test_whatever_comes_late_no_pod_is_refused_and_nothing_waits_beside_room(
             seen = cluster.pod_news.pop(0)
             pods[seen["metadata"]["name"]] = seen
             ledger.look(pods.values())
+            if seen["status"]["phase"] == "Succeeded":
+                ledger.ended(seen["metadata"]["labels"]["batch.kubernetes.io/job-name"])
 
     def launch() -> bool:
         ledger.look(pods.values())

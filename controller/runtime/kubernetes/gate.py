@@ -90,6 +90,10 @@ class Gate:
         """It is on the cluster now; its pods are not yet."""
         self._entering.pop(launch.name, None)
 
+    def ended(self, name: str) -> None:
+        """Its pods have."""
+        self._ledger.ended(name)
+
     def wait(self, launch: Launch, reason: str = "") -> None:
         """It could not be made now. With a reason, the cluster had no room after all: not again at once."""
         waiting = self._entering.pop(launch.name, None)

@@ -8,11 +8,13 @@ SETTLE_S have passed since. The first half is certain. The second assumes that t
 behind the watch of pods; where it is not, the server refuses a pod, and the attempt is taken back and waits again.
 
 What has ended stays charged until the server takes it off `used`: to be faster would only have pods refused. What
-others charge is in `used` too; whoever is faster has the room.
+others charge is in `used` too; whoever is faster has the room. `used` can also be too low for a while: when the server
+counts anew, it may not have heard of a pod that was made a moment before. So what we know to be alive is the least.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -50,17 +52,38 @@ class Ledger:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._launched: dict[str, _Launched] = {}
+        self._alive: dict[str, str] = {}  # what was launched and has not ended -> its demand, in words
+        self._demands: dict[str, Demand] = {}  # by those words: attempts of an experiment ask for the same
 
     def launched(self, name: str, demand: Demand) -> None:
         """Its object has just been created, under this name."""
         self._launched.setdefault(name, _Launched(demand, self._clock()))
+        self._alive[name] = words = repr(demand)
+        self._demands[words] = demand
+
+    def ended(self, name: str) -> None:
+        """Its pods have; whether they are charged is the server's business now."""
+        self._alive.pop(name, None)
+        if not self._alive:
+            self._demands.clear()
 
     def forget(self, name: str) -> None:
         """Its object is gone again, or it is no business of ours."""
         self._launched.pop(name, None)
+        self.ended(name)
 
     def clear(self) -> None:
         self._launched.clear()
+        self._alive.clear()
+        self._demands.clear()
+
+    def alive(self, quota: Raw) -> dict[str, Decimal]:
+        """What ours that have not ended take of this quota, whatever its status says."""
+        sums: dict[str, Decimal] = {}
+        for words, count in Counter(self._alive.values()).items():
+            for key, each in charge(self._demands[words], quota).items():
+                sums[key] = sums.get(key, Decimal()) + each * count
+        return sums
 
     def look(self, pods: Iterable[Raw]) -> None:
         """Take note of pods that are shown now; strangers' do no harm."""
@@ -116,12 +139,13 @@ def _version(shown: Raw) -> int | None:
 def reason_to_wait(demand: Demand, quotas: Sequence[Raw], ledger: Ledger) -> str:
     """Why there is no room at present; "" if there is."""
     for quota in sorted(quotas, key=_name):
-        status, launched = quota.get("status") or {}, ledger.on_top(quota)
+        status, launched, alive = quota.get("status") or {}, ledger.on_top(quota), ledger.alive(quota)
         hard, used = status.get("hard") or {}, status.get("used") or {}
         for key, asked in charge(demand, quota).items():
             if key not in hard or key not in used:
                 return f"QuotaUnknown: {key} is not counted yet (quota {_name(quota)})"
             limit, taken = parse_quantity(hard[key]), parse_quantity(used[key]) + launched.get(key, Decimal())
+            taken = max(taken, alive.get(key, Decimal()))
             if taken + asked > limit:
                 needs = f", needs {_shown(key, asked)}" if taken < limit else ""
                 # What is counted twice for a moment need not be shown as if the limit had been passed.

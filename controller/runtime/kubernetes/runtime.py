@@ -201,7 +201,7 @@ class KubernetesRuntime:
             # Its object is gone; what its pods were doing still counts.
             if name not in sightings and not self._is_removed(whose) and (name in self._made or whose in pods):
                 sightings[name] = self._sighting(name, None, pods.get(whose, []), whose)
-                self._over.add(name)
+                self._note_end(name)
                 intake.forget_anchor()  # it may have gone first, and have taken this with it
         await self._ask(intake.admit(running=self._busy))
         waiting = {name: Sighting(name, None, waiting=reason) for name, reason in self._gate.waiting.items()}
@@ -304,7 +304,7 @@ class KubernetesRuntime:
         source = log_source(shown, pods)
         follower = self._followers.follow(name, source, directory)
         if sighting.exit is not None:
-            self._over.add(name)
+            self._note_end(name)
             if follower is not None:
                 follower.ended()
                 if not follower.done:
@@ -360,6 +360,10 @@ class KubernetesRuntime:
     def _busy(self) -> int:
         """Attempts on the cluster whose pods have not ended."""
         return len(self._made - self._over)
+
+    def _note_end(self, name: str) -> None:
+        self._over.add(name)
+        self._gate.ended(name)
 
     def _took_in(self, launch: Launch, kind: Kind, made: Raw) -> None:
         failpoints.reach(BEFORE_NOTE)

@@ -21,11 +21,11 @@ from typing import Protocol
 
 import optuna
 import sqlalchemy
+from mixed import SPACE
 from record import keep, machine, quantile, table, verdict
 
 from suggest.client import AsyncClient
 from suggest.errors import Unavailable
-from suggest.space import Choice, Float, Int, Parameter, Scale, Space
 from suggest.study import Algorithm, Direction, Objective, StudyName, StudySpec
 from suggest.trial import Outcome, TrialState
 
@@ -33,16 +33,6 @@ TUNER = Path(sys.executable).parent / "tuner"
 P50_AT_MOST_MS = 15.0  # at the largest history
 Point = dict[str, str | int | float | bool]
 
-SPACE = Space(
-    (
-        Parameter("lr", Float(1e-5, 1.0, Scale.LOG)),
-        Parameter("momentum", Float(0.0, 1.0)),
-        Parameter("dropout", Float(0.0, 0.7)),
-        Parameter("layers", Int(1, 12)),
-        Parameter("width", Int(16, 1024, Scale.LOG)),
-        Parameter("activation", Choice(("relu", "tanh", "gelu"))),
-    )
-)
 DISTRIBUTIONS: dict[str, optuna.distributions.BaseDistribution] = {
     "lr": optuna.distributions.FloatDistribution(1e-5, 1.0, log=True),
     "momentum": optuna.distributions.FloatDistribution(0.0, 1.0),

@@ -9,25 +9,15 @@ from __future__ import annotations
 import random
 import time
 
+from mixed import SPACE
 from record import machine, table
 
 from suggest.engine import Engine
 from suggest.sampling import Wanted
 from suggest.sampling.uniform import draw_point
-from suggest.space import Choice, Float, Int, Parameter, Scale, Space
 from suggest.study import Algorithm, Direction, Objective, Study, StudyName, StudySpec
 from suggest.trial import Trial, TrialState
 
-SPACE = Space(
-    (
-        Parameter("lr", Float(1e-5, 1.0, Scale.LOG)),
-        Parameter("momentum", Float(0.0, 1.0)),
-        Parameter("dropout", Float(0.0, 0.7)),
-        Parameter("layers", Int(1, 12)),
-        Parameter("width", Int(16, 1024, Scale.LOG)),
-        Parameter("activation", Choice(("relu", "tanh", "gelu"))),
-    )
-)
 HISTORIES = (100, 1_000, 10_000, 100_000)
 ROUNDS, BATCH = 40, 64
 

@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
+from random import Random
 from typing import Any
 
 TUNER = str(Path(sys.executable).parent / "tuner")
@@ -65,6 +67,16 @@ spec:
         process = self.start(*arguments)
         out, err = process.communicate(timeout=within_s)
         return process.returncode, out, err
+
+    def killed(self, path: Path, *, times: int, moments: Random, least_s: float) -> tuple[int, str]:
+        """`tuner run` killed again and again, each time after least_s to 2.5 s, and then left alone: how that ended."""
+        for _ in range(times):
+            process = self.start("run", path)
+            time.sleep(moments.uniform(least_s, 2.5))
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+        code, _, err = self.tuner("run", path)
+        return code, err
 
     def json(self, *arguments: str) -> Any:
         code, out, err = self.tuner(*arguments, "-o", "json")

@@ -431,12 +431,7 @@ def test_a_pod_that_the_namespaces_security_refuses_pauses_with_the_message(api:
 @pytest.mark.timeout(600)
 def test_a_controller_killed_at_20_random_moments_loses_and_repeats_nothing(api: Api, me: Searcher) -> None:
     path, moments = me.file(trials=60, spec="  parallelism: 4\n", env={"KWOK_RUN": "700ms"}), random.Random(SEED)
-    for _ in range(20):
-        process = me.start("run", path)
-        time.sleep(moments.uniform(0.5, 2.5))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    code, _, err = me.tuner("run", path)
+    code, err = me.killed(path, times=20, moments=moments, least_s=0.5)
     assert code == 0, (SEED, err)
     assert [trial["number"] for trial in me.trials()] == list(range(60)), SEED
     assert history(me) == [["succeeded"]] * 60, SEED

@@ -67,12 +67,7 @@ def test_quota_is_a_queue_with_a_reason_and_never_a_failure(level_b: ControlPlan
 
 def test_a_controller_killed_at_random_moments_loses_and_repeats_nothing(level_b: ControlPlane, me: Searcher) -> None:
     path, moments = me.file(trials=20, spec="  parallelism: 4\n", env={"KWOK_RUN": "700ms"}), random.Random(SEED)
-    for _ in range(5):
-        process = me.start("run", path)
-        time.sleep(moments.uniform(0.8, 2.5))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    code, _, err = me.tuner("run", path)
+    code, err = me.killed(path, times=5, moments=moments, least_s=0.8)
     assert code == 0, (SEED, err)
     trials = me.trials()
     assert [trial["number"] for trial in trials] == list(range(20)), SEED

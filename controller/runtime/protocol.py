@@ -1,6 +1,6 @@
 """What the loop needs of any place where trials run. The contract; `tests/contract/runtime_contract.py` holds it.
 
-Implementations (`local`, `simulated`, later `kubernetes`) know nothing of studies, budgets or metrics.
+Implementations (`local`, `simulated`, `kubernetes`) know nothing of studies, budgets or metrics.
 Every action is idempotent on the attempt's name: a crash anywhere repeats it harmlessly.
 """
 
@@ -113,7 +113,8 @@ class Runtime(Protocol):
     async def start(self, launch: Launch) -> None:
         """Start it unless it was started before, under this name, in this experiment's life (even if it ended since).
 
-        Returns when the process exists, or waits in the runtime's own queue. Raises CannotStart, RuntimeLost.
+        Returns when the process exists, or waits in the runtime's own queue. Raises CannotStart, RuntimeLost. What is
+        found later to be unstartable is sighted as ended, with the failure class that CannotStart would have had.
         """
 
     async def stop(self, name: str, *, grace_s: float) -> None:

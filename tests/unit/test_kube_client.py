@@ -475,6 +475,17 @@ def test_a_proxy_that_is_not_there() -> None:
     assert "cannot be reached through its proxy" in asyncio.run(said(config))
 
 
+def test_the_environment_names_a_proxy_and_exceptions(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = FakeApi().kubeconfig()
+    config["clusters"][0]["cluster"]["server"] = "http://nowhere.invalid:6443"
+    for name in ("http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    assert "cannot be reached through its proxy" in asyncio.run(said(config))
+    monkeypatch.setenv("no_proxy", "nowhere.invalid")
+    assert "cannot be found: no such host" in asyncio.run(said(config))
+
+
 def test_something_else_that_answers_there() -> None:
     async def check() -> None:
         async def page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

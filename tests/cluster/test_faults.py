@@ -78,9 +78,9 @@ def running(api: Api, namespace: str, count: int = 1) -> list[dict[str, Any]]:
 
 def history(person: Searcher) -> list[list[str]]:
     """Of each trial, how its attempts ended."""
-    return [
-        [attempt.get("failureClass") or attempt["state"] for attempt in trial["attempts"]] for trial in person.trials()
-    ]
+    trials = person.trials()
+    print(*(attempt for trial in trials for attempt in trial["attempts"]), sep="\n")  # their reasons, should it fail
+    return [[attempt.get("failureClass") or attempt["state"] for attempt in trial["attempts"]] for trial in trials]
 
 
 def told(person: Searcher, words: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 from controller.model import FailureClass
 from controller.runtime.kubernetes.ends import log_source, sighting_of
 from controller.runtime.kubernetes.naming import READING
-from controller.runtime.kubernetes.pods import image_of, parse_time
+from controller.runtime.kubernetes.pods import as_gone, image_of, parse_time
 from controller.runtime.protocol import Exit, Sighting
 
 Raw = dict[str, Any]
@@ -248,6 +248,13 @@ def test_what_we_stopped_has_ended_because_we_asked() -> None:
     assert end_of(a_job(), at_once, stopped=True) == Exit(at(6), code=0, stopped=True)
 
 
+def test_what_our_signal_ended_was_stopped_also_where_a_nodes_clock_is_behind() -> None:
+    behind = a_pod(ended(143, after=3), phase="Failed", deleted=6)
+    assert end_of(a_job(), behind, stopped=True) == Exit(at(3), code=143, stopped=True)
+    for_memory = a_pod(ended(137, "OOMKilled", after=3), phase="Failed", deleted=6)
+    assert end_of(a_job(), for_memory, stopped=True) == Exit(at(3), code=137, out_of_memory=True)
+
+
 def test_what_ended_before_our_signal_is_judged_by_itself() -> None:
     assert end_of(a_job(), a_pod(ended(0), phase="Succeeded", deleted=6), stopped=True) == Exit(at(5), code=0)
     assert end_of(a_job(), a_pod(ended(3), phase="Failed"), stopped=True) == Exit(at(5), code=3)
@@ -289,6 +296,12 @@ def test_a_pod_on_a_node_that_does_not_answer_is_given_up() -> None:
     )
     assert end_of(a_job(), tainted, now=67) == lost(6, "node gpu-7 lost or tainted: its pods were removed")
     assert end_of(a_job(), pod, stopped=True, now=67) == Exit(at(6), unknown=True, stopped=True)
+
+
+def test_a_pod_of_which_nothing_was_seen_after_we_stopped_it_was_stopped() -> None:
+    pod = as_gone(a_pod(RUNNING))
+    assert end_of(a_job(), pod, stopped=True) == Exit(at(10), unknown=True, stopped=True)
+    assert end_of(a_job(), pod) == lost(10, "its pod was deleted by somebody else")
 
 
 def test_a_pod_that_is_gone_leaves_what_its_job_says() -> None:

@@ -15,6 +15,7 @@ from controller.runtime.kubernetes.pods import (
     Shown,
     condition,
     deletion_asked,
+    is_gone,
     is_true,
     node_of,
     parse_time,
@@ -45,7 +46,9 @@ def end_of(pod: Shown, container: str, *, stopped: bool, now: datetime, deleted:
     time = parse_time(ended.get("finishedAt")) or asked or now
     code = int(ended.get("exitCode", 0))
     was_ending = asked is not None and time >= asked
-    if stopped and was_ending:
+    # A node's clock may be behind the server's: what a signal ended that we had asked to end, our signal ended.
+    by_signal = asked is not None and code in KILLED and ended.get("reason") != "OOMKilled"
+    if stopped and (was_ending or by_signal):
         return Exit(time, code=code, stopped=True)
     if thrown_out := _thrown_out(pod, time):
         return thrown_out
@@ -72,10 +75,14 @@ def _without_container(
         case "Succeeded":
             return Exit(now, code=0)
         case "Failed":
-            if stopped and asked is not None:
-                return Exit(asked, unknown=True, stopped=True)
+            # That we had it deleted may be all that is known: its end comes and goes while a watch is away.
+            if stopped and (asked is not None or is_gone(pod)):
+                return Exit(asked or now, unknown=True, stopped=True)
             thrown_out = _thrown_out(pod, asked or now) or _start_up(pod, now)
-            return thrown_out or _lost(asked or now, _told(pod, "its pod failed and does not say why"))
+            otherwise = (
+                f"{deleted} was deleted by somebody else" if is_gone(pod) else "its pod failed and does not say why"
+            )
+            return thrown_out or _lost(asked or now, _told(pod, otherwise))
     if asked is None:
         return None
     grace_s = pod["metadata"].get("deletionGracePeriodSeconds") or 0

@@ -88,6 +88,19 @@ def deletion_asked(pod: Shown) -> datetime | None:
     return until - timedelta(seconds=_DEFAULT_GRACE_S if grace is None else grace)
 
 
+def as_gone(pod: dict[str, Any]) -> dict[str, Any]:
+    """A pod whose object is gone, as it was last seen: it has ended, whatever it said then."""
+    status = pod.get("status", {})
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return pod
+    return {**pod, "status": {**status, "phase": "Failed", "gone": True}}
+
+
+def is_gone(pod: Shown) -> bool:
+    """Its end was not seen, only that it is not there any more."""
+    return pod.get("status", {}).get("gone") is True
+
+
 def index_of(pod: Shown) -> int:
     """Its rank in an Indexed Job; 0 where there is none."""
     about = pod.get("metadata", {})

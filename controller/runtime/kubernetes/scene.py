@@ -14,6 +14,7 @@ from controller.model import attempt_name
 from controller.runtime.kubernetes.checkup import listed
 from controller.runtime.kubernetes.client import EVENTS, JOBS, LIMIT_RANGES, PODS, QUOTAS, Client, Kind
 from controller.runtime.kubernetes.errors import ApiError
+from controller.runtime.kubernetes.pods import as_gone
 from controller.runtime.kubernetes.reflector import Reflector
 
 Raw = dict[str, Any]
@@ -110,7 +111,7 @@ class Scene:
         """Those that are gone too, as they were last seen: how a container ended is often told with its pod's end."""
         found: dict[tuple[int, int], list[Raw]] = {}
         # Of several made in the same second the later counts (`members`): what is there, not what is gone.
-        for pod in (*map(_as_ended, self.pods.deleted.values()), *self.pods.objects.values()):
+        for pod in (*map(as_gone, self.pods.deleted.values()), *self.pods.objects.values()):
             if (whose := attempt_of(pod)) is not None:
                 found.setdefault(whose, []).append(pod)
         return found
@@ -133,14 +134,6 @@ class Scene:
         """Why a volume of one of the pods cannot be mounted; "" if nothing is known."""
         said = (_newest(self._mounts, pod["metadata"]["uid"]) for pod in pods)
         return next((message for message in said if message), "")
-
-
-def _as_ended(pod: Raw) -> Raw:
-    """A pod whose object is gone has ended, whatever it said last."""
-    status = pod.get("status", {})
-    if status.get("phase") in ("Succeeded", "Failed"):
-        return pod
-    return {**pod, "status": {"message": "its pod was deleted by somebody else", **status, "phase": "Failed"}}
 
 
 def _newest(events: Reflector, uid: str) -> str:

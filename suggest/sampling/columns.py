@@ -57,10 +57,10 @@ class Columns:
             self._ranks = np.concatenate([self._ranks, np.zeros((3, more))], axis=1)
             self._free.extend(range(held + more - 1, held - 1, -1))
         row = self._rows[trial.number] = self._free.pop()
-        self._values[:, row] = self.encoded(trial.parameters)
+        self._values[:, row] = self._encoded(trial.parameters)
 
-    def encoded(self, point: Assignment) -> list[float]:
-        return [_encode(domain, point[name]) if name in point else np.nan for name, domain in self._domains]
+    def _encoded(self, point: Assignment) -> list[float]:
+        return [encode(domain, point[name]) if name in point else np.nan for name, domain in self._domains]
 
 
 def dimension(domain: Domain) -> Dimension:
@@ -78,7 +78,8 @@ def _by_value(domain: Domain) -> bool:
     return domain.count is None or (isinstance(domain, Int) and domain.scale is Scale.LOG)
 
 
-def _encode(domain: Domain, value: Value) -> float:
+def encode(domain: Domain, value: Value) -> float:
+    """NaN for what is not of the domain."""
     member = domain.canonical(value) if _by_value(domain) else domain.index_of(value)
     return np.nan if member is None or isinstance(member, str) else float(member)
 

@@ -1,8 +1,7 @@
 """Optuna's Parzen estimator on arrays: a mixture with a kernel around each trial and one over the whole space.
 
 Pure functions of arrays; no trial and no random source. A kernel is a product of truncated normals (in a whole number's
-bin: their mass there) and of categorical ones. What a mixture costs is error functions; one that differs little from a
-mixture before it takes over what is the same.
+bin: their mass there) and of categorical ones.
 """
 
 from __future__ import annotations
@@ -14,46 +13,37 @@ import numpy as np
 import numpy.typing as npt
 
 from suggest.sampling.frame import Bins, Frame, Points
-from suggest.sampling.normal import LOG_ROOT_TAU, Floats, Indexes, central_mass, log_mass, truncated
+from suggest.sampling.normal import LOG_ROOT_TAU, Floats, central_mass, log_mass, truncated
 from suggest.sampling.split import shares
 
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """A column for each kernel, the last is the prior; `mu` and `sigma` as shares of the span.
+    """A column for each kernel, the last is the prior; `mu` and `sigma` as shares of the span."""
 
-    origin: the columns' places in the mixture before. changed: (numeric, kernels), where nothing can be taken from it.
-    """
-
-    trials: Indexes  # rising: what tells kernels apart from one mixture to the next
     log_weights: Floats
     mu: Floats
     sigma: Floats
     log_whole: Floats  # of each truncated normal: its mass within the span
     coefficients: Floats  # of the points' features
     codes: Floats  # (choices, kernels - 1): the trials' own choices
-    origin: Indexes
-    changed: npt.NDArray[np.bool_]
 
 
-def fit(frame: Frame, numbers: Floats, trials: Indexes, *, before: Mixture | None = None) -> Mixture:
+def fit(frame: Frame, numbers: Floats) -> Mixture:
     """numbers: (dimensions, trials), in the order of the trials; every one within its dimension."""
     mu, sigma = _kernels(frame, numbers[frame.numeric])
-    if before is None:
-        origin, changed = np.arange(mu.shape[1]), np.ones(mu.shape, dtype=np.bool_)
-        log_whole = np.log(central_mass(-mu / sigma, (1.0 - mu) / sigma))
-    else:
-        origin, changed = _compared(before, trials, mu, sigma)
-        log_whole = before.log_whole[:, origin]
-        m, s = mu[changed], sigma[changed]
-        log_whole[changed] = np.log(central_mass(-m / s, (1.0 - m) / s))
+    log_whole = np.log(central_mass(-mu / sigma, (1.0 - mu) / sigma))
+    codes = numbers[[k for k, _ in frame.choices]]
+    log_weights = np.log(shares(numbers.shape[1]))
+    return Mixture(log_weights, mu, sigma, log_whole, coefficients(mu, sigma, log_whole), codes)
+
+
+def coefficients(mu: Floats, sigma: Floats, log_whole: Floats) -> Floats:
+    """(3 * numeric, kernels): with the features of points they make the logs of the kernels there."""
     precision = 1.0 / (sigma * sigma)
     pull = mu * precision
     constant = -0.5 * mu * pull - np.log(sigma) - log_whole - LOG_ROOT_TAU
-    coefficients = np.concatenate([-0.5 * precision, pull, constant])
-    codes = numbers[[k for k, _ in frame.choices]]
-    log_weights = np.log(shares(numbers.shape[1]))
-    return Mixture(trials, log_weights, mu, sigma, log_whole, coefficients, codes, origin, changed)
+    return np.concatenate([-0.5 * precision, pull, constant])
 
 
 def _kernels(frame: Frame, numbers: Floats) -> tuple[Floats, Floats]:
@@ -79,38 +69,22 @@ def _kernels(frame: Frame, numbers: Floats) -> tuple[Floats, Floats]:
     return mu, sigma
 
 
-def _compared(before: Mixture, trials: Indexes, mu: Floats, sigma: Floats) -> tuple[Indexes, npt.NDArray[np.bool_]]:
-    prior = len(before.trials)
-    origin = np.append(np.searchsorted(before.trials, trials), prior)  # of a new one: anywhere
-    return origin, (mu != before.mu[:, origin]) | (sigma != before.sigma[:, origin])
-
-
-def masses(mixture: Mixture, at: Points, before: list[Floats] | None = None) -> list[Floats]:
+def masses(mixture: Mixture, at: Points) -> list[Floats]:
     """For each of the points' bins, where wide: (wide bins, kernels), the log of each kernel's mass there."""
-    tables: list[Floats] = []
-    parts: list[tuple[Floats, Floats]] = []
-    wanted: list[tuple[Floats, Indexes, Floats]] = []
-    every = np.arange(mixture.mu.shape[1])
-    for k, bins in enumerate(at.bins):
-        row = bins.row
-        columns = every if before is None else np.flatnonzero(mixture.changed[row])
-        table = np.empty((bins.wide.shape[1], every.size)) if before is None else before[k][:, mixture.origin]
-        tables.append(table)
-        mu, sigma = mixture.mu[row, columns], mixture.sigma[row, columns]
-        ends = (bins.wide[:, :, None] - mu) / sigma
-        parts.append((ends[0], ends[1]))
-        wanted.append((table, columns, mixture.log_whole[row, columns]))
+    if not at.bins:
+        return []
+    rows = [bins.row for bins in at.bins]
+    parts = [
+        (bins.wide[:, :, None] - mixture.mu[row]) / mixture.sigma[row] for row, bins in zip(rows, at.bins, strict=True)
+    ]
     # All at once: most of the time goes into the number of calls.
-    found = (
-        log_mass(*(np.concatenate([ends.ravel() for ends in side]) for side in zip(*parts, strict=True)))
-        if parts
-        else None
-    )
+    found = log_mass(*(np.concatenate([ends[side].ravel() for ends in parts]) for side in (0, 1)))
+    tables: list[Floats] = []
     done = 0
-    for (table, columns, log_whole), (left, _) in zip(wanted, parts, strict=True):
-        assert found is not None
-        table[:, columns] = found[done : done + left.size].reshape(left.shape) - log_whole
-        done += left.size
+    for row, ends in zip(rows, parts, strict=True):
+        shape = ends.shape[1:]
+        done += (size := shape[0] * shape[1])
+        tables.append(found[done - size : done].reshape(shape) - mixture.log_whole[row])
     return tables
 
 
@@ -127,7 +101,7 @@ def log_density(frame: Frame, mixture: Mixture, at: Points, tables: list[Floats]
             continue
         if wide.any():
             terms[wide] += table[bins.place[wide]]
-        correction = _narrow(mixture, bins, ~wide)
+        correction = narrow(mixture.mu[bins.row], mixture.sigma[bins.row], bins, ~wide)
         factor = correction if factor is None else factor * correction
     top = terms.max(axis=1)
     terms -= top[:, None]
@@ -148,11 +122,11 @@ def _add_choices(frame: Frame, mixture: Mixture, at: Points, terms: Floats) -> N
         terms[:, -1] -= math.log(count)
 
 
-def _narrow(mixture: Mixture, bins: Bins, here: npt.NDArray[np.bool_]) -> Floats:
+def narrow(mu: Floats, sigma: Floats, bins: Bins, here: npt.NDArray[np.bool_]) -> Floats:
     """What a kernel's mass in a bin is over the bin's width times the density in its middle; 1 where it is wide."""
     left, right = bins.narrow[:, here, None]
-    sharp = 1.0 / mixture.sigma[bins.row]
-    m = (0.5 * (left + right) - mixture.mu[bins.row]) * sharp
+    sharp = 1.0 / sigma
+    m = (0.5 * (left + right) - mu) * sharp
     m *= m
     h = (right - left) * sharp
     h *= h

@@ -1,7 +1,7 @@
 """The model behind `tpe`: Optuna's estimator, fitted to a window of trials and asked group by group.
 
-It imports NumPy and neither Optuna nor SciPy. A batch is fitted once: its good trials stay the same, so all its
-candidates are drawn together; the running trials, which each point of it joins, are what changes.
+It imports NumPy and neither Optuna nor SciPy. A batch is fitted once and its candidates are drawn and weighed together;
+then each of its points joins the running trials as one more kernel, and the rest stays as it was fitted.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from suggest.sampling import parzen
-from suggest.sampling.columns import Columns, decode, dimension
+from suggest.sampling.columns import Columns, decode, dimension, encode
 from suggest.sampling.frame import Dimension, Frame, Points, points
 from suggest.sampling.normal import Floats, Indexes
 from suggest.sampling.parzen import Mixture
+from suggest.sampling.pending import Pending
 from suggest.sampling.sampler import Wanted, generator
 from suggest.sampling.split import good_and_other
 from suggest.sampling.tpe import LIARS, TpeSettings, groups
@@ -23,7 +24,8 @@ from suggest.space import Assignment, Value
 from suggest.study import Direction, StudySpec
 from suggest.trial import Trial
 
-TOGETHER = 2048  # candidates that are drawn at a time
+TOGETHER = 64  # trials, of a batch, after which the model is fitted anew
+AT_A_TIME = 2**15  # densities of a kernel at a candidate
 
 
 class Model:
@@ -43,10 +45,10 @@ class Model:
             batch = self.fit(learnt, running)
             points: list[Assignment] = []
             for place, one in enumerate(wanted):
-                point = self._point(batch, wanted[place:], one)
-                points.append(point)
+                numbers: dict[str, float] = {}
+                points.append(self._point(batch, wanted[place:], one, numbers))
                 if self._settings.constant_liar and place + 1 < len(wanted):
-                    batch.pend(one.number, self._columns.encoded(point))
+                    batch.pend(one.number, [numbers.get(name, np.nan) for name in self._place])
             return points
 
     def fit(self, learnt: Iterable[Trial], running: Iterable[Trial]) -> Batch:
@@ -68,7 +70,8 @@ class Model:
             group = batch.groups[names] = Group(batch, rows, [self._dimensions[name] for name in names])
         return group
 
-    def _point(self, batch: Batch, wanted: Sequence[Wanted], one: Wanted) -> Assignment:
+    def _point(self, batch: Batch, wanted: Sequence[Wanted], one: Wanted, numbers: dict[str, float]) -> Assignment:
+        """Fills `numbers` with the point as its columns have it."""
         values: dict[str, Value] = {}
         for group in self._groups:
             if not group[0].active(values):
@@ -78,6 +81,8 @@ class Model:
                 name = parameter.name
                 if name in one.fixed:
                     values[name] = one.fixed[name]
+                    if name in self._dimensions:
+                        numbers[name] = encode(parameter.domain, values[name])
                 elif name in self._dimensions:
                     free.append(name)
                 else:
@@ -87,15 +92,16 @@ class Model:
                 if names:
                     chosen = self._draw(batch, names, wanted)
                     for name, number in zip(names, chosen, strict=True):
+                        numbers[name] = number
                         values[name] = decode(self._space.by_name[name].domain, number)
         return {p.name: values[p.name] for p in self._space.parameters if p.name in values}
 
     def _draw(self, batch: Batch, names: tuple[str, ...], wanted: Sequence[Wanted]) -> list[float]:
         """The most promising of the first wanted trial's candidates."""
-        group, count = self.group(batch, names), self._settings.candidates
+        group = self.group(batch, names)
         number = wanted[0].number
-        if not group.drawn(number):
-            block = [one.number for one in wanted[: max(1, TOGETHER // count)]]
+        if not group.has(number):
+            block = [one.number for one in wanted[:TOGETHER]]
             group.draw(block, np.concatenate([self._quantiles(n, names) for n in block], axis=1))
         return group.best(number)
 
@@ -120,14 +126,6 @@ class Known:
         there = ~np.isnan(mine).any(axis=0)
         return Known(self.numbers[there], mine[:, there])
 
-    def with_one(self, number: int, values: list[float]) -> Known:
-        at = int(np.searchsorted(self.numbers, number))
-        one = np.array(values)[:, None]
-        return Known(
-            np.concatenate([self.numbers[:at], [number], self.numbers[at:]]),  # np.insert takes ten times as long
-            np.concatenate([self.values[:, :at], one, self.values[:, at:]], axis=1),
-        )
-
     def and_those(self, more: Known) -> Known:
         numbers = np.concatenate([self.numbers, more.numbers])
         values = np.concatenate([self.values, more.values], axis=1)
@@ -145,12 +143,23 @@ class Batch:
         self.groups: dict[tuple[str, ...], Group] = {}
         self.liars: Known | None = None
         self.finished = finished
+        self._pending: list[tuple[int, list[float]]] = []  # further ones, not among the liars yet
 
     def pend(self, number: int, values: list[float]) -> None:
         """One more running trial, in place of the oldest where there are many."""
-        assert self.liars is not None
-        liars = self.liars.with_one(number, values)
-        self.liars = Known(liars.numbers[-LIARS:], liars.values[:, -LIARS:])
+        self._pending.append((number, values))
+        column = np.array(values)
+        for group in self.groups.values():
+            group.pend(column)
+
+    def running(self) -> Known | None:
+        """As they are now."""
+        if self._pending and self.liars is not None:
+            numbers, values = zip(*self._pending, strict=True)
+            self._pending.clear()
+            liars = self.liars.and_those(Known(np.array(numbers, dtype=np.intp), np.array(values).T))
+            self.liars = Known(liars.numbers[-LIARS:], liars.values[:, -LIARS:])
+        return self.liars
 
 
 class Group:
@@ -160,45 +169,54 @@ class Group:
         self._batch = batch
         self._rows = rows
         self.frame = Frame(dimensions)
-        good = batch.good.having(rows)
-        self.good = parzen.fit(self.frame, good.values, good.numbers)
+        self.good = parzen.fit(self.frame, batch.good.having(rows).values)
         self._finished = batch.finished.having(rows)
-        self._others: Mixture | None = None
-        self._tables: list[Floats] | None = None  # of the others, at what was drawn together last
-        self._drawn: Points | None = None
-        self._density: Floats | None = None
         self._places: dict[int, slice] = {}
 
     def known(self) -> Known:
         """The trials that are not good ones, as they are now."""
-        liars = self._batch.liars
+        liars = self._batch.running()
         return self._finished if liars is None else self._finished.and_those(liars.having(self._rows))
 
     def others(self) -> Mixture:
-        """As they are now."""
-        known = self.known()
-        self._others = parzen.fit(self.frame, known.values, known.numbers, before=self._others)
-        return self._others
+        """Fitted to them as they are now."""
+        return parzen.fit(self.frame, self.known().values)
 
     def draw(self, numbers: Sequence[int], quantiles: Floats) -> None:
-        """Candidates for these trials, equally many for each."""
-        at = self._drawn = points(self.frame, parzen.draw(self.frame, self.good, quantiles))
-        self._density = parzen.log_density(self.frame, self.good, at, parzen.masses(self.good, at))
-        self._tables = None
+        """Candidates for these trials, equally many for each, and how dense all trials are there now."""
         each = quantiles.shape[1] // len(numbers)
         self._places = {number: slice(k * each, (k + 1) * each) for k, number in enumerate(numbers)}
+        others = self.others()
+        self.drawn = points(self.frame, parzen.draw(self.frame, self.good, quantiles))
+        self._good = _density(self.frame, self.good, self.drawn)
+        self._others = _density(self.frame, others, self.drawn)
+        self.pending = Pending(self.frame, others, self.drawn, room=len(numbers))
 
-    def drawn(self, number: int) -> bool:
+    def has(self, number: int) -> bool:
+        """Whether there are candidates for this trial."""
         return number in self._places
+
+    def pend(self, values: Floats) -> None:
+        """A point of the batch, one of those that candidates were drawn for: the next ones keep away from it."""
+        mine = values[self._rows]
+        if self._places and not np.isnan(mine).any():
+            self.pending.add(mine)
 
     def best(self, number: int) -> list[float]:
         """The candidate of this trial, which was drawn, that has most good trials near it for the others there."""
-        assert self._drawn is not None
-        assert self._density is not None
         here = self._places[number]
-        others = self.others()
-        self._tables = parzen.masses(others, self._drawn, self._tables)
-        at = self._drawn.part(here)
-        promise = self._density[here] - parzen.log_density(self.frame, others, at, self._tables)
-        best: list[float] = at.numbers[:, np.argmax(promise)].tolist()
+        promise = self._good[here] - self.pending.log_density(here, self._others[here])
+        best: list[float] = self.drawn.numbers[:, here][:, np.argmax(promise)].tolist()
         return best
+
+
+def _density(frame: Frame, mixture: Mixture, at: Points) -> Floats:
+    """In parts that stay in the nearest caches."""
+    tables = parzen.masses(mixture, at)
+    size = len(at.features)
+    step = max(24, AT_A_TIME // mixture.mu.shape[1])
+    parts = [
+        parzen.log_density(frame, mixture, at if size <= step else at.part(slice(k, k + step)), tables)
+        for k in range(0, size, step)
+    ]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

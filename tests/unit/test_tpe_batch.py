@@ -1,10 +1,12 @@
-"""A batch of `tpe` is fitted once and goes on from there; it comes out as if each point had been asked for alone."""
+"""A batch of `tpe` is fitted once and goes on from there; each of its points keeps away from those before it."""
 
 import itertools
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from suggest.sampling import Wanted
+from suggest.sampling import Wanted, parzen
 from suggest.sampling.sampler import generator
 from suggest.sampling.tpe import LIARS, TpeSettings
 from suggest.sampling.tpe_model import TOGETHER, Model
@@ -20,6 +22,16 @@ TREE = Space(
         Parameter("rate", Float(1e-4, 1, Scale.LOG), (Condition("kind", ("net",)),)),
         Parameter("share", Float(0.1, 1)),
         Parameter("seed", Int(0, 10**6)),
+    )
+)
+
+WHOLE = Space(
+    (
+        Parameter("rate", Float(1e-4, 1, Scale.LOG)),
+        Parameter("share", Float(0.1, 1)),
+        Parameter("depth", Int(1, 300)),
+        Parameter("width", Int(1, 5000, Scale.LOG)),
+        Parameter("tokens", Int(0, 10**4)),
     )
 )
 
@@ -55,7 +67,7 @@ def model(space: Space, settings: TpeSettings) -> Model:
 
 @pytest.mark.parametrize("space", [MIXED, TREE], ids=["flat", "conditional"])
 @pytest.mark.parametrize(("finished", "running"), [(200, 0), (30, 10), (200, 60), (3, 0)])
-def test_a_batch_is_what_one_by_one_would_be(space: Space, finished: int, running: int) -> None:
+def test_a_batch_starts_as_one_would_and_its_length_changes_nothing(space: Space, finished: int, running: int) -> None:
     done, open_ = history(space, finished, running)
     name = "seed" if space is TREE else "momentum"
     fixed = {name: 0 if name == "seed" else 0.5}
@@ -64,14 +76,39 @@ def test_a_batch_is_what_one_by_one_would_be(space: Space, finished: int, runnin
     for settings in (TpeSettings(), TpeSettings(multivariate=False), TpeSettings(constant_liar=False)):
         for wanted in (old + new, new):
             batch = model(space, settings).propose(done, open_, wanted)
-            assert batch == one_by_one(space, done, open_, wanted, settings)
+            alone = one_by_one(space, done, open_, wanted, settings)
+            assert batch[0] == alone[0]
+            assert batch == alone or settings.constant_liar
+            assert model(space, settings).propose(done, open_, wanted[:7]) == batch[:7]
 
 
-def test_a_batch_longer_than_what_is_drawn_together_is_too() -> None:
+def test_after_sixty_four_points_a_batch_is_fitted_anew() -> None:
     done, open_ = history(MIXED, 60, 3)
-    settings = TpeSettings(candidates=TOGETHER // 2)
-    wanted = [Wanted(500 + k, {}) for k in range(5)]
-    assert model(MIXED, settings).propose(done, open_, wanted) == one_by_one(MIXED, done, open_, wanted, settings)
+    wanted = [Wanted(500 + k, {}) for k in range(TOGETHER + 2)]
+    batch = model(MIXED, TpeSettings()).propose(done, open_, wanted)
+    asked = [Trial(one.number, RUNNING, point) for one, point in zip(wanted, batch, strict=True)]
+    (alone,) = model(MIXED, TpeSettings()).propose(done, [*open_, *asked[:TOGETHER]][-LIARS:], [wanted[TOGETHER]])
+    assert batch[TOGETHER] == alone
+
+
+def test_a_point_of_a_batch_is_a_kernel_as_wide_as_a_fit_would_make_it() -> None:
+    done, open_ = history(WHOLE, 40, 5)
+    ours = model(WHOLE, TpeSettings())
+    names = tuple(p.name for p in WHOLE.parameters)
+    group = ours.group(ours.fit(done, open_), names)
+    group.draw([500, 501], np.random.default_rng(1).random((len(names) + 1, 48)))
+    known, fitted = group.known().values, group.others()
+    before = parzen.log_density(group.frame, fitted, group.drawn, parzen.masses(fitted, group.drawn))
+    point = np.array([[0.03], [0.5], [33.0], [71.0], [999.0]])
+    assert not (known == point).any(), "which of equals is the wide one is any order's affair"
+    group.pend(point[:, 0])
+    anew = parzen.fit(group.frame, np.concatenate([known, point], axis=1))
+    # Its kernel alone, and the mixture that was fitted before it came.
+    alone = replace(anew, log_weights=np.where(np.arange(known.shape[1] + 2) == known.shape[1], 0.0, -np.inf))
+    kernel = parzen.log_density(group.frame, alone, group.drawn, parzen.masses(anew, group.drawn))
+    here = slice(0, 48)
+    after = group.pending.log_density(here, before)
+    np.testing.assert_allclose(after, np.logaddexp(before, kernel + fitted.log_weights[-1]), rtol=0, atol=1e-9)
 
 
 def test_a_model_that_has_seen_other_windows_proposes_the_same() -> None:

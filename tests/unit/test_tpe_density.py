@@ -179,8 +179,7 @@ def test_what_is_chosen_is_the_best_of_the_candidates_by_optunas_own_measure() -
         (point,) = both.ours.propose(finished, running, [Wanted(500, {})])
         group = both.ours.group(both.batch, names)
         group.draw([500], both.ours._quantiles(500, names))
-        assert group._drawn is not None
-        numbers = group._drawn.numbers
+        numbers = group.drawn.numbers
         candidates = dict(zip(names, numbers, strict=True))
         estimators = both.estimator(names, good=True), both.estimator(names, good=False)
         worth = both.sampler._compute_acquisition_func(candidates, *estimators)

@@ -80,3 +80,35 @@ class StoreBroken(TunerError):
     """The store is damaged, or of a newer schema: trying again does not help; the message says what does."""
 
     reason = "STORE_BROKEN"
+
+
+class StoreUnavailable(Unavailable):
+    """The database itself does not answer, or takes nothing: everybody is affected."""
+
+
+class RateLimited(Unavailable):
+    """Too much at once from this client: the same call will be taken `retry_s` seconds from now."""
+
+    reason = "RATE_LIMITED"
+
+    def __init__(self, message: str, *, retry_s: float = 1.0) -> None:
+        self.retry_s = retry_s
+        super().__init__(message)
+
+
+class StudyBusy(RateLimited):
+    """Too many calls wait for one study."""
+
+    reason = "STUDY_BUSY"
+
+
+class LimitReached(TunerError):
+    """There may be no more of something than this: `limit` names it, `subject` whose it is. Waiting does not help; the
+    message says what does."""
+
+    reason = "LIMIT_REACHED"
+
+    def __init__(self, message: str, *, limit: str = "", subject: str = "") -> None:
+        self.limit = limit
+        self.subject = subject
+        super().__init__(message)

@@ -1,23 +1,27 @@
 """Around every call to the server: plain methods run in worker threads, every error becomes a status, always by abort.
 
-Nothing about studies is known here. An error that is not ours is a bug: the client gets an id, the log gets the rest.
+Nothing about studies is known here but that calls which write the same one take turns. An error that is not ours is a
+bug: the client gets an id, the log gets the rest.
 """
 
 from __future__ import annotations
 
-import asyncio
+import contextvars
+import functools
 import inspect
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor
 from typing import Any, TypeAlias
 
 import grpc
 from google.protobuf.message import DecodeError
 
-from suggest.errors import InvalidArgument, Problem, StoreBroken, TunerError, Unavailable
+from suggest.errors import InvalidArgument, Problem, TunerError, Unavailable
+from suggest.outages import Outages
 from suggest.status import InternalError, code_of, status_of
+from suggest.subjects import study_of, writes
+from suggest.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -31,11 +35,17 @@ class _Garbage:
 
 
 class Guard(grpc.aio.ServerInterceptor):
-    """Applies to all unary methods; a handler that is no coroutine function runs in `executor`."""
+    """Applies to all unary methods; a handler that is no coroutine function runs in a thread, in its turn."""
 
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
+    def __init__(self, turns: Turns, outages: Outages) -> None:
+        self._turns = turns
+        self._outages = outages
+        self._closing = False
         self._known: dict[str, Handler] = {}  # by method: wrapped once, not at each call
+
+    def close(self) -> None:
+        """What was begun goes on; whatever comes now is sent away, to come again when another server is there."""
+        self._closing = True
 
     async def intercept_service(
         self,
@@ -61,6 +71,7 @@ class Guard(grpc.aio.ServerInterceptor):
         self, behaviour: Callable[[Any, Any], Any], *, method: str
     ) -> Callable[[Any, Context], Awaitable[Any]]:
         is_coroutine = inspect.iscoroutinefunction(behaviour)
+        takes_turns = writes(method)
 
         async def guarded(request: Any, context: Context) -> Any:
             try:
@@ -68,13 +79,19 @@ class Guard(grpc.aio.ServerInterceptor):
                     raise InvalidArgument([Problem("", f"the bytes sent to {method} are no request of that method")])
                 if is_coroutine:
                     return await behaviour(request, context)
-                return await asyncio.get_running_loop().run_in_executor(self._executor, behaviour, request, context)
+                if self._closing:
+                    raise Unavailable("this server is being stopped; send it again")
+                study = study_of(request) if takes_turns else ""
+                # In the thread too, it is known who calls.
+                work = functools.partial(contextvars.copy_context().run, behaviour, request, context)
+                reply = await self._turns.run(study, work)
+                self._outages.answered(writing=takes_turns)
+                return reply
             except grpc.aio.AbortError:
                 raise
             except TunerError as e:
                 error = e
-                if isinstance(e, StoreBroken | Unavailable):
-                    log.warning("method=%s reason=%s error=%s", method, e.reason, e)
+                self._outages.refused(e, writing=takes_turns)
             except Exception:
                 bug = secrets.token_hex(4)
                 log.exception("method=%s bug=%s", method, bug)

@@ -5,12 +5,13 @@ No I/O and no clock of its own: the clients wait and send.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from suggest.address import parse_address
-from suggest.errors import InvalidArgument, NotOwner, TunerError
+from suggest.errors import InvalidArgument, NotOwner, RateLimited, TunerError
 
 if TYPE_CHECKING:
     import grpc
@@ -48,6 +49,7 @@ class Attempts:
         self._pauses: Iterator[float] = iter(PAUSES_S)
         self._away_s = FIRST_AWAY_S
         self._followed = False
+        self._sent_away = 0
         self._told: grpc.RpcError | None = None  # why it was not done, by the service's own words
 
     def timeout_s(self) -> float:
@@ -73,6 +75,8 @@ class Attempts:
             case grpc.StatusCode.DEADLINE_EXCEEDED if self.address != self._home:
                 self._away_s *= 2
                 self.address, pause = self._home, 0.0
+            case grpc.StatusCode.RESOURCE_EXHAUSTED:
+                pause = self._wait_for_room(failure)
             case _:
                 pause = None
         if pause is None or time.monotonic() + pause >= self._deadline:
@@ -92,6 +96,15 @@ class Attempts:
             return None
         first, self._followed, self._told = not self._followed, True, failure
         return 0.0 if first else self._pause(patient=True)
+
+    def _wait_for_room(self, failure: grpc.RpcError) -> float | None:
+        """As long as the service asks for, and a little more each time: all who were sent away come again."""
+        error = _error(failure, address=self.address, timeout_s=self._timeout_s)
+        if not isinstance(error, RateLimited):
+            return None
+        self._told = failure
+        self._sent_away += 1
+        return max(error.retry_s, 0.01) * (1 + random.random() * self._sent_away / 2)
 
     def _pause(self, *, patient: bool) -> float | None:
         """`patient`: until the deadline; somebody is there, and told us to come again."""

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
+import os
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from suggest import events
 from suggest.address import parse_address
 from suggest.binding import bind, import_grpc_quietly
 from suggest.errors import InvalidArgument, Problem
@@ -23,14 +25,15 @@ from suggest.store.location import shown
 if TYPE_CHECKING:
     import grpc
 
+    from suggest.interceptor import Guard
     from suggest.store.sql import SqlStore
     from suggest.studies import Studies
-
-log = logging.getLogger(__name__)
+    from suggest.watching import Watch
 
 SERVICE = "tuner.suggest.v1.SuggestService"
 WORKERS = 8
 GRACE_S = 10.0
+SENDING_S = 0.2
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # a second server on the port must fail, not share it
     ("grpc.max_receive_message_length", 4 << 20),
@@ -74,17 +77,19 @@ class Server:
             undo.callback(store.close)
             self._started = await self._listen(store, executor)
             undo.pop_all()
-        log.info("listening=%s storage=%s", self.address, shown(self._storage_url))
+        events.tell("start", address=self.address, storage=shown(self._storage_url))
 
     async def stop(self, grace_s: float = GRACE_S) -> None:
         """Take no more calls, finish what was begun within grace_s, give back the studies. Again is no error."""
         started, self._started = self._started, None
         if started is None:
             return
-        await started.grpc_server.stop(grace_s)
+        events.tell("stopping", address=self.address, calls=started.watch.in_flight)
+        await started.drain(grace_s)
         await asyncio.get_running_loop().run_in_executor(None, started.close)
         if self._bound.path:
             Path(self._bound.path).unlink(missing_ok=True)
+        events.tell("stop", address=self.address)
 
     def _open_store(self) -> SqlStore:
         from suggest.admin import open_store
@@ -96,27 +101,44 @@ class Server:
         import grpc
 
         from suggest.interceptor import Guard
+        from suggest.outages import Outages
         from suggest.service import SuggestServicer
         from suggest.studies import Studies
+        from suggest.turns import Turns
         from suggest.v1.suggest_pb2_grpc import add_SuggestServiceServicer_to_server
+        from suggest.watching import Watch
 
-        server = grpc.aio.server(interceptors=[Guard(executor)], options=_OPTIONS)
+        watch, guard = Watch(), Guard(Turns(executor, workers=WORKERS), Outages())
+        server = grpc.aio.server(interceptors=[watch, guard], options=_OPTIONS)
         self._bound = bind(server, self._asked)
         studies = Studies(store, address=self._advertised or self.address)
         add_SuggestServiceServicer_to_server(SuggestServicer(studies), server)
-        await _add_health_and_reflection(server)
+        health = await _add_health_and_reflection(server)
         await server.start()
-        return _Started(server, studies, store, executor)
+        return _Started(server, health, watch, guard, studies, store, executor)
 
 
+@dataclass(frozen=True, slots=True)
 class _Started:
-    def __init__(
-        self, grpc_server: grpc.aio.Server, studies: Studies, store: SqlStore, executor: ThreadPoolExecutor
-    ) -> None:
-        self.grpc_server = grpc_server
-        self._studies = studies
-        self._store = store
-        self._executor = executor
+    _grpc_server: grpc.aio.Server
+    _health: Any  # an untyped package's
+    watch: Watch
+    _guard: Guard
+    _studies: Studies
+    _store: SqlStore
+    _executor: ThreadPoolExecutor
+
+    async def drain(self, grace_s: float) -> None:
+        """Whoever asks about health is told first; what was begun is answered; what comes now is sent away."""
+        await self._health.enter_graceful_shutdown()
+        self._guard.close()
+        stopping = asyncio.create_task(self._grpc_server.stop(grace_s))
+        idle = asyncio.create_task(self.watch.idle())
+        await asyncio.wait((stopping, idle), return_when=asyncio.FIRST_COMPLETED)
+        idle.cancel()
+        # Who watches our health has a call that never ends. What was answered has still to be sent.
+        await self._grpc_server.stop(min(grace_s, SENDING_S))
+        await stopping
 
     def close(self) -> None:
         self._executor.shutdown()
@@ -127,7 +149,10 @@ class _Started:
 
 
 def serve(address: str, storage_url: str, *, insecure: bool = False, sync: str = "normal", advertise: str = "") -> int:
-    """Run a server until SIGTERM (143) or SIGINT (130), the exit code. Raises what Server.start() does."""
+    """Run a server until SIGTERM (143) or SIGINT (130), the exit code; a second signal ends it at once.
+
+    Raises what Server.start() does.
+    """
     server = Server(storage_url, address, insecure=insecure, sync=sync, advertise=advertise)
     return asyncio.run(_serve(server, storage_url))
 
@@ -137,8 +162,9 @@ async def _serve(server: Server, storage_url: str) -> int:
     ended: asyncio.Future[int] = loop.create_future()
 
     def end(received: int) -> None:
-        if not ended.done():
-            ended.set_result(128 + received)
+        if ended.done():
+            os._exit(128 + received)  # what was answered is in the store; the next start clears up behind a killed one
+        ended.set_result(128 + received)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end, number)
@@ -149,7 +175,8 @@ async def _serve(server: Server, storage_url: str) -> int:
     return code
 
 
-async def _add_health_and_reflection(server: grpc.aio.Server) -> None:
+async def _add_health_and_reflection(server: grpc.aio.Server) -> Any:
+    """The health service."""
     # Both packages are untyped.
     from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
     from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
@@ -160,3 +187,4 @@ async def _add_health_and_reflection(server: grpc.aio.Server) -> None:
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     await servicer.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
     reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    return servicer

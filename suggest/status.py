@@ -14,10 +14,13 @@ from suggest.errors import (
     AlreadyExists,
     FailedPrecondition,
     InvalidArgument,
+    LimitReached,
     NotFound,
     NotOwner,
     Problem,
+    RateLimited,
     StoreBroken,
+    StudyBusy,
     TunerError,
     Unavailable,
 )
@@ -31,10 +34,13 @@ _CODES: tuple[tuple[type[TunerError], grpc.StatusCode], ...] = (
     (NotFound, grpc.StatusCode.NOT_FOUND),
     (AlreadyExists, grpc.StatusCode.ALREADY_EXISTS),
     (FailedPrecondition, grpc.StatusCode.FAILED_PRECONDITION),
+    (RateLimited, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (LimitReached, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (Unavailable, grpc.StatusCode.UNAVAILABLE),
     (StoreBroken, grpc.StatusCode.DATA_LOSS),
 )
 _PLAIN = {c.reason: c for c in (NotFound, AlreadyExists, FailedPrecondition, Unavailable, StoreBroken)}
+_LATER = {c.reason: c for c in (RateLimited, StudyBusy)}
 # gRPC lets a peer refuse metadata of more than 8 KiB, and sends the message in it twice, escaped.
 _MAX_MESSAGE = 1000
 _MAX_PROBLEMS = 3000
@@ -59,9 +65,18 @@ def status_of(error: TunerError) -> tuple[str, tuple[tuple[str, bytes], ...]]:
     info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN)
     if isinstance(error, NotOwner):
         info.metadata["address"] = error.address
+    if isinstance(error, LimitReached):
+        info.metadata["limit"] = error.limit
     details = [info]
     if isinstance(error, InvalidArgument):
         details.append(_bad_request(error))
+    if isinstance(error, RateLimited):
+        details.append(_retry_info(error))
+    if isinstance(error, LimitReached):
+        violation = error_details_pb2.QuotaFailure.Violation(
+            subject=error.subject, description=_shortened(str(error), 500)
+        )
+        details.append(error_details_pb2.QuotaFailure(violations=[violation]))
     message = _shortened(str(error), _MAX_MESSAGE)
     status = status_pb2.Status(code=code_of(error).value[0], message=message)
     for detail in details:
@@ -89,6 +104,8 @@ def error_of(failure: grpc.RpcError, *, address: str, timeout_s: float) -> Tuner
             return Unavailable(f"what answers at {address} is no suggestion service, or an older one ({message})")
         case grpc.StatusCode.INVALID_ARGUMENT:
             return InvalidArgument([Problem("", message)])
+        case grpc.StatusCode.RESOURCE_EXHAUSTED:
+            return InvalidArgument([Problem("", f"larger than the service at {address} takes ({message})")])
     return InternalError(f"the suggestion service at {address} failed: {message}")
 
 
@@ -106,19 +123,31 @@ def _bad_request(error: InvalidArgument) -> Any:  # google.rpc has no types
     return bad
 
 
+def _retry_info(error: RateLimited) -> Any:  # google.rpc has no types
+    from google.rpc import error_details_pb2
+
+    info = error_details_pb2.RetryInfo()
+    info.retry_delay.FromMilliseconds(round(error.retry_s * 1000))
+    return info
+
+
 def _from_details(serialized: bytes, message: str) -> TunerError:
     from google.rpc import error_details_pb2, status_pb2
 
-    info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+    info, bad, retry = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest(), error_details_pb2.RetryInfo()
     for detail in status_pb2.Status.FromString(serialized).details:
         # Unpack says whether the detail is of that type.
-        detail.Unpack(info) or detail.Unpack(bad)
+        detail.Unpack(info) or detail.Unpack(bad) or detail.Unpack(retry)
     if info.reason == InvalidArgument.reason:
         return InvalidArgument(
             [Problem(v.field, v.description) for v in bad.field_violations] or [Problem("", message)]
         )
     if info.reason == NotOwner.reason:
         return NotOwner(message, address=info.metadata["address"])
+    if info.reason in _LATER:
+        return _LATER[info.reason](message, retry_s=retry.retry_delay.ToMilliseconds() / 1000)
+    if info.reason == LimitReached.reason:
+        return LimitReached(message, limit=info.metadata["limit"])
     return _PLAIN.get(info.reason, InternalError)(message)
 
 

@@ -16,7 +16,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import QueuePool
 
-from suggest.errors import InvalidArgument, Problem, StoreBroken, Unavailable
+from suggest.errors import InvalidArgument, Problem, StoreBroken, StoreUnavailable
 from suggest.store.statements import Statements
 
 POOL = 12  # more than a server has workers
@@ -56,7 +56,7 @@ def translated(place: str) -> Iterator[None]:
     try:
         yield
     except PoolTimeout as e:
-        raise Unavailable(f"{place}: all {POOL} connections have been busy for {WAIT_S:g} s; try again") from e
+        raise StoreUnavailable(f"{place}: all {POOL} connections have been busy for {WAIT_S:g} s; try again") from e
     except SQLAlchemyError as e:
         if not isinstance(e, DBAPIError):
             raise
@@ -70,14 +70,14 @@ def _ours(error: DBAPIError, place: str) -> Exception:
     words = " ".join(str(cause).split())
     fitting = max((known for known in _CURES if state.startswith(known)), key=len, default="")
     if fitting:
-        kind = StoreBroken if fitting in _BROKEN else Unavailable
+        kind = StoreBroken if fitting in _BROKEN else StoreUnavailable
         return kind(f"{place}: {_CURES[fitting]} (PostgreSQL: {words})")
     if isinstance(cause, psycopg.DataError) and "NUL" in words:
         return InvalidArgument(
             [Problem("", "a text has a zero byte in it, which PostgreSQL cannot keep; leave it out")]
         )
     if isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError) or error.connection_invalidated:
-        return Unavailable(
+        return StoreUnavailable(
             f"{place}: it gives no connection; see that it runs there, and what it says (PostgreSQL: {words})"
         )
     return error

@@ -18,7 +18,7 @@ from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool, StaticPool
 
-from suggest.errors import StoreBroken, Unavailable
+from suggest.errors import StoreBroken, StoreUnavailable
 from suggest.store.statements import Statements
 
 BUSY_TIMEOUT_S = 5.0
@@ -50,7 +50,7 @@ def translated(path: Path) -> Iterator[None]:
         primary = None if code is None else code & 0xFF  # extended codes carry the primary one in their low byte
         if primary not in _CURES:
             raise
-        error = StoreBroken if primary in _BROKEN else Unavailable
+        error = StoreBroken if primary in _BROKEN else StoreUnavailable
         raise error(f"{path}: {_CURES[primary]} (SQLite: {cause})") from e
 
 

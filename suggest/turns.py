@@ -1,0 +1,96 @@
+"""Who works when: calls that write the same study come one after the other, and wait without a worker thread.
+
+Otherwise the calls of one slow study would soon sit in all threads, waiting for its lock, and stop every other study.
+Belongs to one event loop; nothing here knows what the work is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TypeVar
+
+from suggest.errors import StudyBusy
+
+MAX_WAITING = 256  # calls for one study; each holds its request
+BUSY_PAUSE_S = 0.5  # what a client is told to wait then
+
+T = TypeVar("T")
+
+
+class Turns:
+    """`workers`: how many threads the executor has."""
+
+    def __init__(self, executor: Executor, *, workers: int) -> None:
+        self._executor = executor
+        self._workers = workers
+        self._submitted = 0  # and not done yet
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by study that somebody writes now
+
+    @property
+    def waiting_for_study(self) -> int:
+        return sum(len(waiting) for waiting in self._waiting.values())
+
+    @property
+    def waiting_for_worker(self) -> int:
+        return max(0, self._submitted - self._workers)
+
+    async def run(self, study: str, work: Callable[[], T]) -> T:
+        """In a thread, alone among the work for `study`; "" stands for work that needs no turn.
+
+        Cancelled while it waits: never done. Cancelled later: finished nevertheless, and only then comes the next.
+        Raises StudyBusy: too many wait already.
+        """
+        if study:
+            await self._turn(study)
+        try:
+            done = self._executor.submit(work)
+        except BaseException:
+            self._pass_on(study)
+            raise
+        self._submitted += 1
+        try:
+            return await asyncio.wrap_future(done)
+        finally:
+            if done.done():
+                self._finished(study)
+            else:
+                loop = asyncio.get_running_loop()
+                done.add_done_callback(lambda _: loop.call_soon_threadsafe(self._finished, study))
+
+    async def _turn(self, study: str) -> None:
+        waiting = self._waiting.get(study)
+        if waiting is None:
+            self._waiting[study] = deque()
+            return
+        if len(waiting) >= MAX_WAITING:
+            raise StudyBusy(
+                f"{study}: {len(waiting)} calls wait for it already, and one at a time writes it; try again later, or "
+                "send fewer at once",
+                retry_s=BUSY_PAUSE_S,
+            )
+        turn = asyncio.get_running_loop().create_future()
+        waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._pass_on(study)  # it came in the moment in which nobody wanted it any more
+            else:
+                waiting.remove(turn)
+            raise
+
+    def _finished(self, study: str) -> None:
+        self._submitted -= 1
+        self._pass_on(study)
+
+    def _pass_on(self, study: str) -> None:
+        if not study:
+            return
+        waiting = self._waiting[study]
+        if waiting:
+            waiting.popleft().set_result(None)
+        else:
+            del self._waiting[study]

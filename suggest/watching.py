@@ -1,0 +1,94 @@
+"""Around every call, outermost: how many are under way, how long each took, how it ended.
+
+Always there, for a graceful stop and slow calls need it; `suggest.metrics` asks to be told, where it is wanted. It
+changes nothing about a call, and knows nothing of what it is about but its names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+import grpc
+
+from suggest import events
+from suggest.subjects import study_of
+
+SLOW_S = 1.0
+
+# What requests, replies and contexts are is the handlers' affair.
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+# method, code, seconds, reply (None: none was sent)
+Ended: TypeAlias = Callable[[str, str, float, Any], None]
+
+_CODES = {code.value[0]: code.name for code in grpc.StatusCode}
+
+
+class Watch(grpc.aio.ServerInterceptor):
+    """Belongs to the server's loop. `ended`: told of each call, by the bare name of its method."""
+
+    def __init__(self, ended: Ended | None = None) -> None:
+        self._ended = ended
+        self._known: dict[str, tuple[Handler, Handler]] = {}  # by method: what was wrapped, and as what
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.in_flight = 0
+
+    async def idle(self) -> None:
+        """Returns in a moment in which no call is under way."""
+        await self._idle.wait()
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        method = str(handler_call_details.method)
+        handler = await continuation(handler_call_details)  # always: the next room may decide for each call
+        if handler is None or handler.unary_unary is None:
+            return handler
+        known = self._known.get(method)
+        if known is None or known[0] is not handler:
+            watched = grpc.unary_unary_rpc_method_handler(
+                self._watched(handler.unary_unary, method=method.rpartition("/")[2]),
+                request_deserializer=handler.request_deserializer,
+                response_serializer=handler.response_serializer,
+            )
+            known = self._known[method] = handler, watched
+        return known[1]
+
+    def _watched(self, behaviour: Callable[[Any, Any], Any], *, method: str) -> Callable[[Any, Context], Any]:
+        async def watched(request: Any, context: Context) -> Any:
+            began = time.monotonic()
+            self.in_flight += 1
+            self._idle.clear()
+            reply = None
+            code = "CANCELLED"  # unless it comes to an end
+            try:
+                reply = await behaviour(request, context)
+                code = "OK"
+                return reply
+            except asyncio.CancelledError:
+                raise
+            except BaseException:
+                code = _code(context)
+                raise
+            finally:
+                self.in_flight -= 1
+                if self.in_flight == 0:
+                    self._idle.set()
+                seconds = time.monotonic() - began
+                if seconds > SLOW_S:
+                    events.tell("slow_call", method=method, code=code, seconds=seconds, study=study_of(request))
+                if self._ended is not None:
+                    self._ended(method, code, seconds, reply)
+
+        return watched
+
+
+def _code(context: Context) -> str:
+    code = context.code()
+    return code.name if isinstance(code, grpc.StatusCode) else _CODES.get(code, "UNKNOWN")

@@ -3,79 +3,29 @@
 from __future__ import annotations
 
 import argparse
-import itertools
+import multiprocessing
+import os
 import sys
-import tempfile
-import time
-import unittest.mock
-from contextlib import ExitStack
-from pathlib import Path
+from concurrent.futures import ProcessPoolExecutor, as_completed
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
-
-import tests.sim.conftest  # noqa: F401 - the simulation's own logs are noise
-from controller.model import ExperimentState
-from tests.sim.mutants.bugs import MUTANTS, Mutant
-from tests.sim.plans import plans
-from tests.sim.world import Plan, World, stores
-
-MAX_EXAMPLES = 1500
-_uids = (f"{n:05d}" for n in itertools.count())
-
-
-def caught(mutant: Mutant | None, folder: Path) -> tuple[str, int]:
-    """(what the simulation said, after how many experiments); "" if it noticed nothing."""
-    store, studies = stores(folder)
-    played = 0
-
-    @seed(1)
-    @settings(
-        max_examples=MAX_EXAMPLES,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-        print_blob=False,
-        report_multiple_bugs=False,
-    )
-    @given(plan=plans())
-    def play(plan: Plan) -> None:
-        nonlocal played
-        played += 1
-        state = World(plan, store=store, studies=studies, uid=next(_uids)).run()
-        assert state in (ExperimentState.SUCCEEDED, ExperimentState.FAILED)
-
-    with ExitStack() as planted:
-        planted.callback(store.close)
-        planted.callback(studies.close)
-        for place, name in mutant.places if mutant is not None else ():
-            planted.enter_context(unittest.mock.patch.object(place, name, mutant.bug if mutant else None))
-        try:
-            play()
-        except Exception as error:  # whatever it is: the simulation noticed
-            return f"{type(error).__name__}: {error}".splitlines()[0], played
-    return "", played
+from tests.sim.mutants.bugs import MUTANTS
+from tests.sim.mutants.hunt import hunted
 
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("names", nargs="*", help="only these; all by default")
     wanted = arguments.parse_args().names
-    survivors = 0
-    mutants = [mutant for mutant in MUTANTS if not wanted or mutant.name in wanted]
-    for mutant in mutants:
-        began = time.monotonic()
-        with tempfile.TemporaryDirectory() as folder:
-            said, played = caught(mutant, Path(folder))
-        survivors += not said
-        verdict = (
-            f"caught after {played:3d}: {said[:110]}"
-            if said
-            else f"SURVIVED {played} experiments; it costs: {mutant.costs}"
-        )
-        print(f"{mutant.name:36s} {time.monotonic() - began:5.1f} s  {verdict}", flush=True)
-    print(f"{len(mutants) - survivors} of {len(mutants)} mutants caught")
-    return 1 if survivors else 0
+    names = [mutant.name for mutant in MUTANTS if not wanted or mutant.name in wanted]
+    caught_ones = 0
+    fresh = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=os.cpu_count(), mp_context=fresh, max_tasks_per_child=1) as pool:
+        for found in as_completed([pool.submit(hunted, name) for name in names]):
+            was_caught, line = found.result()
+            caught_ones += was_caught
+            print(line, flush=True)
+    print(f"{caught_ones} of {len(names)} mutants caught")
+    return 0 if caught_ones == len(names) else 1
 
 
 if __name__ == "__main__":

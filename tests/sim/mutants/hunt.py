@@ -1,0 +1,65 @@
+"""One planted bug: experiments are drawn and played until the simulation notices it."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+import time
+import unittest.mock
+from contextlib import ExitStack
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+import tests.sim.conftest  # noqa: F401 - the simulation's own logs are noise
+from controller.model import ExperimentState
+from tests.sim.mutants.bugs import MUTANTS, Mutant
+from tests.sim.plans import plans
+from tests.sim.world import Plan, World, stores
+
+MAX_EXAMPLES = 1500
+_uids = (f"{n:05d}" for n in itertools.count())
+
+
+def caught(mutant: Mutant | None, folder: Path) -> tuple[str, int]:
+    """(what the simulation said, after how many experiments); "" if it noticed nothing."""
+    store, studies = stores(folder)
+    played = 0
+
+    @seed(1)
+    @settings(
+        max_examples=MAX_EXAMPLES,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+        print_blob=False,
+        report_multiple_bugs=False,
+    )
+    @given(plan=plans())
+    def play(plan: Plan) -> None:
+        nonlocal played
+        played += 1
+        state = World(plan, store=store, studies=studies, uid=next(_uids)).run()
+        assert state in (ExperimentState.SUCCEEDED, ExperimentState.FAILED)
+
+    with ExitStack() as planted:
+        planted.callback(store.close)
+        planted.callback(studies.close)
+        for place, name in mutant.places if mutant is not None else ():
+            planted.enter_context(unittest.mock.patch.object(place, name, mutant.bug if mutant else None))
+        try:
+            play()
+        except Exception as error:  # whatever it is: the simulation noticed
+            return f"{type(error).__name__}: {error}".splitlines()[0], played
+    return "", played
+
+
+def hunted(name: str) -> tuple[bool, str]:
+    """(whether it was caught, a line that says how)."""
+    (mutant,) = (each for each in MUTANTS if each.name == name)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        said, played = caught(mutant, Path(folder))
+    verdict = f"caught after {played:3d}: {said[:110]}" if said else f"SURVIVED {played}; it costs: {mutant.costs}"
+    return bool(said), f"{name:36s} {time.monotonic() - began:5.1f} s  {verdict}"

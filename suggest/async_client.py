@@ -14,7 +14,7 @@ from suggest.address import parse_address
 from suggest.binding import import_grpc_quietly
 from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
 from suggest.retries import CHANNEL_OPTIONS, Attempts
-from suggest.space import Assignment
+from suggest.space import Assignment, Space
 from suggest.study import Pruning, Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
 
@@ -60,12 +60,20 @@ class AsyncClient:
         return await self._all(calls.list_studies(namespace))
 
     async def update_study(
-        self, name: StudyName, *, pruning: Pruning | Keep | None = KEEP, labels: Mapping[str, str] | Keep = KEEP
+        self,
+        name: StudyName,
+        *,
+        space: Space | Keep = KEEP,
+        pruning: Pruning | Keep | None = KEEP,
+        labels: Mapping[str, str] | Keep = KEEP,
+        validate_only: bool = False,
     ) -> Study:
-        """`pruning=None` switches it off; nothing else of a study can be changed."""
+        """A space only grows: each of its points stays one. `pruning=None` switches it off; nothing else of a study can
+        be changed. `validate_only`: what it would be."""
         from suggest import calls
 
-        return await self._send(calls.update_study(name, pruning=pruning, labels=labels))
+        update = calls.update_study(name, space=space, pruning=pruning, labels=labels, validate_only=validate_only)
+        return await self._send(update)
 
     async def delete_study(self, name: StudyName) -> None:
         """With all its trials, for good."""

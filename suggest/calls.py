@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from suggest import names, wire
 from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
-from suggest.space import Assignment
+from suggest.space import Assignment, Space
 from suggest.study import Pruning, Study, StudyName, StudySpec
 from suggest.trial import Measurement, Outcome, StopAdvice, Trial, TrialState
 from suggest.v1 import suggest_pb2 as pb
@@ -67,8 +67,18 @@ def list_studies(namespace: str) -> Pages[Study]:
     )
 
 
-def update_study(name: StudyName, *, pruning: Pruning | Keep | None, labels: Mapping[str, str] | Keep) -> Call[Study]:
-    request = pb.UpdateStudyRequest(study=pb.Study(name=str(name)))
+def update_study(
+    name: StudyName,
+    *,
+    space: Space | Keep,
+    pruning: Pruning | Keep | None,
+    labels: Mapping[str, str] | Keep,
+    validate_only: bool,
+) -> Call[Study]:
+    request = pb.UpdateStudyRequest(study=pb.Study(name=str(name)), validate_only=validate_only)
+    if space is not KEEP:
+        request.update_mask.paths.append("spec.parameters")
+        request.study.spec.parameters.extend(wire.write_space(space))
     if pruning is not KEEP:
         request.update_mask.paths.append("spec.pruning")
         if pruning is not None:

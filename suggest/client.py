@@ -16,7 +16,7 @@ from suggest.binding import import_grpc_quietly
 from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
 from suggest.retries import CHANNEL_OPTIONS, Attempts
 from suggest.search import OpenTrial, Parameters, Search, maximize, minimize, search_of
-from suggest.space import Assignment, Choice, Float, Int, Scale, Value
+from suggest.space import Assignment, Choice, Float, Int, Scale, Space, Value
 from suggest.study import Objective, Pruning, Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
 
@@ -109,12 +109,20 @@ class Client:
         return self._all(calls.list_studies(namespace))
 
     def update_study(
-        self, name: StudyName, *, pruning: Pruning | Keep | None = KEEP, labels: Mapping[str, str] | Keep = KEEP
+        self,
+        name: StudyName,
+        *,
+        space: Space | Keep = KEEP,
+        pruning: Pruning | Keep | None = KEEP,
+        labels: Mapping[str, str] | Keep = KEEP,
+        validate_only: bool = False,
     ) -> Study:
-        """`pruning=None` switches it off; nothing else of a study can be changed."""
+        """A space only grows: each of its points stays one. `pruning=None` switches it off; nothing else of a study can
+        be changed. `validate_only`: what it would be."""
         from suggest import calls
 
-        return self._send(calls.update_study(name, pruning=pruning, labels=labels))
+        update = calls.update_study(name, space=space, pruning=pruning, labels=labels, validate_only=validate_only)
+        return self._send(update)
 
     def delete_study(self, name: StudyName) -> None:
         """With all its trials, for good."""

@@ -18,10 +18,11 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.message import Message
 
 from suggest import names, requests, wire
+from suggest.access.grants import readable_namespaces
 from suggest.errors import InvalidArgument, Problem
 from suggest.replies import KEEP
 from suggest.studies import Studies
-from suggest.study import StudyName, StudySpec
+from suggest.study import Study, StudyName, StudySpec
 from suggest.v1 import suggest_pb2 as pb
 from suggest.v1.suggest_pb2_grpc import SuggestServiceServicer
 
@@ -65,24 +66,30 @@ class SuggestServicer(SuggestServiceServicer):
         after = _reading(problems, None, lambda: _read_study_token(request.page_token))
         limit = _limit(request.page_size, problems)
         wire.raise_if(problems)
-        found = self._studies.list_studies(
-            None if namespace == names.ALL else namespace, labels=dict(request.labels), after=after, limit=limit + 1
-        )
+        found: list[Study] = []
+        for one in _readable(namespace, after):
+            more = limit + 1 - len(found)
+            found += self._studies.list_studies(one, labels=dict(request.labels), after=after, limit=more)
+            if len(found) > limit:
+                break
         page, rest = _page(((wire.write_study(s), str(s.name)) for s in found), limit)
         return pb.ListStudiesResponse(studies=page, next_page_token=rest)
 
     def UpdateStudy(self, request: pb.UpdateStudyRequest, context: Any) -> pb.Study:
         problems: wire.Problems = []
         name = _read_study(request.study.name, "study.name", problems)
-        paths = _read_mask(request.update_mask, ("spec.pruning", "labels"), problems)
+        paths = _read_mask(request.update_mask, ("spec.parameters", "spec.pruning", "labels"), problems)
         pruning, labels = None, wire.read_labels(request.study.labels, "study.labels", problems)
+        space = wire.read_space(request.study.spec.parameters, "study.spec.parameters", problems)
         if request.study.spec.HasField("pruning"):
             pruning = wire.read_pruning(request.study.spec.pruning, "study.spec.pruning", problems)
         wire.raise_if(problems)
         study = self._studies.update_study(
             name,
+            space=space if "spec.parameters" in paths else KEEP,
             pruning=pruning if "spec.pruning" in paths else KEEP,
             labels=labels if "labels" in paths else KEEP,
+            validate_only=request.validate_only,
         )
         return wire.write_study(study)
 
@@ -243,6 +250,16 @@ def _read_spec(message: pb.StudySpec, problems: wire.Problems) -> StudySpec:
 def _part(problem: Problem) -> str:
     """`spec.parameters` of `spec.parameters[0].name`."""
     return ".".join(problem.path.split(".")[:2]).partition("[")[0]
+
+
+def _readable(namespace: str, after: StudyName | None) -> list[str] | list[None]:
+    """The namespaces to list, in order; None stands for all. Those before `after` were listed already."""
+    if namespace != names.ALL:
+        return [namespace]
+    readable = readable_namespaces()
+    if readable is None:
+        return [None]
+    return sorted(one for one in readable if after is None or one >= after.namespace)
 
 
 def _limit(page_size: int, problems: wire.Problems) -> int:

@@ -14,12 +14,13 @@ from datetime import UTC, datetime
 from suggest import requests
 from suggest.domain import show
 from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, Problem
+from suggest.growth import grown
 from suggest.outcomes import finished_trial, in_words, same_way
 from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
 from suggest.sampling import registry
 from suggest.seats import Seats
 from suggest.settings import Setting
-from suggest.space import Assignment
+from suggest.space import Assignment, Space
 from suggest.store.documents import fingerprint, spec_document
 from suggest.store.protocol import Store, StudyRecord
 from suggest.study import Pruning, Study, StudyName, StudySpec
@@ -93,20 +94,26 @@ class Studies:
         self,
         name: StudyName,
         *,
+        space: Space | Keep = KEEP,
         pruning: Pruning | Keep | None = KEEP,
         labels: Mapping[str, str] | Keep = KEEP,
+        validate_only: bool = False,
     ) -> Study:
         with self._seats.writing(name) as writer:
             engine = writer.engine
             study = engine.study
             if pruning is not KEEP:
                 study = replace(study, spec=replace(study.spec, pruning=pruning))
+            if space is not KEEP:
+                study = grown(study, space, trials=engine.next_number)
+            if study.spec is not engine.study.spec:
                 self.validate(study.spec)
             if labels is not KEEP:
                 study = replace(study, labels=dict(labels))
-            with writer.changing():
-                self._store.update_study(writer.lease, study)
-                engine.update_study(study)
+            if study != engine.study and not validate_only:
+                with writer.changing():
+                    self._store.update_study(writer.lease, study)
+                    engine.update_study(study)
             return study
 
     def delete_study(self, name: StudyName) -> None:

@@ -76,8 +76,17 @@ class StudyName:
 
 
 @dataclass(frozen=True, slots=True)
+class PastSpace:
+    """The space as it was, until the study grew when it had so many trials."""
+
+    space: Space
+    trials: int
+    end_time: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Study:
-    """`seed` is drawn when the study is created without one, and never changes."""
+    """`seed` is drawn when the study is created without one, and never changes. `past`: of the space, oldest first."""
 
     name: StudyName
     uid: str
@@ -87,3 +96,4 @@ class Study:
     create_time: datetime | None = None
     owner_address: str = ""
     owner_epoch: int = 0
+    past: tuple[PastSpace, ...] = ()

@@ -18,7 +18,7 @@ Document = dict[str, Any]
 
 def spec_document(spec: StudySpec) -> Document:
     document: Document = {
-        "parameters": [_parameter_document(p) for p in spec.space.parameters],
+        "parameters": space_document(spec.space),
         "objectives": [
             {"metric": o.metric, "direction": o.direction.value, "value": o.value.value} for o in spec.objectives
         ],
@@ -36,13 +36,21 @@ def spec_document(spec: StudySpec) -> Document:
 def spec_of(document: Document) -> StudySpec:
     algorithm, pruning = document["algorithm"], document.get("pruning")
     return StudySpec(
-        space=Space(tuple(_parameter_of(p) for p in document["parameters"])),
+        space=space_of(document["parameters"]),
         objectives=tuple(
             Objective(o["metric"], Direction(o["direction"]), ValueRule(o["value"])) for o in document["objectives"]
         ),
         algorithm=Algorithm(algorithm["name"], algorithm["seed"], algorithm["settings"]),
         pruning=None if pruning is None else Pruning(pruning["name"], pruning["settings"]),
     )
+
+
+def space_document(space: Space) -> list[Document]:
+    return [_parameter_document(p) for p in space.parameters]
+
+
+def space_of(document: list[Document]) -> Space:
+    return Space(tuple(_parameter_of(p) for p in document))
 
 
 def fingerprint(spec: StudySpec) -> str:

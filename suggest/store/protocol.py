@@ -57,7 +57,7 @@ class Store(Protocol):
         """Ordered by namespace and study; None means all namespaces."""
 
     def update_study(self, lease: Lease, study: Study) -> None:
-        """Writes its spec and labels."""
+        """Writes its spec, its labels, and what its space was before."""
 
     def delete_study(self, lease: Lease) -> None:
         """With all its trials and measurements; releases the lease."""

@@ -9,9 +9,9 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from suggest.store.documents import spec_document, spec_of
+from suggest.store.documents import space_document, space_of, spec_document, spec_of
 from suggest.store.protocol import StudyRecord
-from suggest.study import Study, StudyName
+from suggest.study import PastSpace, Study, StudyName
 from suggest.trial import Measurement, Trial, TrialState
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -44,6 +44,7 @@ def study_columns(record: StudyRecord) -> Columns:
         "fingerprint": record.fingerprint,
         "owner_address": study.owner_address,
         "owner_epoch": study.owner_epoch,
+        "past": past_document(study),
     }
 
 
@@ -57,7 +58,18 @@ def study_of(row: AnyRow) -> Study:
         create_time=moment(row.create_time_us),
         owner_address=row.owner_address,
         owner_epoch=row.owner_epoch,
+        past=tuple(
+            PastSpace(space_of(one["parameters"]), one["trials"], _EPOCH + one["end_time_us"] * _MICROSECOND)
+            for one in row.past
+        ),
     )
+
+
+def past_document(study: Study) -> list[Columns]:
+    return [
+        {"parameters": space_document(one.space), "trials": one.trials, "end_time_us": microseconds(one.end_time)}
+        for one in study.past
+    ]
 
 
 def record_of(row: AnyRow) -> StudyRecord:

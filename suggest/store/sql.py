@@ -33,6 +33,7 @@ from suggest.store.rows import (
     measurement_columns,
     measurement_of,
     outcome_columns,
+    past_document,
     record_of,
     study_columns,
     study_of,
@@ -97,7 +98,9 @@ class SqlStore:
     def update_study(self, lease: Lease, study: Study) -> None:
         with self._write(_UPDATE_STUDY, single=True) as connection:
             statement = update(studies).where(of(studies, lease.name), held(lease))
-            changed = statement.values(spec=spec_document(study.spec), labels=dict(study.labels))
+            changed = statement.values(
+                spec=spec_document(study.spec), labels=dict(study.labels), past=past_document(study)
+            )
             _must_touch(connection, changed, lease)
 
     def delete_study(self, lease: Lease) -> None:

@@ -42,6 +42,7 @@ studies = Table(
     Column("fingerprint", String(64), nullable=False),  # of the spec as created: what a repeated CreateStudy must match
     Column("owner_address", Text, nullable=False),
     Column("owner_epoch", BigInteger, nullable=False),
+    Column("past", JSON, nullable=False, server_default="[]"),  # spaces before they grew, oldest first
 )
 
 trials = Table(

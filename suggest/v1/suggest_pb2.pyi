@@ -184,6 +184,7 @@ class Study(google.protobuf.message.Message):
     CREATE_TIME_FIELD_NUMBER: builtins.int
     OWNER_ADDRESS_FIELD_NUMBER: builtins.int
     OWNER_EPOCH_FIELD_NUMBER: builtins.int
+    PAST_FIELD_NUMBER: builtins.int
     name: builtins.str
     """namespaces/{namespace}/studies/{study}"""
     uid: builtins.str
@@ -204,6 +205,10 @@ class Study(google.protobuf.message.Message):
     def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only."""
 
+    @property
+    def past(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PastParameters]:
+        """Output only. What `spec.parameters` was before it grew, oldest first."""
+
     def __init__(
         self,
         *,
@@ -215,13 +220,43 @@ class Study(google.protobuf.message.Message):
         create_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         owner_address: builtins.str = ...,
         owner_epoch: builtins.int = ...,
+        past: collections.abc.Iterable[Global___PastParameters] | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["create_time", b"create_time", "spec", b"spec"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["create_time", b"create_time", "labels", b"labels", "name", b"name", "owner_address", b"owner_address", "owner_epoch", b"owner_epoch", "seed", b"seed", "spec", b"spec", "uid", b"uid"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["create_time", b"create_time", "labels", b"labels", "name", b"name", "owner_address", b"owner_address", "owner_epoch", b"owner_epoch", "past", b"past", "seed", b"seed", "spec", b"spec", "uid", b"uid"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___Study: typing_extensions.TypeAlias = Study
+
+@typing.final
+class PastParameters(google.protobuf.message.Message):
+    """What a study searched for a while."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PARAMETERS_FIELD_NUMBER: builtins.int
+    TRIALS_FIELD_NUMBER: builtins.int
+    END_TIME_FIELD_NUMBER: builtins.int
+    trials: builtins.int
+    """How many trials the study had when it grew beyond these: those with smaller numbers were made for them."""
+    @property
+    def parameters(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Parameter]: ...
+    @property
+    def end_time(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        parameters: collections.abc.Iterable[Global___Parameter] | None = ...,
+        trials: builtins.int = ...,
+        end_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["end_time", b"end_time"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["end_time", b"end_time", "parameters", b"parameters", "trials", b"trials"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___PastParameters: typing_extensions.TypeAlias = PastParameters
 
 @typing.final
 class StudySpec(google.protobuf.message.Message):
@@ -987,21 +1022,25 @@ class UpdateStudyRequest(google.protobuf.message.Message):
 
     STUDY_FIELD_NUMBER: builtins.int
     UPDATE_MASK_FIELD_NUMBER: builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: builtins.int
+    validate_only: builtins.bool
+    """Say only whether it would be done: the study as it would be, or an error."""
     @property
     def study(self) -> Global___Study: ...
     @property
     def update_mask(self) -> google.protobuf.field_mask_pb2.FieldMask:
-        """Required: `spec.pruning`, `labels`, or both."""
+        """Required: any of `spec.parameters`, `spec.pruning`, `labels`."""
 
     def __init__(
         self,
         *,
         study: Global___Study | None = ...,
         update_mask: google.protobuf.field_mask_pb2.FieldMask | None = ...,
+        validate_only: builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["study", b"study", "update_mask", b"update_mask"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["study", b"study", "update_mask", b"update_mask"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["study", b"study", "update_mask", b"update_mask", "validate_only", b"validate_only"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___UpdateStudyRequest: typing_extensions.TypeAlias = UpdateStudyRequest

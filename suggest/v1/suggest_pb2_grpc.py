@@ -147,7 +147,9 @@ class SuggestServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UpdateStudy(self, request, context):
-        """Changes `spec.pruning` and `labels`, as the mask says; nothing else of a study ever changes.
+        """Changes `spec.parameters`, `spec.pruning` and `labels`, as the mask says; nothing else of a study ever changes.
+        Parameters only grow: wider ranges, further choices, finer steps; each point of before stays a point, so that all
+        trials keep their meaning. Everything else is INVALID_ARGUMENT with its path.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

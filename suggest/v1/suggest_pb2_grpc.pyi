@@ -50,7 +50,10 @@ class SuggestServiceStub:
     ListStudies: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ListStudiesRequest, suggest.v1.suggest_pb2.ListStudiesResponse]
     """Ordered by namespace and study."""
     UpdateStudy: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.UpdateStudyRequest, suggest.v1.suggest_pb2.Study]
-    """Changes `spec.pruning` and `labels`, as the mask says; nothing else of a study ever changes."""
+    """Changes `spec.parameters`, `spec.pruning` and `labels`, as the mask says; nothing else of a study ever changes.
+    Parameters only grow: wider ranges, further choices, finer steps; each point of before stays a point, so that all
+    trials keep their meaning. Everything else is INVALID_ARGUMENT with its path.
+    """
     DeleteStudy: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.DeleteStudyRequest, google.protobuf.empty_pb2.Empty]
     """Removes the study with its trials and measurements, for good. Sent again: NOT_FOUND."""
     ValidateStudy: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ValidateStudyRequest, suggest.v1.suggest_pb2.ValidateStudyResponse]
@@ -93,7 +96,10 @@ class SuggestServiceAsyncStub(SuggestServiceStub):
     ListStudies: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ListStudiesRequest, suggest.v1.suggest_pb2.ListStudiesResponse]  # type: ignore[assignment]
     """Ordered by namespace and study."""
     UpdateStudy: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.UpdateStudyRequest, suggest.v1.suggest_pb2.Study]  # type: ignore[assignment]
-    """Changes `spec.pruning` and `labels`, as the mask says; nothing else of a study ever changes."""
+    """Changes `spec.parameters`, `spec.pruning` and `labels`, as the mask says; nothing else of a study ever changes.
+    Parameters only grow: wider ranges, further choices, finer steps; each point of before stays a point, so that all
+    trials keep their meaning. Everything else is INVALID_ARGUMENT with its path.
+    """
     DeleteStudy: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.DeleteStudyRequest, google.protobuf.empty_pb2.Empty]  # type: ignore[assignment]
     """Removes the study with its trials and measurements, for good. Sent again: NOT_FOUND."""
     ValidateStudy: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ValidateStudyRequest, suggest.v1.suggest_pb2.ValidateStudyResponse]  # type: ignore[assignment]
@@ -157,7 +163,10 @@ class SuggestServiceServicer(metaclass=abc.ABCMeta):
         request: suggest.v1.suggest_pb2.UpdateStudyRequest,
         context: _ServicerContext,
     ) -> typing.Union[suggest.v1.suggest_pb2.Study, collections.abc.Awaitable[suggest.v1.suggest_pb2.Study]]:
-        """Changes `spec.pruning` and `labels`, as the mask says; nothing else of a study ever changes."""
+        """Changes `spec.parameters`, `spec.pruning` and `labels`, as the mask says; nothing else of a study ever changes.
+        Parameters only grow: wider ranges, further choices, finer steps; each point of before stays a point, so that all
+        trials keep their meaning. Everything else is INVALID_ARGUMENT with its path.
+        """
 
     @abc.abstractmethod
     def DeleteStudy(

@@ -4,7 +4,16 @@ Reading collects every problem with its path in the request into the list it is 
 its stead; whoever reads raises once, at the end. Writing trusts the nouns, except for what protobuf cannot hold.
 """
 
-from suggest.wire.studies import read_pruning, read_spec, read_study, write_pruning, write_spec, write_study
+from suggest.wire.studies import (
+    read_pruning,
+    read_space,
+    read_spec,
+    read_study,
+    write_pruning,
+    write_space,
+    write_spec,
+    write_study,
+)
 from suggest.wire.trials import (
     read_measurement,
     read_measurements,
@@ -26,6 +35,7 @@ __all__ = [
     "read_measurements",
     "read_outcome",
     "read_pruning",
+    "read_space",
     "read_spec",
     "read_states",
     "read_study",
@@ -35,6 +45,7 @@ __all__ = [
     "write_measurement",
     "write_outcome",
     "write_pruning",
+    "write_space",
     "write_spec",
     "write_states",
     "write_study",

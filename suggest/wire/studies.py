@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from suggest import names
 from suggest.errors import Problem
 from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
-from suggest.study import Algorithm, Direction, Objective, Pruning, Study, StudySpec, ValueRule
+from suggest.study import Algorithm, Direction, Objective, PastSpace, Pruning, Study, StudySpec, ValueRule
 from suggest.v1 import suggest_pb2 as pb
 from suggest.wire.values import (
     Problems,
@@ -30,9 +30,7 @@ _RULES: dict[int, ValueRule] = {v: k for k, v in _TO_RULE.items()}
 
 
 def read_spec(message: pb.StudySpec, path: str, problems: Problems) -> StudySpec:
-    parameters = tuple(
-        _read_parameter(p, f"{path}.parameters[{i}]", problems) for i, p in enumerate(message.parameters)
-    )
+    space = read_space(message.parameters, f"{path}.parameters", problems)
     objectives = tuple(
         _read_objective(o, f"{path}.objectives[{i}]", problems) for i, o in enumerate(message.objectives)
     )
@@ -46,12 +44,12 @@ def read_spec(message: pb.StudySpec, path: str, problems: Problems) -> StudySpec
         settings=read_values(message.algorithm.settings, f"{path}.algorithm.settings", problems),
     )
     pruning = read_pruning(message.pruning, f"{path}.pruning", problems) if message.HasField("pruning") else None
-    return StudySpec(Space(parameters), objectives, algorithm, pruning)
+    return StudySpec(space, objectives, algorithm, pruning)
 
 
 def write_spec(spec: StudySpec) -> pb.StudySpec:
     message = pb.StudySpec(
-        parameters=[_write_parameter(p) for p in spec.space.parameters],
+        parameters=write_space(spec.space),
         objectives=[
             pb.Objective(metric=o.metric, direction=_TO_DIRECTION[o.direction], value_rule=_TO_RULE[o.value])
             for o in spec.objectives
@@ -64,6 +62,14 @@ def write_spec(spec: StudySpec) -> pb.StudySpec:
     if spec.pruning is not None:
         message.pruning.CopyFrom(write_pruning(spec.pruning))
     return message
+
+
+def read_space(messages: Sequence[pb.Parameter], path: str, problems: Problems) -> Space:
+    return Space(tuple(_read_parameter(p, f"{path}[{i}]", problems) for i, p in enumerate(messages)))
+
+
+def write_space(space: Space) -> list[pb.Parameter]:
+    return [_write_parameter(p) for p in space.parameters]
 
 
 def read_pruning(message: pb.Pruning, path: str, problems: Problems) -> Pruning:
@@ -158,6 +164,10 @@ def write_study(study: Study) -> pb.Study:
         create_time=write_time(study.create_time),
         owner_address=study.owner_address,
         owner_epoch=study.owner_epoch,
+        past=[
+            pb.PastParameters(parameters=write_space(p.space), trials=p.trials, end_time=write_time(p.end_time))
+            for p in study.past
+        ],
     )
 
 
@@ -173,6 +183,10 @@ def read_study(message: pb.Study) -> Study:
         create_time=read_time(message.create_time) if message.HasField("create_time") else None,
         owner_address=message.owner_address,
         owner_epoch=message.owner_epoch,
+        past=tuple(
+            PastSpace(read_space(p.parameters, f"past[{i}].parameters", problems), p.trials, read_time(p.end_time))
+            for i, p in enumerate(message.past)
+        ),
     )
     raise_if(problems)
     return study

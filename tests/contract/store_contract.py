@@ -14,7 +14,7 @@ from suggest.errors import NotFound, NotOwner
 from suggest.space import Choice, Condition, Float, Int, Parameter, Scale, Space
 from suggest.store.documents import fingerprint
 from suggest.store.protocol import Lease, Store, StudyRecord
-from suggest.study import Algorithm, Direction, Objective, Pruning, Study, StudyName, StudySpec, ValueRule
+from suggest.study import Algorithm, Direction, Objective, PastSpace, Pruning, Study, StudyName, StudySpec, ValueRule
 from suggest.trial import Measurement, Trial, TrialState
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -134,6 +134,15 @@ class StoreContract:
         read = store.study(NAME)
         assert read is not None
         assert (read.study.spec, read.study.labels) == (changed.spec, changed.labels)
+
+    def test_a_grown_space_is_kept_with_what_it_was(self, store: Store, lease: Lease) -> None:
+        grown = replace(SPEC, space=Space((*SPEC.space.parameters, Parameter("more", Choice((True, 1.0, "x"))))))
+        store.update_study(lease, replace(a_study().study, spec=grown, past=(PastSpace(SPEC.space, 7, NOW),)))
+        contents = store.contents(NAME)
+        assert (contents.study.spec, contents.study.past) == (grown, (PastSpace(SPEC.space, 7, NOW),))
+        read = store.study(NAME)
+        assert read is not None
+        assert read.fingerprint == fingerprint(SPEC), "by which a repeated CreateStudy is known"
 
     def test_trials_and_measurements_come_back_as_they_were_given(self, store: Store, lease: Lease) -> None:
         reports = [measured(0, 0.5), measured(2, math.inf), measured(1, -math.inf, attempt=2), measured(1, 1e-300)]

@@ -1,0 +1,13 @@
+"""What a study searched before its space grew. Frozen, as 0001 is."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0003"
+down_revision = "0002"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.add_column("studies", sa.Column("past", sa.JSON, nullable=False, server_default="[]"))

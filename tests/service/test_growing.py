@@ -1,0 +1,83 @@
+"""A study whose space grows, over a real server: what UpdateStudy takes and refuses, and what a restart knows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from suggest.client import Client
+from suggest.errors import InvalidArgument
+from suggest.space import Choice, Condition, Float, Parameter, Space
+from suggest.study import Algorithm
+from suggest.trial import Outcome, TrialState
+from tests.service.running import NAME, SPEC, a_server
+
+WIDER = Space((Parameter("x", Float(-20.0, 10.0)), Parameter("kind", Choice(("a", "c", "b")))))
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
+        yield client
+
+
+def test_a_grown_study_is_the_same_to_whoever_asks_and_after_a_restart(tmp_path: Path) -> None:
+    spec = replace(SPEC, algorithm=Algorithm("tpe", seed=7, settings={"startupTrials": 2}))
+    with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
+        client.create_study(NAME, spec, request_id="create")
+        for trial in client.suggest(NAME, 4, client_id="c", request_id="r1").trials:
+            client.complete(NAME, trial.number, Outcome(TrialState.SUCCEEDED, float(trial.parameters["x"])))
+        grown = client.update_study(NAME, space=WIDER)
+        assert grown == client.update_study(NAME, space=WIDER), "again changes nothing"
+        assert (grown.spec.space, [(p.space, p.trials) for p in grown.past]) == (WIDER, [(SPEC.space, 4)])
+        assert client.create_study(NAME, spec, request_id="create").uid == grown.uid
+    with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
+        assert replace(client.get_study(NAME), owner_address="", owner_epoch=0) == replace(
+            grown, owner_address="", owner_epoch=0
+        )
+        after = client.suggest(NAME, 3, client_id="c", request_id="r2").trials
+    with a_server(tmp_path / "t.db") as server, Client(server.address) as client:
+        client.create_study(NAME, spec, request_id="create")
+        for trial in client.suggest(NAME, 4, client_id="c", request_id="r1").trials:
+            client.complete(NAME, trial.number, Outcome(TrialState.SUCCEEDED, float(trial.parameters["x"])))
+        client.update_study(NAME, space=WIDER)
+        undisturbed = client.suggest(NAME, 3, client_id="c", request_id="r2").trials
+    assert [(t.number, t.parameters) for t in after] == [(t.number, t.parameters) for t in undisturbed]
+
+
+def test_what_is_no_growth_is_refused_with_every_path_and_the_way_on(client: Client) -> None:
+    client.create_study(NAME, SPEC, request_id="create")
+    narrow = Space((Parameter("x", Float(-10.0, 5.0)), Parameter("kind", Choice(("a", "c")))))
+    with pytest.raises(InvalidArgument) as refused:
+        client.update_study(NAME, space=narrow)
+    assert [problem.path for problem in refused.value.problems] == [
+        "spec.parameters.x.max",
+        "spec.parameters.kind.values",
+    ]
+    assert "make a new study and import the trials of this one" in str(refused.value)
+    for wrong, path in (
+        (Space(()), "spec.parameters"),
+        (Space((Parameter("x", Float(-10.0, float("inf"))),)), r"spec.parameters.x.max"),
+        (Space((*WIDER.parameters, Parameter("y", Float(0, 1), (Condition("kind", ("z",)),)))), "y.when.kind"),
+    ):
+        with pytest.raises(InvalidArgument, match=path):
+            client.update_study(NAME, space=wrong)
+    assert client.get_study(NAME).spec == SPEC
+
+
+def test_a_growth_may_be_tried_without_doing_it(client: Client) -> None:
+    client.create_study(NAME, SPEC, request_id="create")
+    assert client.update_study(NAME, space=WIDER, validate_only=True).spec.space == WIDER
+    with pytest.raises(InvalidArgument):
+        client.update_study(NAME, space=Space(WIDER.parameters[:1]), validate_only=True)
+    assert client.get_study(NAME).spec == SPEC
+
+
+def test_what_the_algorithm_asks_of_a_space_is_asked_of_a_grown_one(client: Client) -> None:
+    grid = Space((Parameter("x", Float(0.0, 1.0, points=3)),))
+    client.create_study(NAME, replace(SPEC, algorithm=Algorithm("grid"), space=grid), request_id="create")
+    with pytest.raises(InvalidArgument, match=r"spec.parameters.x: a grid needs points or step"):
+        client.update_study(NAME, space=Space((Parameter("x", Float(0.0, 2.0)),)))

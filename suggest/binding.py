@@ -18,11 +18,14 @@ if TYPE_CHECKING:
     import grpc
 
 
-def bind(server: grpc.aio.Server, address: Address) -> Address:
-    """Where it listens then. Nothing else may listen there already."""
+def bind(server: grpc.aio.Server, address: Address, credentials: grpc.ServerCredentials | None) -> Address:
+    """Where it listens then, in the clear without credentials. Nothing else may listen there already."""
     _refuse_taken(address)
     try:
-        port = server.add_insecure_port(str(address))
+        if credentials is None:
+            port = server.add_insecure_port(str(address))
+        else:
+            port = server.add_secure_port(str(address), credentials)
     except RuntimeError as e:
         raise Unavailable(f"cannot listen at {address}: {e}") from e
     if not address.path:

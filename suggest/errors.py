@@ -70,6 +70,18 @@ class NotOwner(FailedPrecondition):
         super().__init__(message)
 
 
+class Unauthenticated(TunerError):
+    """The server does not know who calls: no token came with the call, or one that it does not know."""
+
+    reason = "UNAUTHENTICATED"
+
+
+class PermissionDenied(TunerError):
+    """The caller may not do that, or not there. Says nothing about what is there."""
+
+    reason = "PERMISSION_DENIED"
+
+
 class Unavailable(TunerError):
     """The store or the server cannot answer now (locked, full, read-only, gone): try again, nothing was lost."""
 
@@ -80,6 +92,12 @@ class StoreBroken(TunerError):
     """The store is damaged, or of a newer schema: trying again does not help; the message says what does."""
 
     reason = "STORE_BROKEN"
+
+
+class TimedOut(Unavailable):
+    """The server gave up waiting for its own answer: it may have been done, or not."""
+
+    reason = "DEADLINE_EXCEEDED"
 
 
 class StoreUnavailable(Unavailable):

@@ -1,23 +1,28 @@
 """Around every call to the server: plain methods run in worker threads, every error becomes a status, always by abort.
 
-Nothing about studies is known here but that calls which write the same one take turns. An error that is not ours is a
-bug: the client gets an id, the log gets the rest.
+Nothing about studies is known here but that calls which write the same one take turns. Who may not come is sent away
+before the request is read. An error that is not ours is a bug: the client gets an id, the log gets the rest.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import functools
 import inspect
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeAlias
 
 import grpc
 from google.protobuf.message import DecodeError
 
-from suggest.errors import InvalidArgument, Problem, TunerError, Unavailable
+from suggest import deadline
+from suggest.access import audit
+from suggest.access.gate import Gate
+from suggest.access.verbs import changes
+from suggest.errors import InvalidArgument, Problem, TimedOut, TunerError, Unavailable
 from suggest.outages import Outages
 from suggest.status import InternalError, code_of, status_of
 from suggest.subjects import study_of, writes
@@ -30,22 +35,20 @@ Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
-class _Garbage:
-    """Stands for a request that is no message of the right type."""
-
-
 class Guard(grpc.aio.ServerInterceptor):
-    """Applies to all unary methods; a handler that is no coroutine function runs in a thread, in its turn."""
+    """A handler that is no coroutine function runs in a thread, in its turn. Without a gate all may do everything."""
 
-    def __init__(self, turns: Turns, outages: Outages) -> None:
+    def __init__(self, turns: Turns, outages: Outages, gate: Gate | None) -> None:
         self._turns = turns
         self._outages = outages
+        self._gate = gate
         self._closing = False
         self._known: dict[str, Handler] = {}  # by method: wrapped once, not at each call
 
-    def close(self) -> None:
-        """What was begun goes on; whatever comes now is sent away, to come again when another server is there."""
+    async def close(self) -> None:
+        """Returns when what was begun is done; whatever comes meanwhile is sent away, to come again elsewhere."""
         self._closing = True
+        await self._turns.idle()
 
     async def intercept_service(
         self,
@@ -57,60 +60,125 @@ class Guard(grpc.aio.ServerInterceptor):
         if known is not None:
             return known
         handler = await continuation(handler_call_details)
-        if handler is None or handler.unary_unary is None:
-            return handler
+        if handler is None:
+            return None
         # Only methods that there are get here: strangers cannot make it grow.
-        guarded = self._known[method] = grpc.unary_unary_rpc_method_handler(
-            self._guarded(handler.unary_unary, method=method),
-            request_deserializer=_lenient(handler.request_deserializer),
-            response_serializer=handler.response_serializer,
-        )
+        guarded = self._known[method] = self._wrapped(handler, method)
         return guarded
 
-    def _guarded(
+    def _wrapped(self, handler: Handler, method: str) -> Handler:
+        if handler.unary_unary is not None:
+            return grpc.unary_unary_rpc_method_handler(
+                self._guarded(handler.unary_unary, handler.request_deserializer, method=method),
+                response_serializer=handler.response_serializer,
+            )
+        if handler.stream_stream is not None:
+            return grpc.stream_stream_rpc_method_handler(
+                self._streamed(handler.stream_stream, method=method),
+                request_deserializer=handler.request_deserializer,
+                response_serializer=handler.response_serializer,
+            )
+        if handler.unary_stream is not None:
+            return grpc.unary_stream_rpc_method_handler(
+                self._streamed(handler.unary_stream, method=method),
+                request_deserializer=handler.request_deserializer,
+                response_serializer=handler.response_serializer,
+            )
+        raise NotImplementedError(f"{method}: nothing here streams requests only")
+
+    def _streamed(
         self, behaviour: Callable[[Any, Any], Any], *, method: str
+    ) -> Callable[[Any, Context], AsyncIterator[Any] | Awaitable[None]]:
+        """Of what others wrote (health, reflection): who may come is all that is asked here."""
+
+        async def admitted(context: Context) -> None:
+            try:
+                self._admit(method, context)
+            except TunerError as e:
+                await _abort(context, e)
+
+        async def written(request: Any, context: Context) -> None:
+            await admitted(context)
+            await behaviour(request, context)  # writes its replies to the context
+
+        async def streamed(request: Any, context: Context) -> AsyncIterator[Any]:
+            await admitted(context)
+            async for reply in behaviour(request, context):
+                yield reply
+
+        return written if inspect.iscoroutinefunction(behaviour) else streamed
+
+    def _admit(self, method: str, context: Context) -> None:
+        if self._gate is not None:
+            self._gate.admit(method, context.invocation_metadata() or ())
+
+    def _guarded(
+        self, behaviour: Callable[[Any, Any], Any], deserialize: Callable[[bytes], Any] | None, *, method: str
     ) -> Callable[[Any, Context], Awaitable[Any]]:
         is_coroutine = inspect.iscoroutinefunction(behaviour)
         takes_turns = writes(method)
+        name = method.rpartition("/")[2]
+        is_change = not is_coroutine and changes(name)
 
-        async def guarded(request: Any, context: Context) -> Any:
+        async def guarded(serialized: bytes, context: Context) -> Any:
+            entry = audit.Entry(name, context) if is_change and audit.recorded() else None
             try:
-                if isinstance(request, _Garbage):
-                    raise InvalidArgument([Problem("", f"the bytes sent to {method} are no request of that method")])
+                self._admit(method, context)
+                request = _read(serialized, deserialize, method)
+                if entry is not None:
+                    entry.request = request
+                if self._gate is not None:
+                    self._gate.check(method, request)
                 if is_coroutine:
                     return await behaviour(request, context)
                 if self._closing:
                     raise Unavailable("this server is being stopped; send it again")
                 study = study_of(request) if takes_turns else ""
-                # In the thread too, it is known who calls.
-                work = functools.partial(contextvars.copy_context().run, behaviour, request, context)
-                reply = await self._turns.run(study, work)
+                given_s = context.time_remaining()
+                deadline.begin(given_s)
+                # In the thread too, it is known who calls, and until when.
+                run = contextvars.copy_context().run
+                if entry is None:
+                    work = functools.partial(run, behaviour, request, context)
+                else:
+                    work = functools.partial(run, entry.run, behaviour, request, context)
+                # gRPC ends what has a deadline of its own.
+                async with asyncio.timeout(deadline.DEFAULT_S if given_s is None else None):
+                    reply = await self._turns.run(study, work)
                 self._outages.answered(writing=takes_turns)
                 return reply
             except grpc.aio.AbortError:
                 raise
             except TunerError as e:
                 error = e
+                if entry is not None:
+                    entry.refused(e)
                 self._outages.refused(e, writing=takes_turns)
+            except TimeoutError:
+                error = TimedOut(
+                    f"not done within {deadline.DEFAULT_S:g} s, which is what a call without a deadline gets; "
+                    "it may be done yet: send it again"
+                )
             except Exception:
                 bug = secrets.token_hex(4)
                 log.exception("method=%s bug=%s", method, bug)
                 error = InternalError(f"this is a bug of the server; its log has the details under {bug}")
-            message, metadata = status_of(error)
-            await context.abort(code_of(error), message, metadata)
+            await _abort(context, error)
 
         return guarded
 
 
-def _lenient(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
+async def _abort(context: Context, error: TunerError) -> None:
+    message, metadata = status_of(error)
+    await context.abort(code_of(error), message, metadata)
+
+
+def _read(serialized: bytes, deserialize: Callable[[bytes], Any] | None, method: str) -> Any:
     """gRPC would answer INTERNAL to what cannot be parsed; whose fault it is must be said."""
     if deserialize is None:
-        return None
-
-    def read(serialized: bytes) -> Any:
-        try:
-            return deserialize(serialized)
-        except DecodeError:
-            return _Garbage()
-
-    return read
+        return serialized
+    try:
+        return deserialize(serialized)
+    except DecodeError:
+        message = f"the bytes sent to {method} are no request of that method"
+        raise InvalidArgument([Problem("", message)]) from None

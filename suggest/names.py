@@ -66,6 +66,12 @@ def parse_trials(text: str, field: str) -> tuple[StudyName, int | None]:
     return StudyName(namespace, study), int(number)
 
 
+def namespace_in(text: str) -> str | None:
+    """The namespace that any name here begins with, `-` too; None for what none of the above would take."""
+    segments = text.split("/", 2)
+    return segments[1] if len(segments) > 1 and segments[0] == "namespaces" else None
+
+
 def _split(text: str, field: str, form: str) -> list[str]:
     """The variable segments of `text`, if its fixed ones are those of `form`."""
     segments, expected = text.split("/"), form.split("/")

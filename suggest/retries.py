@@ -65,7 +65,8 @@ class Attempts:
         match failure.code():
             case grpc.StatusCode.FAILED_PRECONDITION:
                 pause = self._follow(failure)
-            case grpc.StatusCode.UNAVAILABLE:
+            # Cancelled, and not by us: gRPC drops what lies unread in a server that stops.
+            case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
                 told = _by_the_service(failure)
                 pause = self._pause(patient=told or self._followed)
                 if told or self._told is None:

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from suggest import events
+from suggest.access.protection import RECHECK_S, Doors, Protection
 from suggest.address import parse_address
 from suggest.binding import bind, import_grpc_quietly
-from suggest.errors import InvalidArgument, Problem
 from suggest.store.location import shown
 
 if TYPE_CHECKING:
@@ -30,9 +30,12 @@ if TYPE_CHECKING:
     from suggest.studies import Studies
     from suggest.watching import Watch
 
+__all__ = ["Protection", "Server", "serve"]
+
 SERVICE = "tuner.suggest.v1.SuggestService"
 WORKERS = 8
 GRACE_S = 10.0
+NO_PROTECTION = Protection()  # enough for a socket
 SENDING_S = 0.2
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # a second server on the port must fail, not share it
@@ -43,11 +46,18 @@ _OPTIONS = (
 class Server:
     """Belongs to the loop that starts it. `storage_url`: sqlite:///PATH or postgresql+psycopg://HOST/DATABASE.
 
-    `sync`: normal or full. `advertise`: where others reach it, if not under `address`.
+    `sync`: normal or full. `advertise`: where others reach it, if not under `address`. Raises InvalidArgument for a
+    protection that does not suffice for the address.
     """
 
     def __init__(
-        self, storage_url: str, address: str, *, insecure: bool = False, sync: str = "normal", advertise: str = ""
+        self,
+        storage_url: str,
+        address: str,
+        *,
+        sync: str = "normal",
+        advertise: str = "",
+        protection: Protection = NO_PROTECTION,
     ) -> None:
         self._storage_url = storage_url
         self._asked = parse_address(address)
@@ -55,12 +65,8 @@ class Server:
         self._advertised = str(parse_address(advertise)) if advertise else ""
         self._bound = self._asked
         self._started: _Started | None = None
-        if not (insecure or self._asked.private):
-            message = (
-                f"{address} can be reached from other machines, and there is no authentication yet; "
-                "use localhost or unix:PATH, or --insecure if everybody who can reach it may do everything"
-            )
-            raise InvalidArgument([Problem("address", message)])
+        self._protection = protection
+        protection.check(self._asked)
 
     @property
     def address(self) -> str:
@@ -68,14 +74,16 @@ class Server:
         return str(self._bound)
 
     async def start(self) -> None:
-        """Raises Unavailable (the address is taken, the store does not answer), StoreBroken, InvalidArgument."""
+        """Raises Unavailable (the address is taken, the store does not answer), StoreBroken, InvalidArgument (also for
+        what is in the files of the protection)."""
+        doors = Doors(self._protection)
         with contextlib.ExitStack() as undo:
             executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="suggest")
             undo.callback(executor.shutdown)
             # The imports and the disk take longer than a loop should stand still.
             store = await asyncio.get_running_loop().run_in_executor(executor, self._open_store)
             undo.callback(store.close)
-            self._started = await self._listen(store, executor)
+            self._started = await self._listen(store, executor, doors)
             undo.pop_all()
         events.tell("start", address=self.address, storage=shown(self._storage_url))
 
@@ -96,7 +104,7 @@ class Server:
 
         return open_store(self._storage_url, sync=self._sync)
 
-    async def _listen(self, store: SqlStore, executor: ThreadPoolExecutor) -> _Started:
+    async def _listen(self, store: SqlStore, executor: ThreadPoolExecutor, doors: Doors) -> _Started:
         import_grpc_quietly()
         import grpc
 
@@ -108,14 +116,15 @@ class Server:
         from suggest.v1.suggest_pb2_grpc import add_SuggestServiceServicer_to_server
         from suggest.watching import Watch
 
-        watch, guard = Watch(), Guard(Turns(executor, workers=WORKERS), Outages())
+        watch, guard = Watch(), Guard(Turns(executor, workers=WORKERS), Outages(), doors.gate)
         server = grpc.aio.server(interceptors=[watch, guard], options=_OPTIONS)
-        self._bound = bind(server, self._asked)
+        self._bound = bind(server, self._asked, None if doors.pair is None else doors.pair.credentials())
         studies = Studies(store, address=self._advertised or self.address)
         add_SuggestServiceServicer_to_server(SuggestServicer(studies), server)
         health = await _add_health_and_reflection(server)
         await server.start()
-        return _Started(server, health, watch, guard, studies, store, executor)
+        looking = asyncio.create_task(_look_after(doors, executor)) if doors.change else None
+        return _Started(server, health, watch, guard, studies, store, executor, looking)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,18 +136,16 @@ class _Started:
     _studies: Studies
     _store: SqlStore
     _executor: ThreadPoolExecutor
+    _looking: asyncio.Task[None] | None
 
     async def drain(self, grace_s: float) -> None:
         """Whoever asks about health is told first; what was begun is answered; what comes now is sent away."""
         await self._health.enter_graceful_shutdown()
-        self._guard.close()
-        stopping = asyncio.create_task(self._grpc_server.stop(grace_s))
-        idle = asyncio.create_task(self.watch.idle())
-        await asyncio.wait((stopping, idle), return_when=asyncio.FIRST_COMPLETED)
-        idle.cancel()
-        # Who watches our health has a call that never ends. What was answered has still to be sent.
+        # Before gRPC stops: that drops, without a word of ours, what has come in and was not looked at yet.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._guard.close(), grace_s)
+        # What was answered has still to be sent. Who watches our health has a call that never ends.
         await self._grpc_server.stop(min(grace_s, SENDING_S))
-        await stopping
 
     def close(self) -> None:
         self._executor.shutdown()
@@ -148,12 +155,26 @@ class _Started:
             self._store.close()
 
 
-def serve(address: str, storage_url: str, *, insecure: bool = False, sync: str = "normal", advertise: str = "") -> int:
+async def _look_after(doors: Doors, executor: ThreadPoolExecutor) -> None:
+    """Tokens and certificates are read again when they change, until cancelled."""
+    while True:
+        await asyncio.sleep(RECHECK_S)
+        await asyncio.get_running_loop().run_in_executor(executor, doors.look)
+
+
+def serve(
+    address: str,
+    storage_url: str,
+    *,
+    sync: str = "normal",
+    advertise: str = "",
+    protection: Protection = NO_PROTECTION,
+) -> int:
     """Run a server until SIGTERM (143) or SIGINT (130), the exit code; a second signal ends it at once.
 
     Raises what Server.start() does.
     """
-    server = Server(storage_url, address, insecure=insecure, sync=sync, advertise=advertise)
+    server = Server(storage_url, address, sync=sync, advertise=advertise, protection=protection)
     return asyncio.run(_serve(server, storage_url))
 
 

@@ -17,11 +17,14 @@ from suggest.errors import (
     LimitReached,
     NotFound,
     NotOwner,
+    PermissionDenied,
     Problem,
     RateLimited,
     StoreBroken,
     StudyBusy,
+    TimedOut,
     TunerError,
+    Unauthenticated,
     Unavailable,
 )
 
@@ -34,12 +37,27 @@ _CODES: tuple[tuple[type[TunerError], grpc.StatusCode], ...] = (
     (NotFound, grpc.StatusCode.NOT_FOUND),
     (AlreadyExists, grpc.StatusCode.ALREADY_EXISTS),
     (FailedPrecondition, grpc.StatusCode.FAILED_PRECONDITION),
+    (Unauthenticated, grpc.StatusCode.UNAUTHENTICATED),
+    (PermissionDenied, grpc.StatusCode.PERMISSION_DENIED),
     (RateLimited, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (LimitReached, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (TimedOut, grpc.StatusCode.DEADLINE_EXCEEDED),
     (Unavailable, grpc.StatusCode.UNAVAILABLE),
     (StoreBroken, grpc.StatusCode.DATA_LOSS),
 )
-_PLAIN = {c.reason: c for c in (NotFound, AlreadyExists, FailedPrecondition, Unavailable, StoreBroken)}
+_PLAIN = {
+    c.reason: c
+    for c in (
+        NotFound,
+        AlreadyExists,
+        FailedPrecondition,
+        Unauthenticated,
+        PermissionDenied,
+        TimedOut,
+        Unavailable,
+        StoreBroken,
+    )
+}
 _LATER = {c.reason: c for c in (RateLimited, StudyBusy)}
 # gRPC lets a peer refuse metadata of more than 8 KiB, and sends the message in it twice, escaped.
 _MAX_MESSAGE = 1000
@@ -96,7 +114,7 @@ def error_of(failure: grpc.RpcError, *, address: str, timeout_s: float) -> Tuner
         if key == DETAILS_KEY:
             return _from_details(value, message)
     match code:
-        case grpc.StatusCode.UNAVAILABLE:
+        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
             return Unavailable(f"no suggestion service answers at {address}; see that it runs there ({message})")
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return Unavailable(f"the suggestion service at {address} did not answer within {timeout_s:g} s")
@@ -104,6 +122,10 @@ def error_of(failure: grpc.RpcError, *, address: str, timeout_s: float) -> Tuner
             return Unavailable(f"what answers at {address} is no suggestion service, or an older one ({message})")
         case grpc.StatusCode.INVALID_ARGUMENT:
             return InvalidArgument([Problem("", message)])
+        case grpc.StatusCode.UNAUTHENTICATED:  # something in between
+            return Unauthenticated(f"what answers at {address} does not know who you are ({message})")
+        case grpc.StatusCode.PERMISSION_DENIED:
+            return PermissionDenied(f"what answers at {address} does not let you ({message})")
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
             return InvalidArgument([Problem("", f"larger than the service at {address} takes ({message})")])
     return InternalError(f"the suggestion service at {address} failed: {message}")

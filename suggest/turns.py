@@ -27,6 +27,9 @@ class Turns:
         self._executor = executor
         self._workers = workers
         self._submitted = 0  # and not done yet
+        self._wanted = 0  # by callers that are still there
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by study that somebody writes now
 
     @property
@@ -43,6 +46,20 @@ class Turns:
         Cancelled while it waits: never done. Cancelled later: finished nevertheless, and only then comes the next.
         Raises StudyBusy: too many wait already.
         """
+        self._wanted += 1
+        self._idle.clear()
+        try:
+            return await self._run(study, work)
+        finally:
+            self._wanted -= 1
+            if not self._wanted:
+                self._idle.set()
+
+    async def idle(self) -> None:
+        """Returns when nobody waits for anything."""
+        await self._idle.wait()
+
+    async def _run(self, study: str, work: Callable[[], T]) -> T:
         if study:
             await self._turn(study)
         try:

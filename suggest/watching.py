@@ -1,7 +1,7 @@
 """Around every call, outermost: how many are under way, how long each took, how it ended.
 
-Always there, for a graceful stop and slow calls need it; `suggest.metrics` asks to be told, where it is wanted. It
-changes nothing about a call, and knows nothing of what it is about but its names.
+Always there, for slow calls are told in any case; `suggest.metrics` listens, where it is wanted. It changes nothing
+about a call, and knows nothing of what it is about but its names.
 """
 
 from __future__ import annotations
@@ -33,13 +33,7 @@ class Watch(grpc.aio.ServerInterceptor):
     def __init__(self, ended: Ended | None = None) -> None:
         self._ended = ended
         self._known: dict[str, tuple[Handler, Handler]] = {}  # by method: what was wrapped, and as what
-        self._idle = asyncio.Event()
-        self._idle.set()
         self.in_flight = 0
-
-    async def idle(self) -> None:
-        """Returns in a moment in which no call is under way."""
-        await self._idle.wait()
 
     async def intercept_service(
         self,
@@ -64,7 +58,6 @@ class Watch(grpc.aio.ServerInterceptor):
         async def watched(request: Any, context: Context) -> Any:
             began = time.monotonic()
             self.in_flight += 1
-            self._idle.clear()
             reply = None
             code = "CANCELLED"  # unless it comes to an end
             try:
@@ -78,8 +71,6 @@ class Watch(grpc.aio.ServerInterceptor):
                 raise
             finally:
                 self.in_flight -= 1
-                if self.in_flight == 0:
-                    self._idle.set()
                 seconds = time.monotonic() - began
                 if seconds > SLOW_S:
                     events.tell("slow_call", method=method, code=code, seconds=seconds, study=study_of(request))

@@ -323,7 +323,14 @@ def _serving(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--advertise", metavar="ADDR", default="", help="where other servers' clients reach this one (default ADDRESS)"
     )
-    parser.add_argument("--insecure", action="store_true", help="listen on more than loopback, without authentication")
+    parser.add_argument(
+        "--tokens", metavar="FILE", default="", help="who may come, and what each may do (docs/api.md, Tokens)"
+    )
+    parser.add_argument("--tls-cert", metavar="FILE", default="", help="the server's certificate (PEM, chain after it)")
+    parser.add_argument("--tls-key", metavar="FILE", default="", help="the certificate's key")
+    parser.add_argument(
+        "--insecure", action="store_true", help="let all in who reach HOST:PORT; with --tokens: without TLS"
+    )
     parser.add_argument(
         "--sync", choices=("normal", "full"), default="normal",
         help="what an answered write survives: the process's death (default normal), or also the machine's",

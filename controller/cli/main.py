@@ -101,6 +101,8 @@ def _code(error: Exception) -> ExitCode:
     match error:
         case errors.InvalidArgument():
             return ExitCode.USAGE
+        case errors.Unauthenticated() | errors.PermissionDenied():
+            return ExitCode.NOT_ALLOWED
         case errors.NotFound():
             return ExitCode.NOT_FOUND
         case errors.AlreadyExists() | errors.FailedPrecondition():

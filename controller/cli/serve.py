@@ -11,16 +11,19 @@ from controller.cli.home import Home
 
 
 def serve(arguments: argparse.Namespace) -> int:
+    from suggest.server import Protection
     from suggest.server import serve as run
 
     terminal.set_up_logging(arguments)
     logging.getLogger("suggest").setLevel(logging.DEBUG if arguments.verbose else logging.WARNING)
+    logging.getLogger("suggest.audit").setLevel(logging.WARNING if arguments.quiet else logging.INFO)
     arguments.server = None
     storage = asked_for(arguments)
     if not storage:
         home = Home.find(arguments.state_dir)
         home.make()
         storage = home.storage_url
-    return run(
-        arguments.address, storage, insecure=arguments.insecure, sync=arguments.sync, advertise=arguments.advertise
+    protection = Protection(
+        insecure=arguments.insecure, tokens=arguments.tokens, tls_cert=arguments.tls_cert, tls_key=arguments.tls_key
     )
+    return run(arguments.address, storage, sync=arguments.sync, advertise=arguments.advertise, protection=protection)

@@ -24,7 +24,7 @@ class Served:
         assert self._process is None
         command = [sys.executable, "-m", "controller.cli", "serve"]
         self._process = subprocess.Popen(
-            [*command, "--address", self.address, "--storage", f"sqlite:///{self._storage}"],
+            [*command, "--address", self.address, "--storage", f"sqlite:///{self._storage}", "--insecure", "--quiet"],
             cwd=FROM,
             env={**os.environ, "TUNER_FAILPOINT": failpoint},
             stderr=subprocess.PIPE,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from suggest.server import Server
+from suggest.server import Protection, Server
 from suggest.space import Choice, Float, Parameter, Space
 from suggest.study import Algorithm, Direction, Objective, Pruning, StudyName, StudySpec
 from suggest.trial import Measurement
@@ -36,9 +36,12 @@ def _url(storage: Path | str) -> str:
 
 
 @contextmanager
-def a_server(storage: Path | str, address: str = "localhost:0") -> Iterator[Server]:
-    """In a thread of its own, with its own loop."""
-    server = Server(_url(storage), address)
+def a_server(
+    storage: Path | str, address: str = "localhost:0", *, protection: Protection | None = None
+) -> Iterator[Server]:
+    """In a thread of its own, with its own loop. At a port it is open to all, unless `protection` says otherwise."""
+    protection = protection or Protection(insecure=True)
+    server = Server(_url(storage), address, protection=protection)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -87,7 +90,10 @@ class ServerProcess:
         return self.deaths[-1]
 
     def _start(self, failpoint: str = "") -> subprocess.Popen[str]:
-        program = "import sys; from suggest.server import serve; sys.exit(serve(*sys.argv[1:]))"
+        program = (
+            "import sys; from suggest.server import Protection, serve; "
+            "sys.exit(serve(*sys.argv[1:], protection=Protection(insecure=True)))"
+        )
         process = subprocess.Popen(
             [sys.executable, "-c", program, self.address, _url(self._storage)],
             env={**os.environ, "TUNER_FAILPOINT": failpoint},

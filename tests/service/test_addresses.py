@@ -51,12 +51,6 @@ def test_what_is_no_address_is_refused_with_an_example(text: str) -> None:
         parse_address(text)
 
 
-def test_a_public_address_needs_a_word_more() -> None:
-    with pytest.raises(InvalidArgument, match=r"can be reached from other machines.*--insecure"):
-        Server(STORAGE, "0.0.0.0:8765")
-    Server(STORAGE, "0.0.0.0:8765", insecure=True)
-
-
 def test_a_long_socket_path_is_refused_with_the_cure() -> None:
     with pytest.raises(InvalidArgument, match="may have 100 bytes, this has 104; use a shorter one"):
         Server(STORAGE, "unix:/" + "x" * 103)

@@ -27,7 +27,7 @@ def test_both_clients_have_the_same_methods_with_the_same_signatures() -> None:
 
 def test_a_study_lives_on_the_loop_that_also_runs_the_server(tmp_path: Path) -> None:
     async def life() -> list[str]:
-        server = Server(f"sqlite:///{tmp_path}/studies.db", "localhost:0")
+        server = Server(f"sqlite:///{tmp_path}/studies.db", f"unix:{tmp_path}/s.sock")
         await server.start()
         async with AsyncClient(server.address) as client:
             await client.create_study(NAME, SPEC, request_id="create")
@@ -47,7 +47,7 @@ def test_a_study_lives_on_the_loop_that_also_runs_the_server(tmp_path: Path) -> 
 
 def test_what_was_begun_is_finished_when_the_server_stops(tmp_path: Path) -> None:
     async def life() -> int:
-        server = Server(f"sqlite:///{tmp_path}/studies.db", "localhost:0")
+        server = Server(f"sqlite:///{tmp_path}/studies.db", f"unix:{tmp_path}/s.sock")
         await server.start()
         async with AsyncClient(server.address) as client:
             await client.create_study(NAME, SPEC, request_id="create")

@@ -1,0 +1,73 @@
+"""The record of who changed what: a line in `suggest.audit` for each call that would change something, refused or not.
+
+Reading is not recorded. Written where the work is done, so that it is true of a call whose caller has gone meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from suggest.access.verbs import NEEDS, resource
+from suggest.caller import caller_of, host_of
+from suggest.errors import PermissionDenied, TunerError, Unauthenticated
+from suggest.events import line
+
+log = logging.getLogger("suggest.audit")
+
+
+class Entry:
+    """Of one call. `method`: its bare name."""
+
+    def __init__(self, method: str, context: Any) -> None:  # any gRPC context
+        self.begun = False
+        self.request: Any = None  # unread so far
+        self._method = method
+        self._context = context
+
+    def run(self, behaviour: Callable[[Any, Any], Any], request: Any, context: Any) -> Any:
+        self.begun = True
+        try:
+            reply = behaviour(request, context)
+        except TunerError as e:
+            self._write("failed", e.reason)
+            raise
+        except BaseException:
+            self._write("failed", "INTERNAL")
+            raise
+        self._write("allowed")
+        return reply
+
+    def refused(self, error: TunerError) -> None:
+        """Before the work was begun; else it is written already."""
+        if not self.begun:
+            denied = isinstance(error, Unauthenticated | PermissionDenied)
+            self._write("denied" if denied else "failed", error.reason)
+
+    def _write(self, decision: str, reason: str = "") -> None:
+        known = self.request is not None
+        log.info(
+            "%s",
+            line(
+                "change",
+                who=caller_of(self._context),
+                method=self._method,
+                resource=_resource(self._method, self.request) if known else "",
+                request=getattr(self.request, "request_id", "") if known else "",
+                decision=decision,
+                reason=reason,
+                peer=host_of(self._context.peer()),
+            ),
+        )
+
+
+def recorded() -> bool:
+    return log.isEnabledFor(logging.INFO)
+
+
+def _resource(method: str, request: Any) -> str:
+    """What is changed: a study or a trial, by its name; one that shall be made, by the name that it shall have."""
+    names = [resource(request, need) for need in NEEDS.get(method, ()) if need.field]
+    made = getattr(request, "study_id", "")
+    return (names[0] if names else "") + (f"/studies/{made}" if made else "")

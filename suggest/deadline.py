@@ -1,0 +1,24 @@
+"""Until when the call that is being answered may take: the client's deadline, or the server's where it said none.
+
+Known while the call lasts, in its task and in its worker thread. Whoever may wait there asks how long.
+"""
+
+from __future__ import annotations
+
+import time
+from contextvars import ContextVar
+
+DEFAULT_S = 60.0  # for calls that come without one
+
+_END: ContextVar[float | None] = ContextVar("deadline", default=None)
+
+
+def begin(given_s: float | None) -> None:
+    """From here on, this call has `given_s` seconds, or the server's own patience."""
+    _END.set(time.monotonic() + (DEFAULT_S if given_s is None else given_s))
+
+
+def left_s(at_most: float) -> float:
+    """How long this call may still wait; outside of any, `at_most`."""
+    end = _END.get()
+    return at_most if end is None else max(0.0, min(at_most, end - time.monotonic()))

@@ -1,0 +1,94 @@
+"""A file of tokens for tests, and calls made with one: raw ones, so that every method of the service can be tried."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import yaml
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
+
+from suggest.status import DETAILS_KEY
+from suggest.v1 import suggest_pb2 as pb
+
+SERVICE = pb.DESCRIPTOR.services_by_name["SuggestService"]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    code: grpc.StatusCode
+    reason: str
+    message: str
+
+
+def secret(name: str) -> str:
+    return f"the-secret-of-{name}-0123456789"
+
+
+def tokens_file(path: Path, **grants: tuple[Sequence[str] | str, Sequence[str] | str]) -> Path:
+    """`grants`: by name, (verbs, namespaces)."""
+    tokens = {
+        name: {
+            "sha256": hashlib.sha256(secret(name).encode()).hexdigest(),
+            "verbs": verbs if isinstance(verbs, str) else list(verbs),
+            "namespaces": namespaces if isinstance(namespaces, str) else list(namespaces),
+        }
+        for name, (verbs, namespaces) in grants.items()
+    }
+    path.write_text(yaml.safe_dump({"tokens": tokens}), encoding="utf-8")
+    return path
+
+
+def call(channel: grpc.Channel, method: str, request: Message, token: str | None) -> Message | Refusal:
+    """`method`: its bare name. `token`: None for none."""
+    descriptor = SERVICE.methods_by_name[method]
+    send = channel.unary_unary(
+        f"/{SERVICE.full_name}/{method}",
+        request_serializer=type(request).SerializeToString,
+        response_deserializer=_message(descriptor.output_type).FromString,
+    )
+    metadata = () if token is None else (("authorization", f"Bearer {token}"),)
+    try:
+        reply: Message = send(request, timeout=20, metadata=metadata)
+    except grpc.RpcError as e:
+        return refusal(e)
+    return reply
+
+
+def refusal(error: Any) -> Refusal:
+    """What the service said, with the reason in its details."""
+    info = error_details_pb2.ErrorInfo()
+    for key, value in error.trailing_metadata() or ():
+        if key == DETAILS_KEY:
+            for detail in status_pb2.Status.FromString(value).details:
+                detail.Unpack(info)
+    return Refusal(error.code(), info.reason, error.details())
+
+
+def request_about(method: str, study: str) -> Message:
+    """A request of that method whose names are of `study`, a whole name; all else is left out."""
+    request = _message(SERVICE.methods_by_name[method].input_type)()
+    namespace = "/".join(study.split("/")[:2])
+    for field, name in (
+        ("parent", namespace if method in ("CreateStudy", "ListStudies") else study),
+        ("name", study if method in ("GetStudy", "DeleteStudy") else f"{study}/trials/0"),
+        ("study_id", study.rpartition("/")[2]),
+    ):
+        if field in request.DESCRIPTOR.fields_by_name:
+            setattr(request, field, name)
+    if method == "UpdateStudy":
+        request.study.name = study
+    elif method == "UpdateTrial":
+        request.trial.name = f"{study}/trials/0"
+    return request
+
+
+def _message(descriptor: Any) -> Any:  # a class that is made at run time
+    from google.protobuf import message_factory
+
+    return message_factory.GetMessageClass(descriptor)

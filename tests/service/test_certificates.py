@@ -1,0 +1,94 @@
+"""A server's certificate may change at any time: new connections get it, old ones live on, a bad one does nothing."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from suggest.access.certificates import KeyPair
+from suggest.errors import InvalidArgument
+from suggest.server import Protection, Server
+from tests.certificates import Authority, replace
+from tests.service.running import a_server
+
+HOSTS = ("localhost",)
+
+
+def eventually(condition: Callable[[], bool], *, within_s: float = 20.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.02)
+
+
+def shown_by(server: Server, authority: Authority) -> str:
+    """The common name of the certificate that a new connection is shown."""
+    context = ssl.create_default_context(cafile=str(authority.own.certificate))
+    context.set_alpn_protocols(["h2"])
+    port = int(server.address.rpartition(":")[2])
+    with (
+        socket.create_connection(("localhost", port), timeout=10) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as secure,
+    ):
+        return dict(pair for (pair,) in secure.getpeercert()["subject"])["commonName"]  # type: ignore[index, misc]
+
+
+def protection_by(certificate: Path, key: Path) -> Protection:
+    return Protection(insecure=True, tls_cert=str(certificate), tls_key=str(key))
+
+
+def test_a_new_certificate_is_shown_without_a_restart_and_old_connections_live_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue("used", "/CN=first", HOSTS)
+    with (
+        a_server(tmp_path / "s.db", protection=protection_by(pair.certificate, pair.key)) as server,
+        grpc.secure_channel(
+            server.address, grpc.ssl_channel_credentials(authority.own.certificate.read_bytes())
+        ) as channel,
+    ):
+        ask = health_pb2_grpc.HealthStub(channel).Check
+        ask(health_pb2.HealthCheckRequest(), timeout=10)
+        assert shown_by(server, authority) == "first"
+
+        # Half of a pair: what was there is used on.
+        with caplog.at_level(logging.ERROR, "suggest.access"):
+            other = authority.issue("other", "/CN=second", HOSTS)
+            pair.key.write_bytes(other.key.read_bytes())
+            eventually(lambda: "cannot be used together" in caplog.text)
+        assert shown_by(server, authority) == "first"
+
+        replace(pair, other)
+        eventually(lambda: shown_by(server, authority) == "second")
+        ask(health_pb2.HealthCheckRequest(), timeout=10)
+        assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"], "bad once, then good"
+
+
+@pytest.mark.parametrize("content", [b"", b"no PEM at all"], ids=["empty", "garbage"])
+def test_what_is_no_certificate_is_refused_at_the_start(tmp_path: Path, content: bytes) -> None:
+    certificate, key = tmp_path / "a.crt", tmp_path / "a.key"
+    for path in (certificate, key):
+        path.write_bytes(content)
+    with pytest.raises(InvalidArgument, match=r"a\.crt and .*a\.key: cannot be used together: one of them is no"):
+        KeyPair(certificate, key)
+
+
+def test_a_key_of_another_certificate_is_refused_at_the_start(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    one, other = (authority.issue(name, f"/CN={name}", HOSTS) for name in ("one", "other"))
+    with pytest.raises(InvalidArgument, match="the key does not belong to the certificate"):
+        KeyPair(one.certificate, other.key)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match=r"missing\.crt: cannot be read: No such file"):
+        KeyPair(tmp_path / "missing.crt", tmp_path / "missing.key")

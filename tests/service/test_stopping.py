@@ -1,0 +1,134 @@
+"""How a server ends: what was begun is answered, nobody is let in, and clients go on with the next one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from suggest.client import Client
+from suggest.study import Algorithm, StudyName, StudySpec
+from suggest.trial import Outcome, TrialState
+from suggest.v1 import suggest_pb2 as pb
+from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
+from tests.service.running import NAME, SPEC, a_process, a_server
+
+SLOW = StudyName("default", "slow")
+# The genuine object, asked for many at once and never told an outcome: a second of computing.
+SLOW_SPEC = StudySpec(SPEC.space, SPEC.objectives, Algorithm("optuna:tpe", seed=1, settings={"startupTrials": 1}))
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A short path: sockets need one."""
+    with tempfile.TemporaryDirectory(prefix="tuner-") as name:
+        yield Path(name)
+
+
+def eventually(condition: Callable[[], bool], *, within_s: float = 30) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def slow_calls(client: Client, calls: int, pool: ThreadPoolExecutor, *, count: int) -> list[Future[int]]:
+    def ask(number: int) -> int:
+        return len(client.suggest(SLOW, count, client_id="c", request_id=f"slow-{number}").trials)
+
+    return [pool.submit(ask, number) for number in range(calls)]
+
+
+def a_slow_study(client: Client) -> None:
+    client.create_study(SLOW, SLOW_SPEC, request_id="slow")
+    for number, trial in enumerate(client.suggest(SLOW, 20, client_id="c", request_id="first").trials):
+        client.complete(SLOW, trial.number, Outcome(TrialState.SUCCEEDED, float(number)))
+
+
+def test_one_slow_study_keeps_no_other_from_its_answers(tmp_path: Path) -> None:
+    with a_server(tmp_path / "studies.db") as server, Client(server.address, timeout_s=60) as client:
+        client.create_study(NAME, SPEC, request_id="create")
+        a_slow_study(client)
+        with ThreadPoolExecutor(20) as pool:
+            slow = slow_calls(client, 20, pool, count=20)
+            eventually(lambda: any(call.done() for call in slow))
+            before = sum(call.done() for call in slow)
+            for number in range(5):
+                client.suggest(NAME, 1, client_id="c", request_id=f"r{number}")
+            # Behind the slow ones, in the order of their coming, the first would have waited for twelve of them.
+            assert sum(call.done() for call in slow) - before < 8
+            assert [call.result() for call in slow] == [20] * 20
+
+
+def test_calls_that_were_begun_are_answered_and_health_says_that_it_ends(folder: Path) -> None:
+    serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+    with (
+        a_process(folder / "studies.db", f"unix:{folder}/s.sock") as server,
+        Client(server.address, timeout_s=60) as client,
+        grpc.insecure_channel(server.address) as channel,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        a_slow_study(client)
+        health = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=60)
+        assert next(health).status == serving
+        slow = slow_calls(client, 5, pool, count=20)
+        eventually(lambda: any(call.done() for call in slow))
+        stopped = pool.submit(server.stop)
+        assert next(health).status == not_serving
+        assert [call.result() for call in slow] == [20] * 5, "also those that waited for their turn"
+        assert stopped.result() == 128 + signal.SIGTERM
+        assert not (folder / "s.sock").exists()
+
+
+def test_clients_do_not_notice_that_another_server_has_taken_the_place(folder: Path) -> None:
+    address = f"unix:{folder}/s.sock"
+    with Client(address, timeout_s=60) as client, ThreadPoolExecutor(4) as pool:
+        with a_process(folder / "studies.db", address) as server:
+            client.create_study(NAME, SPEC, request_id="create")
+            enough = threading.Event()
+            load = [pool.submit(search, client, f"w{worker}", enough) for worker in range(4)]
+            eventually(lambda: len(client.list_trials(NAME)) > 20)
+            assert server.stop() == 128 + signal.SIGTERM
+        with a_process(folder / "studies.db", address):
+            there = len(client.list_trials(NAME))
+            eventually(lambda: len(client.list_trials(NAME)) > there + 20)
+            enough.set()
+            answered = sorted(number for worker in load for number in worker.result())
+            assert answered == [trial.number for trial in client.list_trials(NAME)], "nothing lost, nothing twice"
+
+
+def search(client: Client, worker: str, enough: threading.Event) -> list[int]:
+    answered = list[int]()
+    while not enough.is_set():
+        [trial] = client.suggest(NAME, 1, client_id=worker, request_id=f"{worker}-{len(answered)}").trials
+        client.complete(NAME, trial.number, Outcome(TrialState.SUCCEEDED, 1.0))
+        answered.append(trial.number)
+    return answered
+
+
+def test_a_second_signal_ends_it_at_once(folder: Path) -> None:
+    with (
+        a_process(folder / "studies.db", f"unix:{folder}/s.sock") as server,
+        Client(server.address, timeout_s=60) as client,
+        grpc.insecure_channel(server.address) as channel,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        a_slow_study(client)
+        asked = pb.SuggestTrialsRequest(parent=str(SLOW), count=1000, client_id="c", request_id="endless")
+        call = SuggestServiceStub(channel).SuggestTrials.future(asked, timeout=60)
+        health = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=60)
+        next(health)
+        stopped = pool.submit(server.stop)
+        assert next(health).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        os.kill(server.pid, signal.SIGINT)
+        assert stopped.result() == 128 + signal.SIGINT
+        assert call.code() is grpc.StatusCode.UNAVAILABLE, "what was being computed is not waited for"

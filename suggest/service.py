@@ -78,15 +78,18 @@ class SuggestServicer(SuggestServiceServicer):
     def UpdateStudy(self, request: pb.UpdateStudyRequest, context: Any) -> pb.Study:
         problems: wire.Problems = []
         name = _read_study(request.study.name, "study.name", problems)
-        paths = _read_mask(request.update_mask, ("spec.pruning", "labels"), problems)
+        paths = _read_mask(request.update_mask, ("spec.parameters", "spec.pruning", "labels"), problems)
         pruning, labels = None, wire.read_labels(request.study.labels, "study.labels", problems)
+        space = wire.read_space(request.study.spec.parameters, "study.spec.parameters", problems)
         if request.study.spec.HasField("pruning"):
             pruning = wire.read_pruning(request.study.spec.pruning, "study.spec.pruning", problems)
         wire.raise_if(problems)
         study = self._studies.update_study(
             name,
+            space=space if "spec.parameters" in paths else KEEP,
             pruning=pruning if "spec.pruning" in paths else KEEP,
             labels=labels if "labels" in paths else KEEP,
+            validate_only=request.validate_only,
         )
         return wire.write_study(study)
 

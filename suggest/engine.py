@@ -74,6 +74,11 @@ class Engine:
     def next_number(self) -> int:
         return self._next
 
+    @property
+    def size(self) -> int:
+        """How many trials it holds; may be asked without the lock."""
+        return len(self._trials)
+
     def warm_up(self) -> None:
         """Load what the first proposal would wait for; another thread may do it."""
         self._sampler.warm_up()

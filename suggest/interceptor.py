@@ -12,13 +12,14 @@ import functools
 import inspect
 import logging
 import secrets
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeAlias
 
 import grpc
 from google.protobuf.message import DecodeError
 
-from suggest import deadline
+from suggest import deadline, events
 from suggest.access import audit
 from suggest.access.gate import Gate
 from suggest.access.verbs import changes
@@ -29,6 +30,8 @@ from suggest.subjects import study_of, writes
 from suggest.turns import Turns
 
 log = logging.getLogger(__name__)
+
+SLOW_S = 1.0
 
 # What requests, replies and contexts are is the handlers' affair.
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -44,6 +47,11 @@ class Guard(grpc.aio.ServerInterceptor):
         self._gate = gate
         self._closing = False
         self._known: dict[str, Handler] = {}  # by method: wrapped once, not at each call
+
+    @property
+    def begun(self) -> int:
+        """Calls that are being answered."""
+        return self._turns.wanted
 
     async def close(self) -> None:
         """Returns when what was begun is done; whatever comes meanwhile is sent away, to come again elsewhere."""
@@ -134,6 +142,7 @@ class Guard(grpc.aio.ServerInterceptor):
                 if self._closing:
                     raise Unavailable("this server is being stopped; send it again")
                 study = study_of(request) if takes_turns else ""
+                began = time.monotonic()
                 given_s = context.time_remaining()
                 deadline.begin(given_s)
                 # In the thread too, it is known who calls, and until when.
@@ -145,6 +154,8 @@ class Guard(grpc.aio.ServerInterceptor):
                 # gRPC ends what has a deadline of its own.
                 async with asyncio.timeout(deadline.DEFAULT_S if given_s is None else None):
                     reply = await self._turns.run(study, work)
+                if (seconds := time.monotonic() - began) > SLOW_S:
+                    events.tell("slow_call", method=name, study=study_of(request), seconds=seconds)
                 self._outages.answered(writing=takes_turns)
                 return reply
             except grpc.aio.AbortError:

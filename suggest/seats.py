@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from suggest import events
 from suggest.engine import Engine
 from suggest.errors import NotFound, NotOwner, TunerError, Unavailable
 from suggest.store.protocol import Lease, Store, StudyRecord
@@ -89,7 +90,12 @@ class Seats:
         """Give back every study."""
         for seat in list(self._seats.values()):
             with seat.lock:
-                self._leave(seat)
+                self._leave(seat, "study_given_back")
+
+    def in_memory(self) -> tuple[int, int]:
+        """Studies held in memory, and their trials: how many there were just now."""
+        engines = [engine for seat in list(self._seats.values()) if (engine := seat.engine) is not None]
+        return len(engines), sum(engine.size for engine in engines)
 
     def record(self, name: StudyName) -> StudyRecord:
         """What the store has; needs no seat."""
@@ -110,17 +116,18 @@ class Seats:
             try:
                 yield seat
             except NotOwner as e:
-                self._leave(seat)
+                self._leave(seat, "study_lost")
                 if e.address:
                     raise
                 raise self._lost(name) from e
 
     def _lease(self, seat: _Seat) -> Lease:
         if seat.lease is not None and not self._store.still_held(seat.lease):
-            self._leave(seat)
+            self._leave(seat, "study_lost")
         if seat.lease is None:
             uid = self.record(seat.name).study.uid
             seat.lease = self._store.take(seat.name, uid=uid, address=self._address)
+            events.tell("study_taken", study=seat.name, uid=uid, epoch=seat.lease.epoch)
         return seat.lease
 
     def _lost(self, name: StudyName) -> TunerError:
@@ -130,7 +137,8 @@ class Seats:
             return Unavailable(f"{name} is changing hands; try again")
         return NotOwner(f"{name} was taken over by {study.owner_address}; send it there", address=study.owner_address)
 
-    def _leave(self, seat: _Seat) -> None:
+    def _leave(self, seat: _Seat, event: str) -> None:
         lease, seat.lease, seat.engine = seat.lease, None, None
         if lease is not None:
             self._store.release(lease)
+            events.tell(event, study=seat.name, uid=lease.uid, epoch=lease.epoch)

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from suggest.interceptor import Guard
     from suggest.store.sql import SqlStore
     from suggest.studies import Studies
-    from suggest.watching import Watch
 
 __all__ = ["Protection", "Server", "serve"]
 
@@ -92,7 +91,7 @@ class Server:
         started, self._started = self._started, None
         if started is None:
             return
-        events.tell("stopping", address=self.address, calls=started.watch.in_flight)
+        events.tell("stopping", address=self.address, calls=started.guard.begun)
         await started.drain(grace_s)
         await asyncio.get_running_loop().run_in_executor(None, started.close)
         if self._bound.path:
@@ -114,25 +113,23 @@ class Server:
         from suggest.studies import Studies
         from suggest.turns import Turns
         from suggest.v1.suggest_pb2_grpc import add_SuggestServiceServicer_to_server
-        from suggest.watching import Watch
 
-        watch, guard = Watch(), Guard(Turns(executor, workers=WORKERS), Outages(), doors.gate)
-        server = grpc.aio.server(interceptors=[watch, guard], options=_OPTIONS)
+        guard = Guard(Turns(executor, workers=WORKERS), Outages(), doors.gate)
+        server = grpc.aio.server(interceptors=[guard], options=_OPTIONS)
         self._bound = bind(server, self._asked, None if doors.pair is None else doors.pair.credentials())
         studies = Studies(store, address=self._advertised or self.address)
         add_SuggestServiceServicer_to_server(SuggestServicer(studies), server)
         health = await _add_health_and_reflection(server)
         await server.start()
         looking = asyncio.create_task(_look_after(doors, executor)) if doors.change else None
-        return _Started(server, health, watch, guard, studies, store, executor, looking)
+        return _Started(server, health, guard, studies, store, executor, looking)
 
 
 @dataclass(frozen=True, slots=True)
 class _Started:
     _grpc_server: grpc.aio.Server
     _health: Any  # an untyped package's
-    watch: Watch
-    _guard: Guard
+    guard: Guard
     _studies: Studies
     _store: SqlStore
     _executor: ThreadPoolExecutor
@@ -140,10 +137,12 @@ class _Started:
 
     async def drain(self, grace_s: float) -> None:
         """Whoever asks about health is told first; what was begun is answered; what comes now is sent away."""
+        if self._looking is not None:
+            self._looking.cancel()
         await self._health.enter_graceful_shutdown()
         # Before gRPC stops: that drops, without a word of ours, what has come in and was not looked at yet.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._guard.close(), grace_s)
+            await asyncio.wait_for(self.guard.close(), grace_s)
         # What was answered has still to be sent. Who watches our health has a call that never ends.
         await self._grpc_server.stop(min(grace_s, SENDING_S))
 

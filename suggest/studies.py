@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from suggest import requests
+from suggest import events, requests
 from suggest.domain import show
 from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, Problem
 from suggest.growth import grown
@@ -45,6 +45,10 @@ class Studies:
         """Give back every study. The store stays open; it is the caller's."""
         self._seats.close()
 
+    def in_memory(self) -> tuple[int, int]:
+        """(studies, trials) that are held in memory just now."""
+        return self._seats.in_memory()
+
     # Studies
 
     def algorithms(self) -> tuple[AlgorithmInfo, ...]:
@@ -71,6 +75,7 @@ class Studies:
         )
         record = StudyRecord(study, request_id, fingerprint(spec))
         if self._store.insert_study(record):
+            events.tell("study_created", study=name, uid=study.uid, algorithm=spec.algorithm.name)
             return study
         there = self._seats.record(name)
         if (there.request_id, there.fingerprint) == (request_id, record.fingerprint):
@@ -119,6 +124,7 @@ class Studies:
     def delete_study(self, name: StudyName) -> None:
         with self._seats.deleting(name) as lease:
             self._store.delete_study(lease)
+            events.tell("study_deleted", study=name, uid=lease.uid)
 
     # Trials
 

@@ -33,6 +33,11 @@ class Turns:
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by study that somebody writes now
 
     @property
+    def wanted(self) -> int:
+        """Work that somebody waits for, begun or not."""
+        return self._wanted
+
+    @property
     def waiting_for_study(self) -> int:
         return sum(len(waiting) for waiting in self._waiting.values())
 

@@ -1,7 +1,6 @@
-"""Around every call, outermost: how many are under way, how long each took, how it ended.
+"""Around every call, outermost, where a server has metrics: how many are under way, how long each took, how it ended.
 
-Always there, for slow calls are told in any case; `suggest.metrics` listens, where it is wanted. It changes nothing
-about a call, and knows nothing of what it is about but its names.
+It changes nothing about a call, and looks at nothing of it but its reply.
 """
 
 from __future__ import annotations
@@ -12,11 +11,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 import grpc
-
-from suggest import events
-from suggest.subjects import study_of
-
-SLOW_S = 1.0
 
 # What requests, replies and contexts are is the handlers' affair.
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -30,7 +24,7 @@ _CODES = {code.value[0]: code.name for code in grpc.StatusCode}
 class Watch(grpc.aio.ServerInterceptor):
     """Belongs to the server's loop. `ended`: told of each call, by the bare name of its method."""
 
-    def __init__(self, ended: Ended | None = None) -> None:
+    def __init__(self, ended: Ended) -> None:
         self._ended = ended
         self._known: dict[str, tuple[Handler, Handler]] = {}  # by method: what was wrapped, and as what
         self.in_flight = 0
@@ -71,11 +65,7 @@ class Watch(grpc.aio.ServerInterceptor):
                 raise
             finally:
                 self.in_flight -= 1
-                seconds = time.monotonic() - began
-                if seconds > SLOW_S:
-                    events.tell("slow_call", method=method, code=code, seconds=seconds, study=study_of(request))
-                if self._ended is not None:
-                    self._ended(method, code, seconds, reply)
+                self._ended(method, code, time.monotonic() - began, reply)
 
         return watched
 

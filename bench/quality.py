@@ -1,134 +1,149 @@
-"""How good the points are: `tpe` beside Optuna's own and random search, on functions with known minima.
+"""How good the points are: our algorithms beside Optuna's own and random search, on the ten problems of `problems.py`.
 
 Each contestant plays the same seeds, one trial at a time and 16 in parallel, where it never knows the outcomes of those
-that run. Medians of the best value found, and a rank test (Mann-Whitney, Holm-corrected) of whether `tpe` is worse than
-`optuna:tpe`. By hand: `python bench/quality.py --seeds 10 --trials 100`.
+that run. Kept are the loss of the point that looked best after 50, 100 and 200 trials. What was played is kept in
+a file, one line a game, so that a run may be stopped and taken up again: `python bench/quality.py --games FILE`. With
+`--keep` it writes docs/benchmarks.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
+import json
 import math
+import os
 import statistics
 import sys
-import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from record import machine, table
+from problems import PROBLEMS, Problem
+from record import keep, machine, table
 from scipy.stats import mannwhitneyu
 
 from suggest.engine import Engine
-from suggest.space import Assignment, Choice, Float, Int, Parameter, Scale, Space
+from suggest.space import Assignment, Choice, Float, Scale
 from suggest.study import Algorithm, Direction, Objective, Study, StudyName, StudySpec
 from suggest.trial import Trial, TrialState
 
-CONTESTANTS = ("tpe", "optuna:tpe", "random")
+OURS = ("default", "tpe")
+OPTUNA = "Optuna 5"
+CONTESTANTS = (*OURS, "optuna:tpe", OPTUNA, "random")
 PARALLEL = (1, 16)
+LOOKS = (50, 100, 200, 1000)
+SHORT, LONG = 200, 1000  # trials of a game; the long ones on the first three problems, with a quarter of the seeds
+
+Point = tuple[int, Assignment]  # with what its player knows it by
+Ask = Callable[[], Point]
+Tell = Callable[[Point, float], None]  # NaN: infeasible
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    name: str
-    space: Space
-    loss: Callable[[Assignment], float]
+class Game:
+    problem: Problem
+    parallel: int
+    who: str
+    seed: int
+    trials: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.problem.name}/{self.parallel}/{self.who}/{self.seed}/{self.trials}"
 
 
-def cube(count: int, low: float, high: float) -> Space:
-    return Space(tuple(Parameter(f"x{k}", Float(low, high)) for k in range(count)))
+def ours(game: Game) -> tuple[Ask, Tell]:
+    spec = StudySpec(game.problem.space, (Objective("loss", Direction.MINIMIZE),), Algorithm(game.who))
+    engine = Engine(Study(StudyName("default", "quality"), "uid", spec, game.seed), (), ())
+
+    def ask() -> Point:
+        (new,) = engine.propose(1).trials
+        engine.put(Trial(new.number, TrialState.RUNNING, new.parameters))
+        return new.number, new.parameters
+
+    def tell(point: Point, loss: float) -> None:
+        number, parameters = point
+        if math.isnan(loss):
+            engine.put(Trial(number, TrialState.INFEASIBLE, parameters))
+        else:
+            engine.put(Trial(number, TrialState.SUCCEEDED, parameters, value=loss))
+
+    return ask, tell
 
 
-def vector(point: Assignment) -> list[float]:
-    return [float(value) for value in point.values()]
+def optunas(game: Game) -> tuple[Ask, Tell]:
+    """A study as it comes, but for the seed."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=game.seed))
+    open_: dict[int, optuna.trial.Trial] = {}
+
+    def ask() -> Point:
+        trial = study.ask()
+        point: dict[str, str | int | float | bool] = {}
+        for parameter in game.problem.space.ordered:
+            if not parameter.active(point):
+                continue
+            name, domain = parameter.name, parameter.domain
+            if isinstance(domain, Choice):
+                point[name] = trial.suggest_categorical(name, domain.values)
+            elif isinstance(domain, Float):
+                point[name] = trial.suggest_float(name, domain.min, domain.max, log=domain.scale is Scale.LOG)
+            else:
+                point[name] = trial.suggest_int(name, domain.min, domain.max, step=domain.step)
+        open_[trial.number] = trial
+        return trial.number, point
+
+    def tell(point: Point, loss: float) -> None:
+        trial = open_.pop(point[0])
+        if math.isnan(loss):
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        else:
+            study.tell(trial, loss)
+
+    return ask, tell
 
 
-def sphere(x: list[float]) -> float:
-    return sum(v * v for v in x)
-
-
-def rosenbrock(x: list[float]) -> float:
-    return sum(100 * (b - a * a) ** 2 + (1 - a) ** 2 for a, b in itertools.pairwise(x))
-
-
-def ackley(x: list[float]) -> float:
-    n = len(x)
-    waves = math.exp(sum(math.cos(2 * math.pi * v) for v in x) / n)
-    return 20 - 20 * math.exp(-0.2 * math.sqrt(sphere(x) / n)) + math.e - waves
-
-
-def branin(x: list[float]) -> float:
-    a, b = x
-    bend = b - 5.1 / (4 * math.pi**2) * a * a + 5 / math.pi * a - 6
-    return bend * bend + 10 * (1 - 1 / (8 * math.pi)) * math.cos(a) + 10
-
-
-HARTMANN = (
-    (1.0, (10, 3, 17, 3.5, 1.7, 8), (0.1312, 0.1696, 0.5569, 0.0124, 0.8283, 0.5886)),
-    (1.2, (0.05, 10, 17, 0.1, 8, 14), (0.2329, 0.4135, 0.8307, 0.3736, 0.1004, 0.9991)),
-    (3.0, (3, 3.5, 1.7, 10, 17, 8), (0.2348, 0.1451, 0.3522, 0.2883, 0.3047, 0.6650)),
-    (3.2, (17, 8, 0.05, 10, 0.1, 14), (0.4047, 0.8828, 0.8732, 0.5743, 0.1091, 0.0381)),
-)
-
-
-def hartmann(x: list[float]) -> float:
-    return -sum(
-        height * math.exp(-sum(w * (v - c) ** 2 for w, v, c in zip(width, x, centre, strict=True)))
-        for height, width, centre in HARTMANN
-    )
-
-
-def mixed(point: Assignment) -> float:
-    """Rosenbrock in two floats, spheres in two log floats and two ints, and a price on wrong choices."""
-    small = [math.log10(float(point[name])) + 2 for name in ("lr", "decay")]
-    whole = [(float(point[name]) - 20) / 64 for name in ("layers", "width")]
-    wrong = 0.5 * (point["act"] != "relu") + 0.2 * (point["opt"] != "adam")
-    return rosenbrock([float(point["a"]), float(point["b"])]) + sphere(small) + sphere(whole) + wrong
-
-
-MIXED = Space(
-    (
-        *cube(2, -2, 2).parameters,
-        Parameter("lr", Float(1e-4, 1, Scale.LOG)),
-        Parameter("decay", Float(1e-4, 1, Scale.LOG)),
-        Parameter("layers", Int(1, 64)),
-        Parameter("width", Int(1, 64)),
-        Parameter("act", Choice(("relu", "tanh", "gelu"))),
-        Parameter("opt", Choice(("sgd", "adam", "lamb", "lion", "rms"))),
-    )
-)
-PROBLEMS = (
-    Problem("sphere 5-D", cube(5, -5, 5), lambda p: sphere(vector(p))),
-    Problem("Ackley 10-D", cube(10, -32.768, 32.768), lambda p: ackley(vector(p))),
-    Problem("Hartmann 6-D", cube(6, 0, 1), lambda p: hartmann(vector(p))),
-    Problem(
-        "Branin 2-D", Space((Parameter("x", Float(-5, 10)), Parameter("y", Float(0, 15)))), lambda p: branin(vector(p))
-    ),
-    Problem("mixed 8-D", MIXED, lambda p: mixed({**p, "a": p["x0"], "b": p["x1"]})),
-)
-
-
-def play(problem: Problem, algorithm: str, *, seed: int, trials: int, parallel: int) -> float:
-    """The least loss of so many trials; of those that run, the oldest ends next."""
-    spec = StudySpec(problem.space, (Objective("loss", Direction.MINIMIZE),), Algorithm(algorithm))
-    engine = Engine(Study(StudyName("default", "quality"), "uid", spec, seed), (), ())
-    running: deque[Trial] = deque()
-    asked, best = 0, math.inf
-    while asked < trials or running:
-        while asked < trials and len(running) < parallel:
-            (new,) = engine.propose(1).trials
-            running.append(Trial(new.number, TrialState.RUNNING, new.parameters))
-            engine.put(running[-1])
+def play(game: Game) -> list[float]:
+    """The loss of the point that looked best, at each of LOOKS; of those that run, the oldest ends next."""
+    ask, tell = (optunas if game.who == OPTUNA else ours)(game)
+    running: deque[Point] = deque()
+    asked, told, best, loss, found = 0, 0, math.inf, math.inf, []
+    while told < game.trials:
+        while asked < game.trials and len(running) < game.parallel:
+            running.append(ask())
             asked += 1
         oldest = running.popleft()
-        value = problem.loss(oldest.parameters)
-        engine.put(Trial(oldest.number, TrialState.SUCCEEDED, oldest.parameters, value=value))
-        best = min(best, value)
-    return best
+        told += 1
+        value = game.problem.told(oldest[1], seed=game.seed, number=oldest[0])
+        tell(oldest, value)
+        if value < best:
+            best, loss = value, game.problem.loss(oldest[1])
+        if told in LOOKS:
+            found.append(loss)
+    return found
 
 
-def holm(chances: list[float]) -> list[float]:
+def games(seeds: int, contestants: Sequence[str], only: str) -> Iterator[Game]:
+    """By turns, so that whatever a stopped run has is of all."""
+    chosen = [problem for problem in PROBLEMS if only.lower() in problem.name.lower()]
+    for seed in range(seeds):
+        for problem in chosen:
+            for parallel in PARALLEL:
+                for who in contestants:
+                    yield Game(problem, parallel, who, seed, SHORT)
+
+
+def long_games(seeds: int, contestants: Sequence[str]) -> Iterator[Game]:
+    for seed in range(seeds):
+        for problem in PROBLEMS[:3]:
+            for who in contestants:
+                yield Game(problem, 1, who, seed, LONG)
+
+
+def holm(chances: Sequence[float]) -> list[float]:
     """The same, corrected for how many there are."""
     order = sorted(range(len(chances)), key=chances.__getitem__)
     corrected, least = [0.0] * len(chances), 0.0
@@ -137,34 +152,96 @@ def holm(chances: list[float]) -> list[float]:
     return corrected
 
 
+def worse(mine: Sequence[float], theirs: Sequence[float]) -> float:
+    """The chance of such ranks were mine no worse."""
+    return float(mannwhitneyu(mine, theirs, alternative="greater").pvalue)
+
+
+def in_words(losses: Sequence[float]) -> str:
+    """The median, and where it lies with a certainty of 95 %: between two of the losses, by the sign test."""
+    ordered, n = sorted(losses), len(losses)
+    k, below = 0, 0.5**n
+    while below + math.comb(n, k + 1) * 0.5**n <= 0.025 and k + 1 < n // 2:
+        k += 1
+        below += math.comb(n, k) * 0.5**n
+    return f"{statistics.median(ordered):.3g} ({ordered[k]:.3g} to {ordered[-1 - k]:.3g})"
+
+
+Losses = dict[tuple[str, int, str], list[list[float]]]
+
+
+def losses(known: dict[str, list[float]], trials: int) -> Losses:
+    """By problem, parallel and contestant: of each seed, in order, the losses at each look."""
+    found: Losses = {}
+    for name, looks in known.items():
+        problem, parallel, who, _, length = name.rsplit("/", 4)
+        if int(length) == trials:
+            found.setdefault((problem, int(parallel), who), []).append(looks)
+    return found
+
+
+def report(known: dict[str, list[float]]) -> str:
+    short = losses(known, SHORT)
+    cells = [(p.name, k) for p in PROBLEMS for k in PARALLEL if all((p.name, k, who) in short for who in CONTESTANTS)]
+    seeds = min(len(short[*cell, who]) for cell in cells for who in CONTESTANTS)
+    parts = []
+    for place, look in reversed(list(enumerate(LOOKS[:3]))):
+        at = {(*cell, who): [x[place] for x in short[*cell, who][:seeds]] for cell in cells for who in CONTESTANTS}
+        head = ["problem", "in parallel", *CONTESTANTS]
+        rows = [[name, str(k), *(in_words(at[name, k, who]) for who in CONTESTANTS)] for name, k in cells]
+        if look == SHORT:
+            for who in OURS:
+                corrected = holm([worse(at[*cell, who], at[*cell, "optuna:tpe"]) for cell in cells])
+                head.append(f"p, {who} worse")
+                for row, p in zip(rows, corrected, strict=True):
+                    row.append(f"{p:.2f}" if p >= 0.05 else f"**{p:.3f}**")
+        parts.append(f"After {look} trials, {seeds} seeds:\n\n{table(head, rows)}\n\n{ahead(at, cells)}")
+    if long := losses(known, LONG):
+        named = [p.name for p in PROBLEMS if (p.name, 1, "random") in long]
+        head = ["problem", *CONTESTANTS]
+        shown = [
+            [n, *(in_words([x[-1] for x in long.get((n, 1, w), [[math.nan]])]) for w in CONTESTANTS)] for n in named
+        ]
+        parts.append(
+            f"After 1,000 trials one at a time, 5 seeds (the interval is all of them):\n\n{table(head, shown)}"
+        )
+    return "\n\n".join([*parts, machine()])
+
+
+def ahead(at: dict[tuple[str, int, str], list[float]], cells: Sequence[tuple[str, int]]) -> str:
+    parts = []
+    for who in OURS:
+        counts = []
+        for other in CONTESTANTS:
+            if other not in OURS or (who == "default" and other == "tpe"):
+                better = sum(statistics.median(at[*c, who]) < statistics.median(at[*c, other]) for c in cells)
+                counts.append(f"{other} on {better}")
+        parts.append(f"`{who}` is ahead in the median of {', '.join(counts)} of {len(cells)}.")
+    return " ".join(parts)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--games", type=Path, default=Path("quality.jsonl"), help="what has been played, added to")
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--who", default=",".join(CONTESTANTS), help="the contestants, with commas")
     parser.add_argument("--only", default="", help="problems whose name has this in it")
+    parser.add_argument("--long", action="store_true", help="those of 1,000 trials")
+    parser.add_argument("--keep", action="store_true", help="write the page from what has been played; play nothing")
     asked = parser.parse_args()
-    rows, chances = [], []
-    for problem in PROBLEMS:
-        if asked.only.lower() not in problem.name.lower():
-            continue
-        for parallel in PARALLEL:
-            best: dict[str, list[float]] = {}
-            seconds: dict[str, float] = {}
-            for who in CONTESTANTS:
-                start = time.perf_counter()
-                best[who] = [
-                    play(problem, who, seed=seed, trials=asked.trials, parallel=parallel) for seed in range(asked.seeds)
-                ]
-                seconds[who] = time.perf_counter() - start
-            chances.append(float(mannwhitneyu(best["tpe"], best["optuna:tpe"], alternative="greater").pvalue))
-            medians = [f"{statistics.median(best[who]):.3g}" for who in CONTESTANTS]
-            rows.append([problem.name, str(parallel), *medians, f"{chances[-1]:.2f}"])
-            took = ", ".join(f"{who} {s:.1f} s" for who, s in seconds.items())
-            print(" ".join(rows[-1]), f"({took})", file=sys.stderr, flush=True)
-    corrected = [f"{chance:.2f}" for chance in holm(chances)]
-    head = ["problem", "in parallel", *CONTESTANTS, "p that tpe is worse", "corrected"]
-    print(table(head, [[*row, p] for row, p in zip(rows, corrected, strict=True)]))
-    print(f"\nMedian best of {asked.seeds} seeds after {asked.trials} trials. {machine()}")
+    lines = asked.games.read_text().splitlines() if asked.games.exists() else []
+    known: dict[str, list[float]] = dict(json.loads(line) for line in lines)
+    if asked.keep:
+        keep("quality", report(known))
+        return
+    who = asked.who.split(",")
+    os.nice(10)
+    with asked.games.open("a") as out:
+        for game in long_games(asked.seeds, who) if asked.long else games(asked.seeds, who, asked.only):
+            if game.name not in known:
+                out.write(json.dumps([game.name, play(game)]) + "\n")
+                out.flush()
+                print(game.name, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from suggest import pruning, sampling
 from suggest.curves import Curve, Report
 from suggest.errors import NotFound, Problem
 from suggest.pruning import Pruner
-from suggest.sampling import Sampler, Wanted
+from suggest.sampling import Distinct, Sampler, Wanted
 from suggest.space import Assignment
 from suggest.study import Direction, Study, StudySpec, ValueRule
 from suggest.trial import Measurement, StopAdvice, Trial, TrialState
@@ -23,11 +23,15 @@ from suggest.trial import Measurement, StopAdvice, Trial, TrialState
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
-    """A trial to hand out. `queued`: it was enqueued, and keeps its number; else it is new."""
+    """A trial to hand out. `queued`: it was enqueued, and keeps its number; else it is new.
+
+    `known`: instead of running, it takes over the value of this trial, which has the same point.
+    """
 
     number: int
     parameters: Assignment
     queued: bool
+    known: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +87,30 @@ class Engine:
         """Load what the first proposal would wait for; another thread may do it."""
         self._sampler.warm_up()
 
-    def propose(self, count: int) -> Proposal:
-        """Queued trials first, completed where they are partial; then new ones. Changes no later answer."""
+    def propose(self, count: int, *, to_run: bool = False) -> Proposal:
+        """Queued trials first, completed where they are partial; then new ones. Changes no later answer.
+
+        to_run: none that takes over a known value.
+        """
         space = self._study.spec.space
         chosen = [self._trials[number] for number in self._queued[:count]]
         fixed = {t.number: space.canonical(t.parameters) for t in chosen}
         new = range(self._next, self._next + count - len(chosen))
-        partial = [Wanted(number, part) for number, part in fixed.items() if space.missing(part)]
+        partial = [Wanted(number, part, new=True) for number, part in fixed.items() if space.missing(part)]
         partial.sort(key=lambda one: not one.fixed)  # one that fixes nothing may find the space finished: not first
-        points = self._sampler.propose([*partial, *(Wanted(number, {}) for number in new)])
+        points = self._sampler.propose([*partial, *(Wanted(number, {}, new=to_run) for number in new)])
         found = dict(zip([w.number for w in partial] + list(new), points, strict=False))
         proposed = [
             Proposed(number, found.get(number, part), queued=True)
             for number, part in fixed.items()
             if number in found or not space.missing(part)
         ]
-        proposed += [Proposed(number, found[number], queued=False) for number in new if number in found]
+        known = self._sampler.value_of if isinstance(self._sampler, Distinct) and not to_run else lambda point: None
+        proposed += [
+            Proposed(number, found[number], queued=False, known=known(found[number]))
+            for number in new
+            if number in found
+        ]
         return Proposal(tuple(proposed), exhausted=len(proposed) < count)
 
     def put(self, trial: Trial) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from suggest.domain import Choice, Domain, Float, Int, Value
 from suggest.space import Assignment, Parameter, Space
 from suggest.study import Algorithm, Direction, Objective, Pruning, Study, StudyName, StudySpec
-from suggest.trial import Measurement, Outcome, StopAdvice, Trial, TrialState
+from suggest.trial import REUSED, Measurement, Outcome, StopAdvice, Trial, TrialState
 
 if TYPE_CHECKING:
     from suggest.client import Client
@@ -88,7 +88,7 @@ class Search:
         all_settled = True
         while True:
             trials, rest = self.client._send(pages.page(token))  # no method of the client begins in the middle
-            count += sum(t.number < before and t.state is not TrialState.CANCELLED for t in trials)
+            count += sum(t.number < before and _counts(t) for t in trials)
             if not rest:
                 return count
             token = rest
@@ -172,6 +172,11 @@ def search_of(
     words = wire.write_spec(spec).SerializeToString(deterministic=True)
     study = client.create_study(name, spec, request_id=f"spec-{hashlib.sha256(words).hexdigest()}")
     return Search(client, study)
+
+
+def _counts(trial: Trial) -> bool:
+    """Against the total: what was run, or is to be."""
+    return trial.state is not TrialState.CANCELLED and REUSED not in trial.labels
 
 
 def _parameter(name: str, value: Domain | Parameter | Sequence[Value]) -> Parameter:

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting as people see it; `kind` is bool, int or float."""
+    """One setting as people see it; `kind` is bool, int, float, or str, which is one of `words`."""
 
     name: str
     kind: type
@@ -28,8 +28,11 @@ class Setting:
     meaning: str
     min: float | None = None
     max: float | None = None
+    words: tuple[str, ...] = ()
 
     def complaint(self, value: Value) -> str:
+        if self.kind is str:
+            return "" if value in self.words else f"{show(value)} is none of {', '.join(self.words)}"
         if self.kind is bool:
             return "" if isinstance(value, bool) else f"{show(value)} is neither true nor false"
         if isinstance(value, bool | str) or not math.isfinite(value) or (self.kind is int and value != int(value)):
@@ -42,9 +45,11 @@ class Setting:
 
 
 # Any: dataclasses.field is typed as whatever the field is, and so is this.
-def setting(default: Value, meaning: str, *, min: float | None = None, max: float | None = None) -> Any:
-    """A field of a settings dataclass."""
-    return dataclasses.field(default=default, metadata={"meaning": meaning, "min": min, "max": max})
+def setting(
+    default: Value, meaning: str, *, min: float | None = None, max: float | None = None, words: tuple[str, ...] = ()
+) -> Any:
+    """A field of a settings dataclass; `words`: what a text may be."""
+    return dataclasses.field(default=default, metadata={"meaning": meaning, "min": min, "max": max, "words": words})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,7 @@ def declared(settings: type) -> tuple[Setting, ...]:
         (f.name, f.default, f.metadata) for f in dataclasses.fields(settings)
     ]
     return tuple(
-        Setting(_camel(name), type(default), default, about["meaning"], about["min"], about["max"])
+        Setting(_camel(name), type(default), default, about["meaning"], about["min"], about["max"], about["words"])
         for name, default, about in fields
     )
 

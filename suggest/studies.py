@@ -15,6 +15,7 @@ from suggest import events, requests
 from suggest.domain import show
 from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, Problem
 from suggest.growth import grown
+from suggest.handout import TURNS, HandOut
 from suggest.outcomes import finished_trial, in_words, same_way
 from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
 from suggest.sampling import registry
@@ -25,8 +26,6 @@ from suggest.store.documents import fingerprint, spec_document
 from suggest.store.protocol import Store, StudyRecord
 from suggest.study import Pruning, Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
-
-_RUNNING = TrialState.RUNNING
 
 
 def check(spec: StudySpec) -> None:
@@ -144,26 +143,13 @@ class Studies:
             if known := engine.trials_of_request(request_id):
                 # A replay says nothing of the search: whoever wants more trials than it brings asks anew.
                 return Suggestions(known, exhausted=False, independent=independent)
-            proposal = engine.propose(count)
-            now = datetime.now(UTC)
-            trials = []
-            for p in sorted(proposal.trials, key=lambda p: p.number):
-                base = engine.trial(p.number) if p.queued else Trial(p.number, _RUNNING, p.parameters, create_time=now)
-                trials.append(
-                    replace(
-                        base,
-                        state=_RUNNING,
-                        parameters=p.parameters,
-                        client_id=client_id,
-                        request_id=request_id,
-                        labels={**base.labels, **labels},
-                    )
-                )
-            if trials:
-                with writer.changing():
-                    self._store.hand_out(writer.lease, trials)
-                    for trial in trials:
-                        engine.put(trial)
+            handout = HandOut(self._store, writer, client_id, request_id, labels)
+            trials: list[Trial] = []
+            for turn in range(TURNS):
+                proposal = engine.propose(count - len(trials), to_run=turn == TURNS - 1)
+                trials += handout.begin(proposal.trials)
+                if proposal.exhausted or len(trials) == count:
+                    break
             return Suggestions(tuple(trials), proposal.exhausted, independent)
 
     def add_trial(
@@ -312,7 +298,8 @@ class Studies:
 
 
 def _setting_words(setting: Setting) -> str:
-    return f"{setting.kind.__name__}, default {show(setting.default)}: {setting.meaning}"
+    kind = " or ".join(setting.words) or setting.kind.__name__
+    return f"{kind}, default {show(setting.default)}: {setting.meaning}"
 
 
 def _difference(there: StudySpec, wanted: StudySpec) -> str:

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from suggest.space import Assignment
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
+REUSED = "tuner.dev/value-of-trial"  # the label of a trial that was not run: whose value it took over
 
 
 class TrialState(enum.Enum):

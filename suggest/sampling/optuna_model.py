@@ -20,7 +20,7 @@ from optuna.trial import TrialState as OptunaState
 from scipy.special import log_ndtr  # type: ignore[import-untyped]  # SciPy has no types of its own
 
 from suggest.optuna_storage import STUDY_NAME, WindowStorage
-from suggest.sampling.sampler import Wanted, generator
+from suggest.sampling.sampler import Wanted
 from suggest.sampling.tpe import LIARS, TpeSettings, groups
 from suggest.space import Assignment, Choice, Domain, Float, Int, Scale, Value
 from suggest.study import Direction, StudySpec
@@ -66,7 +66,7 @@ class Model:
             n_ei_candidates=settings.candidates,
             multivariate=settings.multivariate,
             constant_liar=settings.constant_liar,
-            seed=generator(self._seed, wanted.number, "tpe").getrandbits(32),
+            seed=wanted.source(self._seed, "tpe").getrandbits(32),
         )
         study = OptunaStudy(STUDY_NAME, storage, sampler=sampler)
         trial = self._freeze(Trial(wanted.number, TrialState.RUNNING, {}))

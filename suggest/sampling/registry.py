@@ -11,6 +11,7 @@ from typing import Any
 
 from suggest import settings as checked
 from suggest.errors import Problem, did_you_mean
+from suggest.sampling.distinct import ALLOW, REUSE, Distinct, DrawSettings
 from suggest.sampling.grid import GridSampler, grid_problems
 from suggest.sampling.sampler import Sampler
 from suggest.sampling.tpe import TpeSettings, optuna_tpe, tpe
@@ -36,7 +37,7 @@ class Family:
 
 
 _FAMILIES = (
-    Family("random", "Independent points, uniform on each parameter's scale.", NoSettings, RandomSampler, False),
+    Family("random", "Independent points, uniform on each parameter's scale.", DrawSettings, RandomSampler, False),
     Family("grid", "Every point of a finite space once, in order.", NoSettings, GridSampler, False, grid_problems),
     Family("tpe", "Learns from finished trials where good points are dense; the default.", TpeSettings, tpe, True),
     Family("optuna:tpe", "Optuna's own TPESampler, which `tpe` computes anew.", TpeSettings, optuna_tpe, True),
@@ -68,10 +69,14 @@ def space_problems(spec: StudySpec) -> Iterator[Problem]:
 
 def learns(algorithm: Algorithm) -> bool:
     """Whether what it proposes depends on how trials end."""
-    return _BY_NAME[algorithm.name].learns
+    return _BY_NAME[algorithm.name].learns or algorithm.settings.get("duplicates") == REUSE
 
 
 def new_sampler(spec: StudySpec, seed: int) -> Sampler:
     """For a spec without problems."""
     family = _BY_NAME[spec.algorithm.name]
-    return family.build(spec, seed, checked.read(family.settings_type, spec.algorithm.settings))
+    settings: object = checked.read(family.settings_type, spec.algorithm.settings)
+    sampler = family.build(spec, seed, settings)
+    if isinstance(settings, DrawSettings) and settings.duplicates != ALLOW:
+        return Distinct(spec, seed, sampler, policy=settings.duplicates)
+    return sampler

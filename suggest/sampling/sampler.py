@@ -18,10 +18,19 @@ from suggest.trial import Trial
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A trial that needs a point. `fixed` is the part a person has decided (valid, canonical), mostly empty."""
+    """A trial that needs a point. `fixed` is the part a person has decided (valid, canonical), mostly empty.
+
+    `again`: which of several draws for the same trial this is. `new`: no point that the study knows will do, if there
+    is another.
+    """
 
     number: int
     fixed: Assignment
+    again: int = 0
+    new: bool = False
+
+    def source(self, seed: int, purpose: str) -> random.Random:
+        return generator(seed, self.number, f"{purpose} again {self.again}" if self.again else purpose)
 
 
 class Sampler(Protocol):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from suggest.sampling.distinct import DrawSettings
 from suggest.sampling.sampler import Wanted
 from suggest.sampling.uniform import draw_point
 from suggest.sampling.window import Window
@@ -24,7 +25,7 @@ LIARS = 64  # running trials, the most recent ones, that a proposal keeps away f
 
 
 @dataclass(frozen=True, slots=True)
-class TpeSettings:
+class TpeSettings(DrawSettings):
     startup_trials: int = setting(10, "finished trials before the model takes over from random search", min=0)
     window: int = setting(200, "finished trials the model sees: the best 25 and the most recent", min=50, max=1000)
     candidates: int = setting(24, "points drawn for each trial, the most promising is taken", min=1, max=1000)

@@ -17,7 +17,7 @@ from suggest.sampling.frame import Dimension, Frame, Points, points
 from suggest.sampling.normal import Floats, Indexes
 from suggest.sampling.parzen import Mixture
 from suggest.sampling.pending import Pending
-from suggest.sampling.sampler import Wanted, generator
+from suggest.sampling.sampler import Wanted
 from suggest.sampling.split import good_and_other
 from suggest.sampling.tpe import LIARS, TpeSettings, groups
 from suggest.space import Assignment, Value
@@ -99,16 +99,16 @@ class Model:
     def _draw(self, batch: Batch, names: tuple[str, ...], wanted: Sequence[Wanted]) -> list[float]:
         """The most promising of the first wanted trial's candidates."""
         group = self.group(batch, names)
-        number = wanted[0].number
-        if not group.has(number):
-            block = [one.number for one in wanted[:TOGETHER]]
-            group.draw(block, np.concatenate([self._quantiles(n, names) for n in block], axis=1))
-        return group.best(number)
+        one = wanted[0]
+        if not group.has(one):
+            block = wanted[:TOGETHER]
+            group.draw(block, np.concatenate([self._quantiles(each, names) for each in block], axis=1))
+        return group.best(one)
 
-    def _quantiles(self, number: int, names: tuple[str, ...]) -> Floats:
+    def _quantiles(self, one: Wanted, names: tuple[str, ...]) -> Floats:
         """(names + 1, candidates), each of the 2^53 evenly spaced values in [0, 1)."""
         rows, count = len(names) + 1, self._settings.candidates
-        words = generator(self._seed, number, f"tpe {' '.join(names)}").randbytes(8 * rows * count)
+        words = one.source(self._seed, f"tpe {' '.join(names)}").randbytes(8 * rows * count)
         numbers = np.frombuffer(words, dtype="<u8").astype(np.uint64) >> np.uint64(11)
         return (numbers * np.float64(2.0**-53)).reshape(rows, count)
 
@@ -171,7 +171,7 @@ class Group:
         self.frame = Frame(dimensions)
         self.good = parzen.fit(self.frame, batch.good.having(rows).values)
         self._finished = batch.finished.having(rows)
-        self._places: dict[int, slice] = {}
+        self._places: dict[tuple[int, int], slice] = {}
 
     def known(self) -> Known:
         """The trials that are not good ones, as they are now."""
@@ -182,19 +182,19 @@ class Group:
         """Fitted to them as they are now."""
         return parzen.fit(self.frame, self.known().values)
 
-    def draw(self, numbers: Sequence[int], quantiles: Floats) -> None:
+    def draw(self, wanted: Sequence[Wanted], quantiles: Floats) -> None:
         """Candidates for these trials, equally many for each, and how dense all trials are there now."""
-        each = quantiles.shape[1] // len(numbers)
-        self._places = {number: slice(k * each, (k + 1) * each) for k, number in enumerate(numbers)}
+        each = quantiles.shape[1] // len(wanted)
+        self._places = {(one.number, one.again): slice(k * each, (k + 1) * each) for k, one in enumerate(wanted)}
         others = self.others()
         self.drawn = points(self.frame, parzen.draw(self.frame, self.good, quantiles))
         self._good = _density(self.frame, self.good, self.drawn)
         self._others = _density(self.frame, others, self.drawn)
-        self.pending = Pending(self.frame, others, self.drawn, room=len(numbers))
+        self.pending = Pending(self.frame, others, self.drawn, room=len(wanted))
 
-    def has(self, number: int) -> bool:
+    def has(self, one: Wanted) -> bool:
         """Whether there are candidates for this trial."""
-        return number in self._places
+        return (one.number, one.again) in self._places
 
     def pend(self, values: Floats) -> None:
         """A point of the batch, one of those that candidates were drawn for: the next ones keep away from it."""
@@ -202,9 +202,9 @@ class Group:
         if self._places and not np.isnan(mine).any():
             self.pending.add(mine)
 
-    def best(self, number: int) -> list[float]:
+    def best(self, one: Wanted) -> list[float]:
         """The candidate of this trial, which was drawn, that has most good trials near it for the others there."""
-        here = self._places[number]
+        here = self._places[one.number, one.again]
         promise = self._good[here] - self.pending.log_density(here, self._others[here])
         best: list[float] = self.drawn.numbers[:, here][:, np.argmax(promise)].tolist()
         return best

@@ -10,15 +10,14 @@ import math
 import random
 from collections.abc import Sequence
 
-from suggest.sampling.sampler import Wanted, generator
-from suggest.settings import NoSettings
+from suggest.sampling.sampler import Wanted
 from suggest.space import Assignment, Domain, Float, Int, Scale, Space, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial
 
 
 class RandomSampler:
-    def __init__(self, spec: StudySpec, seed: int, settings: NoSettings) -> None:
+    def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
         self._space = spec.space
         self._seed = seed
 
@@ -33,7 +32,7 @@ class RandomSampler:
 
 
 def draw_point(space: Space, seed: int, wanted: Wanted) -> Assignment:
-    rng = generator(seed, wanted.number, "random")
+    rng = wanted.source(seed, "random")
     point: dict[str, Value] = {}
     for parameter in space.ordered:
         if parameter.active(point):

@@ -204,7 +204,12 @@ def test_a_deleted_trial_leaves_its_number_and_nothing_else() -> None:
             "algorithm.settings.multivariate",
             "true nor false",
         ),
-        ({"algorithm": Algorithm("random", None, {"x": 1})}, "algorithm.settings.x", "there are none"),
+        ({"algorithm": Algorithm("random", None, {"x": 1})}, "algorithm.settings.x", "there are duplicates"),
+        (
+            {"algorithm": Algorithm("random", None, {"duplicates": "no"})},
+            "algorithm.settings.duplicates",
+            "'no' is none of allow, resample, reuse",
+        ),
         ({"pruning": Pruning("medium")}, "pruning.name", "did you mean median?"),
         ({"pruning": Pruning("median", {"interval": 0})}, "pruning.settings.interval", "use 1 or more"),
         ({"pruning": Pruning("median", {"warmup": 3})}, "pruning.settings.warmup", "did you mean warmupSteps?"),

@@ -96,7 +96,7 @@ def test_a_point_of_a_batch_is_a_kernel_as_wide_as_a_fit_would_make_it() -> None
     ours = model(WHOLE, TpeSettings())
     names = tuple(p.name for p in WHOLE.parameters)
     group = ours.group(ours.fit(done, open_), names)
-    group.draw([500, 501], np.random.default_rng(1).random((len(names) + 1, 48)))
+    group.draw([Wanted(500, {}), Wanted(501, {})], np.random.default_rng(1).random((len(names) + 1, 48)))
     known, fitted = group.known().values, group.others()
     before = parzen.log_density(group.frame, fitted, group.drawn, parzen.masses(fitted, group.drawn))
     point = np.array([[0.03], [0.5], [33.0], [71.0], [999.0]])

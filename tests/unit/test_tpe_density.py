@@ -178,7 +178,7 @@ def test_what_is_chosen_is_the_best_of_the_candidates_by_optunas_own_measure() -
         finished, running = [t for t in trials if t.finished], [t for t in trials if not t.finished]
         (point,) = both.ours.propose(finished, running, [Wanted(500, {})])
         group = both.ours.group(both.batch, names)
-        group.draw([500], both.ours._quantiles(500, names))
+        group.draw([Wanted(500, {})], both.ours._quantiles(Wanted(500, {}), names))
         numbers = group.drawn.numbers
         candidates = dict(zip(names, numbers, strict=True))
         estimators = both.estimator(names, good=True), both.estimator(names, good=False)

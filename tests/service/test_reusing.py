@@ -1,0 +1,53 @@
+"""A point whose value is known ends at once with that value; only trials to run are handed out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from suggest.client import Client
+from suggest.space import Choice, Parameter, Space
+from suggest.study import Algorithm
+from suggest.trial import REUSED, Outcome, Trial, TrialState
+from tests.service.running import NAME, SPEC, a_server
+
+SMALL = Space((Parameter("a", Choice((1, 2, 3))), Parameter("b", Choice(("x", "y")))))  # 6 points
+
+
+def search(client: Client, algorithm: Algorithm) -> list[Trial]:
+    """Until the space is exhausted, two at a time."""
+    client.create_study(NAME, replace(SPEC, space=SMALL, algorithm=algorithm, pruning=None), request_id="create")
+    for k in range(30):
+        suggestions = client.suggest(NAME, 2, client_id="me", request_id=f"request-{k}", labels={"team": "vision"})
+        for trial in suggestions.trials:
+            client.complete(NAME, trial.number, Outcome(TrialState.SUCCEEDED, 10.0 * float(trial.parameters["a"])))
+        if suggestions.exhausted:
+            return client.list_trials(NAME)
+    raise AssertionError("not exhausted")
+
+
+@pytest.mark.parametrize("algorithm", ["random", "tpe"])
+def test_a_reused_value_costs_no_run_and_says_whose_it_is(tmp_path: Path, algorithm: str) -> None:
+    settings = {"duplicates": "reuse"} | ({"startupTrials": 2} if algorithm == "tpe" else {})
+    with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
+        trials = search(client, Algorithm(algorithm, 3, settings))
+        assert [t.number for t in trials] == list(range(len(trials)))
+        run = [t for t in trials if REUSED not in t.labels]
+        assert sorted((t.parameters["a"], t.parameters["b"]) for t in run) == [(a, b) for a in (1, 2, 3) for b in "xy"]
+        assert client.list_trials(NAME, client_id="me") == run, "those handed out"
+        reused = [t for t in trials if REUSED in t.labels]
+        assert reused
+        for trial in reused:
+            source = trials[int(trial.labels[REUSED])]
+            assert (trial.state, trial.value) == (TrialState.SUCCEEDED, source.value)
+            assert (trial.parameters, trial.labels["team"]) == (source.parameters, "vision")
+            assert trial.reason == f"not run: the value of trial {source.number}, which has the same parameters"
+            assert source in run
+
+
+def test_resampling_hands_out_every_point_once(tmp_path: Path) -> None:
+    with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
+        trials = search(client, Algorithm("random", 3, {"duplicates": "resample"}))
+        assert (len(trials), len({repr(t.parameters) for t in trials})) == (6, 6)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from suggest.address import parse_address
 from suggest.binding import import_grpc_quietly
+from suggest.identity import Identity
 from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
 from suggest.retries import CHANNEL_OPTIONS, Attempts
 from suggest.space import Assignment, Space
@@ -29,11 +30,22 @@ T = TypeVar("T")
 class AsyncClient:
     """Belongs to one event loop. `address`: `HOST:PORT` or `unix:PATH`. Connects at the first call.
 
-    All methods raise NotFound, InvalidArgument, FailedPrecondition (NotOwner), Unavailable, StoreBroken as they apply.
+    Who it is and whom it trusts is said as to `Client`. All methods raise NotFound, InvalidArgument, FailedPrecondition
+    (NotOwner), Unauthenticated, PermissionDenied, Unavailable, StoreBroken as they apply.
     """
 
-    def __init__(self, address: str, *, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        token: str | None = None,
+        token_file: str | None = None,
+        tls_ca: str | None = None,
+        timeout_s: float = 10.0,
+    ) -> None:
         self.address = str(parse_address(address))
+        self._identity = Identity(token, token_file, tls_ca)
+        self._identity.check(self.address)
         self._timeout_s = timeout_s
         self._owner = ""  # who answered last, if not `address`
         self._channels: dict[
@@ -198,7 +210,11 @@ class AsyncClient:
         while True:
             method = getattr(self._connected(attempts.address), call.method)
             try:
-                reply = await method(call.request, timeout=attempts.timeout_s())
+                reply = await method(
+                    call.request,
+                    timeout=attempts.timeout_s(),
+                    metadata=self._identity.metadata(attempts.address),
+                )
             except grpc.RpcError as e:
                 pause_s = attempts.pause_or_raise(e)
             else:
@@ -220,6 +236,11 @@ class AsyncClient:
 
             from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 
-            channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+            credentials = self._identity.credentials(address)
+            channel = (
+                grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+                if credentials is None
+                else grpc.aio.secure_channel(address, credentials, options=CHANNEL_OPTIONS)
+            )
             self._channels[address] = channel, SuggestServiceStub(channel)
         return self._channels[address][1]

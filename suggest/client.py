@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from suggest.address import parse_address
 from suggest.async_client import AsyncClient
 from suggest.binding import import_grpc_quietly
+from suggest.identity import Identity
 from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
 from suggest.retries import CHANNEL_OPTIONS, Attempts
 from suggest.search import OpenTrial, Parameters, Search, maximize, minimize, search_of
@@ -51,10 +52,25 @@ T = TypeVar("T")
 
 
 class Client:
-    """`address`: `HOST:PORT` or `unix:PATH`. Connects at the first call; methods raise as AsyncClient's do."""
+    """`address`: `HOST:PORT` or `unix:PATH`. Connects at the first call; methods raise as AsyncClient's do.
 
-    def __init__(self, address: str, *, timeout_s: float = 10.0) -> None:
+    `token`, or the file it is in; `tls_ca`: the file of the authorities that may vouch for the server, or `system`.
+    Where nothing is said, TUNER_TOKEN, TUNER_TOKEN_FILE and TUNER_TLS_CA do. Raises InvalidArgument where the token
+    would go in the clear to another machine.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        token: str | None = None,
+        token_file: str | None = None,
+        tls_ca: str | None = None,
+        timeout_s: float = 10.0,
+    ) -> None:
         self.address = str(parse_address(address))
+        self._identity = Identity(token, token_file, tls_ca)
+        self._identity.check(self.address)
         self._timeout_s = timeout_s
         self._connecting = threading.Lock()
         self._owner = ""  # who answered last, if not `address`
@@ -245,7 +261,11 @@ class Client:
         while True:
             method = getattr(self._connected(attempts.address), call.method)
             try:
-                reply = method(call.request, timeout=attempts.timeout_s())
+                reply = method(
+                    call.request,
+                    timeout=attempts.timeout_s(),
+                    metadata=self._identity.metadata(attempts.address),
+                )
             except grpc.RpcError as e:
                 pause_s = attempts.pause_or_raise(e)
             else:
@@ -268,6 +288,11 @@ class Client:
 
                 from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 
-                channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+                credentials = self._identity.credentials(address)
+                channel = (
+                    grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+                    if credentials is None
+                    else grpc.secure_channel(address, credentials, options=CHANNEL_OPTIONS)
+                )
                 self._channels[address] = channel, SuggestServiceStub(channel)
             return self._channels[address][1]

@@ -26,8 +26,6 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _unknown(word: str, verbs: frozenset[str]) -> str:
-    if word == "extend":
-        return "extend is not there yet; raise spec.budget in the file and go on with: tuner resume FILE"
     from difflib import get_close_matches  # costs milliseconds, and only people who mistype need it
 
     near = get_close_matches(word, sorted(verbs), n=1)
@@ -115,6 +113,15 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         example="tuner resume experiment.yaml",
         more="With a file: changes under spec.trial, spec.parallelism, spec.budget and spec.pruning are accepted and\n"
         "recorded as a revision. Lifts a pause, and runs again the trials that failed for it.",
+    )  # fmt: skip
+    yield verb(
+        "extend", "more trials, wider ranges, new choices: then on with the search", "growing:extend",
+        _file_or_name_to_extend, _trials, _set, _service,
+        example="tuner extend digits --trials +20 --set spec.parameters.lr.max=10",
+        more="Of an experiment that nobody runs now, finished or not. All its trials are kept, and the search learns\n"
+        "from them. Ranges may become wider, steps finer, choices more; anything else would be another search, and\n"
+        "is refused. New choices: --set 'spec.parameters.optimizer=[sgd, adam, lamb]'; each is tried once at first.\n"
+        "With a file: takes what has changed in it.",
     )  # fmt: skip
     yield verb(
         "validate", "check a file and start nothing", "check:validate", _file, _set, _where, _service,
@@ -240,6 +247,15 @@ def _file_or_name(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="FILE|NAME", help="the experiment's file, or its name")
 
 
+def _file_or_name_to_extend(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME|FILE", help="the experiment, or its file with changes in it")
+    parser.set_defaults(context=None, runtime=None)
+
+
+def _trials(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--trials", metavar="+N", default="", help="so many more; without the +, so many in all")
+
+
 def _new_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", nargs="?", default="experiment.yaml", help="(default experiment.yaml)")
 
@@ -281,6 +297,12 @@ def _service(parser: argparse.ArgumentParser) -> None:
     service = parser.add_mutually_exclusive_group()
     service.add_argument("--server", metavar="ADDRESS", help="a running suggestion service (host:port, unix:PATH)")
     service.add_argument("--storage", metavar="URL", help="the study store (default <state-dir>/studies.db)")
+    parser.add_argument(
+        "--token-file", metavar="FILE", help="your token for --server (else TUNER_TOKEN, TUNER_TOKEN_FILE)"
+    )
+    parser.add_argument(
+        "--tls-ca", metavar="FILE", help="who may vouch for --server, or system; without it no TLS (else TUNER_TLS_CA)"
+    )
 
 
 def _listing(parser: argparse.ArgumentParser) -> None:
@@ -328,6 +350,9 @@ def _serving(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--tls-cert", metavar="FILE", default="", help="the server's certificate (PEM, chain after it)")
     parser.add_argument("--tls-key", metavar="FILE", default="", help="the certificate's key")
+    parser.add_argument(
+        "--metrics-address", metavar="ADDR", default="", help="HOST:PORT for Prometheus: /metrics and /healthz"
+    )
     parser.add_argument(
         "--insecure", action="store_true", help="let all in who reach HOST:PORT; with --tokens: without TLS"
     )

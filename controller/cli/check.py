@@ -51,10 +51,13 @@ def validate(arguments: argparse.Namespace) -> ExitCode:
 
 
 def _ask(address: str, arguments: argparse.Namespace, spec: StudySpec) -> None:
+    from controller.cli.embedded import Access
     from controller.cli.facts import with_client
     from controller.cli.home import Home
 
-    with_client(address, Home.find(arguments.state_dir), lambda client: client.validate(spec))
+    with_client(
+        address, Home.find(arguments.state_dir), lambda client: client.validate(spec), access=Access.of(arguments)
+    )
 
 
 def init(arguments: argparse.Namespace) -> ExitCode:

@@ -12,7 +12,7 @@ from functools import partial
 
 from controller.cli import runtimes, terminal
 from controller.cli.admission import Admitted, Desk, find
-from controller.cli.embedded import SessionClient, asked_for, same_service
+from controller.cli.embedded import Access, SessionClient, asked_for, same_service
 from controller.cli.exits import ExitCode
 from controller.cli.facts import opened, study_of, with_client
 from controller.cli.home import ControllerLock, Held, Home
@@ -46,7 +46,7 @@ def stop(arguments: argparse.Namespace) -> ExitCode:
             if admitted.experiment.state.finished:
                 admitted.lock.release()
                 break
-            with_client(service, home, partial(_end, home, store, admitted))
+            with_client(service, home, partial(_end, home, store, admitted), access=Access.of(arguments))
         after = find(store, arguments.name, experiment.namespace)
         _say(arguments, f"{after.name}: {after.state.value}, {after.reason}. Go on: tuner resume {after.name}")
     return ExitCode.OK
@@ -101,7 +101,12 @@ def delete(arguments: argparse.Namespace) -> ExitCode:
         except Held as error:
             raise FailedPrecondition(f"{experiment.name} cannot be deleted now: {error}") from error
         try:
-            with_client(service, home, lambda client: _remove(home, store, admitted.experiment, client))
+            with_client(
+                service,
+                home,
+                lambda client: _remove(home, store, admitted.experiment, client),
+                access=Access.of(arguments),
+            )
         finally:
             admitted.lock.release()
     _say(arguments, f"{experiment.name} is deleted")

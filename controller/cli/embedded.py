@@ -10,6 +10,7 @@ import argparse
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from controller.cli.home import Home
@@ -68,11 +69,23 @@ def _described(service: str) -> str:
     return f"service at {service}"
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """To a running service, by the flags; what is None, the environment says. Not kept with the experiment."""
+
+    token_file: str | None = None
+    tls_ca: str | None = None
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace) -> Access:
+        return cls(arguments.token_file, arguments.tls_ca)
+
+
 @asynccontextmanager
-async def connected(service: str, home: Home) -> AsyncIterator[SessionClient]:
+async def connected(service: str, home: Home, access: Access) -> AsyncIterator[SessionClient]:
     """A client of the service, which is started if it is an embedded one, and stopped again."""
     if service and "://" not in service:
-        client = SessionClient(service)
+        client = SessionClient(service, token_file=access.token_file, tls_ca=access.tls_ca)
         try:
             yield client
         finally:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from controller.cli.admission import find
-from controller.cli.embedded import SessionClient, asked_for, connected, same_service
+from controller.cli.embedded import Access, SessionClient, asked_for, connected, same_service
 from controller.cli.home import ControllerLock, Home
 from controller.model import Attempt, Experiment
 from controller.report.record import ExperimentRecord, TrialRecord
@@ -132,6 +132,7 @@ def look_up(
             lambda client: gather(
                 home, store, experiment, client, measurements=measurements, latest=latest, trial=trial
             ),
+            access=Access.of(arguments),
         )
 
 
@@ -150,14 +151,16 @@ def keep_looking(
                 await asyncio.sleep(every_s)
                 known = find(store, experiment.name, experiment.namespace)
 
-        with_client(service, home, look)
+        with_client(service, home, look, access=Access.of(arguments))
 
 
-def with_client(service: str, home: Home, use: Callable[[SessionClient], Coroutine[Any, Any, T]]) -> T:
+def with_client(
+    service: str, home: Home, use: Callable[[SessionClient], Coroutine[Any, Any, T]], *, access: Access
+) -> T:
     """Run `use` with a client of the service."""
 
     async def main() -> T:
-        async with connected(service, home) as client:
+        async with connected(service, home, access) as client:
             return await use(client)
 
     return asyncio.run(main())

@@ -41,30 +41,32 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def resume(arguments: argparse.Namespace) -> int:
+    from controller.cli.admission import named
+
     target: str = arguments.target
-    named = not (target == "-" or "/" in target or target.endswith((".yaml", ".yml")) or Path(target).is_file())
-    if arguments.from_cluster and not named:
+    by_name = named(target)
+    if arguments.from_cluster and not by_name:
         raise InvalidArgument(
             [Problem("--from-cluster", "goes with the experiment's name: the file is on the cluster")]
         )
-    if named and arguments.set:
+    if by_name and arguments.set:
         raise InvalidArgument([Problem("--set", "changes a file: name the file, not the experiment")])
-    return _start(arguments, target if named else File.read(target, arguments), resume=True)
+    return _start(arguments, target if by_name else File.read(target, arguments), resume=True)
 
 
 def _start(arguments: argparse.Namespace, target: File | str, *, resume: bool) -> int:
     terminal.set_up_logging(arguments)
-    view = _view(arguments)
+    view = view_of(arguments)
     home = Home.find(arguments.state_dir)
     if isinstance(target, File):
         _check_for_a_cluster(target.document)
-        _say_warnings(target.document, view)
+        say_warnings(target.document, view)
     home.make()
     from controller.spec import from_document
     from controller.store import SqlStore
 
     with closing(SqlStore(home.controller_db, from_document)) as store:
-        return asyncio.run(_Session(arguments, home, store, view).run(target, resume=resume))
+        return asyncio.run(Session(arguments, home, store, view).run(target, resume=resume))
 
 
 def _check_for_a_cluster(document: Document) -> None:
@@ -75,7 +77,7 @@ def _check_for_a_cluster(document: Document) -> None:
         check_file(document)
 
 
-def _view(arguments: argparse.Namespace) -> View:
+def view_of(arguments: argparse.Namespace) -> View:
     if arguments.quiet:
         return Silence()
     if arguments.verbose or arguments.log_format == "json":
@@ -87,7 +89,7 @@ def _view(arguments: argparse.Namespace) -> View:
     return Lines()
 
 
-def _say_warnings(document: Document, view: View) -> None:
+def say_warnings(document: Document, view: View) -> None:
     for warning in document.warnings:
         view.say(f"warning: {warning}")
     if document.spec.runtime != "local":
@@ -130,7 +132,7 @@ class _Beside:
 _NEED_A_PERSON = frozenset({ExperimentState.PAUSED, ExperimentState.FAILED})
 
 
-class _Session:
+class Session:
     """One command's way from a file or a name to an exit code."""
 
     def __init__(self, arguments: argparse.Namespace, home: Home, store: SqlStore, view: View) -> None:
@@ -153,7 +155,7 @@ class _Session:
         if admitted is None:
             assert isinstance(target, File)
             return await self._create(target, desk, controls)
-        return await self._go_on(admitted, controls)
+        return await self.go_on(admitted, controls)
 
     def _known(self, desk: Desk, target: File | str, *, resume: bool) -> Admitted | Standing | None:
         if isinstance(target, str):
@@ -164,7 +166,7 @@ class _Session:
 
     async def _create(self, file: File, desk: Desk, controls: Controls) -> int:
         from controller.cli import runtimes
-        from controller.cli.embedded import asked_for, connected
+        from controller.cli.embedded import Access, asked_for, connected
         from controller.search import study_spec
 
         service = asked_for(self._arguments)
@@ -177,7 +179,7 @@ class _Session:
             runtime = runtimes.make(self._home, spec, place.uid, cluster)
             check = None if cluster is None else self._check(cluster, file.document)
             beside = _Beside.begin(runtime, file.directory, check=check)
-            async with connected(service, self._home) as client:
+            async with connected(service, self._home, Access.of(self._arguments)) as client:
                 try:
                     await client.validate(study_spec(spec))
                 except InvalidArgument as error:
@@ -200,7 +202,7 @@ class _Session:
         # Two started at once, and the other was faster: now it is one that exists.
         found = desk.run(file.document, file.directory)
         assert found is not None
-        return await self._go_on(found, controls)
+        return await self.go_on(found, controls)
 
     async def _check(self, cluster: Client, document: Document) -> None:
         from controller.cli.preflight import check_cluster
@@ -209,13 +211,13 @@ class _Session:
 
     async def _recover(self, name: str, controls: Controls) -> int:
         from controller.cli import recovery, runtimes
-        from controller.cli.embedded import asked_for, connected
+        from controller.cli.embedded import Access, asked_for, connected
         from controller.report.figures import ranges
 
         arguments = self._arguments
         remains = await recovery.look(name, context=arguments.context, namespace=arguments.namespace)
         service = asked_for(arguments)
-        async with connected(service, self._home) as client:
+        async with connected(service, self._home, Access.of(self._arguments)) as client:
             admitted = await recovery.rebuild(
                 remains, home=self._home, store=self._store, client=client, service=service, directory=Path.cwd()
             )
@@ -227,21 +229,21 @@ class _Session:
             beside = _Beside.begin(await runtimes.of(self._home, admitted.experiment), Path.cwd())
             return await self._control(admitted, client, controls, beside)
 
-    async def _go_on(self, admitted: Admitted | Standing, controls: Controls) -> int:
+    async def go_on(self, admitted: Admitted | Standing, controls: Controls) -> int:
         from controller.cli import runtimes
         from controller.cli.admission import Standing
-        from controller.cli.embedded import asked_for, connected, same_service
+        from controller.cli.embedded import Access, asked_for, connected, same_service
 
         experiment = admitted.experiment
         runtimes.same_context(experiment, self._arguments.context)
         service = same_service(experiment.server, asked_for(self._arguments), experiment.name)
         if isinstance(admitted, Standing):
-            async with connected(service, self._home) as client:
+            async with connected(service, self._home, Access.of(self._arguments)) as client:
                 return await self._tell_standing(experiment, client)
         for note in admitted.notes:
             self._view.say(note)
         beside = _Beside.begin(await runtimes.of(self._home, experiment), Path(experiment.directory))
-        async with connected(service, self._home) as client:
+        async with connected(service, self._home, Access.of(self._arguments)) as client:
             return await self._control(admitted, client, controls, beside)
 
     async def _control(self, admitted: Admitted, client: SessionClient, controls: Controls, beside: _Beside) -> int:

@@ -7,7 +7,7 @@ import sys
 import time
 from datetime import UTC, datetime
 
-from controller.cli.embedded import SessionClient
+from controller.cli.embedded import Access, SessionClient
 from controller.cli.exits import ExitCode
 from controller.cli.facts import gather, keep_looking, look_up, opened, split_name, with_client
 from controller.cli.home import Home
@@ -17,7 +17,7 @@ from controller.report import documents, figures, story, tables
 from controller.report.record import ExperimentRecord, TrialRecord
 from controller.spec import redacted_document
 from controller.store import SqlStore
-from suggest.errors import NotFound, StoreBroken, Unavailable
+from suggest.errors import NotFound, PermissionDenied, StoreBroken, Unauthenticated, Unavailable
 
 WATCH_S = 1.0
 
@@ -128,8 +128,8 @@ def _all_experiments(arguments: argparse.Namespace) -> list[ExperimentRecord]:
                     return [await _gathered(home, store, experiment, client) for experiment in mine]
 
                 try:
-                    found = with_client(service, home, collect)
-                except Unavailable as error:
+                    found = with_client(service, home, collect, access=Access.of(arguments))
+                except (Unavailable, Unauthenticated, PermissionDenied) as error:
                     print(f"tuner: {error}", file=sys.stderr)
                     found = [ExperimentRecord(experiment) for experiment in mine]
                 records.update((record.experiment.uid, record) for record in found)

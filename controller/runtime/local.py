@@ -21,6 +21,7 @@ from controller.runtime.protocol import CannotStart, Exit, Launch, Sighting
 
 _LOG_POLL_S = 0.02
 _TRIES = 3
+_OURS = "TUNER_TOKEN"  # shows the service who we are; trials have no need of it
 
 
 class LocalRuntime:
@@ -47,6 +48,8 @@ class LocalRuntime:
         if launch.name in self._shown:
             return
         env = {**os.environ, **launch.env}
+        if _OURS not in launch.env:
+            env.pop(_OURS, None)
         ids = self._lend(launch)
         if launch.gpu > 0:
             env[gpus.VARIABLE] = ",".join(ids)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from suggest.server import Protection, Server
+from suggest.server import Oversight, Protection, Server
 from suggest.space import Choice, Float, Parameter, Space
 from suggest.study import Algorithm, Direction, Objective, Pruning, StudyName, StudySpec
 from suggest.trial import Measurement
@@ -37,11 +37,18 @@ def _url(storage: Path | str) -> str:
 
 @contextmanager
 def a_server(
-    storage: Path | str, address: str = "localhost:0", *, protection: Protection | None = None
+    storage: Path | str,
+    address: str = "localhost:0",
+    *,
+    protection: Protection | None = None,
+    advertise: str = "",
+    oversight: Oversight | None = None,
 ) -> Iterator[Server]:
     """In a thread of its own, with its own loop. At a port it is open to all, unless `protection` says otherwise."""
     protection = protection or Protection(insecure=True)
-    server = Server(_url(storage), address, protection=protection)
+    server = Server(
+        _url(storage), address, protection=protection, advertise=advertise, oversight=oversight or Oversight()
+    )
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

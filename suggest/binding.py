@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def bind(server: grpc.aio.Server, address: Address, credentials: grpc.ServerCredentials | None) -> Address:
     """Where it listens then, in the clear without credentials. Nothing else may listen there already."""
-    _refuse_taken(address)
+    refuse_taken(address)
     try:
         if credentials is None:
             port = server.add_insecure_port(str(address))
@@ -35,7 +35,7 @@ def bind(server: grpc.aio.Server, address: Address, credentials: grpc.ServerCred
     return address
 
 
-def _refuse_taken(address: Address) -> None:
+def refuse_taken(address: Address) -> None:
     """gRPC's own complaint would name neither the reason nor a cure; and it would take a live socket's name away."""
     if address.path:
         _refuse_taken_socket(Path(address.path))

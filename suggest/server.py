@@ -20,21 +20,24 @@ from suggest import events
 from suggest.access.protection import RECHECK_S, Doors, Protection
 from suggest.address import parse_address
 from suggest.binding import bind, import_grpc_quietly
+from suggest.oversight import Oversight
 from suggest.store.location import shown
 
 if TYPE_CHECKING:
     import grpc
 
     from suggest.interceptor import Guard
+    from suggest.metrics import Metrics
     from suggest.store.sql import SqlStore
     from suggest.studies import Studies
 
-__all__ = ["Protection", "Server", "serve"]
+__all__ = ["Oversight", "Protection", "Server", "serve"]
 
 SERVICE = "tuner.suggest.v1.SuggestService"
 WORKERS = 8
 GRACE_S = 10.0
 NO_PROTECTION = Protection()  # enough for a socket
+NO_OVERSIGHT = Oversight()
 SENDING_S = 0.2
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # a second server on the port must fail, not share it
@@ -57,6 +60,7 @@ class Server:
         sync: str = "normal",
         advertise: str = "",
         protection: Protection = NO_PROTECTION,
+        oversight: Oversight = NO_OVERSIGHT,
     ) -> None:
         self._storage_url = storage_url
         self._asked = parse_address(address)
@@ -65,12 +69,19 @@ class Server:
         self._bound = self._asked
         self._started: _Started | None = None
         self._protection = protection
+        self._oversight = oversight
+        self._metrics_port = 0
         protection.check(self._asked)
 
     @property
     def address(self) -> str:
         """Where it listens, with the port that the system chose."""
         return str(self._bound)
+
+    @property
+    def metrics_port(self) -> int:
+        """0 without metrics."""
+        return self._metrics_port
 
     async def start(self) -> None:
         """Raises Unavailable (the address is taken, the store does not answer), StoreBroken, InvalidArgument (also for
@@ -82,7 +93,7 @@ class Server:
             # The imports and the disk take longer than a loop should stand still.
             store = await asyncio.get_running_loop().run_in_executor(executor, self._open_store)
             undo.callback(store.close)
-            self._started = await self._listen(store, executor, doors)
+            self._started = await self._listen(store, executor, doors, undo)
             undo.pop_all()
         events.tell("start", address=self.address, storage=shown(self._storage_url))
 
@@ -103,7 +114,9 @@ class Server:
 
         return open_store(self._storage_url, sync=self._sync)
 
-    async def _listen(self, store: SqlStore, executor: ThreadPoolExecutor, doors: Doors) -> _Started:
+    async def _listen(
+        self, store: SqlStore, executor: ThreadPoolExecutor, doors: Doors, undo: contextlib.ExitStack
+    ) -> _Started:
         import_grpc_quietly()
         import grpc
 
@@ -114,15 +127,26 @@ class Server:
         from suggest.turns import Turns
         from suggest.v1.suggest_pb2_grpc import add_SuggestServiceServicer_to_server
 
-        guard = Guard(Turns(executor, workers=WORKERS), Outages(), doors.gate)
-        server = grpc.aio.server(interceptors=[guard], options=_OPTIONS)
+        turns, outages, metrics, watch = Turns(executor, workers=WORKERS), Outages(), None, None
+        if self._oversight.metrics_address:
+            from suggest.metrics import Metrics, Sources
+            from suggest.watching import Watch
+
+            metrics = Metrics(self._oversight.metrics_address)
+            undo.callback(metrics.close)
+            watch = Watch(metrics.ended)
+        guard = Guard(turns, outages, doors.gate)
+        server = grpc.aio.server(interceptors=[guard] if watch is None else [watch, guard], options=_OPTIONS)
         self._bound = bind(server, self._asked, None if doors.pair is None else doors.pair.credentials())
         studies = Studies(store, address=self._advertised or self.address)
         add_SuggestServiceServicer_to_server(SuggestServicer(studies), server)
         health = await _add_health_and_reflection(server)
         await server.start()
+        if metrics is not None and watch is not None:
+            metrics.start(Sources(watch, turns, outages, studies))
+            self._metrics_port = metrics.port
         looking = asyncio.create_task(_look_after(doors, executor)) if doors.change else None
-        return _Started(server, health, guard, studies, store, executor, looking)
+        return _Started(server, health, guard, studies, store, executor, looking, metrics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +158,15 @@ class _Started:
     _store: SqlStore
     _executor: ThreadPoolExecutor
     _looking: asyncio.Task[None] | None
+    _metrics: Metrics | None
 
     async def drain(self, grace_s: float) -> None:
         """Whoever asks about health is told first; what was begun is answered; what comes now is sent away."""
         if self._looking is not None:
             self._looking.cancel()
         await self._health.enter_graceful_shutdown()
+        if self._metrics is not None:
+            self._metrics.stopping()
         # Before gRPC stops: that drops, without a word of ours, what has come in and was not looked at yet.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.guard.close(), grace_s)
@@ -152,6 +179,8 @@ class _Started:
             self._studies.close()
         finally:
             self._store.close()
+            if self._metrics is not None:
+                self._metrics.close()
 
 
 async def _look_after(doors: Doors, executor: ThreadPoolExecutor) -> None:
@@ -168,12 +197,13 @@ def serve(
     sync: str = "normal",
     advertise: str = "",
     protection: Protection = NO_PROTECTION,
+    oversight: Oversight = NO_OVERSIGHT,
 ) -> int:
     """Run a server until SIGTERM (143) or SIGINT (130), the exit code; a second signal ends it at once.
 
     Raises what Server.start() does.
     """
-    server = Server(storage_url, address, sync=sync, advertise=advertise, protection=protection)
+    server = Server(storage_url, address, sync=sync, advertise=advertise, protection=protection, oversight=oversight)
     return asyncio.run(_serve(server, storage_url))
 
 

@@ -11,12 +11,13 @@ from controller.cli.home import Home
 
 
 def serve(arguments: argparse.Namespace) -> int:
-    from suggest.server import Protection
+    from suggest.server import Oversight, Protection
     from suggest.server import serve as run
 
     terminal.set_up_logging(arguments)
     logging.getLogger("suggest").setLevel(logging.DEBUG if arguments.verbose else logging.WARNING)
-    logging.getLogger("suggest.audit").setLevel(logging.WARNING if arguments.quiet else logging.INFO)
+    for told in ("suggest.audit", "suggest.events"):
+        logging.getLogger(told).setLevel(logging.WARNING if arguments.quiet else logging.INFO)
     arguments.server = None
     storage = asked_for(arguments)
     if not storage:
@@ -26,4 +27,11 @@ def serve(arguments: argparse.Namespace) -> int:
     protection = Protection(
         insecure=arguments.insecure, tokens=arguments.tokens, tls_cert=arguments.tls_cert, tls_key=arguments.tls_key
     )
-    return run(arguments.address, storage, sync=arguments.sync, advertise=arguments.advertise, protection=protection)
+    return run(
+        arguments.address,
+        storage,
+        sync=arguments.sync,
+        advertise=arguments.advertise,
+        protection=protection,
+        oversight=Oversight(metrics_address=arguments.metrics_address),
+    )

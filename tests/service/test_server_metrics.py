@@ -1,0 +1,129 @@
+"""What Prometheus is told of a server, and what its log tells of events."""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from suggest import events
+from suggest.client import Client
+from suggest.errors import InvalidArgument, NotFound, Unavailable
+from suggest.server import Oversight
+from suggest.study import StudyName
+from suggest.trial import Outcome, TrialState
+from tests.service.running import NAME, SPEC, a_server
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
+WATCHED = Oversight(metrics_address="localhost:0")
+
+
+def get(port: int, path: str) -> str:
+    with urllib.request.urlopen(f"http://localhost:{port}{path}", timeout=10) as reply:
+        return str(reply.read().decode())
+
+
+def samples(port: int) -> dict[tuple[str, tuple[str, ...]], float]:
+    """By name and label values, in the order of the labels' names."""
+    families = text_string_to_metric_families(get(port, "/metrics"))
+    return {
+        (s.name, tuple(value for _, value in sorted(s.labels.items()))): s.value
+        for family in families
+        for s in family.samples
+    }
+
+
+def a_search(client: Client) -> None:
+    client.create_study(NAME, SPEC, request_id="create")
+    for trial in client.suggest(NAME, 3, client_id="c", request_id="r").trials:
+        client.complete(NAME, trial.number, Outcome(TrialState.SUCCEEDED, 1.0))
+    with pytest.raises(NotFound):
+        client.get_study(StudyName("default", "no-such-study"))
+
+
+def test_calls_studies_and_suggestions_are_counted(tmp_path: Path) -> None:
+    with a_server(tmp_path / "studies.db", oversight=WATCHED) as server, Client(server.address) as client:
+        a_search(client)
+        told = samples(server.metrics_port)
+        assert told["tuner_suggest_call_seconds_count", ("OK", "CompleteTrial")] == 3
+        assert told["tuner_suggest_call_seconds_count", ("NOT_FOUND", "GetStudy")] == 1
+        assert told["tuner_suggest_trials_handed_out_total", ()] == 3
+        assert told["tuner_suggest_studies_in_memory", ()] == 1
+        assert told["tuner_suggest_trials_in_memory", ()] == 3
+        assert told["tuner_suggest_calls_in_flight", ()] == 0
+        assert told["tuner_suggest_calls_waiting", ("study",)] == told["tuner_suggest_calls_waiting", ("worker",)] == 0
+        assert told["tuner_suggest_store_errors_total", ("unavailable",)] == 0
+
+
+def test_names_are_those_of_the_page_and_no_label_is_a_clients_word(tmp_path: Path) -> None:
+    with a_server(tmp_path / "studies.db", oversight=WATCHED) as server, Client(server.address) as client:
+        a_search(client)
+        families = list(text_string_to_metric_families(get(server.metrics_port, "/metrics")))
+    ours = {family.name for family in families if family.name.startswith("tuner_")}
+    listed = re.findall(r"^\| `(tuner_suggest_\w+)", PAGE, re.MULTILINE)
+    assert {name.removesuffix("_total") for name in listed} == ours
+    labels = {label for family in families for s in family.samples for label in s.labels}
+    assert labels == {"method", "code", "le", "queue", "kind"}
+    assert "parabola" not in str(families)
+
+
+def test_health_is_told_and_nothing_else_is_served(tmp_path: Path) -> None:
+    with a_server(tmp_path / "studies.db", oversight=WATCHED) as server:
+        assert get(server.metrics_port, "/healthz") == "ok\n"
+        with pytest.raises(urllib.error.HTTPError, match="404") as refused:
+            get(server.metrics_port, "/etc/passwd")
+        refused.value.close()
+    assert "metrics" not in [thread.name for thread in threading.enumerate()], "it ends with its server"
+
+
+def test_a_port_that_is_taken_and_a_socket_are_refused_before_anything_is_served(tmp_path: Path) -> None:
+    with socket.create_server(("localhost", 0)) as taken:
+        port = taken.getsockname()[1]
+        oversight = Oversight(metrics_address=f"localhost:{port}")
+        with (
+            pytest.raises(Unavailable, match=f"cannot listen at localhost:{port}: Address already in use"),
+            a_server(tmp_path / "studies.db", oversight=oversight),
+        ):
+            pass
+    with (
+        pytest.raises(InvalidArgument, match="is a socket; Prometheus needs HOST:PORT"),
+        a_server(tmp_path / "studies.db", oversight=Oversight(metrics_address="unix:/tmp/x")),
+    ):
+        pass
+
+
+def test_the_log_has_a_line_for_each_event(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "suggest.events")
+    with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
+        a_search(client)
+        client.delete_study(NAME)
+        client.create_study(NAME, SPEC, request_id="again")
+        client.suggest(NAME, 1, client_id="c", request_id="r")
+    told = [line for line in caplog.messages if line.startswith("event=")]
+    assert [line.split()[0].removeprefix("event=") for line in told] == [
+        "start",
+        "study_created",
+        "study_taken",
+        "study_deleted",
+        "study_created",
+        "study_taken",
+        "stopping",
+        "study_given_back",
+        "stop",
+    ]
+    assert re.fullmatch(f"event=study_taken study={NAME} uid=[0-9a-f]+ epoch=1", told[2])
+    listed = set(re.findall(r"^\| `(\w+)` \|", PAGE.partition("## Events")[2], re.MULTILINE))
+    assert {line.split()[0].removeprefix("event=") for line in told} <= listed
+
+
+def test_a_name_cannot_write_a_line_or_a_fact_of_its_own() -> None:
+    told = events.line("slow_call", study='a"\nevent=stop x=1', seconds=1.23456, nothing="", absent=None)
+    assert told == 'event=slow_call study="a\\"\\nevent=stop x=1" seconds=1.235'
+    assert len(events.line("x", name="é" * 10_000)) < 2000

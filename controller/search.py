@@ -12,7 +12,7 @@ from controller.model import Experiment, ExperimentSpec, PruningSpec, short_name
 from suggest import failpoints
 from suggest.client import Suggestions
 from suggest.errors import FailedPrecondition, NotFound, NotOwner, StoreBroken
-from suggest.space import Assignment
+from suggest.space import Assignment, Space, Value
 from suggest.study import Algorithm, Direction, Objective, Pruning, Study, StudyName, StudySpec, ValueRule
 from suggest.trial import Measurement, Outcome, StopAdvice, Trial
 
@@ -22,6 +22,8 @@ BEFORE_ADD, AFTER_ADD = failpoints.register("study.add_trial")
 BEFORE_SUGGEST, AFTER_SUGGEST = failpoints.register("study.suggest")
 BEFORE_REPORT, AFTER_REPORT = failpoints.register("study.report")
 BEFORE_COMPLETE, AFTER_COMPLETE = failpoints.register("study.complete")
+
+CHOOSES = "default"  # the algorithm that chooses between others, once for each study
 
 
 class Studies(Protocol):
@@ -33,7 +35,7 @@ class Studies(Protocol):
 
     async def get_study(self, name: StudyName) -> Study: ...
 
-    async def update_study(self, name: StudyName, *, pruning: Pruning | None) -> Study: ...
+    async def update_study(self, name: StudyName, *, space: Space, pruning: Pruning | None) -> Study: ...
 
     async def add_trial(self, name: StudyName, parameters: Assignment, *, request_id: str) -> Trial: ...
 
@@ -74,9 +76,19 @@ def study_spec(spec: ExperimentSpec) -> StudySpec:
                 ValueRule(objective.value),
             ),
         ),
-        algorithm=Algorithm(spec.algorithm.name, spec.algorithm.seed, dict(spec.algorithm.settings)),
+        algorithm=Algorithm(spec.algorithm.name, spec.algorithm.seed, _settings(spec)),
         pruning=_pruning(spec.pruning),
     )
+
+
+def _settings(spec: ExperimentSpec) -> dict[str, Value]:
+    """Those of the algorithm; one that chooses between others is told by what."""
+    if spec.algorithm.name != CHOOSES:
+        return dict(spec.algorithm.settings)
+    known: dict[str, Value] = {"parallelism": spec.parallelism}
+    if spec.budget.trials is not None:
+        known["trials"] = spec.budget.trials
+    return {**known, **spec.algorithm.settings}
 
 
 def _pruning(spec: PruningSpec | None) -> Pruning | None:
@@ -96,7 +108,7 @@ class Search:
         self._studies = studies
 
     async def make(self, *, begun: bool) -> None:
-        """The study exists, prunes as the experiment's newest revision says, and has its fixed points.
+        """The study exists, searches and prunes as the experiment's newest revision says, and has its fixed points.
 
         begun: it had trials already. Raises StoreBroken: then it was there, and is not.
         """
@@ -112,9 +124,12 @@ class Search:
                 self._name, wanted, request_id=self._uid, labels={**self._spec.labels, **self._labels}
             )
             failpoints.reach(AFTER_CREATE)
-        if study.spec.pruning != wanted.pruning:
+        # A study that has grown further than its experiment, by somebody else's hand, stays as it is.
+        outgrown = any(past.space == wanted.space for past in study.past)
+        space = study.spec.space if outgrown else wanted.space
+        if (study.spec.space, study.spec.pruning) != (space, wanted.pruning):
             failpoints.reach(BEFORE_UPDATE)
-            await self._studies.update_study(self._name, pruning=wanted.pruning)
+            await self._studies.update_study(self._name, space=space, pruning=wanted.pruning)
             failpoints.reach(AFTER_UPDATE)
         for index, point in enumerate(self._spec.initial):
             failpoints.reach(BEFORE_ADD)

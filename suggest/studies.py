@@ -67,7 +67,7 @@ class Studies:
         study = Study(
             name=name,
             uid=secrets.token_hex(8),
-            spec=spec,
+            spec=registry.chosen(spec),
             seed=secrets.randbits(31) if seed is None else seed,
             labels=dict(labels),
             create_time=datetime.now(UTC),
@@ -79,7 +79,9 @@ class Studies:
         there = self._seats.record(name)
         if (there.request_id, there.fingerprint) == (request_id, record.fingerprint):
             return there.study
-        raise AlreadyExists(f"{name} exists{_difference(there.study.spec, spec)}; use another name, or delete it first")
+        raise AlreadyExists(
+            f"{name} exists{_difference(there.study.spec, study.spec)}; use another name, or delete it first"
+        )
 
     def study(self, name: StudyName) -> Study:
         return self._seats.record(name).study

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -17,10 +17,11 @@ from controller.cli.embedded import Access, SessionClient, asked_for, connected,
 from controller.cli.home import ControllerLock, Home
 from controller.model import Attempt, Experiment
 from controller.report.record import ExperimentRecord, TrialRecord
-from controller.search import lost
+from controller.search import CHOOSES, lost
 from controller.spec import from_document
 from controller.store import SqlStore
 from suggest.errors import InvalidArgument, NotFound, Problem
+from suggest.space import Value
 from suggest.study import StudyName
 from suggest.trial import Measurement, Trial, TrialState
 
@@ -74,7 +75,10 @@ async def gather(
     found: Sequence[Trial] = ()
     measured: dict[int, list[Measurement]] = {}
     reported: dict[int, list[Measurement]] = {}
+    settings: Mapping[str, Value] = {}
     try:
+        if latest and experiment.spec.algorithm.name == CHOOSES:
+            settings = (await client.get_study(name)).spec.algorithm.settings
         found = await client.list_trials(name, client_id=experiment.uid)
         if measurements:
             for number, measurement in await client.list_measurements(name, trial):
@@ -102,6 +106,7 @@ async def gather(
         events=store.events(experiment.uid, trial),
         controlled_by=controlled_by(home, experiment),
         measurements=measured,
+        settings=settings,
     )
 
 

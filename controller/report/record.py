@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from controller.model import Attempt, AttemptState, Event, Experiment, ExperimentState, FailureClass
+from suggest.space import Value
 from suggest.trial import Measurement, Trial, TrialState
 
 
@@ -43,6 +44,9 @@ class ExperimentRecord:
     events: Sequence[Event] = ()
     controlled_by: str = ""
     measurements: Mapping[int, Sequence[Measurement]] = field(default_factory=dict)
+    settings: Mapping[str, Value] = field(
+        default_factory=dict
+    )  # of the algorithm, where its study has more than the file
 
     @property
     def counts(self) -> dict[TrialState, int]:

@@ -28,7 +28,7 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
         ("Uid", it.uid),
         ("State", shown_state(record)),
         ("Objective", f"{direction} {spec.objective.metric}{target}"),
-        ("Algorithm", spec.algorithm.name + (f", pruning {spec.pruning.name}" if spec.pruning else "")),
+        ("Algorithm", _algorithm(record) + (f", pruning {spec.pruning.name}" if spec.pruning else "")),
         ("Revision", str(it.revision)),
         ("Directory", it.directory),
         ("Folder", str(folder)),
@@ -63,6 +63,16 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
     parts += _events(record.events)
     parts.append(f"Why: {why_experiment(record)}")
     return "\n".join(parts) + "\n"
+
+
+def _algorithm(record: ExperimentRecord) -> str:
+    """One that chose between others with what it chose."""
+    name, settings = record.experiment.spec.algorithm.name, dict(record.settings)
+    chosen = settings.pop("chosen", None)
+    if chosen is None:
+        return name
+    words = [f"{key} {figures.parameter(value)}" for key, value in sorted(settings.items())]
+    return f"{name}: {chosen} ({', '.join(words)})"
 
 
 def describe_trial(record: ExperimentRecord, one: TrialRecord, *, log: Path | None, now: datetime) -> str:

@@ -2,9 +2,9 @@
 
 `allow`: nothing, it is a trial like any other; then nothing of this room is in use. `resample`: it is drawn again, a
 few times by the algorithm, then uniformly, and where the space can be counted one of the free points is taken, until
-none is left. `reuse`: a point whose value is known is proposed as it is, for the value to be taken over; any other is drawn
-again. A point is known while a trial holds it, in whatever state but cancelled. All of it goes by an index of points:
-bounded work whatever the history.
+none is left. `reuse`: a point whose value is known is proposed as it is, for the value to be taken over; any other is
+drawn again. A point is known while a trial holds it, in whatever state but cancelled. All of it goes by an index of
+points: bounded work whatever the history.
 """
 
 from __future__ import annotations

@@ -6,11 +6,12 @@ Importing this brings neither Optuna nor NumPy; a sampler that needs them loads 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from suggest import settings as checked
 from suggest.errors import Problem, did_you_mean
+from suggest.sampling.default import GRID, NAME, DefaultSettings, chosen_settings, default
 from suggest.sampling.distinct import ALLOW, REUSE, Distinct, DrawSettings
 from suggest.sampling.grid import GridSampler, grid_problems
 from suggest.sampling.sampler import Sampler
@@ -37,9 +38,16 @@ class Family:
 
 
 _FAMILIES = (
+    Family(
+        NAME,
+        "Chooses between the others by space, budget and parallelism, once for each study.",
+        DefaultSettings,
+        default,
+        True,
+    ),
     Family("random", "Independent points, uniform on each parameter's scale.", DrawSettings, RandomSampler, False),
     Family("grid", "Every point of a finite space once, in order.", NoSettings, GridSampler, False, grid_problems),
-    Family("tpe", "Learns from finished trials where good points are dense; the default.", TpeSettings, tpe, True),
+    Family("tpe", "Learns from finished trials where good points are dense.", TpeSettings, tpe, True),
     Family("optuna:tpe", "Optuna's own TPESampler, which `tpe` computes anew.", TpeSettings, optuna_tpe, True),
 )
 _BY_NAME = {family.name: family for family in _FAMILIES}
@@ -69,11 +77,21 @@ def space_problems(spec: StudySpec) -> Iterator[Problem]:
 
 def learns(algorithm: Algorithm) -> bool:
     """Whether what it proposes depends on how trials end."""
-    return _BY_NAME[algorithm.name].learns or algorithm.settings.get("duplicates") == REUSE
+    settings = algorithm.settings
+    return (_BY_NAME[algorithm.name].learns or settings.get("duplicates") == REUSE) and settings.get("chosen") != GRID
+
+
+def chosen(spec: StudySpec) -> StudySpec:
+    """As it is stored with a new study: `default` has made its choice."""
+    algorithm = spec.algorithm
+    if algorithm.name != NAME:
+        return spec
+    return replace(spec, algorithm=replace(algorithm, settings=chosen_settings(spec.space, algorithm.settings)))
 
 
 def new_sampler(spec: StudySpec, seed: int) -> Sampler:
     """For a spec without problems."""
+    spec = chosen(spec)
     family = _BY_NAME[spec.algorithm.name]
     settings: object = checked.read(family.settings_type, spec.algorithm.settings)
     sampler = family.build(spec, seed, settings)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from controller.cli.home import ControllerLock, Home, new_uid
 from controller.model import Event, Experiment, ExperimentState, Revision, Uid, short_name
-from controller.spec import Change, Document, allowed_in_revision, diff, redacted_document
+from controller.spec import Change, Document, allowed_in_extension, allowed_in_revision, diff, redacted_document
 from controller.store import Changes, SqlStore
 from suggest.errors import FailedPrecondition, NotFound
 from suggest.study import StudyName
@@ -76,6 +76,11 @@ def find(store: SqlStore, name: str, namespace: str | None) -> Experiment:
     return having[0]
 
 
+def named(target: str) -> bool:
+    """Whether FILE|NAME is a name."""
+    return not (target == "-" or "/" in target or target.endswith((".yaml", ".yml")) or Path(target).is_file())
+
+
 class Desk:
     """Admits to one state directory."""
 
@@ -92,7 +97,7 @@ class Desk:
             self._refuse_changes(known, document)
             return Standing(known)
         with ExitStack() as undo:
-            lock, known = self._locked(known, undo)
+            lock, known = self.locked(known, undo)
             self._refuse_changes(known, document)
             if known.state.finished or known.state is ExperimentState.PAUSED:
                 return Standing(known)
@@ -140,14 +145,14 @@ class Desk:
         if known.state.finished and not diff(known.spec.document, spec.document):
             return Standing(known)
         with ExitStack() as undo:
-            lock, known = self._locked(known, undo)
+            lock, known = self.locked(known, undo)
             changes = _allowed_changes(known, document)
             if known.state.finished and not changes:
                 return Standing(known)
             known, notes = self._follow(known, directory)
             if changes:
                 known = self._revise(known, document, changes)
-                notes = (*notes, f"revision {known.revision}:\n{_listed(changes)}")
+                notes = (*notes, f"revision {known.revision}:\n{listed(changes)}")
             admitted = self._go_on(known, lock, document.text, document.source, notes)
             undo.pop_all()
         return admitted
@@ -158,7 +163,7 @@ class Desk:
         if known.state.finished:
             return Standing(known)
         with ExitStack() as undo:
-            lock, known = self._locked(known, undo)
+            lock, known = self.locked(known, undo)
             if known.state.finished:
                 return Standing(known)
             revision = self._store.revisions(known.uid)[-1]
@@ -167,14 +172,32 @@ class Desk:
             undo.pop_all()
         return admitted
 
+    def extend(
+        self,
+        known: Experiment,
+        lock: ControllerLock,
+        document: Document,
+        changes: Sequence[Change],
+        *,
+        directory: Path | None,
+    ) -> Admitted:
+        """`tuner extend`, of an experiment whose lock the caller has. `directory`: of a file that it named."""
+        notes: tuple[str, ...] = ()
+        if directory is not None:
+            known, notes = self._follow(known, directory)
+        if changes:
+            known = self._revise(known, document, changes)
+            notes = (*notes, f"revision {known.revision}:\n{listed(changes)}")
+        return self._go_on(known, lock, document.text, document.source, notes)
+
     def to_stop(self, known: Experiment) -> Admitted:
         """For `tuner stop` where nobody runs it: everything as it is, the wish to stop included."""
         with ExitStack() as undo:
-            lock, known = self._locked(known, undo)
+            lock, known = self.locked(known, undo)
             undo.pop_all()
         return Admitted(known, lock, "", "")
 
-    def _locked(self, known: Experiment, undo: ExitStack) -> tuple[ControllerLock, Experiment]:
+    def locked(self, known: Experiment, undo: ExitStack) -> tuple[ControllerLock, Experiment]:
         """The lock, which `undo` releases, and the experiment as it stands under it."""
         folder = self._home.folders(known.uid).root
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -228,11 +251,15 @@ class Desk:
         changes = diff(known.spec.document, document.spec.document)
         if not changes:
             return
-        way_on = f"take them with: tuner resume {document.source}, or "
-        if not all(map(allowed_in_revision, changes)):
-            way_on = "a search cannot change these under way: "
+        way_on = "a search cannot change these under way: "
+        if all(map(allowed_in_revision, changes)):
+            way_on = f"take them with: tuner resume {document.source}, or "
+        elif all(map(allowed_in_extension, changes)):
+            way_on = f"if they are growth, take them with: tuner extend {document.source}, or "
+        in_force = self._home.folders(known.uid).revision(known.revision)
+        since = f"The file in force since revision {known.revision}: {in_force}\n" if known.revision > 1 else ""
         raise Changed(
-            f"{document.source} is not the {known.name} that is there:\n{_listed(changes)}\n"
+            f"{document.source} is not the {known.name} that is there:\n{listed(changes)}\n{since}"
             f"{way_on}choose another metadata.name, or remove the old one with: tuner delete {known.name}"
         )
 
@@ -242,15 +269,16 @@ def _allowed_changes(known: Experiment, document: Document) -> Sequence[Change]:
     changes = diff(known.spec.document, document.spec.document)
     refused = [change for change in changes if not allowed_in_revision(change)]
     if refused:
+        growth = f"wider ranges and new choices go with: tuner extend {document.source}; "
         raise Changed(
-            f"{document.source} changes what {known.name} cannot change any more:\n{_listed(refused)}\n"
+            f"{document.source} changes what {known.name} cannot change any more:\n{listed(refused)}\n"
             "tuner resume accepts changes under spec.trial, spec.parallelism, spec.budget and spec.pruning; "
-            "for anything else choose another metadata.name"
+            f"{growth if all(map(allowed_in_extension, refused)) else ''}for anything else choose another metadata.name"
         )
     return changes
 
 
-def _listed(changes: Sequence[Change]) -> str:
+def listed(changes: Sequence[Change]) -> str:
     return "\n".join(f"  {_shown(change)}" for change in changes)
 
 

@@ -3,21 +3,31 @@
 Asks nobody: neither the service nor a cluster is needed to read a file. YAML is imported when text is read, not before.
 """
 
-from controller.spec.document import Change, allowed_in_revision, diff, from_document, spec_hash
+from controller.spec.document import (
+    Change,
+    allowed_in_extension,
+    allowed_in_revision,
+    diff,
+    from_document,
+    spec_hash,
+)
 from controller.spec.problems import Placed, SpecErrors
 from controller.spec.reading import Document, read, read_path
 from controller.spec.redaction import redacted, redacted_document
 from controller.spec.schema import schema
 from controller.spec.starter import starter
 from controller.spec.substitute import fill_data, render
+from controller.spec.writing import file_text
 
 __all__ = [
     "Change",
     "Document",
     "Placed",
     "SpecErrors",
+    "allowed_in_extension",
     "allowed_in_revision",
     "diff",
+    "file_text",
     "fill_data",
     "from_document",
     "read",

@@ -182,4 +182,19 @@ def _diff(path: str, old: Mapping[str, object], new: Mapping[str, object]) -> li
 
 def allowed_in_revision(change: Change) -> bool:
     """Whether `tuner resume FILE` takes the change; a search space and an objective stay what they are."""
-    return any(change.path == root or change.path.startswith((f"{root}.", f"{root}[")) for root in REVISABLE)
+    return _under(change.path, REVISABLE)
+
+
+def allowed_in_extension(change: Change) -> bool:
+    """Whether `tuner extend` takes the change, for all that a file can tell: how parameters grow, the service knows."""
+    if change.path == "spec.initial":
+        return isinstance(change.new, list) and isinstance(change.old, list) and _begins_with(change.new, change.old)
+    return _under(change.path, (*REVISABLE, "spec.parameters", "spec.objective.target"))
+
+
+def _begins_with(new: list[object], old: list[object]) -> bool:
+    return json.dumps(new[: len(old)], sort_keys=True) == json.dumps(old, sort_keys=True)
+
+
+def _under(path: str, roots: tuple[str, ...]) -> bool:
+    return any(path == root or path.startswith((f"{root}.", f"{root}[")) for root in roots)

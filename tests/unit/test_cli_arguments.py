@@ -47,7 +47,6 @@ def test_what_makes_no_sense_is_usage(line: str, capsys: pytest.CaptureFixture[s
         ("runn x", "there is no verb runn; did you mean run?"),
         ("-q resum x", "there is no verb resum; did you mean resume?"),
         ("xyzzy", "there is no verb xyzzy; see tuner --help"),
-        ("extend x --trials 9", "extend is not there yet; raise spec.budget in the file and go on with: tuner resume"),
     ],
 )
 def test_a_verb_that_is_not_there_is_told_with_the_way_on(

@@ -1,0 +1,89 @@
+"""An experiment's document as a file that a person can read, and that reads back to the same document.
+
+What tuner itself changed has no text of a person's: this is it. Comments are not here, for there is nothing to say.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from controller.spec.yaml_text import plain_scalar
+
+WIDTH = 110
+_PLAIN = re.compile(r"[A-Za-z_./][\w./-]*(?: [\w./-]+)*")
+_YES_AND_NO = frozenset({"y", "n", "yes", "no", "on", "off"})  # to older readers of YAML, other than ours
+
+
+def file_text(document: Mapping[str, object]) -> str:
+    """`document`: a canonical one. Choices are written as lists, as people do."""
+    spec: Any = document["spec"]  # of the shape that `native.FILE` describes
+    parameters = {name: _shorter(given) for name, given in spec["parameters"].items()}
+    return "\n".join(_lines({**document, "spec": {**spec, "parameters": parameters}}, "")) + "\n"
+
+
+def _shorter(given: dict[str, Any]) -> object:
+    return given["values"] if given.keys() == {"type", "values"} else given
+
+
+def _lines(data: Mapping[str, object], indent: str) -> Iterator[str]:
+    for key, value in data.items():
+        head = f"{indent}{_scalar(key)}:"
+        flow = _flow(value)
+        if flow is not None and len(head) + len(flow) < WIDTH:
+            yield f"{head} {flow}"
+        elif isinstance(value, dict):
+            yield head
+            yield from _lines(value, indent + "  ")
+        elif isinstance(value, list):
+            yield head
+            for item in value:
+                yield from _item(item, indent + "  ")
+        else:
+            yield from _text(head, str(value), indent + "  ")
+
+
+def _item(item: object, indent: str) -> Iterator[str]:
+    flow = _flow(item)
+    if isinstance(item, dict) and item and (flow is None or len(indent) + len(flow) >= WIDTH):
+        first, *rest = _lines(item, indent + "  ")
+        yield f"{indent}- {first.lstrip()}"
+        yield from rest
+    elif flow is None and isinstance(item, str):
+        yield from _text(f"{indent}-", item, indent + "  ")
+    else:
+        yield f"{indent}- {flow if flow is not None else json.dumps(item, ensure_ascii=False)}"
+
+
+def _text(head: str, text: str, indent: str) -> Iterator[str]:
+    """Several lines, as they are where YAML can say so."""
+    body = text.removesuffix("\n")
+    lines = body.split("\n")
+    if any(line != line.rstrip() or not line.isprintable() for line in lines) or body.startswith((" ", "\n")):
+        yield f"{head} {json.dumps(text, ensure_ascii=False)}"
+        return
+    yield f"{head} |{'' if text.endswith(chr(10)) else '-'}"
+    for line in lines:
+        yield f"{indent}{line}" if line else ""
+
+
+def _flow(value: object) -> str | None:
+    """On one line; None where it takes more."""
+    if isinstance(value, dict):
+        items = {_scalar(key): _flow(one) for key, one in value.items()}
+        nested = any(isinstance(one, dict) and one for one in value.values())
+        return (
+            None if nested or None in items.values() else "{" + ", ".join(f"{k}: {v}" for k, v in items.items()) + "}"
+        )
+    if isinstance(value, list):
+        shown = [_flow(one) for one in value]
+        return None if None in shown else "[" + ", ".join(str(one) for one in shown) + "]"
+    return None if isinstance(value, str) and "\n" in value else _scalar(value)
+
+
+def _scalar(value: object) -> str:
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and plain_scalar(value) == value:
+        return json.dumps(value) if value.lower() in _YES_AND_NO else value
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,85 @@
+"""`tuner extend` as a person types it: a finished search gets more, and a kill between its writes changes nothing."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.somebody import Person, experiment, somebody
+
+WORDS = ("extend", "tiny", "--trials", "+2", "--set", "spec.parameters.x.max=2", "--set", "spec.parameters.k=[a, b]")
+MOMENTS = (
+    "controller.store.add_revision.before",
+    "controller.store.add_revision.after",
+    "controller.store.save.before",
+    "study.update.before",
+    "study.update.after",
+)
+
+
+FILE = experiment(parameters="x: {type: float, min: 0, max: 1}, k: [a]", algorithm="tpe, seed: 1")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
+    """Somebody whose experiment has ended; its state directory is to be copied, not touched."""
+    with somebody(tmp_path_factory.mktemp("finished")) as person:
+        person.file.write_text(FILE)
+        assert person.tuner("run", person.file)[0] == 0
+        yield person
+
+
+@pytest.fixture
+def me(finished: Person, tmp_path: Path) -> Iterator[Person]:
+    with somebody(tmp_path) as person:
+        person.file.write_text(FILE)
+        shutil.copytree(finished.folder / "state", tmp_path / "state")
+        yield person
+
+
+def past(folder: Path) -> int:
+    """How often the study has grown."""
+    with closing(sqlite3.connect(folder / "state" / "studies.db")) as connection:
+        (grown,) = connection.execute("SELECT json_array_length(past) FROM studies").fetchone()
+    return int(grown)
+
+
+def test_an_extension_killed_between_its_writes_is_repeated_without_harm(me: Person) -> None:
+    for moment in MOMENTS:
+        me.env["TUNER_FAILPOINT"] = moment
+        assert me.tuner(*WORDS)[0] == -9, moment
+    del me.env["TUNER_FAILPOINT"]
+    code, out, err = me.tuner(*WORDS)
+    assert (code, out.startswith("tiny: best score ")) == (0, True), err
+    assert "revision 2 says so already, and nothing of it has run yet" in err
+    trials = me.trials()
+    assert [trial["number"] for trial in trials] == [0, 1, 2, 3]
+    assert trials[2]["parameters"]["k"] == "b", "a new choice is tried first"
+    assert past(me.folder) == 1
+    assert [path.name for path in sorted((me.folder / "state" / "experiments").glob("*/*.yaml"))] == [
+        "experiment.r2.yaml",
+        "experiment.yaml",
+    ]
+    code, _, err = me.tuner("run", me.file)
+    assert (code, "The file in force since revision 2: " in err) == (6, True), err
+
+
+def test_what_is_no_growth_is_one_sentence_and_changes_nothing(me: Person) -> None:
+    code, _, err = me.tuner("extend", "tiny", "--set", "spec.parameters.x.max=0.5")
+    assert code == 2
+    assert "--set spec.parameters.x.max=0.5: 0.5 is below 1, and a range only grows" in err
+    code, _, err = me.tuner("extend", "tiny", "--trials", "2")
+    assert (code, "that changes nothing of tiny, which succeeded: all 2 trials are done" in err) == (6, True), err
+    assert not list((me.folder / "state" / "experiments").glob("*/experiment.r2.yaml"))
+
+
+def test_the_changed_file_extends_as_well(me: Person) -> None:
+    text = me.file.read_text().replace("max: 1}, k: [a]", "max: 4}, k: [a, c]").replace("trials: 2", "trials: 3")
+    me.file.write_text(text)
+    assert me.tuner("extend", me.file)[0] == 0
+    assert len(me.trials()) == 3

@@ -19,15 +19,15 @@ demo: $(VENV)/demo.stamp  ## tune a small network on handwritten digits, live; s
 
 .PHONY: test
 test: $(VENV)/dev.stamp  ## run all tests
-	$(BIN)/python -m pytest -n $(JOBS) --maxprocesses=8 $(TESTS)
+	$(BIN)/python -m pytest -m 'not soak' -n $(JOBS) --maxprocesses=8 $(TESTS)
 
 .PHONY: test-cluster
 test-cluster: cluster-binaries  ## run the tests on a real Kubernetes, started here; TESTS=tests/cluster/test_x.py
 	$(BIN)/python -m pytest -m 'not soak' $(or $(TESTS),tests/cluster)
 
 .PHONY: soak
-soak: cluster-binaries  ## run what takes too long for every change: the controller killed 20 times, nodes that vanish
-	$(BIN)/python -m pytest -m soak $(or $(TESTS),tests/cluster)
+soak: cluster-binaries  ## run what takes too long for every change: everything killed again and again, nodes that vanish
+	$(BIN)/python -m pytest -m soak $(or $(TESTS),tests/service tests/cluster)
 
 .PHONY: cluster-binaries
 cluster-binaries: $(VENV)/dev.stamp  ## build what those need, once: ten minutes, with Go 1.26
@@ -64,6 +64,10 @@ check: $(VENV)/dev.stamp  ## format, lint, types, who may import whom, stubs fre
 format: $(VENV)/dev.stamp  ## put the code in shape
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+.PHONY: fuzz
+fuzz: $(VENV)/dev.stamp  ## send the service 20,000 requests that nobody would: five minutes; FUZZ_REQUESTS=50000
+	FUZZ_REQUESTS=$(or $(FUZZ_REQUESTS),20000) $(BIN)/python -m pytest -s --timeout=3600 tests/service/test_fuzz.py
 
 .PHONY: mutants
 mutants: $(VENV)/dev.stamp  ## plant bugs and see that the simulation catches each

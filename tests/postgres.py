@@ -43,10 +43,14 @@ def programs() -> Path | None:
 
 
 class Postgres:
-    """Starts with the object. `new_database()` names an empty one; stop() and start() as an outage would."""
+    """Starts with the object. `new_database()` names an empty one; stop() and start() as an outage would.
 
-    def __init__(self, binaries: Path) -> None:
+    `settings`: other than SETTINGS.
+    """
+
+    def __init__(self, binaries: Path, **settings: str) -> None:
         self._binaries = binaries
+        self._settings = SETTINGS | settings
         folder = Path(tempfile.mkdtemp(prefix="tuner-pg-", dir="/tmp"))  # short: a socket's path has 108 bytes
         self._data = folder / "data"
         self._socket = folder / "s"
@@ -72,7 +76,7 @@ class Postgres:
             raise
 
     def start(self) -> None:
-        settings = [f"-c{name}={value}" for name, value in SETTINGS.items()]
+        settings = [f"-c{name}={value}" for name, value in self._settings.items()]
         command = [*self._as_user, self._binaries / "postgres", "-D", self._data, "-k", self._socket, "-p", str(PORT)]
         self._processes.start("postgres", [*command, *settings])
         deadline = time.monotonic() + 60

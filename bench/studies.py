@@ -1,0 +1,332 @@
+"""What one server bears: a hundred long studies at once, a restart, floods of measurements; on SQLite and PostgreSQL.
+
+Calls are sent when they are due, whether or not earlier ones have been answered, and a call's time runs from when it
+was due: a server that stalls is not spared what it would have been sent meanwhile. The client is a process of its own
+on the same machine. `make bench` runs it; `--quick` is a smoke test that keeps nothing, `--only PART` one part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import sqlalchemy
+from mixed import SPACE
+from record import keep, machine, quantile, table, verdict
+
+from suggest.admin import open_store
+from suggest.client import AsyncClient
+from suggest.errors import Unavailable
+from suggest.space import Assignment
+from suggest.store.protocol import StudyRecord
+from suggest.study import Algorithm, Direction, Objective, Study, StudyName, StudySpec
+from suggest.trial import Measurement, Outcome, Trial, TrialState
+from tests.postgres import Postgres, programs
+
+TUNER = Path(sys.executable).parent / "tuner"
+SPEC = StudySpec(SPACE, (Objective("loss", Direction.MINIMIZE),), Algorithm("tpe", seed=1))
+P50_MS = {"SQLite": 2.5, "SQLite, --sync full": 2.5, "PostgreSQL": 6.0}
+P99_MS = {"SQLite": 15.0, "SQLite, --sync full": 15.0, "PostgreSQL": 50.0}
+MEMORY_MB, RESTART_S, MEASUREMENTS_S, UNDER_LOAD = 300.0, 0.5, 20_000.0, 3.0
+BATCH, METRICS = 1_000, ("loss", "accuracy", "seconds", "lr", "norm")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    studies: int
+    trials: int
+    per_s: int
+    for_s: float
+    steps: int
+    flood_s: float
+
+
+WHOLE = Size(studies=100, trials=10_000, per_s=100, for_s=60.0, steps=50, flood_s=20.0)
+QUICK = Size(studies=3, trials=100, per_s=20, for_s=2.0, steps=5, flood_s=1.0)
+
+
+# Histories, written past the server: they are what is there before, not what is measured
+
+
+def drawn(rng: random.Random) -> Assignment:
+    return {
+        "lr": 10 ** rng.uniform(-5, 0),
+        "momentum": rng.random(),
+        "dropout": rng.uniform(0, 0.7),
+        "layers": rng.randint(1, 12),
+        "width": round(2 ** rng.uniform(4, 10)),
+        "activation": rng.choice(["relu", "tanh", "gelu"]),
+    }
+
+
+def name_of(place: int) -> StudyName:
+    return StudyName("default", f"s{place:03d}")
+
+
+def filled(url: str, size: Size, *, studies: int, steps: int = 0) -> None:
+    """`studies` of them, all with the same history: the first is written, the others are copies."""
+    rng = random.Random(1)
+    with contextlib.closing(open_store(url)) as store:
+        for place in range(studies):
+            study = Study(name_of(place), uuid.uuid4().hex[:16], SPEC, seed=place, create_time=datetime.now(UTC))
+            assert store.insert_study(StudyRecord(study, uuid.uuid4().hex, "none"))
+            if place == 0:
+                lease = store.take(study.name, uid=study.uid, address="")
+                for start in range(0, size.trials, 500):
+                    numbers = range(start, min(size.trials, start + 500))
+                    store.hand_out(lease, [_finished(number, drawn(rng), rng) for number in numbers])
+                store.release(lease)
+    engine = sqlalchemy.create_engine(url)
+    with engine.begin() as connection:
+        columns = _columns(connection, "trials")
+        others = ", ".join(c for c in columns if c != "study")
+        for place in range(1, studies):
+            connection.exec_driver_sql(
+                f"INSERT INTO trials (study, {others}) SELECT '{name_of(place).study}', {others} FROM trials "
+                f"WHERE study = '{name_of(0).study}'"
+            )
+        if steps:
+            value = "(t.number * 31 + s.step * 7) % 101 / 101.0"
+            connection.exec_driver_sql(
+                "INSERT INTO measurements (namespace, study, trial, attempt, metric, step, value) "
+                f"WITH RECURSIVE s(step) AS (SELECT 0 UNION ALL SELECT step + 1 FROM s WHERE step < {steps - 1}) "
+                f"SELECT t.namespace, t.study, t.number, 1, 'loss', s.step, {value} FROM trials t, s"
+            )
+    engine.dispose()
+
+
+def _columns(connection: sqlalchemy.Connection, name: str) -> list[str]:
+    return [column["name"] for column in sqlalchemy.inspect(connection).get_columns(name)]
+
+
+def _finished(number: int, point: Assignment, rng: random.Random) -> Trial:
+    at, request = datetime.now(UTC), f"{rng.getrandbits(128):032x}"
+    value = rng.random()
+    return Trial(number, TrialState.SUCCEEDED, point, value, 9, request_id=request, client_id="c",
+                 create_time=at, end_time=at)  # fmt: skip
+
+
+# The server, and what it is sent
+
+
+@contextlib.asynccontextmanager
+async def serving(folder: Path, url: str, *flags: str) -> AsyncIterator[tuple[AsyncClient, int]]:
+    """(a client, the server's process id)."""
+    address = f"unix:{folder}/s"
+    with (folder / "serve.log").open("wb") as log:
+        command = [TUNER, "serve", "--address", address, "--storage", url, *flags]
+        server = subprocess.Popen(command, stderr=log)  # noqa: ASYNC220 - nothing else runs yet
+        client = AsyncClient(address, timeout_s=60)
+        try:
+            deadline = time.monotonic() + 15
+            while True:
+                try:
+                    await client.algorithms()
+                    break
+                except Unavailable:
+                    if server.poll() is not None or time.monotonic() > deadline:
+                        sys.exit(f"tuner serve did not start: {(folder / 'serve.log').read_text()}")
+            yield client, server.pid
+        finally:
+            await client.close()
+            server.terminate()
+            server.wait(30)
+
+
+def peak_mb(pid: int) -> float:
+    found = re.search(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return int(found[1]) / 1024 if found else 0.0
+
+
+@dataclass
+class Load:
+    """`suggestions` and `completions`: seconds from when each was due until it was answered."""
+
+    client: AsyncClient
+    studies: int
+    suggestions: list[float] = field(default_factory=list)
+    completions: list[float] = field(default_factory=list)
+    first_s: float = 0.0  # until every study has been loaded, one after the other
+
+    async def warm(self) -> None:
+        began = time.monotonic()
+        for place in range(self.studies):
+            await self._trial(name_of(place), time.monotonic())
+        self.first_s = time.monotonic() - began
+        self.suggestions.clear()
+        self.completions.clear()
+
+    async def run(self, *, per_s: float, for_s: float) -> None:
+        rng, began, under_way = random.Random(2), time.monotonic(), set()
+        for turn in range(int(per_s * for_s)):
+            due = began + turn / per_s
+            if (early_s := due - time.monotonic()) > 0:
+                await asyncio.sleep(early_s)
+            task = asyncio.create_task(self._trial(name_of(rng.randrange(self.studies)), due, after_s=1.0))
+            under_way.add(task)
+            task.add_done_callback(under_way.discard)
+        await asyncio.gather(*under_way)
+
+    async def _trial(self, name: StudyName, due: float, *, after_s: float = 0.0) -> None:
+        found = await self.client.suggest(name, 1, client_id="bench", request_id=uuid.uuid4().hex)
+        self.suggestions.append(time.monotonic() - due)
+        await asyncio.sleep(after_s)
+        due = time.monotonic()
+        await self.client.complete(name, found.trials[0].number, Outcome(TrialState.SUCCEEDED, random.random()))
+        self.completions.append(time.monotonic() - due)
+
+
+def ms(seconds: list[float], share: float) -> float:
+    return 1e3 * quantile(seconds, share)
+
+
+# The parts
+
+
+async def hundred(folder: Path, stores: dict[str, tuple[str, list[str]]], size: Size) -> str:
+    rows, verdicts = [], []
+    for store, (url, flags) in stores.items():
+        print(f"{store}: filling {size.studies} studies of {size.trials} trials", file=sys.stderr)
+        if not flags:  # the same file as the row before
+            filled(url, size, studies=size.studies)
+        async with serving(folder, url, *flags) as (client, pid):
+            load = Load(client, size.studies)
+            await load.warm()
+            await load.run(per_s=size.per_s, for_s=size.for_s)
+            p50, p99 = ms(load.suggestions, 0.5), ms(load.suggestions, 0.99)
+            memory = peak_mb(pid)
+            most = await saturation(client, size, P99_MS[store])
+            figures = [p50, p99, ms(load.completions, 0.5), ms(load.completions, 0.99)]
+            first_ms = load.first_s / size.studies * 1e3
+            rows.append(
+                [store, *(f"{figure:.1f}" for figure in figures), *map("{:.0f}".format, (memory, first_ms, most))]
+            )
+            verdicts.append(
+                f"{store}: p50 at most {P50_MS[store]:g} ms, {verdict(p50, P50_MS[store])}; "
+                f"p99 at most {P99_MS[store]:g} ms, {verdict(p99, P99_MS[store])}; "
+                f"at most {MEMORY_MB:g} MB, {verdict(memory, MEMORY_MB)}"
+            )
+            print(rows[-1], file=sys.stderr)
+    head = ["store", "suggestion p50 in ms", "p99", "completion p50 in ms", "p99", "peak memory in MB",
+            "first suggestion of a study in ms, mean", "most per second"]  # fmt: skip
+    return table(head, rows) + "\n\nClaims: " + ". ".join(verdicts) + "."
+
+
+async def saturation(client: AsyncClient, size: Size, p99_ms: float) -> float:
+    """The highest rate, of those tried, at which the 99th percentile stays within the claim."""
+    most, rate = 0.0, float(size.per_s)
+    while rate <= 20 * size.per_s:
+        load = Load(client, size.studies)
+        await load.run(per_s=rate, for_s=min(size.for_s, 8.0))
+        if ms(load.suggestions, 0.99) > p99_ms:
+            return most
+        most, rate = rate, rate * 1.4
+    return most
+
+
+async def restart(folder: Path, stores: dict[str, tuple[str, list[str]]], size: Size) -> str:
+    rows, worst = [], 0.0
+    for store, (url, flags) in stores.items():
+        if flags:
+            continue
+        filled(url, size, studies=1, steps=size.steps)
+        taken = []
+        for _ in range(3):
+            async with serving(folder, url) as (client, pid):
+                began = time.monotonic()
+                await client.suggest(name_of(0), 1, client_id="bench", request_id=uuid.uuid4().hex)
+                taken.append(time.monotonic() - began)
+                memory = peak_mb(pid)
+        worst = max(worst, quantile(taken, 0.5))
+        rows.append([store, " ".join(f"{seconds:.2f}" for seconds in taken), f"{memory:.0f}"])
+    head = ["store", "first suggestion after a restart in s, three times", "peak memory in MB"]
+    return f"{table(head, rows)}\n\nClaim: at most {RESTART_S:g} s: {worst:.2f} s, {verdict(worst, RESTART_S)}."
+
+
+async def reports(folder: Path, stores: dict[str, tuple[str, list[str]]], size: Size) -> str:
+    """Measurements in batches from four clients at once, and suggestions of another study meanwhile."""
+    rows = []
+    for store, (url, flags) in stores.items():
+        if flags:
+            continue
+        few = Size(size.studies, min(size.trials, 1_000), size.per_s, size.for_s, size.steps, size.flood_s)
+        filled(url, few, studies=6)
+        async with serving(folder, url) as (client, _):
+            quiet, flooded = Load(client, 1), Load(client, 1)
+            await quiet.warm()
+            await quiet.run(per_s=20, for_s=size.flood_s)
+            until = time.monotonic() + size.flood_s
+            counts = asyncio.gather(*(flood(client, name_of(2 + k), until) for k in range(4)))
+            await flooded.run(per_s=20, for_s=size.flood_s)
+            rate = sum(await counts) / size.flood_s
+        alone, under = ms(quiet.suggestions, 0.99), ms(flooded.suggestions, 0.99)
+        enough = "yes" if rate >= MEASUREMENTS_S else "**no**"
+        rows.append([store, f"{rate:,.0f}", enough, f"{alone:.1f}", f"{under:.1f}", f"{under / alone:.1f}",
+                     verdict(under / alone, UNDER_LOAD)])  # fmt: skip
+    head = ["store", "measurements a second", f"at least {MEASUREMENTS_S:,.0f}", "suggestion p99 alone in ms",
+            "meanwhile", "ratio", f"at most {UNDER_LOAD:g}"]  # fmt: skip
+    return table(head, rows)
+
+
+async def flood(client: AsyncClient, name: StudyName, until: float) -> int:
+    told = 0
+    while time.monotonic() < until:
+        found = await client.suggest(name, 1, client_id="flood", request_id=uuid.uuid4().hex)
+        number = found.trials[0].number
+        for start in range(0, 20 * BATCH, BATCH):
+            steps = range(start // len(METRICS), (start + BATCH) // len(METRICS))
+            batch = [Measurement(1, metric, step, step * 0.5) for step in steps for metric in METRICS]
+            await client.report(name, number, batch)
+            told += len(batch)
+            if time.monotonic() >= until:
+                break
+    return told
+
+
+PARTS = {"hundred": hundred, "restart": restart, "reports": reports}
+
+
+@contextlib.contextmanager
+def stores_in(folder: Path) -> Iterator[dict[str, tuple[str, list[str]]]]:
+    """By their names: URL and further flags of `tuner serve`."""
+    sqlite = f"sqlite:///{folder}/studies.db"
+    found: dict[str, tuple[str, list[str]]] = {
+        "SQLite": (sqlite, []),
+        "SQLite, --sync full": (sqlite, ["--sync", "full"]),
+    }
+    binaries = programs()
+    if binaries is None:
+        print("without PostgreSQL: there is no initdb on this machine", file=sys.stderr)
+        yield found
+        return
+    # As a person would run it: what was answered has reached the disk.
+    with contextlib.closing(Postgres(binaries, fsync="on", shared_buffers="128MB")) as postgres:
+        yield {**found, "PostgreSQL": (postgres.new_database(), [])}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small and short; keeps nothing")
+    parser.add_argument("--only", choices=PARTS, help="one part")
+    given = parser.parse_args()
+    for part, measured in PARTS.items():
+        if given.only in (None, part):
+            with tempfile.TemporaryDirectory(prefix="tuner-") as name, stores_in(Path(name)) as stores:
+                text = asyncio.run(measured(Path(name), stores, QUICK if given.quick else WHOLE))
+            print(text) if given.quick else keep(f"studies-{part}", f"{text}\n\n{machine()}")
+
+
+if __name__ == "__main__":
+    main()

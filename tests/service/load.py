@@ -1,0 +1,81 @@
+"""Clients that search at a server while something happens to it, and what must be true of the study afterwards."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from suggest.client import Client
+from suggest.trial import Outcome, Trial, TrialState
+from tests.service.running import NAME, ServerProcess, score
+
+PATIENCE_S = 40.0
+
+
+def a_client(server: ServerProcess) -> Client:
+    return Client(server.address, timeout_s=PATIENCE_S)
+
+
+def started(client: Client, request_id: str) -> Trial:
+    [trial] = client.suggest(NAME, 1, client_id="c", request_id=request_id).trials
+    return trial
+
+
+@dataclass
+class Load:
+    """Clients that search until told to end, and what they were answered."""
+
+    acknowledged: dict[str, tuple[int, float]] = field(default_factory=dict)  # request: trial and its value
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def search(self, server: ServerProcess, who: int) -> None:
+        with a_client(server) as client:
+            for turn in range(10_000):
+                if self._over.is_set():
+                    return
+                request = f"{who}-{turn}"
+                trial = started(client, request)
+                client.report(NAME, trial.number, [score(0, 0.5)])
+                value = who + turn / 10_000
+                client.complete(NAME, trial.number, Outcome(TrialState.SUCCEEDED), measurements=[score(1, value)])
+                self.acknowledged[request] = trial.number, value
+
+    def end(self) -> None:
+        self._over.set()
+
+    def progress(self) -> Callable[[], bool]:
+        """Whether every client has been answered since now."""
+        now = len(self.acknowledged)
+        return lambda: len(self.acknowledged) > now + 20
+
+    def hold_against(self, client: Client) -> None:
+        trials = client.list_trials(NAME)
+        assert len({t.request_id for t in trials}) == len(trials), "no request was answered with two trials"
+        found = {t.request_id: (t.number, t.value) for t in trials if t.state is TrialState.SUCCEEDED}
+        assert found == self.acknowledged, "what was answered is there, once; nothing else has ended"
+        assert [t.number for t in trials] == list(range(len(trials)))
+
+
+@contextmanager
+def under_load(servers: list[ServerProcess]) -> Iterator[Load]:
+    load = Load()
+    with ThreadPoolExecutor(len(servers)) as pool:
+        clients = [pool.submit(load.search, server, who) for who, server in enumerate(servers)]
+        try:
+            eventually(load.progress())
+            yield load
+        finally:
+            load.end()
+        for client in clients:
+            client.result()
+
+
+def eventually(condition: Callable[[], bool], *, within_s: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

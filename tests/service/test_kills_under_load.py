@@ -1,0 +1,116 @@
+"""Sixteen clients search while their server is killed, again and again: what was answered is there, once."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import suggest.store.sql  # noqa: F401  declares its failpoints
+from suggest import failpoints
+from tests.postgres import Postgres, a_postgres
+from tests.service.load import a_client, eventually, under_load
+from tests.service.running import NAME, SPEC, ServerProcess, a_process
+
+CLIENTS = 16
+# What a search comes by; test_crashes.py has all others.
+POINTS = [name for name in failpoints.names() if name.split(".")[1] in ("hand_out", "add_measurements", "finish_trial")]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A short path: sockets need one."""
+    with tempfile.TemporaryDirectory(prefix="tuner-") as name:
+        yield Path(name)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def storage(request: pytest.FixtureRequest, folder: Path) -> Path | str:
+    if request.param == "sqlite":
+        return folder / "s.db"
+    url: str = request.getfixturevalue("postgres_url")
+    return url
+
+
+def is_killed_and_nothing_is_lost(folder: Path, storage: Path | str, *, times: int) -> None:
+    moments = random.Random(5)
+    with (
+        a_process(storage, f"unix:{folder}/s.sock", revive=True) as server,
+        a_client(server) as client,
+    ):
+        client.create_study(NAME, SPEC, request_id="create")
+        with under_load([server] * CLIENTS) as load:
+            for deaths in range(1, times + 1):
+                time.sleep(moments.uniform(0.0, 0.5))
+                server.kill()
+                eventually(lambda deaths=deaths: len(server.deaths) >= deaths)
+                eventually(load.progress())
+        load.hold_against(client)
+        assert server.deaths == [-9] * times
+
+
+def test_a_server_killed_at_random_moments_loses_and_doubles_nothing(folder: Path, storage: Path | str) -> None:
+    is_killed_and_nothing_is_lost(folder, storage, times=5)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_a_server_killed_at_50_random_moments_loses_and_doubles_nothing(folder: Path, storage: Path | str) -> None:
+    is_killed_and_nothing_is_lost(folder, storage, times=50)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("point", POINTS)
+def test_a_server_killed_at_every_write_under_load_loses_and_doubles_nothing(
+    folder: Path, storage: Path | str, point: str
+) -> None:
+    with (
+        a_process(storage, f"unix:{folder}/s.sock", failpoint=f"{point}:40", revive=True) as server,
+        a_client(server) as client,
+    ):
+        client.create_study(NAME, SPEC, request_id="create")
+        with under_load([server] * CLIENTS) as load:
+            eventually(lambda: server.deaths == [-9])
+            eventually(load.progress())
+        load.hold_against(client)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_a_database_that_was_away_for_10_s_has_lost_and_doubled_nothing(folder: Path) -> None:
+    with a_postgres() as postgres:
+        is_away(postgres, folder, for_s=10.0)
+
+
+def is_away(postgres: Postgres, folder: Path, *, for_s: float) -> None:
+    with a_process(postgres.new_database(), f"unix:{folder}/s.sock") as server, a_client(server) as client:
+        client.create_study(NAME, SPEC, request_id="create")
+        with under_load([server] * CLIENTS) as load:
+            postgres.stop()
+            time.sleep(for_s)  # the outage itself
+            postgres.start()
+            eventually(load.progress())
+        load.hold_against(client)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_owners_that_die_in_turn_pass_the_study_on_under_load(folder: Path, postgres_url: str) -> None:
+    with (
+        a_process(postgres_url, f"unix:{folder}/a.sock", revive=True) as first,
+        a_process(postgres_url, f"unix:{folder}/b.sock", revive=True) as second,
+        a_client(first) as client,
+    ):
+        client.create_study(NAME, SPEC, request_id="create")
+        servers: list[ServerProcess] = [first, second]
+        with under_load([servers[k % 2] for k in range(CLIENTS)]) as load:
+            for turn in range(10):
+                servers[turn % 2].kill()
+                eventually(lambda turn=turn: len(servers[turn % 2].deaths) > turn // 2)
+                eventually(load.progress())
+        load.hold_against(client)

@@ -14,17 +14,18 @@ from suggest import settings as checked
 from suggest.sampling.distinct import RESAMPLE, counted
 from suggest.sampling.grid import Grid, GridSampler
 from suggest.sampling.sampler import Sampler
-from suggest.sampling.tpe import TpeSettings, tpe
+from suggest.sampling.tpe import OwnSettings, tpe
 from suggest.settings import NoSettings, setting
 from suggest.space import Space, Value
 from suggest.study import StudySpec
 
 NAME = "default"
+AT_A_TIME = 6  # so many trials and more run in parallel; fewer are nearly one after the other
 TO_CHOOSE, GRID, TPE = CHOICES = ("to choose", "grid", "tpe")
 
 
 @dataclass(frozen=True, slots=True)
-class DefaultSettings(TpeSettings):
+class DefaultSettings(OwnSettings):
     trials: int = setting(0, "the budget, by which it chooses; 0 where there is none", min=0)
     parallelism: int = setting(1, "how many trials run at a time, by which it chooses", min=1)
     chosen: str = setting(TO_CHOOSE, "what it chose when the study was created", words=CHOICES)
@@ -45,8 +46,21 @@ def chosen_settings(space: Space, given: Mapping[str, Value]) -> dict[str, Value
     if finite and Grid(space, {}).total <= known.trials:
         return {"trials": known.trials, "parallelism": known.parallelism, "chosen": GRID}
     every = {s.name: s.default for s in checked.declared(DefaultSettings)}
-    return {**every, **_rules(space, known), **({"duplicates": RESAMPLE} if finite else {}), **given, "chosen": TPE}
+    return {
+        **every,
+        **_rules(known.parallelism),
+        **({"duplicates": RESAMPLE} if finite else {}),
+        **given,
+        "chosen": TPE,
+    }
 
 
-def _rules(space: Space, known: DefaultSettings) -> dict[str, Value]:
-    return {}
+def _rules(parallelism: int) -> dict[str, Value]:
+    """Kernels narrower than Optuna's in both cases: they decide how close to the best point the search gets.
+
+    One after the other, each point may be chosen greedily among many candidates: the next one knows how it ended. Many
+    at a time must not all go where one would: fewer trials are good ones, and fewer candidates leave more to chance.
+    """
+    if parallelism < AT_A_TIME:
+        return {"candidates": 200, "sharpness": 2.0}
+    return {"goodShare": 0.05, "sharpness": 3.0}

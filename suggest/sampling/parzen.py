@@ -27,15 +27,19 @@ class Mixture:
     log_whole: Floats  # of each truncated normal: its mass within the span
     coefficients: Floats  # of the points' features
     codes: Floats  # (choices, kernels - 1): the trials' own choices
+    sharpness: float
 
 
-def fit(frame: Frame, numbers: Floats) -> Mixture:
-    """numbers: (dimensions, trials), in the order of the trials; every one within its dimension."""
-    mu, sigma = _kernels(frame, numbers[frame.numeric])
+def fit(frame: Frame, numbers: Floats, *, sharpness: float = 1.0) -> Mixture:
+    """numbers: (dimensions, trials), in the order of the trials; every one within its dimension.
+
+    sharpness: how fast the narrowest kernel narrows as trials come; 1 in Optuna.
+    """
+    mu, sigma = _kernels(frame, numbers[frame.numeric], narrowest(numbers.shape[1], sharpness))
     log_whole = np.log(central_mass(-mu / sigma, (1.0 - mu) / sigma))
     codes = numbers[[k for k, _ in frame.choices]]
     log_weights = np.log(shares(numbers.shape[1]))
-    return Mixture(log_weights, mu, sigma, log_whole, coefficients(mu, sigma, log_whole), codes)
+    return Mixture(log_weights, mu, sigma, log_whole, coefficients(mu, sigma, log_whole), codes, sharpness)
 
 
 def coefficients(mu: Floats, sigma: Floats, log_whole: Floats) -> Floats:
@@ -46,7 +50,12 @@ def coefficients(mu: Floats, sigma: Floats, log_whole: Floats) -> Floats:
     return np.concatenate([-0.5 * precision, pull, constant])
 
 
-def _kernels(frame: Frame, numbers: Floats) -> tuple[Floats, Floats]:
+def narrowest(trials: int, sharpness: float) -> float:
+    """The least width of the kernels of so many trials."""
+    return 1.0 / min(100.0, 2.0 + sharpness * trials)
+
+
+def _kernels(frame: Frame, numbers: Floats, least: float) -> tuple[Floats, Floats]:
     """Each as wide as the larger gap to its neighbours (an outermost one: as its only gap), within limits."""
     rows, count = numbers.shape
     mu, sigma = np.empty((rows, count + 1)), np.empty((rows, count + 1))
@@ -65,7 +74,7 @@ def _kernels(frame: Frame, numbers: Floats) -> tuple[Floats, Floats]:
     if count >= 2:
         widths[:, 0], widths[:, -1] = gaps[:, 1], gaps[:, -2]
     # np.clip costs three times as much on arrays as small as these.
-    sigma.ravel()[order] = np.minimum(np.maximum(widths, 1.0 / min(100.0, 2.0 + count)), 1.0)
+    sigma.ravel()[order] = np.minimum(np.maximum(widths, least), 1.0)
     return mu, sigma
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from suggest.sampling.frame import Frame, Points
 from suggest.sampling.normal import Floats, log_mass
-from suggest.sampling.parzen import Mixture, coefficients, narrow
+from suggest.sampling.parzen import Mixture, coefficients, narrow, narrowest
 
 
 class Pending:
@@ -23,6 +23,7 @@ class Pending:
         self._frame = frame
         self._at = at
         self._count = 0
+        self._sharpness = base.sharpness
         rows, self._kernels = base.mu.shape
         self._log_weight = float(base.log_weights[-1])  # the prior's, and that of the most recent trials
         self._places: list[list[float]] = np.sort(base.mu[:, :-1], axis=1).tolist()
@@ -62,7 +63,7 @@ class Pending:
         right = (places[at] if at < count else 1.0) - place
         width = right if count and not at else left if count and at == count else max(left, right)
         places.insert(at, place)
-        return min(max(width, 1.0 / min(100.0, 3.0 + count)), 1.0)
+        return min(max(width, narrowest(count + 1, self._sharpness)), 1.0)
 
     def log_density(self, here: slice, base: Floats) -> Floats:
         """Of the mixture with these kernels, up to a constant, at some of the candidates, of which `base` is given."""

@@ -15,7 +15,7 @@ from suggest.sampling.default import GRID, NAME, DefaultSettings, chosen_setting
 from suggest.sampling.distinct import ALLOW, REUSE, Distinct, DrawSettings
 from suggest.sampling.grid import GridSampler, grid_problems
 from suggest.sampling.sampler import Sampler
-from suggest.sampling.tpe import TpeSettings, optuna_tpe, tpe
+from suggest.sampling.tpe import OwnSettings, TpeSettings, optuna_tpe, tpe
 from suggest.sampling.uniform import RandomSampler
 from suggest.settings import NoSettings, Setting
 from suggest.study import Algorithm, StudySpec
@@ -47,7 +47,7 @@ _FAMILIES = (
     ),
     Family("random", "Independent points, uniform on each parameter's scale.", DrawSettings, RandomSampler, False),
     Family("grid", "Every point of a finite space once, in order.", NoSettings, GridSampler, False, grid_problems),
-    Family("tpe", "Learns from finished trials where good points are dense.", TpeSettings, tpe, True),
+    Family("tpe", "Learns from finished trials where good points are dense.", OwnSettings, tpe, True),
     Family("optuna:tpe", "Optuna's own TPESampler, which `tpe` computes anew.", TpeSettings, optuna_tpe, True),
 )
 _BY_NAME = {family.name: family for family in _FAMILIES}

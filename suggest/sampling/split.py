@@ -30,11 +30,11 @@ def rank(trial: Trial, sign: float) -> tuple[float, float, float]:
     return 1.0, -float(trial.step), sign * trial.value
 
 
-def good_and_other(ranks: Floats) -> tuple[Indexes, Indexes]:
-    """ranks: (3, trials). A tenth are good; both in the order of the trials."""
+def good_and_other(ranks: Floats, share: float) -> tuple[Indexes, Indexes]:
+    """ranks: (3, trials). This share of them are good; both in the order of the trials."""
     count = ranks.shape[1]
     order = np.lexsort(ranks[::-1])
-    good = min(math.ceil(0.1 * count), MOST_GOOD)
+    good = min(math.ceil(share * count), MOST_GOOD)
     return np.sort(order[:good]), np.sort(order[good:])
 
 

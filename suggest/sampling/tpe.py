@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from suggest.sampling.distinct import DrawSettings
 from suggest.sampling.sampler import Wanted
@@ -33,19 +33,32 @@ class TpeSettings(DrawSettings):
     constant_liar: bool = setting(True, "keep away from running trials")
 
 
+@dataclass(frozen=True, slots=True)
+class OwnSettings(TpeSettings):
+    """What Optuna's object cannot be told; by default as there."""
+
+    good_share: float = setting(
+        0.1, "share of the finished trials that count as good ones, 25 at most", min=0.01, max=0.5
+    )
+    sharpness: float = setting(1.0, "how fast the narrowest kernel narrows as trials come", min=0.1, max=10.0)
+
+
 class Model(Protocol):
     def propose(self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[Wanted]) -> list[Assignment]:
         """Points for all of `wanted`; finished and running trials come in the order of their numbers."""
         ...
 
 
-ModelType: TypeAlias = Callable[[StudySpec, int, TpeSettings], Model]
+SettingsT = TypeVar("SettingsT", bound=TpeSettings)
+ModelType: TypeAlias = Callable[[StudySpec, int, SettingsT], Model]
 
 
-class TpeSampler:
+class TpeSampler(Generic[SettingsT]):
     """`load` brings the model's class, with all that it imports."""
 
-    def __init__(self, spec: StudySpec, seed: int, settings: TpeSettings, *, load: Callable[[], ModelType]) -> None:
+    def __init__(
+        self, spec: StudySpec, seed: int, settings: SettingsT, *, load: Callable[[], ModelType[SettingsT]]
+    ) -> None:
         self._spec = spec
         self._seed = seed
         self._settings = settings
@@ -67,21 +80,21 @@ class TpeSampler:
         self._load()
 
 
-def tpe(spec: StudySpec, seed: int, settings: TpeSettings) -> TpeSampler:
+def tpe(spec: StudySpec, seed: int, settings: OwnSettings) -> TpeSampler[OwnSettings]:
     return TpeSampler(spec, seed, settings, load=_own)
 
 
-def optuna_tpe(spec: StudySpec, seed: int, settings: TpeSettings) -> TpeSampler:
+def optuna_tpe(spec: StudySpec, seed: int, settings: TpeSettings) -> TpeSampler[TpeSettings]:
     return TpeSampler(spec, seed, settings, load=_optunas)
 
 
-def _own() -> ModelType:
+def _own() -> ModelType[OwnSettings]:
     from suggest.sampling.tpe_model import Model
 
     return Model
 
 
-def _optunas() -> ModelType:
+def _optunas() -> ModelType[TpeSettings]:
     from suggest.sampling.optuna_model import Model
 
     return Model

@@ -19,7 +19,7 @@ from suggest.sampling.parzen import Mixture
 from suggest.sampling.pending import Pending
 from suggest.sampling.sampler import Wanted
 from suggest.sampling.split import good_and_other
-from suggest.sampling.tpe import LIARS, TpeSettings, groups
+from suggest.sampling.tpe import LIARS, OwnSettings, groups
 from suggest.space import Assignment, Value
 from suggest.study import Direction, StudySpec
 from suggest.trial import Trial
@@ -29,7 +29,7 @@ AT_A_TIME = 2**15  # densities of a kernel at a candidate
 
 
 class Model:
-    def __init__(self, spec: StudySpec, seed: int, settings: TpeSettings) -> None:
+    def __init__(self, spec: StudySpec, seed: int, settings: OwnSettings) -> None:
         self._space = spec.space
         self._seed = seed
         self._settings = settings
@@ -55,7 +55,7 @@ class Model:
         finished = list(learnt)
         liars = list(running) if self._settings.constant_liar else []
         values, ranks, pending = self._columns.read(finished, liars)
-        good, other = good_and_other(ranks)
+        good, other = good_and_other(ranks, self._settings.good_share)
         numbers = np.array([t.number for t in finished], dtype=np.intp)
         batch = Batch(Known(numbers[good], values[:, good]), Known(numbers[other], values[:, other]))
         if self._settings.constant_liar:
@@ -67,7 +67,9 @@ class Model:
         group = batch.groups.get(names)
         if group is None:
             rows = np.array([self._place[name] for name in names], dtype=np.intp)
-            group = batch.groups[names] = Group(batch, rows, [self._dimensions[name] for name in names])
+            group = batch.groups[names] = Group(
+                batch, rows, [self._dimensions[name] for name in names], sharpness=self._settings.sharpness
+            )
         return group
 
     def _point(self, batch: Batch, wanted: Sequence[Wanted], one: Wanted, numbers: dict[str, float]) -> Assignment:
@@ -165,11 +167,12 @@ class Batch:
 class Group:
     """Parameters that are modelled together: how dense the good trials are where, and how dense the others."""
 
-    def __init__(self, batch: Batch, rows: Indexes, dimensions: list[Dimension]) -> None:
+    def __init__(self, batch: Batch, rows: Indexes, dimensions: list[Dimension], *, sharpness: float) -> None:
         self._batch = batch
         self._rows = rows
+        self._sharpness = sharpness
         self.frame = Frame(dimensions)
-        self.good = parzen.fit(self.frame, batch.good.having(rows).values)
+        self.good = parzen.fit(self.frame, batch.good.having(rows).values, sharpness=sharpness)
         self._finished = batch.finished.having(rows)
         self._places: dict[tuple[int, int], slice] = {}
 
@@ -180,7 +183,7 @@ class Group:
 
     def others(self) -> Mixture:
         """Fitted to them as they are now."""
-        return parzen.fit(self.frame, self.known().values)
+        return parzen.fit(self.frame, self.known().values, sharpness=self._sharpness)
 
     def draw(self, wanted: Sequence[Wanted], quantiles: Floats) -> None:
         """Candidates for these trials, equally many for each, and how dense all trials are there now."""

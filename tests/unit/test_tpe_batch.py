@@ -8,7 +8,7 @@ import pytest
 
 from suggest.sampling import Wanted, parzen
 from suggest.sampling.sampler import generator
-from suggest.sampling.tpe import LIARS, TpeSettings
+from suggest.sampling.tpe import LIARS, OwnSettings
 from suggest.sampling.tpe_model import TOGETHER, Model
 from suggest.sampling.uniform import draw
 from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Scale, Space
@@ -51,7 +51,7 @@ def history(space: Space, finished: int, running: int) -> tuple[list[Trial], lis
 
 
 def one_by_one(
-    space: Space, finished: list[Trial], running: list[Trial], wanted: list[Wanted], settings: TpeSettings
+    space: Space, finished: list[Trial], running: list[Trial], wanted: list[Wanted], settings: OwnSettings
 ) -> list[Assignment]:
     points: list[Assignment] = []
     for one in wanted:
@@ -61,7 +61,7 @@ def one_by_one(
     return points
 
 
-def model(space: Space, settings: TpeSettings) -> Model:
+def model(space: Space, settings: OwnSettings) -> Model:
     return Model(study(space, "tpe", direction=MINIMIZE).spec, 7, settings)
 
 
@@ -73,7 +73,7 @@ def test_a_batch_starts_as_one_would_and_its_length_changes_nothing(space: Space
     fixed = {name: 0 if name == "seed" else 0.5}
     old = [Wanted(11, {}), Wanted(31, fixed), Wanted(51, {})]  # enqueued long ago, their numbers between the others
     new = [Wanted(1000 + k, {}) for k in range(10)]
-    for settings in (TpeSettings(), TpeSettings(multivariate=False), TpeSettings(constant_liar=False)):
+    for settings in (OwnSettings(), OwnSettings(multivariate=False), OwnSettings(constant_liar=False)):
         for wanted in (old + new, new):
             batch = model(space, settings).propose(done, open_, wanted)
             alone = one_by_one(space, done, open_, wanted, settings)
@@ -85,15 +85,15 @@ def test_a_batch_starts_as_one_would_and_its_length_changes_nothing(space: Space
 def test_after_sixty_four_points_a_batch_is_fitted_anew() -> None:
     done, open_ = history(MIXED, 60, 3)
     wanted = [Wanted(500 + k, {}) for k in range(TOGETHER + 2)]
-    batch = model(MIXED, TpeSettings()).propose(done, open_, wanted)
+    batch = model(MIXED, OwnSettings()).propose(done, open_, wanted)
     asked = [Trial(one.number, RUNNING, point) for one, point in zip(wanted, batch, strict=True)]
-    (alone,) = model(MIXED, TpeSettings()).propose(done, [*open_, *asked[:TOGETHER]][-LIARS:], [wanted[TOGETHER]])
+    (alone,) = model(MIXED, OwnSettings()).propose(done, [*open_, *asked[:TOGETHER]][-LIARS:], [wanted[TOGETHER]])
     assert batch[TOGETHER] == alone
 
 
 def test_a_point_of_a_batch_is_a_kernel_as_wide_as_a_fit_would_make_it() -> None:
     done, open_ = history(WHOLE, 40, 5)
-    ours = model(WHOLE, TpeSettings())
+    ours = model(WHOLE, OwnSettings())
     names = tuple(p.name for p in WHOLE.parameters)
     group = ours.group(ours.fit(done, open_), names)
     group.draw([Wanted(500, {}), Wanted(501, {})], np.random.default_rng(1).random((len(names) + 1, 48)))
@@ -113,7 +113,7 @@ def test_a_point_of_a_batch_is_a_kernel_as_wide_as_a_fit_would_make_it() -> None
 
 def test_a_model_that_has_seen_other_windows_proposes_the_same() -> None:
     done, open_ = history(MIXED, 120, 12)
-    lived, settings = model(MIXED, TpeSettings()), TpeSettings()
+    lived, settings = model(MIXED, OwnSettings()), OwnSettings()
     for count in (20, 50, 90):
         ended = [Trial(t.number, SUCCEEDED, t.parameters, value=0.5) for t in open_[:4]]
         past = sorted([*done[:count], *ended], key=lambda t: t.number)
@@ -125,9 +125,9 @@ def test_a_model_that_has_seen_other_windows_proposes_the_same() -> None:
 
 def test_running_trials_change_nothing_without_constant_liar_and_keep_points_apart_with_it() -> None:
     done, open_ = history(MIXED, 50, 9)
-    proud = model(MIXED, TpeSettings(constant_liar=False))
+    proud = model(MIXED, OwnSettings(constant_liar=False))
     assert proud.propose(done, open_, [Wanted(300, {})]) == proud.propose(done, [], [Wanted(300, {})])
     points = [
-        p["lr"] for p in model(MIXED, TpeSettings()).propose(done, open_, [Wanted(300 + k, {}) for k in range(8)])
+        p["lr"] for p in model(MIXED, OwnSettings()).propose(done, open_, [Wanted(300 + k, {}) for k in range(8)])
     ]
     assert all(a != b for a, b in itertools.combinations(points, 2))

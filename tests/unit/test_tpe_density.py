@@ -19,7 +19,7 @@ from suggest.sampling.columns import decode
 from suggest.sampling.frame import points
 from suggest.sampling.normal import Floats
 from suggest.sampling.sampler import generator
-from suggest.sampling.tpe import TpeSettings, groups
+from suggest.sampling.tpe import OwnSettings, groups
 from suggest.sampling.uniform import draw
 from suggest.space import Domain, Float, Int, Parameter, Space, Value
 from suggest.trial import Trial, TrialState
@@ -65,7 +65,7 @@ class Both:
 
     def __init__(self, space: Space, trials: list[Trial], *, maximize: bool = False, liar: bool = True) -> None:
         spec = study(space, "tpe", direction=MAXIMIZE if maximize else MINIMIZE).spec
-        settings = TpeSettings(constant_liar=liar)
+        settings = OwnSettings(constant_liar=liar)
         self.space = space
         self.ours = tpe_model.Model(spec, 7, settings)
         finished = [t for t in trials if t.finished]

@@ -22,8 +22,16 @@ class _Peered(Protocol):
 
 
 def caller_of(context: _Peered) -> str:
-    """The token's name; without tokens `unix` or the host, without its port. No token is named like a host."""
-    return _NAME.get() or host_of(context.peer())
+    """The token's name; without tokens `unix` or the host, without its port. No token is named like a host.
+
+    Only in the call's own task: in a thread the call may be over, and gRPC crashes when asked whose it was.
+    """
+    return name() or host_of(context.peer())
+
+
+def name() -> str:
+    """Of the call's token; "" without one. In the call's worker thread too."""
+    return _NAME.get()
 
 
 def known_as(name: str) -> None:

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import grpc
 from google.protobuf.message import DecodeError
 
-from suggest import deadline, events
+from suggest import deadline, events, sizes
 from suggest.access import audit
 from suggest.access.gate import Gate
 from suggest.access.verbs import changes
@@ -129,7 +129,7 @@ class Guard(grpc.aio.ServerInterceptor):
         is_change = not is_coroutine and changes(name)
 
         async def guarded(serialized: bytes, context: Context) -> Any:
-            entry = audit.Entry(name, context) if is_change and audit.recorded() else None
+            entry = audit.Entry(name, context.peer()) if is_change and audit.recorded() else None
             try:
                 self._admit(method, context)
                 request = _read(serialized, deserialize, method)
@@ -189,7 +189,9 @@ def _read(serialized: bytes, deserialize: Callable[[bytes], Any] | None, method:
     if deserialize is None:
         return serialized
     try:
-        return deserialize(serialized)
+        request = deserialize(serialized)
     except DecodeError:
         message = f"the bytes sent to {method} are no request of that method"
         raise InvalidArgument([Problem("", message)]) from None
+    sizes.check(request)
+    return request

@@ -100,7 +100,7 @@ class Turns:
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self._pass_on(study)  # it came in the moment in which nobody wanted it any more
-            else:
+            elif turn in waiting:
                 waiting.remove(turn)
             raise
 
@@ -112,7 +112,9 @@ class Turns:
         if not study:
             return
         waiting = self._waiting[study]
-        if waiting:
-            waiting.popleft().set_result(None)
-        else:
-            del self._waiting[study]
+        while waiting:
+            turn = waiting.popleft()
+            if not turn.done():  # else its call was cancelled, and is about to notice
+                turn.set_result(None)
+                return
+        del self._waiting[study]

@@ -183,7 +183,7 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
     )  # fmt: skip
     yield verb(
         "serve", "run the suggestion service by itself", "serve:serve", _serving,
-        example="tuner serve --address 127.0.0.1:7117 --storage sqlite:////var/lib/tuner/studies.db",
+        example="tuner serve --address 127.0.0.1:7117 --tokens tokens.yaml --storage sqlite:////var/lib/tuner/studies.db",
     )  # fmt: skip
     yield verb("version", "print versions", "about:print_version", example="tuner version")
     db = verbs.add_parser("db", help="look after the study store", description="Look after the study store.",

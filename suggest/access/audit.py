@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from suggest.access.verbs import NEEDS, resource
-from suggest.caller import caller_of, host_of
+from suggest.caller import host_of, name
 from suggest.errors import PermissionDenied, TunerError, Unauthenticated
 from suggest.events import line
 
@@ -18,13 +19,13 @@ log = logging.getLogger("suggest.audit")
 
 
 class Entry:
-    """Of one call. `method`: its bare name."""
+    """Of one call. `method`: its bare name. `peer`: gRPC's word for where it comes from."""
 
-    def __init__(self, method: str, context: Any) -> None:  # any gRPC context
+    def __init__(self, method: str, peer: str) -> None:
         self.begun = False
         self.request: Any = None  # unread so far
         self._method = method
-        self._context = context
+        self._host = host_of(peer)
 
     def run(self, behaviour: Callable[[Any, Any], Any], request: Any, context: Any) -> Any:
         self.begun = True
@@ -51,13 +52,14 @@ class Entry:
             "%s",
             line(
                 "change",
-                who=caller_of(self._context),
+                time=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+                who=name() or self._host,
                 method=self._method,
                 resource=_resource(self._method, self.request) if known else "",
                 request=getattr(self.request, "request_id", "") if known else "",
                 decision=decision,
                 reason=reason,
-                peer=host_of(self._context.peer()),
+                peer=self._host,
             ),
         )
 

@@ -36,6 +36,7 @@ NEEDS: Mapping[str, tuple[Need, ...]] = {
     "ValidateStudy": (Need(_READ),),
     "ListAlgorithms": (Need(_READ),),
     "AddTrial": (Need(_RUN, "parent"),),
+    "ImportTrials": (Need(_RUN, "parent"),),
     "GetTrial": (Need(_READ, "name"),),
     "ListTrials": (Need(_READ, "parent"),),
     "UpdateTrial": (Need(_RUN, "trial.name"),),

@@ -32,7 +32,7 @@ def grpcurl() -> Path:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    server = Served(tmp_path / "studies.db")
+    server = Served(tmp_path)
     try:
         yield server
     finally:

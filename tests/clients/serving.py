@@ -1,52 +1,90 @@
-"""A real `tuner serve` on a port of this machine, that may be killed and started again at the same address."""
+"""A real `tuner serve` on a port of this machine, over TLS and for tokens, that may be killed and started again there."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+
+from suggest.client import Client
+from tests.cluster.pki import Authority
+from tests.service.granted import secret, tokens_file
 
 FROM = Path(__file__).resolve().parents[2]
 
 
 class Served:
-    """Runs from the start. `address` stays when it is killed and started again."""
+    """Runs from the start, in `folder`. `address` stays when it is killed and started again.
 
-    def __init__(self, storage: Path) -> None:
+    `command`: a `tuner serve` in words, else its own, for which `token` and `ca` are files.
+    """
+
+    def __init__(self, folder: Path, command: Sequence[str] = ()) -> None:
         self.address = "localhost:0"
-        self._storage = storage
-        self._process: subprocess.Popen[str] | None = None
+        self._folder = folder
+        self._errors = folder / "server.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._command = list(command) or self._secured()
         self.start()
 
     def start(self, *, failpoint: str = "") -> None:
         """With a failpoint it kills itself there."""
         assert self._process is None
-        command = [sys.executable, "-m", "controller.cli", "serve"]
-        self._process = subprocess.Popen(
-            [*command, "--address", self.address, "--storage", f"sqlite:///{self._storage}", "--insecure", "--quiet"],
-            cwd=FROM,
-            env={**os.environ, "TUNER_FAILPOINT": failpoint},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert self._process.stderr is not None
-        line = self._process.stderr.readline()
+        # Its log is a file: nobody would empty a pipe.
+        with self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "controller.cli", *self._command, "--address", self.address],
+                cwd=self._folder,
+                env={**os.environ, "PYTHONPATH": str(FROM), "TUNER_FAILPOINT": failpoint},
+                stderr=errors,
+            )
+        line = self._first_line()
         if not line.startswith("listening on "):
             self.kill()
             raise AssertionError(f"the server did not start: {line}")
         self.address = line.split()[2].rstrip(",")
 
+    @property
+    def flags(self) -> list[str]:
+        """For the programs of examples/clients."""
+        return [f"--address={self.address}", f"--ca={self.ca}", f"--token={self.token}"]
+
+    def client(self) -> Client:
+        return Client(self.address, token_file=str(self.token), tls_ca=str(self.ca))
+
     def await_death(self) -> int:
         """Its exit code, once its failpoint has killed it."""
         process, self._process = self._process, None
         assert process is not None
-        process.communicate(timeout=60)
-        return process.returncode
+        return process.wait(timeout=60)
 
     def kill(self) -> None:
         """As `kill -9` does it."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
-            process.communicate(timeout=60)
+            process.wait(timeout=60)
+
+    def _secured(self) -> list[str]:
+        authority = Authority(self._folder)
+        pair = authority.issue("server", "/CN=tuner", ("localhost",))
+        self.ca, self.token = authority.own.certificate, self._folder / "token"
+        self.token.write_text(secret("go") + "\n")
+        tokens = tokens_file(self._folder / "tokens.yaml", go=("all", ["default"]))
+        words = ["serve", "--storage", f"sqlite:///{self._folder}/studies.db", "--tokens", str(tokens)]
+        return [*words, "--tls-cert", str(pair.certificate), "--tls-key", str(pair.key)]
+
+    def _first_line(self) -> str:
+        """Once it is whole, or the process has ended."""
+        process = self._process
+        assert process is not None
+        ended = False
+        while not (text := self._errors.read_text()).count("\n") and not ended:
+            try:
+                process.wait(timeout=0.02)
+                ended = True
+            except subprocess.TimeoutExpired:
+                pass
+        return next((line for line in text.splitlines() if line.startswith("listening on ")), text)

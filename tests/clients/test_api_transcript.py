@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -10,14 +11,15 @@ from tests.clients.serving import Served
 from tests.clients.toolchain import ROOT
 
 PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+BLOCKS = [block for _, block in re.findall(r"^```(console)\n(.*?)```", PAGE, re.DOTALL | re.MULTILINE)]
+(SERVE,) = re.findall(r"^```sh\ntuner (serve .*)\n```", PAGE, re.MULTILINE)
 END = "-- end of a command --"
 
 
-def steps() -> list[tuple[str, str]]:
+def steps(blocks: list[str]) -> list[tuple[str, str]]:
     """(command, what it prints): `$` begins a command, `>` goes on with it, all else is printed."""
     found: list[tuple[list[str], list[str]]] = []
-    for line in "".join(BLOCKS).splitlines():
+    for line in "".join(blocks).splitlines():
         if line.startswith("$ "):
             found.append(([line[2:]], []))
         elif line.startswith("> "):
@@ -33,11 +35,12 @@ def same(shown: str, printed: str) -> bool:
     return re.fullmatch(pattern, "".join(printed.split()), re.DOTALL) is not None
 
 
-def test_the_transcript_is_what_happens(grpcurl: Path, served: Served, tmp_path: Path) -> None:
-    (tmp_path / "grpcurl").symlink_to(grpcurl)
-    script = "".join(f"{command}\necho '{END}'\n" for command, _ in steps())
+def play(blocks: list[str], folder: Path, *, address: str = "") -> int:
+    """How many commands were typed in the folder, each of which has printed what is shown."""
+    script = "".join(f"{command}\necho '{END}'\n" for command, _ in steps(blocks))
     done = subprocess.run(
-        ["bash", "-c", f"export PATH={tmp_path}:$PATH; exec 2>&1\n{script.replace('localhost:8765', served.address)}"],
+        ["bash", "-c", f"export PATH={folder}/bin:$PATH; exec 2>&1\n{script.replace('localhost:8765', address)}"],
+        cwd=folder,
         stdout=subprocess.PIPE,
         text=True,
         timeout=120,
@@ -45,6 +48,21 @@ def test_the_transcript_is_what_happens(grpcurl: Path, served: Served, tmp_path:
     )
     *printed, rest = done.stdout.split(f"{END}\n")
     assert rest == ""
-    assert len(printed) == len(steps()) >= 10
-    for (command, shown), said in zip(steps(), printed, strict=True):
+    for (command, shown), said in zip(steps(blocks), printed, strict=True):
         assert same(shown, said), f"{command}\n{said}"
+    return len(printed)
+
+
+def test_the_transcript_is_what_happens(grpcurl: Path, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "grpcurl").symlink_to(grpcurl)
+    before = [block for block in BLOCKS if "localhost:8765" not in block and "call " not in block]
+    assert play(before, tmp_path) == 4
+    words = shlex.split(SERVE)
+    at = words.index("--address")
+    assert words[at + 1] == "localhost:8765"
+    served = Served(tmp_path, words[:at] + words[at + 2 :])
+    try:
+        assert play([block for block in BLOCKS if block not in before], tmp_path, address=served.address) >= 10
+    finally:
+        served.kill()

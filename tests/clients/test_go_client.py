@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import math
+import os
 import subprocess
 import time
 from collections import Counter
@@ -23,7 +24,7 @@ README = (EXAMPLE / "README.md").read_text(encoding="utf-8")
 
 
 def arguments(served: Served, *more: str) -> list[str]:
-    return [f"--address={served.address}", *more]
+    return [*served.flags, *more]
 
 
 def run(tune: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -75,7 +76,7 @@ def check_study(client: Client, trials: int) -> None:
 def test_it_tunes_and_prints_the_best(tune: Path, served: Served) -> None:
     done = run(tune, *arguments(served, "--trials=22"))
     assert (done.returncode, done.stderr) == (0, "")
-    with Client(served.address) as client:
+    with served.client() as client:
         check_study(client, 22)
         (best,) = client.optimal_trials(NAME)
         (again,) = [s for s in client.list_studies() if s.name == NAME]
@@ -87,7 +88,7 @@ def test_it_tunes_and_prints_the_best(tune: Path, served: Served) -> None:
 
 def test_started_again_it_is_given_the_same_trials_and_runs_none_twice(tune: Path, served: Served) -> None:
     first = run(tune, *arguments(served, "--trials=8"))
-    with Client(served.address) as client:
+    with served.client() as client:
         before = client.list_trials(NAME), client.list_measurements(NAME)
         again = run(tune, *arguments(served, "--trials=8"))
         assert (again.returncode, again.stdout) == (0, first.stdout.splitlines(keepends=True)[-1])
@@ -103,7 +104,7 @@ def test_killed_itself_it_carries_on(tune: Path, served: Served) -> None:
         process.kill()
     done = run(tune, *arguments(served, "--trials=12"))
     assert (done.returncode, done.stderr) == (0, "")
-    with Client(served.address) as client:
+    with served.client() as client:
         check_study(client, 12)
 
 
@@ -117,7 +118,7 @@ def test_a_server_killed_in_the_middle_goes_unnoticed(tune: Path, served: Served
         rest, errors = process.communicate(timeout=120)
         assert (process.returncode, errors) == (0, "")
     assert len(rest.splitlines()) == 24 - 12 + 1
-    with Client(served.address) as client:
+    with served.client() as client:
         check_study(client, 24)
 
 
@@ -132,12 +133,12 @@ def test_a_call_whose_reply_was_lost_is_sent_again_and_done_once(point: str, tun
         served.start()
         _, errors = process.communicate(timeout=120)
         assert (process.returncode, errors) == (0, "")
-    with Client(served.address) as client:
+    with served.client() as client:
         check_study(client, 8)
 
 
 def test_a_trial_that_somebody_else_ended_is_left_with_a_line(tune: Path, served: Served) -> None:
-    with running(tune, *arguments(served, "--trials=4", "--pace=400ms")) as process, Client(served.address) as client:
+    with running(tune, *arguments(served, "--trials=4", "--pace=400ms")) as process, served.client() as client:
         eventually(lambda: client.list_studies() and client.list_measurements(NAME), within_s=60)
         client.complete(NAME, 2, Outcome(TrialState.CANCELLED, reason="not wanted"))
         said, errors = process.communicate(timeout=120)
@@ -158,10 +159,22 @@ def test_what_is_wrong_is_said_in_lines(tune: Path, served: Served) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_a_token_goes_in_the_clear_to_this_machine_only(tune: Path, served: Served, tmp_path: Path) -> None:
+def test_without_its_token_it_is_sent_away_in_words(tune: Path, served: Served) -> None:
+    done = run(tune, f"--address={served.address}", f"--ca={served.ca}")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("tune: Unauthenticated: this server asks for a token")
+
+
+def test_token_and_authority_may_stand_in_the_environment(tune: Path, served: Served) -> None:
+    env = {**os.environ, "TUNER_TLS_CA": str(served.ca), "TUNER_TOKEN_FILE": str(served.token)}
+    command = [tune, f"--address={served.address}", "--trials=4"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_token_goes_in_the_clear_to_this_machine_only(tune: Path, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("secret\n")
-    assert run(tune, *arguments(served, f"--token={token}", "--trials=4")).returncode == 0
     done = run(tune, "--address=192.0.2.1:8765", f"--token={token}", "--patience=1s")
     assert done.returncode == 1
     assert "security" in done.stderr

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from suggest import requests
+from suggest.access.grants import Verb
+from suggest.access.verbs import NEEDS
 from suggest.domain import MAX_CHOICES
 from suggest.errors import InvalidArgument, NotOwner, TunerError
 from suggest.service import DEFAULT_PAGE, MAX_PAGE
@@ -54,6 +56,14 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert limits["measurements in a call"] == f"{requests.MAX_MEASUREMENTS:,}"
     assert limits["items in a page"].startswith(f"{MAX_PAGE:,}; {DEFAULT_PAGE} unless ")
     assert limits["values of a choice"] == f"{MAX_CHOICES:,}"
+
+
+def test_every_verb_opens_what_the_page_says() -> None:
+    shown = {row[0].strip("`"): set(row[1].split(", ")) for row in table("Tokens")}
+    assert shown == {
+        verb.value: {method for method, needs in NEEDS.items() if verb in {need.verb for need in needs}}
+        for verb in Verb
+    }
 
 
 def test_every_state_is_named() -> None:

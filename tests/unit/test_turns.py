@@ -81,6 +81,25 @@ def test_who_gives_up_waiting_is_never_served_and_makes_room() -> None:
     asyncio.run(play())
 
 
+def test_who_gives_up_just_before_its_turn_leaves_it_to_the_next() -> None:
+    async def play() -> None:
+        with ThreadPoolExecutor(1) as executor:
+            them, gate = Turns(executor, workers=1), threading.Event()
+            first = asyncio.create_task(them.run("s", lambda: gate.wait(WITHIN_S)))
+            waiting = [asyncio.create_task(them.run("s", lambda: True)) for _ in range(3)]
+            await asyncio.sleep(0)
+            gate.set()
+            executor.submit(int).result(WITHIN_S)  # the only thread: by now the first one's work is done
+            await asyncio.sleep(0)  # and its task about to hear of it
+            for gone in waiting[:2]:
+                gone.cancel()
+            assert await first
+            assert await waiting[2]
+            assert them.waiting_for_study == 0
+
+    asyncio.run(play())
+
+
 def test_what_was_begun_is_finished_before_the_next_though_nobody_waits_for_it() -> None:
     async def play() -> None:
         async with turns() as them:

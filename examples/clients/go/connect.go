@@ -24,10 +24,13 @@ import (
 
 const attemptTimeout = 10 * time.Second
 
-// connect does not wait for the server: the first call does. Empty caFile: no TLS. Empty tokenFile: no token.
+// connect does not wait for the server: the first call does. An empty caFile means no TLS, "system" the authorities that
+// this machine trusts; an empty tokenFile means no token.
 func connect(address, caFile, tokenFile string, patience time.Duration) (*grpc.ClientConn, error) {
 	channel := insecure.NewCredentials()
-	if caFile != "" {
+	if caFile == "system" {
+		channel = credentials.NewTLS(&tls.Config{})
+	} else if caFile != "" {
 		pem, err := os.ReadFile(caFile)
 		if err != nil {
 			return nil, err

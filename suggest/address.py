@@ -50,6 +50,11 @@ def parse_address(text: str) -> Address:
     return Address(host=host, port=int(port))
 
 
+def parse_addresses(text: str) -> tuple[str, ...]:
+    """Of servers on one database, with commas between them, as gRPC takes them. Raises InvalidArgument."""
+    return tuple(dict.fromkeys(str(parse_address(each.strip())) for each in text.split(",")))
+
+
 def _socket(text: str) -> Address:
     path = text.removeprefix(_UNIX)
     if path.startswith("//"):

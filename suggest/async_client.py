@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from suggest.address import parse_address
+from suggest.address import parse_addresses
 from suggest.binding import import_grpc_quietly
 from suggest.identity import Identity
 from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """Belongs to one event loop. `address`: `HOST:PORT` or `unix:PATH`. Connects at the first call.
+    """Belongs to one event loop. `address`: as for `Client`. Connects at the first call.
 
     Who it is and whom it trusts is said as to `Client`. All methods raise NotFound, InvalidArgument, FailedPrecondition
     (NotOwner), Unauthenticated, PermissionDenied, Unavailable, StoreBroken as they apply.
@@ -43,9 +43,11 @@ class AsyncClient:
         tls_ca: str | None = None,
         timeout_s: float = 10.0,
     ) -> None:
-        self.address = str(parse_address(address))
+        self._homes = parse_addresses(address)
+        self.address = ",".join(self._homes)
         self._identity = Identity(token, token_file, tls_ca)
-        self._identity.check(self.address)
+        for home in self._homes:
+            self._identity.check(home)
         self._timeout_s = timeout_s
         self._owner = ""  # who answered last, if not `address`
         self._channels: dict[
@@ -206,7 +208,7 @@ class AsyncClient:
     async def _send(self, call: Call[T]) -> T:
         import grpc
 
-        attempts = Attempts(self.address, self._timeout_s, start=self._owner)
+        attempts = Attempts(self._homes, self._timeout_s, start=self._owner)
         while True:
             method = getattr(self._connected(attempts.address), call.method)
             try:

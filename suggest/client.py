@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from suggest.address import parse_address
+from suggest.address import parse_addresses
 from suggest.async_client import AsyncClient
 from suggest.binding import import_grpc_quietly
 from suggest.identity import Identity
@@ -52,7 +52,8 @@ T = TypeVar("T")
 
 
 class Client:
-    """`address`: `HOST:PORT` or `unix:PATH`. Connects at the first call; methods raise as AsyncClient's do.
+    """`address`: `HOST:PORT` or `unix:PATH`; several, with commas, of servers on one database: while one is away the
+    others are asked. Connects at the first call; methods raise as AsyncClient's do.
 
     `token`, or the file it is in; `tls_ca`: the file of the authorities that may vouch for the server, or `system`.
     Where nothing is said, TUNER_TOKEN, TUNER_TOKEN_FILE and TUNER_TLS_CA do. Raises InvalidArgument where the token
@@ -68,9 +69,11 @@ class Client:
         tls_ca: str | None = None,
         timeout_s: float = 10.0,
     ) -> None:
-        self.address = str(parse_address(address))
+        self._homes = parse_addresses(address)
+        self.address = ",".join(self._homes)
         self._identity = Identity(token, token_file, tls_ca)
-        self._identity.check(self.address)
+        for home in self._homes:
+            self._identity.check(home)
         self._timeout_s = timeout_s
         self._connecting = threading.Lock()
         self._owner = ""  # who answered last, if not `address`
@@ -257,7 +260,7 @@ class Client:
     def _send(self, call: Call[T]) -> T:
         import grpc
 
-        attempts = Attempts(self.address, self._timeout_s, start=self._owner)
+        attempts = Attempts(self._homes, self._timeout_s, start=self._owner)
         while True:
             method = getattr(self._connected(attempts.address), call.method)
             try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from suggest.address import parse_address
@@ -37,13 +37,13 @@ FIRST_AWAY_S = 1.6  # a little longer than an owner may be silent
 class Attempts:
     """One call's attempts within its deadline: sent to `address` with `timeout_s()`, then `pause_or_raise()`.
 
-    A study's owner, once named by a service, is followed; who does not answer there is asked at home again, for by then
-    it may have another owner.
+    A study's owner, once named by a service, is followed; where nobody answers, the next of `homes` is asked: by then
+    the study may have another owner.
     """
 
-    def __init__(self, home: str, timeout_s: float, *, start: str = "") -> None:
-        self.address = start or home
-        self._home = home
+    def __init__(self, homes: Sequence[str], timeout_s: float, *, start: str = "") -> None:
+        self.address = start or homes[0]
+        self._homes = homes
         self._timeout_s = timeout_s
         self._deadline = time.monotonic() + timeout_s
         self._pauses: Iterator[float] = iter(PAUSES_S)
@@ -55,7 +55,16 @@ class Attempts:
     def timeout_s(self) -> float:
         left = max(self._deadline - time.monotonic(), 0.001)
         # An owner that is frozen answers nothing and refuses nothing.
-        return left if self.address == self._home else min(left, self._away_s)
+        return left if self._is_only_home else min(left, self._away_s)
+
+    @property
+    def _is_only_home(self) -> bool:
+        """There is nobody else to ask."""
+        return [self.address] == list(self._homes)
+
+    def _next_home(self) -> str:
+        tried = self._homes.index(self.address) if self.address in self._homes else -1
+        return self._homes[(tried + 1) % len(self._homes)]
 
     def pause_or_raise(self, failure: grpc.RpcError) -> float:
         """Seconds to wait before the next attempt; raises the service's error if there should be none."""
@@ -72,10 +81,10 @@ class Attempts:
                 if told or self._told is None:
                     self._told = failure
                 if not told:
-                    self.address = self._home
-            case grpc.StatusCode.DEADLINE_EXCEEDED if self.address != self._home:
+                    self.address = self._next_home()
+            case grpc.StatusCode.DEADLINE_EXCEEDED if not self._is_only_home:
                 self._away_s *= 2
-                self.address, pause = self._home, 0.0
+                self.address, pause = self._next_home(), 0.0
             case grpc.StatusCode.RESOURCE_EXHAUSTED:
                 pause = self._wait_for_room(failure)
             case _:

@@ -41,9 +41,7 @@ class SessionClient(AsyncClient):
 def asked_for(arguments: argparse.Namespace) -> str:
     """The service that the flags name; "" if they name none. Kept with the experiment: it means the same anywhere."""
     if arguments.server:
-        address: str = arguments.server
-        path = address.removeprefix("unix:")
-        return address if path == address else f"unix:{Path(path).absolute()}"
+        return ",".join(map(_absolute, arguments.server.split(",")))
     url: str = arguments.storage or ""
     prefix = "sqlite:///"
     if url.startswith(prefix) and url not in (prefix, f"{prefix}:memory:"):
@@ -51,14 +49,26 @@ def asked_for(arguments: argparse.Namespace) -> str:
     return url
 
 
+def _absolute(address: str) -> str:
+    path = address.strip().removeprefix("unix:")
+    return path if path == address.strip() else f"unix:{Path(path).absolute()}"
+
+
 def same_service(recorded: str, asked: str, name: str) -> str:
     """The service of an experiment that exists. Raises FailedPrecondition: another one was asked for."""
-    if asked and asked != recorded:
+    if not asked or asked == recorded:
+        return recorded
+    if not _shares_an_address(recorded, asked):
         raise FailedPrecondition(
             f"the trials of {name} are in the {_described(recorded)}, not in the {_described(asked)}; "
             "leave the flag away, or choose another name for a new experiment"
         )
-    return recorded
+    return asked
+
+
+def _shares_an_address(recorded: str, asked: str) -> bool:
+    """Servers on one database: another one of them was named."""
+    return "://" not in recorded + asked and not set(recorded.split(",")).isdisjoint(asked.split(","))
 
 
 def _described(service: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from suggest.client import Client
 from suggest.errors import NotOwner, Unavailable
 from suggest.store.postgres_store import PostgresStore
 from suggest.store.protocol import Lease
@@ -18,7 +21,7 @@ from suggest.trial import Outcome, TrialState
 from tests.contract.store_contract import NAME as DIGITS
 from tests.contract.store_contract import a_study, measured, queued, running
 from tests.postgres import Postgres, a_postgres
-from tests.service.load import a_client, eventually, started, under_load
+from tests.service.load import PATIENCE_S, a_client, eventually, started, under_load
 from tests.service.running import NAME, SPEC, ServerProcess, a_process, score
 
 OUTAGE_S = 5.0
@@ -60,6 +63,50 @@ def test_when_the_owner_dies_the_other_takes_over(two: tuple[ServerProcess, Serv
             eventually(load.progress())
         load.hold_against(b)
         assert b.get_study(NAME).owner_address == second.address
+
+
+def test_a_client_that_knows_several_servers_outlives_any_of_them(two: tuple[ServerProcess, ServerProcess]) -> None:
+    first, second = two
+    with Client(f"{first.address},{second.address}", timeout_s=PATIENCE_S) as client:
+        client.create_study(NAME, SPEC, request_id="create")
+        assert started(client, "r0").number == 0
+        first.kill()
+        assert started(client, "r1").number == 1
+        assert client.get_study(NAME).owner_address == second.address
+
+
+EXPERIMENT = """\
+apiVersion: tuner.dev/v1
+kind: Experiment
+metadata: {name: tiny}
+spec:
+  objective: {metric: score, direction: maximize}
+  parameters: {x: {type: float, min: 0, max: 1}}
+  algorithm: {name: random, seed: 1}
+  budget: {trials: 12}
+  canary: 0s
+  trial: {command: [sh, -c, "sleep 0.3; echo score=${x}"]}
+"""
+
+
+def test_a_search_goes_on_when_the_server_that_it_began_at_dies(
+    two: tuple[ServerProcess, ServerProcess], tmp_path: Path
+) -> None:
+    first, second = two
+    (tmp_path / "tiny.yaml").write_text(EXPERIMENT)
+    tuner = Path(sys.executable).parent / "tuner"
+    servers = ["--server", f"{first.address},{second.address}"]
+    with subprocess.Popen(
+        [tuner, "run", "tiny.yaml", *servers, "--state-dir", "state"],
+        cwd=tmp_path, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    ) as search, Client(second.address) as client:  # fmt: skip
+        eventually(lambda: any(t.finished for s in client.list_studies() for t in client.list_trials(s.name)))
+        first.kill()
+        error = search.communicate(timeout=PATIENCE_S)[1]
+        assert search.returncode == 0, error
+        [study] = client.list_studies()
+        assert study.owner_address == second.address
+        assert [t.state for t in client.list_trials(study.name)] == [TrialState.SUCCEEDED] * 12
 
 
 def test_a_server_asked_to_end_leaves_its_studies_to_the_other(two: tuple[ServerProcess, ServerProcess]) -> None:

@@ -295,7 +295,9 @@ def _from_cluster(parser: argparse.ArgumentParser) -> None:
 def _service(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", "--namespace", metavar="NS", help="whose experiment (default: the file's, else any)")
     service = parser.add_mutually_exclusive_group()
-    service.add_argument("--server", metavar="ADDRESS", help="a running suggestion service (host:port, unix:PATH; or several, with commas)")
+    service.add_argument(
+        "--server", metavar="ADDRESS", help="a running suggestion service (host:port, unix:PATH; several with commas)"
+    )
     service.add_argument("--storage", metavar="URL", help="the study store (default <state-dir>/studies.db)")
     parser.add_argument(
         "--token-file", metavar="FILE", help="your token for --server (else TUNER_TOKEN, TUNER_TOKEN_FILE)"

@@ -5,10 +5,14 @@ Known while the call lasts, in its task and in its worker thread. Whoever may wa
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 
 DEFAULT_S = 60.0  # for calls that come without one
+LOCK_S = 20.0  # the longest wait for a lock, whatever the deadline; four times what a store may keep one
 
 _END: ContextVar[float | None] = ContextVar("deadline", default=None)
 
@@ -22,3 +26,14 @@ def left_s(at_most: float) -> float:
     """How long this call may still wait; outside of any, `at_most`."""
     end = _END.get()
     return at_most if end is None else max(0.0, min(at_most, end - time.monotonic()))
+
+
+@contextmanager
+def locked(lock: threading.Lock, *, late: Exception) -> Iterator[None]:
+    """`with lock`, but for no longer than the call may wait: then `late` is raised."""
+    if not lock.acquire(timeout=left_s(LOCK_S)):
+        raise late
+    try:
+        yield
+    finally:
+        lock.release()

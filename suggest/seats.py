@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from suggest import events
+from suggest.deadline import locked
 from suggest.engine import Engine
 from suggest.errors import NotFound, NotOwner, TunerError, Unavailable
 from suggest.store.protocol import Lease, Store, StudyRecord
@@ -112,7 +113,7 @@ class Seats:
             with self._seats_lock:
                 # Never removed, even with its study: somebody may be waiting for its lock.
                 seat = self._seats.setdefault(name, _Seat(name))
-        with seat.lock:
+        with locked(seat.lock, late=Unavailable(f"{name} is busy with other calls; try again")):
             try:
                 yield seat
             except NotOwner as e:

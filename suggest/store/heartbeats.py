@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import BigInteger, ColumnElement, Connection, cast, delete, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
+from suggest.deadline import locked
 from suggest.errors import NotFound, TunerError, Unavailable
 from suggest.store.ownership import held, of, taken_by
 from suggest.store.postgres import Database
@@ -124,7 +125,7 @@ class OwnedByHeartbeat:
 
     def _live(self) -> None:
         """From now on this server is known, and says so twice a second."""
-        with self._lock:
+        with locked(self._lock, late=Unavailable(f"{self._database.place}: it takes long to answer; try again")):
             if self._thread is None:
                 self._beat()
                 self._thread = threading.Thread(target=self._keep_living, name="heartbeat", daemon=True)

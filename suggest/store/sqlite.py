@@ -18,6 +18,7 @@ from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool, StaticPool
 
+from suggest.deadline import locked
 from suggest.errors import StoreBroken, StoreUnavailable
 from suggest.store.statements import Statements
 
@@ -82,7 +83,8 @@ class Database:
     @contextmanager
     def writing(self, *, single: bool = False) -> Iterator[Connection]:
         """Holds the write lock from its beginning."""
-        with self._turn, translated(self.path), self._writers.begin() as connection:
+        late = StoreUnavailable(f"{self.path}: other calls have kept it busy; try again")
+        with locked(self._turn, late=late), translated(self.path), self._writers.begin() as connection:
             yield connection
 
     @contextmanager

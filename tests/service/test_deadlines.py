@@ -1,0 +1,73 @@
+"""Nobody waits for ever: a call without a deadline has the server's, and no worker waits longer for a lock."""
+
+from __future__ import annotations
+
+import contextvars
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import grpc
+import pytest
+
+from suggest import deadline
+from suggest.errors import TimedOut, Unavailable
+from suggest.seats import Seats
+from suggest.status import error_of
+from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
+from tests.service.running import NAME, SPEC, a_server
+from tests.service.test_strangers import creation
+
+
+def test_a_call_without_a_deadline_is_answered_by_the_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadline, "DEFAULT_S", 0.2)
+    path = tmp_path / "s.db"
+    with (
+        a_server(path) as server,
+        grpc.insecure_channel(server.address) as channel,
+        closing(sqlite3.connect(path, isolation_level=None)) as another,
+    ):
+        another.execute("BEGIN IMMEDIATE")  # and keeps it longer than the call may take
+        with pytest.raises(grpc.RpcError) as raised:
+            SuggestServiceStub(channel).CreateStudy(creation(str(NAME)))
+        another.execute("ROLLBACK")
+    error = error_of(raised.value, address=server.address, timeout_s=1)
+    assert isinstance(error, TimedOut)
+    assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def test_a_worker_waits_for_a_study_as_long_as_its_call_may(tmp_path: Path) -> None:
+    from suggest.admin import open_store
+    from suggest.studies import Studies
+
+    store = open_store(f"sqlite:///{tmp_path}/s.db")
+    try:
+        Studies(store, address="").create_study(NAME, SPEC, request_id="create")
+        seats = Seats(store, address="")
+
+        def late() -> None:
+            deadline.begin(0.05)
+            with pytest.raises(Unavailable, match="parabola is busy with other calls; try again"), seats.writing(NAME):
+                pass
+
+        with seats.writing(NAME):
+            waiting = threading.Thread(target=contextvars.Context().run, args=(late,))
+            waiting.start()
+            waiting.join(20)
+            assert not waiting.is_alive()
+        seats.close()
+    finally:
+        store.close()
+
+
+def test_outside_of_a_call_there_is_an_end_too() -> None:
+    assert contextvars.Context().run(deadline.left_s, deadline.LOCK_S) == deadline.LOCK_S
+
+
+def test_the_clients_own_deadline_is_the_calls() -> None:
+    def call() -> float:
+        deadline.begin(2.0)
+        return deadline.left_s(deadline.LOCK_S)
+
+    assert 0 < contextvars.Context().run(call) <= 2.0

@@ -1,0 +1,127 @@
+"""The file of tokens and what a server is protected by: what is good, what is refused, and how that is said."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from pathlib import Path
+
+import pytest
+
+from suggest.access.grants import Grant, Verb
+from suggest.access.protection import Protection, watched_tokens
+from suggest.access.tokens import read_tokens
+from suggest.address import parse_address
+from suggest.errors import InvalidArgument
+
+SECRET = "a-token-that-nobody-guesses"
+DIGEST = hashlib.sha256(SECRET.encode()).hexdigest()
+REST = "namespaces: [team-a], verbs: [read]"
+
+
+def refused(content: str) -> list[str]:
+    with pytest.raises(InvalidArgument) as raised:
+        read_tokens(content.encode(), place="t.yaml")
+    assert SECRET not in str(raised.value)
+    return [f"{p.path}: {p.message}" for p in raised.value.problems]
+
+
+def test_a_token_is_known_by_its_digest_and_opens_what_is_granted() -> None:
+    tokens = read_tokens(f"tokens: {{a: {{sha256: '{DIGEST}', {REST}}}}}".encode(), place="t.yaml")
+    assert tokens.grant(SECRET) == Grant("a", frozenset({Verb.READ}), frozenset({"team-a"}))
+    assert [tokens.grant(wrong) for wrong in ("", DIGEST, SECRET + "x", "ü")] == [None] * 4
+    assert not tokens.plain
+
+
+def test_all_means_all_verbs_and_all_namespaces() -> None:
+    tokens = read_tokens(f"tokens: {{a: {{token: {SECRET}, namespaces: all, verbs: all}}}}".encode(), place="t.yaml")
+    grant = tokens.grant(SECRET)
+    assert grant == Grant("a", frozenset(Verb), None)
+    assert grant.reaches("any")
+    assert tokens.plain
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("", "t.yaml: must have `tokens:` and nothing else at the top"),
+        ("tokens: {}", "t.yaml: must have `tokens:`"),
+        ("tokens: [a, }", "t.yaml:1: cannot be read as YAML, or has a name twice"),
+        (f"tokens: {{a: {{token: {SECRET}, token: {SECRET}, {REST}}}}}", "t.yaml:1: cannot be read as YAML, or has a"),
+        ("tokens: {a: 7}", "t.yaml: tokens.a: must have sha256 (or token), namespaces and verbs"),
+        (f"tokens: {{unix: {{token: {SECRET}, {REST}}}}}", "t.yaml: tokens.unix: a token's name is a letter, then"),
+        (f"tokens: {{10.0.0.1: {{token: {SECRET}, {REST}}}}}", "t.yaml: tokens.10.0.0.1: a token's name is a letter"),
+        (f"tokens: {{a: {{{REST}}}}}", "t.yaml: tokens.a: needs either sha256 (of the token, in hex) or the token"),
+        (f"tokens: {{a: {{sha256: {DIGEST[:-1]}, {REST}}}}}", "t.yaml: tokens.a.sha256: must be 64 hex digits"),
+        (f"tokens: {{a: {{token: short, {REST}}}}}", "t.yaml: tokens.a.token: must be a random text of 20 ASCII"),
+        (f"tokens: {{a: {{token: {SECRET}, namespaces: [], verbs: all}}}}", "t.yaml: tokens.a.namespaces: must be "),
+        (f"tokens: {{a: {{token: {SECRET}, namespaces: [A], verbs: all}}}}", "t.yaml: tokens.a.namespaces: 'A' is "),
+        (f"tokens: {{a: {{token: {SECRET}, namespaces: all, verbs: [reed]}}}}", "t.yaml: tokens.a.verbs: 'reed' is "),
+        (f"tokens: {{a: {{token: {SECRET}, {REST}, admin: true}}}}", "t.yaml: tokens.a: admin is not known; there are"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_with_its_place(content: str, complaint: str) -> None:
+    (first, *_) = refused(content)
+    assert first.startswith(complaint)
+
+
+def test_two_names_for_one_secret_are_refused_and_all_problems_come_at_once() -> None:
+    entry = f"{{token: {SECRET}, {REST}}}"
+    told = refused(f"tokens: {{a: {entry}, b: {entry}, c: 1}}")
+    assert [line.split(":")[1] for line in told] == [" tokens.b", " tokens.c"]
+
+
+def test_tokens_as_they_are_in_a_file_for_all_eyes_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "tokens.yaml"
+    file.write_text(f"tokens: {{a: {{token: {SECRET}, {REST}}}}}")
+    file.chmod(0o600)
+    with caplog.at_level(logging.WARNING):
+        watched_tokens(file)
+        assert caplog.text == ""
+        file.chmod(0o644)
+        watched_tokens(file)
+    assert "chmod 600" in caplog.text
+    assert SECRET not in caplog.text
+
+
+def test_a_file_that_everybody_may_write_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.yaml"
+    file.write_text(f"tokens: {{a: {{sha256: '{DIGEST}', {REST}}}}}")
+    file.chmod(0o606)
+    with pytest.raises(InvalidArgument, match="let themselves in; see: chmod o-w"):
+        watched_tokens(file)
+
+
+TLS = {"tls_cert": "c", "tls_key": "k"}
+
+
+@pytest.mark.parametrize(
+    ("address", "protection", "complaint"),
+    [
+        ("unix:/tmp/s", Protection(), ""),
+        ("unix:/tmp/s", Protection(tokens="t"), "is a socket of its user, who alone can reach it"),
+        ("localhost:1", Protection(), "tokens: whoever can reach localhost:1 could do everything there; say who may"),
+        ("127.0.0.1:1", Protection(**TLS), "tokens: whoever can reach"),
+        ("localhost:1", Protection(insecure=True), ""),
+        ("localhost:1", Protection(tokens="t"), ""),
+        ("[::1]:1", Protection(tokens="t"), ""),
+        ("0.0.0.0:1", Protection(), "tokens: whoever can reach 0.0.0.0:1"),
+        ("0.0.0.0:1", Protection(tokens="t"), "tls-cert: tokens would go to 0.0.0.0:1 in the clear"),
+        ("tuner.example:1", Protection(tokens="t", insecure=True), ""),
+        ("tuner.example:1", Protection(tokens="t", **TLS), ""),
+        ("tuner.example:1", Protection(insecure=True), ""),
+        ("tuner.example:1", Protection(tokens="t", tls_cert="c"), "tls-key: goes with --tls-cert"),
+        ("tuner.example:1", Protection(tokens="t", tls_key="k"), "tls-cert: goes with --tls-key"),
+    ],
+)
+def test_a_server_is_never_more_open_than_its_operator_says(
+    address: str, protection: Protection, complaint: str
+) -> None:
+    if not complaint:
+        protection.check(parse_address(address))
+        return
+    with pytest.raises(InvalidArgument) as raised:
+        protection.check(parse_address(address))
+    assert complaint in str(raised.value)

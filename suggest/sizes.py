@@ -1,0 +1,107 @@
+"""How much of something a request may have, told before any of it is looked at: reading too much takes long by itself.
+
+Only lengths are looked at. What the rest means is judged where it is read; the limits that depend on a namespace are in
+`suggest.limits`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from suggest.domain import MAX_CHOICES
+from suggest.errors import InvalidArgument, Problem
+
+MAX_PARAMETERS = 1000  # of a study, and of a point
+MAX_CONDITIONS = 32  # of a parameter
+MAX_VALUES = 50_000  # of all choices and conditions of a study together
+MAX_SETTINGS = 100
+MAX_LABELS = 64
+MAX_MEASUREMENTS = 10_000
+MAX_TEXT = 10_000  # characters of a text that has no limit of its own
+_MAX_OTHERS = 10_000
+
+_MOST = {
+    "parameters": MAX_PARAMETERS,
+    "conditions": MAX_CONDITIONS,
+    "objectives": 100,
+    "values": MAX_CHOICES,
+    "settings": MAX_SETTINGS,
+    "labels": MAX_LABELS,
+    "measurements": MAX_MEASUREMENTS,
+    "states": 100,
+    "paths": 100,
+}
+# Nothing in them is long but texts, which whoever reads them looks at anyway.
+_PLAIN = ("Measurement", "Timestamp")
+_plans: dict[
+    str, list[tuple[str, int, bool]]
+] = {}  # by message: its field, how many at most (0: one), whether to go in
+
+
+def check(request: Any) -> None:
+    """Raises InvalidArgument with the field. `request`: any message."""
+    problems: list[Problem] = []
+    _look(request, "", problems)
+    if problems and request.DESCRIPTOR.name == "CreateStudyRequest":
+        # Its study is told of as if it were not inside of one, as everywhere.
+        problems = [Problem(p.path.removeprefix("study."), p.message) for p in problems]
+    if problems:
+        raise InvalidArgument(problems)
+
+
+def _look(message: Any, path: str, problems: list[Problem]) -> int:
+    """How many values of choices and conditions are in it."""
+    values = 0
+    for name, most, inside in _plan(message.DESCRIPTOR):
+        held = getattr(message, name)
+        if most:
+            count = len(held)
+            if not count:
+                continue
+            if count > most:
+                problems.append(Problem(path + name, f"{count:,} at once; at most {most:,}"))
+                continue
+            if name == "values":
+                values += count
+            if inside:
+                if hasattr(held, "items"):
+                    places = [(f".{key[:80]}", each) for key, each in held.items()]
+                else:
+                    places = [(f"[{index}]", each) for index, each in enumerate(held)]
+                for place, each in places:
+                    values += _look(each, f"{path}{name}{place}.", problems)
+        elif isinstance(held, str):
+            if len(held) > MAX_TEXT:
+                problems.append(Problem(path + name, f"{len(held):,} characters; at most {MAX_TEXT:,}"))
+        elif message.HasField(name):
+            values += _look(held, f"{path}{name}.", problems)
+    if values > MAX_VALUES and "parameters" in message.DESCRIPTOR.fields_by_name:
+        problems.append(
+            Problem(
+                f"{path}parameters", f"{values:,} values of choices and conditions together; at most {MAX_VALUES:,}"
+            )
+        )
+        return 0
+    return values
+
+
+def _plan(descriptor: Descriptor) -> list[tuple[str, int, bool]]:
+    plan = _plans.get(descriptor.full_name)
+    if plan is None:
+        plan = [step for field in descriptor.fields if (step := _step(field))]
+        _plans[descriptor.full_name] = plan
+    return plan
+
+
+def _step(field: FieldDescriptor) -> tuple[str, int, bool] | None:
+    of: Descriptor | None = field.message_type
+    if of is not None and of.GetOptions().map_entry:
+        of = of.fields_by_name["value"].message_type
+    inside = of is not None and of.name not in _PLAIN
+    if field.is_repeated:
+        return field.name, _MOST.get(field.name, _MAX_OTHERS), inside
+    if inside or field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+        return field.name, 0, inside
+    return None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from suggest.address import parse_addresses
 from suggest.binding import import_grpc_quietly
 from suggest.identity import Identity
+from suggest.imports import FinishedTrial, ImportResult
 from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
 from suggest.retries import CHANNEL_OPTIONS, Attempts
 from suggest.space import Assignment, Space
@@ -129,6 +130,14 @@ class AsyncClient:
                 labels=labels,
             )
         )
+
+    async def import_trials(
+        self, name: StudyName, trials: Sequence[FinishedTrial], *, source: str, request_id: str
+    ) -> list[ImportResult]:
+        """Finished trials from elsewhere, at most 1000; each is taken once. What became of each, in their order."""
+        from suggest import calls
+
+        return await self._send(calls.import_trials(name, trials, source=source, request_id=request_id))
 
     async def get_trial(self, name: StudyName, number: int) -> Trial:
         from suggest import calls

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from google.protobuf.message import Message
 
 from suggest import names, wire
+from suggest.imports import FinishedTrial, ImportResult
 from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
 from suggest.space import Assignment, Space
 from suggest.study import Pruning, Study, StudyName, StudySpec
@@ -123,6 +124,15 @@ def add_trial(
     )
     wire.write_values(parameters, request.parameters)
     return Call("AddTrial", request, wire.read_trial)
+
+
+def import_trials(
+    name: StudyName, trials: Sequence[FinishedTrial], *, source: str, request_id: str
+) -> Call[list[ImportResult]]:
+    request = pb.ImportTrialsRequest(
+        parent=str(name), trials=[wire.write_finished(t) for t in trials], source=source, request_id=request_id
+    )
+    return Call("ImportTrials", request, lambda reply: [wire.read_import_result(one) for one in reply.results])
 
 
 def get_trial(name: StudyName, number: int) -> Call[Trial]:

@@ -14,6 +14,7 @@ from suggest.address import parse_addresses
 from suggest.async_client import AsyncClient
 from suggest.binding import import_grpc_quietly
 from suggest.identity import Identity
+from suggest.imports import FinishedTrial, ImportResult
 from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
 from suggest.retries import CHANNEL_OPTIONS, Attempts
 from suggest.search import OpenTrial, Parameters, Search, maximize, minimize, search_of
@@ -32,7 +33,9 @@ __all__ = [
     "AsyncClient",
     "Choice",
     "Client",
+    "FinishedTrial",
     "Float",
+    "ImportResult",
     "Int",
     "Keep",
     "Measurement",
@@ -183,6 +186,14 @@ class Client:
                 labels=labels,
             )
         )
+
+    def import_trials(
+        self, name: StudyName, trials: Sequence[FinishedTrial], *, source: str, request_id: str
+    ) -> list[ImportResult]:
+        """Finished trials from elsewhere, at most 1000; each is taken once. What became of each, in their order."""
+        from suggest import calls
+
+        return self._send(calls.import_trials(name, trials, source=source, request_id=request_id))
 
     def get_trial(self, name: StudyName, number: int) -> Trial:
         from suggest import calls

@@ -163,6 +163,14 @@ class Engine:
         elif state is TrialState.SUCCEEDED:
             self._pruner = self._new_pruner()  # a peer has changed after the fact: rare, so simply anew
 
+    def take_in(self, trial: Trial, measurements: Sequence[Measurement]) -> None:
+        """A new trial that comes finished, with all its measurements; stored before."""
+        if measurements:
+            report = self._reports[trial.number] = Report()
+            for measurement in measurements:
+                report.add(measurement)
+        self.put(trial)
+
     def value_of(self, number: int, further: Sequence[Measurement] = ()) -> tuple[float | None, int | None]:
         """The trial's value by the objective's rule, None when that is not finite; and the value's step, without a
         value the last one. `further` counts too: measurements that are not stored yet."""

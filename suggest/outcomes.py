@@ -7,7 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from suggest.engine import Engine
-from suggest.errors import FailedPrecondition
+from suggest.errors import FailedPrecondition, Problem
+from suggest.imports import IMPORTED_FROM, FinishedTrial, ImportResult, fit
 from suggest.trial import Measurement, Outcome, Trial, TrialState
 
 
@@ -32,6 +33,27 @@ def finished_trial(engine: Engine, trial: Trial, outcome: Outcome, measurements:
         failure_class=outcome.failure_class,
         end_time=datetime.now(UTC),
     )
+
+
+def taken(engine: Engine, trial: FinishedTrial, *, number: int, source: str) -> tuple[Trial | None, ImportResult]:
+    """A trial from elsewhere as one of this study, None if it cannot be one; and what to say of it."""
+    fitting = fit(engine.study.spec.space, trial.parameters)
+    if fitting.refused:
+        return None, ImportResult(None, problems=(*fitting.refused, *fitting.remarks))
+    opened = Trial(
+        number,
+        TrialState.RUNNING,
+        fitting.parameters,
+        labels={**trial.labels, IMPORTED_FROM: source},
+        create_time=datetime.now(UTC),
+    )
+    try:
+        finished = finished_trial(engine, opened, trial.outcome, engine.fresh(number, trial.measurements))
+    except FailedPrecondition:
+        metric = engine.study.spec.objective.metric
+        message = f"has no finite value of {metric!r}; give one, or measurements, or import it as failed"
+        return None, ImportResult(None, problems=(Problem("outcome", message),))
+    return finished, ImportResult(number, problems=fitting.remarks)
 
 
 def same_way(trial: Trial, outcome: Outcome) -> bool:

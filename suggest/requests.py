@@ -10,11 +10,13 @@ from collections.abc import Sequence
 
 from suggest.engine import check_spec
 from suggest.errors import InvalidArgument, Problem
+from suggest.imports import FinishedTrial
 from suggest.study import StudySpec
 from suggest.trial import Measurement, Outcome
 
 MAX_COUNT = 1000
 MAX_MEASUREMENTS = 10_000
+MAX_IMPORTED = 1000
 
 
 def raise_if(problems: Sequence[Problem]) -> None:
@@ -70,6 +72,24 @@ def addition_problems(
         problems += outcome_problems(outcome)
     elif measurements:
         problems.append(Problem("measurements", "only a finished trial has some; set outcome too"))
+    return problems
+
+
+def import_problems(trials: Sequence[FinishedTrial], *, source: str, request_id: str) -> list[Problem]:
+    problems = request_id_problems(request_id)
+    if not 0 < len(source) <= 256:
+        problems.append(Problem("source", "say where they come from, in 1 to 256 characters"))
+    if not 1 <= len(trials) <= MAX_IMPORTED:
+        problems.append(Problem("trials", f"{len(trials)} at once; send 1 to {MAX_IMPORTED}"))
+    measured = sum(len(trial.measurements) for trial in trials)
+    if measured > MAX_MEASUREMENTS:
+        problems.append(Problem("trials", f"{measured} measurements at once; send at most {MAX_MEASUREMENTS}"))
+    for i, trial in enumerate(trials):
+        problems += [Problem(f"trials[{i}].{p.path}", p.message) for p in outcome_problems(trial.outcome)]
+        if len(trial.source_id) > 128:
+            problems.append(Problem(f"trials[{i}].source_id", "has more than 128 characters"))
+        if len(trial.labels) > 63:
+            problems.append(Problem(f"trials[{i}].labels", "at most 63: one more says where it comes from"))
     return problems
 
 

@@ -131,6 +131,15 @@ class SuggestServicer(SuggestServiceServicer):
         )
         return wire.write_trial(study, added)
 
+    def ImportTrials(self, request: pb.ImportTrialsRequest, context: Any) -> pb.ImportTrialsResponse:
+        problems: wire.Problems = []
+        study = _read_study(request.parent, "parent", problems)
+        trials = wire.read_finished(request.trials, "trials", problems)
+        problems += requests.import_problems(trials, source=request.source, request_id=request.request_id)
+        wire.raise_if(problems)
+        results = self._studies.import_trials(study, trials, source=request.source, request_id=request.request_id)
+        return pb.ImportTrialsResponse(results=[wire.write_import_result(one) for one in results])
+
     def GetTrial(self, request: pb.GetTrialRequest, context: Any) -> pb.Trial:
         study, number = names.parse_trial(request.name, "name")
         return wire.write_trial(study, self._studies.trial(study, number))

@@ -16,14 +16,15 @@ from suggest.domain import show
 from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, Problem
 from suggest.growth import grown
 from suggest.handout import TURNS, HandOut
-from suggest.outcomes import finished_trial, in_words, same_way
+from suggest.imports import FinishedTrial, ImportResult
+from suggest.outcomes import finished_trial, in_words, same_way, taken
 from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
 from suggest.sampling import registry
 from suggest.seats import Seats
 from suggest.settings import Setting
 from suggest.space import Assignment, Space
 from suggest.store.documents import fingerprint, spec_document
-from suggest.store.protocol import Store, StudyRecord
+from suggest.store.protocol import Addition, Store, StudyRecord
 from suggest.study import Pruning, Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
 
@@ -188,6 +189,34 @@ class Studies:
                 if added.finished:
                     engine.put(added)
             return added
+
+    def import_trials(
+        self, name: StudyName, trials: Sequence[FinishedTrial], *, source: str, request_id: str
+    ) -> list[ImportResult]:
+        requests.raise_if(requests.import_problems(trials, source=source, request_id=request_id))
+        keys = [f"import/{request_id}/{trial.source_id or place}" for place, trial in enumerate(trials)]
+        with self._seats.writing(name) as writer:
+            engine = writer.engine
+            known = self._store.numbers_added_by(name, keys)
+            results: list[ImportResult] = []
+            additions: list[Addition] = []
+            for key, trial in zip(keys, trials, strict=True):
+                if key in known:
+                    results.append(ImportResult(known[key], known=True))
+                    continue
+                number = engine.next_number + len(additions)
+                added, result = taken(engine, trial, number=number, source=source)
+                results.append(result)
+                if added is not None:
+                    known[key] = number
+                    additions.append(Addition(added, key, engine.fresh(number, trial.measurements)))
+            if additions:
+                with writer.changing():
+                    self._store.add_trials(writer.lease, additions)
+                    for addition in additions:
+                        engine.take_in(addition.trial, addition.measurements)
+                writer.warm_up()
+            return results
 
     def report(self, name: StudyName, number: int, measurements: Sequence[Measurement]) -> StopAdvice:
         requests.raise_if(requests.measurement_problems(len(measurements)))

@@ -43,6 +43,15 @@ class StudyContents:
     measurements: Sequence[tuple[int, Measurement]]
 
 
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """A trial that nobody handed out, with its measurements. `request_id` tells it from others of the study."""
+
+    trial: Trial
+    request_id: str
+    measurements: Sequence[Measurement] = ()
+
+
 class Store(Protocol):
     # Studies
 
@@ -90,6 +99,9 @@ class Store(Protocol):
         self, lease: Lease, trial: Trial, *, request_id: str, measurements: Sequence[Measurement]
     ) -> None: ...
 
+    def add_trials(self, lease: Lease, additions: Sequence[Addition]) -> None:
+        """All or none."""
+
     def add_measurements(self, lease: Lease, number: int, measurements: Sequence[Measurement]) -> None:
         """None of them is known yet."""
 
@@ -105,6 +117,9 @@ class Store(Protocol):
 
     def trial_added_by(self, name: StudyName, request_id: str) -> Trial | None:
         """The trial that AddTrial made for this request; found even if it was deleted since."""
+
+    def numbers_added_by(self, name: StudyName, request_ids: Sequence[str]) -> dict[str, int]:
+        """Those of these requests for which there is a trial, even if it was deleted since."""
 
     def trials(
         self, name: StudyName, *, states: Sequence[TrialState], client_id: str, after: int, limit: int

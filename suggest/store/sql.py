@@ -27,7 +27,7 @@ from suggest.errors import NotFound, NotOwner
 from suggest.store.connections import Connections
 from suggest.store.documents import spec_document
 from suggest.store.ownership import Ownership, guard, held, of
-from suggest.store.protocol import Lease, StudyContents, StudyRecord
+from suggest.store.protocol import Addition, Lease, StudyContents, StudyRecord
 from suggest.store.rows import (
     Columns,
     measurement_columns,
@@ -51,6 +51,7 @@ _DELETE_STUDY = failpoints.register("store.delete_study")
 _TAKE_OWNERSHIP = failpoints.register("store.take_ownership")
 _HAND_OUT = failpoints.register("store.hand_out")
 _ADD_TRIAL = failpoints.register("store.add_trial")
+_ADD_TRIALS = failpoints.register("store.add_trials")
 _ADD_MEASUREMENTS = failpoints.register("store.add_measurements")
 _FINISH_TRIAL = failpoints.register("store.finish_trial")
 _RELABEL_TRIAL = failpoints.register("store.relabel_trial")
@@ -91,7 +92,7 @@ class SqlStore:
         if after is not None:
             query = query.where(tuple_(studies.c.namespace, studies.c.study) > (after.namespace, after.study))
         for key, value in labels.items():
-            query = query.where(studies.c.labels[key].as_string() == value)
+            query = query.where(self._statements.has_label(key, value))
         with self._database.reading(single=True) as connection:
             return [study_of(row) for row in connection.execute(query)]
 
@@ -148,6 +149,16 @@ class SqlStore:
             self._insert(connection, self._statements.insert_trial, lease, [columns])
             self._insert_measurements(connection, lease, trial.number, measurements)
 
+    def add_trials(self, lease: Lease, additions: Sequence[Addition]) -> None:
+        name = lease.name
+        rows = [trial_columns(name, each.trial, add_request_id=each.request_id) for each in additions]
+        measured = [
+            row for each in additions for row in measurement_columns(name, each.trial.number, each.measurements)
+        ]
+        with self._write(_ADD_TRIALS, single=not measured) as connection:
+            self._insert(connection, self._statements.insert_trial, lease, rows)
+            self._insert(connection, self._statements.insert_measurement, lease, measured)
+
     def add_measurements(self, lease: Lease, number: int, measurements: Sequence[Measurement]) -> None:
         with self._write(_ADD_MEASUREMENTS, single=True) as connection:
             self._insert_measurements(connection, lease, number, measurements)
@@ -175,6 +186,13 @@ class SqlStore:
 
     def trial_added_by(self, name: StudyName, request_id: str) -> Trial | None:
         return self._one_trial(of(trials, name), trials.c.add_request_id == request_id)
+
+    def numbers_added_by(self, name: StudyName, request_ids: Sequence[str]) -> dict[str, int]:
+        query = select(trials.c.add_request_id, trials.c.number).where(
+            of(trials, name), trials.c.add_request_id.in_(request_ids)
+        )
+        with self._database.reading(single=True) as connection:
+            return {row.add_request_id: row.number for row in connection.execute(query)}
 
     def _one_trial(self, *conditions: ColumnElement[bool]) -> Trial | None:
         with self._database.reading(single=True) as connection:

@@ -1200,6 +1200,184 @@ class AddTrialRequest(google.protobuf.message.Message):
 Global___AddTrialRequest: typing_extensions.TypeAlias = AddTrialRequest
 
 @typing.final
+class ImportTrialsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PARENT_FIELD_NUMBER: builtins.int
+    TRIALS_FIELD_NUMBER: builtins.int
+    SOURCE_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    parent: builtins.str
+    """namespaces/{namespace}/studies/{study}"""
+    source: builtins.str
+    """Where they come from, for people, in 1 to 256 characters: becomes the label `tuner.dev/imported-from`."""
+    request_id: builtins.str
+    """Required. A trial with this and a `source_id` that the study knows is not taken again."""
+    @property
+    def trials(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___FinishedTrial]:
+        """1 to 1000, with 10000 measurements in all."""
+
+    def __init__(
+        self,
+        *,
+        parent: builtins.str = ...,
+        trials: collections.abc.Iterable[Global___FinishedTrial] | None = ...,
+        source: builtins.str = ...,
+        request_id: builtins.str = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["parent", b"parent", "request_id", b"request_id", "source", b"source", "trials", b"trials"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___ImportTrialsRequest: typing_extensions.TypeAlias = ImportTrialsRequest
+
+@typing.final
+class FinishedTrial(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class ParametersEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        @property
+        def value(self) -> Global___Value: ...
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: Global___Value | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["value", b"value"]
+        def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+        _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["key", b"key", "value", b"value"]
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+    @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["key", b"key", "value", b"value"]
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+    PARAMETERS_FIELD_NUMBER: builtins.int
+    OUTCOME_FIELD_NUMBER: builtins.int
+    MEASUREMENTS_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
+    SOURCE_ID_FIELD_NUMBER: builtins.int
+    source_id: builtins.str
+    """Which trial it is where it comes from, in at most 128 characters. Absent: its place in the request, from 0."""
+    @property
+    def parameters(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, Global___Value]:
+        """A value for each active parameter. Others are left out."""
+
+    @property
+    def outcome(self) -> Global___Outcome:
+        """Required."""
+
+    @property
+    def measurements(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Measurement]: ...
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        parameters: collections.abc.Mapping[builtins.str, Global___Value] | None = ...,
+        outcome: Global___Outcome | None = ...,
+        measurements: collections.abc.Iterable[Global___Measurement] | None = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        source_id: builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["outcome", b"outcome"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["labels", b"labels", "measurements", b"measurements", "outcome", b"outcome", "parameters", b"parameters", "source_id", b"source_id"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___FinishedTrial: typing_extensions.TypeAlias = FinishedTrial
+
+@typing.final
+class ImportTrialsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: builtins.int
+    @property
+    def results(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ImportResult]:
+        """One for each trial of the request, in its order."""
+
+    def __init__(
+        self,
+        *,
+        results: collections.abc.Iterable[Global___ImportResult] | None = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["results", b"results"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___ImportTrialsResponse: typing_extensions.TypeAlias = ImportTrialsResponse
+
+@typing.final
+class ImportResult(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: builtins.int
+    KNOWN_FIELD_NUMBER: builtins.int
+    REMARKS_FIELD_NUMBER: builtins.int
+    number: builtins.int
+    """Its number in the study. Absent: it was not taken, and the remarks say why."""
+    known: builtins.bool
+    """It had been taken before."""
+    @property
+    def remarks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ImportRemark]:
+        """What lies outside of the space, was left out, or is wrong."""
+
+    def __init__(
+        self,
+        *,
+        number: builtins.int | None = ...,
+        known: builtins.bool = ...,
+        remarks: collections.abc.Iterable[Global___ImportRemark] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_number", b"_number", "number", b"number"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_number", b"_number", "known", b"known", "number", b"number", "remarks", b"remarks"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__number: typing_extensions.TypeAlias = typing.Literal["number"]
+    _WhichOneofArgType__number: typing_extensions.TypeAlias = typing.Literal["_number", b"_number"]
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__number) -> _WhichOneofReturnType__number | None: ...
+
+Global___ImportResult: typing_extensions.TypeAlias = ImportResult
+
+@typing.final
+class ImportRemark(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FIELD_FIELD_NUMBER: builtins.int
+    DESCRIPTION_FIELD_NUMBER: builtins.int
+    field: builtins.str
+    """A parameter's name, or `outcome`."""
+    description: builtins.str
+    def __init__(
+        self,
+        *,
+        field: builtins.str = ...,
+        description: builtins.str = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["description", b"description", "field", b"field"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___ImportRemark: typing_extensions.TypeAlias = ImportRemark
+
+@typing.final
 class GetTrialRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

@@ -75,6 +75,11 @@ class SuggestServiceStub(object):
                 request_serializer=suggest_dot_v1_dot_suggest__pb2.AddTrialRequest.SerializeToString,
                 response_deserializer=suggest_dot_v1_dot_suggest__pb2.Trial.FromString,
                 _registered_method=True)
+        self.ImportTrials = channel.unary_unary(
+                '/tuner.suggest.v1.SuggestService/ImportTrials',
+                request_serializer=suggest_dot_v1_dot_suggest__pb2.ImportTrialsRequest.SerializeToString,
+                response_deserializer=suggest_dot_v1_dot_suggest__pb2.ImportTrialsResponse.FromString,
+                _registered_method=True)
         self.GetTrial = channel.unary_unary(
                 '/tuner.suggest.v1.SuggestService/GetTrial',
                 request_serializer=suggest_dot_v1_dot_suggest__pb2.GetTrialRequest.SerializeToString,
@@ -178,6 +183,14 @@ class SuggestServiceServicer(object):
 
     def AddTrial(self, request, context):
         """Enqueues a point, to be handed out by the next SuggestTrials; or, with an outcome, imports a finished trial.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ImportTrials(self, request, context):
+        """Takes finished trials from elsewhere, to be learnt from: they are never handed out, and values outside of the
+        ranges are kept and told. Each is taken once, however often it is sent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -290,6 +303,11 @@ def add_SuggestServiceServicer_to_server(servicer, server):
                     servicer.AddTrial,
                     request_deserializer=suggest_dot_v1_dot_suggest__pb2.AddTrialRequest.FromString,
                     response_serializer=suggest_dot_v1_dot_suggest__pb2.Trial.SerializeToString,
+            ),
+            'ImportTrials': grpc.unary_unary_rpc_method_handler(
+                    servicer.ImportTrials,
+                    request_deserializer=suggest_dot_v1_dot_suggest__pb2.ImportTrialsRequest.FromString,
+                    response_serializer=suggest_dot_v1_dot_suggest__pb2.ImportTrialsResponse.SerializeToString,
             ),
             'GetTrial': grpc.unary_unary_rpc_method_handler(
                     servicer.GetTrial,
@@ -553,6 +571,33 @@ class SuggestService(object):
             '/tuner.suggest.v1.SuggestService/AddTrial',
             suggest_dot_v1_dot_suggest__pb2.AddTrialRequest.SerializeToString,
             suggest_dot_v1_dot_suggest__pb2.Trial.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ImportTrials(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tuner.suggest.v1.SuggestService/ImportTrials',
+            suggest_dot_v1_dot_suggest__pb2.ImportTrialsRequest.SerializeToString,
+            suggest_dot_v1_dot_suggest__pb2.ImportTrialsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -62,6 +62,10 @@ class SuggestServiceStub:
     """The algorithms this server offers, with their settings."""
     AddTrial: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.AddTrialRequest, suggest.v1.suggest_pb2.Trial]
     """Enqueues a point, to be handed out by the next SuggestTrials; or, with an outcome, imports a finished trial."""
+    ImportTrials: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ImportTrialsRequest, suggest.v1.suggest_pb2.ImportTrialsResponse]
+    """Takes finished trials from elsewhere, to be learnt from: they are never handed out, and values outside of the
+    ranges are kept and told. Each is taken once, however often it is sent.
+    """
     GetTrial: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.GetTrialRequest, suggest.v1.suggest_pb2.Trial]
     ListTrials: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ListTrialsRequest, suggest.v1.suggest_pb2.ListTrialsResponse]
     """Ordered by number."""
@@ -108,6 +112,10 @@ class SuggestServiceAsyncStub(SuggestServiceStub):
     """The algorithms this server offers, with their settings."""
     AddTrial: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.AddTrialRequest, suggest.v1.suggest_pb2.Trial]  # type: ignore[assignment]
     """Enqueues a point, to be handed out by the next SuggestTrials; or, with an outcome, imports a finished trial."""
+    ImportTrials: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ImportTrialsRequest, suggest.v1.suggest_pb2.ImportTrialsResponse]  # type: ignore[assignment]
+    """Takes finished trials from elsewhere, to be learnt from: they are never handed out, and values outside of the
+    ranges are kept and told. Each is taken once, however often it is sent.
+    """
     GetTrial: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.GetTrialRequest, suggest.v1.suggest_pb2.Trial]  # type: ignore[assignment]
     ListTrials: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ListTrialsRequest, suggest.v1.suggest_pb2.ListTrialsResponse]  # type: ignore[assignment]
     """Ordered by number."""
@@ -199,6 +207,16 @@ class SuggestServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[suggest.v1.suggest_pb2.Trial, collections.abc.Awaitable[suggest.v1.suggest_pb2.Trial]]:
         """Enqueues a point, to be handed out by the next SuggestTrials; or, with an outcome, imports a finished trial."""
+
+    @abc.abstractmethod
+    def ImportTrials(
+        self,
+        request: suggest.v1.suggest_pb2.ImportTrialsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[suggest.v1.suggest_pb2.ImportTrialsResponse, collections.abc.Awaitable[suggest.v1.suggest_pb2.ImportTrialsResponse]]:
+        """Takes finished trials from elsewhere, to be learnt from: they are never handed out, and values outside of the
+        ranges are kept and told. Each is taken once, however often it is sent.
+        """
 
     @abc.abstractmethod
     def GetTrial(

@@ -15,11 +15,15 @@ from suggest.wire.studies import (
     write_study,
 )
 from suggest.wire.trials import (
+    read_finished,
+    read_import_result,
     read_measurement,
     read_measurements,
     read_outcome,
     read_states,
     read_trial,
+    write_finished,
+    write_import_result,
     write_measurement,
     write_outcome,
     write_states,
@@ -30,6 +34,8 @@ from suggest.wire.values import Problems, raise_if, read_labels, read_value, rea
 __all__ = [
     "Problems",
     "raise_if",
+    "read_finished",
+    "read_import_result",
     "read_labels",
     "read_measurement",
     "read_measurements",
@@ -42,6 +48,8 @@ __all__ = [
     "read_trial",
     "read_value",
     "read_values",
+    "write_finished",
+    "write_import_result",
     "write_measurement",
     "write_outcome",
     "write_pruning",

@@ -6,10 +6,20 @@ from collections.abc import Iterable
 
 from suggest import names
 from suggest.errors import InvalidArgument, Problem
+from suggest.imports import FinishedTrial, ImportResult
 from suggest.study import StudyName
 from suggest.trial import Measurement, Outcome, Trial, TrialState
 from suggest.v1 import suggest_pb2 as pb
-from suggest.wire.values import Problems, raise_if, read_enum, read_time, read_values, write_time, write_values
+from suggest.wire.values import (
+    Problems,
+    raise_if,
+    read_enum,
+    read_labels,
+    read_time,
+    read_values,
+    write_time,
+    write_values,
+)
 
 _TO_STATE = {
     TrialState.QUEUED: pb.TRIAL_STATE_QUEUED,
@@ -61,6 +71,44 @@ def read_trial(message: pb.Trial) -> Trial:
     )
     raise_if(problems)
     return trial
+
+
+def read_finished(messages: Iterable[pb.FinishedTrial], path: str, problems: Problems) -> list[FinishedTrial]:
+    found = []
+    for i, m in enumerate(messages):
+        at = f"{path}[{i}]"
+        found.append(
+            FinishedTrial(
+                read_values(m.parameters, f"{at}.parameters", problems),
+                read_outcome(m.outcome, f"{at}.outcome", problems),
+                read_measurements(m.measurements, f"{at}.measurements", problems),
+                read_labels(m.labels, f"{at}.labels", problems),
+                m.source_id,
+            )
+        )
+    return found
+
+
+def write_finished(trial: FinishedTrial) -> pb.FinishedTrial:
+    message = pb.FinishedTrial(
+        outcome=write_outcome(trial.outcome),
+        measurements=[write_measurement(m) for m in trial.measurements],
+        labels=dict(trial.labels),
+        source_id=trial.source_id,
+    )
+    write_values(trial.parameters, message.parameters)
+    return message
+
+
+def read_import_result(message: pb.ImportResult) -> ImportResult:
+    """What a server sent."""
+    remarks = tuple(Problem(r.field, r.description) for r in message.remarks)
+    return ImportResult(message.number if message.HasField("number") else None, message.known, remarks)
+
+
+def write_import_result(result: ImportResult) -> pb.ImportResult:
+    remarks = [pb.ImportRemark(field=p.path, description=p.message) for p in result.problems]
+    return pb.ImportResult(number=result.number, known=result.known, remarks=remarks)
 
 
 def read_states(numbers: Iterable[int], path: str, problems: Problems) -> tuple[TrialState, ...]:

@@ -13,7 +13,7 @@ import pytest
 from suggest.errors import NotFound, NotOwner
 from suggest.space import Choice, Condition, Float, Int, Parameter, Scale, Space
 from suggest.store.documents import fingerprint
-from suggest.store.protocol import Lease, Store, StudyRecord
+from suggest.store.protocol import Addition, Lease, Store, StudyRecord
 from suggest.study import Algorithm, Direction, Objective, PastSpace, Pruning, Study, StudyName, StudySpec, ValueRule
 from suggest.trial import Measurement, Trial, TrialState
 
@@ -126,6 +126,14 @@ class StoreContract:
         assert names(None, StudyName("a", "y")) == ["a/z", "b/x"]
         assert names("b") == ["b/x"]
         assert names(None, team="1") == ["a/y", "a/z"]
+
+    def test_a_label_is_found_whatever_its_characters(self, store: Store) -> None:
+        labels = {"équipe": "研究 🂡", "a.b\"c'd": "\\", "$": "[0]", "": ""}
+        store.insert_study(a_study(**labels))
+        store.insert_study(a_study("other", **dict.fromkeys(labels, "else")))
+        for key, value in labels.items():
+            found = store.studies(None, labels={key: value}, after=None, limit=9)
+            assert [study.name for study in found] == [NAME], key
         assert names(None, **{"it's": '"odd"'}) == []
 
     def test_an_update_changes_spec_and_labels(self, store: Store, lease: Lease) -> None:
@@ -189,6 +197,16 @@ class StoreContract:
         assert store.trial_added_by(NAME, "add") == done
         assert store.trial_added_by(NAME, "r") is None
         assert len(store.measurements(NAME, None, after=0, limit=9)) == 1
+
+    def test_trials_are_added_many_at_once_and_known_by_their_requests(self, store: Store, lease: Lease) -> None:
+        done = [succeeded(replace(running(n), request_id="", client_id=""), n / 2) for n in range(3)]
+        reports = [measured(k, math.nan if k else 0.5) for k in range(2)]
+        store.add_trials(lease, [Addition(done[0], "a"), Addition(done[1], "b", reports), Addition(done[2], "c")])
+        assert store.trials(NAME, states=[], client_id="", after=-1, limit=9) == done
+        assert [(trial, m.step) for _, trial, m in store.measurements(NAME, None, after=0, limit=9)] == [(1, 0), (1, 1)]
+        store.delete_trial(lease, 2)
+        assert store.numbers_added_by(NAME, ["c", "x", "a"]) == {"a": 0, "c": 2}
+        assert store.numbers_added_by(StudyName("default", "other"), ["a"]) == {}
 
     def test_trials_are_filtered_and_paged(self, store: Store, lease: Lease) -> None:
         store.hand_out(lease, [running(n, client_id=f"c{n % 2}") for n in range(6)])
@@ -278,6 +296,7 @@ class StoreContract:
             lambda: store.hand_out(lease, [running(2)]),
             lambda: store.hand_out(lease, [running(1)]),
             lambda: store.add_trial(lease, queued(2), request_id="more", measurements=[]),
+            lambda: store.add_trials(lease, [Addition(queued(2), "more", [measured(0, 1.0)]), Addition(queued(3), "")]),
             lambda: store.add_measurements(lease, 0, [measured(0, 1.0)]),
             lambda: store.finish_trial(lease, succeeded(running(0), 1.0), [measured(0, 1.0)]),
             lambda: store.relabel_trial(lease, 0, {}),

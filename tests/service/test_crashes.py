@@ -13,7 +13,7 @@ import pytest
 
 import suggest.store.sql  # noqa: F401  declares its failpoints
 from suggest import failpoints
-from suggest.client import Client
+from suggest.client import Client, FinishedTrial
 from suggest.errors import NotFound, Unavailable
 from suggest.study import StudyName
 from suggest.trial import Outcome, TrialState
@@ -49,6 +49,8 @@ def a_history(client: Client) -> dict[str, Any]:
     client.complete(NAME, 2, Outcome(TrialState.FAILED, reason="why", failure_class="mine"))
     client.update_trial(NAME, 0, labels={"best": "yes"})
     client.suggest(NAME, 1, client_id="c", request_id="r2")
+    elsewhere = FinishedTrial({"x": 99.0, "kind": "b"}, Outcome(TrialState.SUCCEEDED), [score(0, 0.125)])
+    client.import_trials(NAME, [elsewhere, replace(elsewhere, source_id="7")], source="notes", request_id="notes")
     for delete in (lambda: client.delete_trial(NAME, 2), lambda: client.delete_study(OTHER)):
         with contextlib.suppress(NotFound):  # it was done, and the reply lost
             delete()

@@ -55,6 +55,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert limits["trials in a SuggestTrials (`count`)"] == f"{requests.MAX_COUNT:,}"
     assert limits["measurements in a call"] == f"{requests.MAX_MEASUREMENTS:,}"
     assert limits["items in a page"].startswith(f"{MAX_PAGE:,}; {DEFAULT_PAGE} unless ")
+    assert limits["trials in an ImportTrials"] == f"{requests.MAX_IMPORTED:,}"
     assert limits["values of a choice"] == f"{MAX_CHOICES:,}"
 
 

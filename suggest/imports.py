@@ -1,0 +1,89 @@
+"""Finished trials from elsewhere: what an import carries, what it answers, and what of a trial's values a space takes.
+
+Pure. A value outside of the space is kept as it is and told: it was tried, and it counts when the space has grown to
+it. What stands for nothing (no value where one is needed, a text for a number) keeps a trial out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from suggest.domain import number
+from suggest.errors import Problem, did_you_mean
+from suggest.space import Assignment, Choice, Domain, Int, Space, Value
+from suggest.trial import NO_LABELS, Measurement, Outcome
+
+IMPORTED_FROM = "tuner.dev/imported-from"  # the label that says where a trial comes from
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedTrial:
+    """`source_id`: which it is where it comes from; "": its place in the request."""
+
+    parameters: Assignment
+    outcome: Outcome
+    measurements: Sequence[Measurement] = ()
+    labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
+    source_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportResult:
+    """`number`: in the study; None: it was not taken, and the problems say why. `known`: it had been taken before.
+
+    With a number the problems say what lies outside of the space, or was left out; paths are names of parameters.
+    """
+
+    number: int | None
+    known: bool = False
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What of the values a space takes. `remarks`: on what was taken. `refused`: why the trial cannot be taken."""
+
+    parameters: Assignment
+    remarks: tuple[Problem, ...] = ()
+    refused: tuple[Problem, ...] = ()
+
+
+def fit(space: Space, given: Assignment) -> Fit:
+    kept: dict[str, Value] = {}
+    remarks: list[Problem] = []
+    refused: list[Problem] = []
+    known = space.by_name
+    for name in given:
+        if name not in known:
+            remarks.append(Problem(name, f"no parameter of the space, and left out{did_you_mean(name, known)}"))
+    for parameter in space.ordered:
+        name, domain = parameter.name, parameter.domain
+        if not parameter.active(kept):
+            continue  # a value for it means nothing
+        if name not in given:
+            refused.append(Problem(name, "no value; every active parameter needs one"))
+            continue
+        member = domain.canonical(given[name])
+        if member is None:
+            read = _readable(domain, given[name])
+            if read is None:
+                refused.append(Problem(name, domain.complaint(given[name])))
+                continue
+            remarks.append(Problem(name, domain.complaint(given[name])))
+            member = read
+        kept[name] = member
+    return Fit({p.name: kept[p.name] for p in space.parameters if p.name in kept}, tuple(remarks), tuple(refused))
+
+
+def _readable(domain: Domain, value: Value) -> Value | None:
+    """A value of the domain's type, though not of the domain."""
+    x = number(value)
+    if x is not None and not math.isfinite(x):
+        return None
+    if isinstance(domain, Choice):
+        return value
+    if x is None:
+        return None
+    return int(x) if isinstance(domain, Int) and x == int(x) else float(x)

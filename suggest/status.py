@@ -115,7 +115,10 @@ def error_of(failure: grpc.RpcError, *, address: str, timeout_s: float) -> Tuner
             return _from_details(value, message)
     match code:
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
-            return Unavailable(f"no suggestion service answers at {address}; see that it runs there ({message})")
+            return Unavailable(
+                f"no suggestion service answers at {address}; see that it runs there, and speaks TLS if you do "
+                f"(--tls-ca, TUNER_TLS_CA): {message}"
+            )
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return Unavailable(f"the suggestion service at {address} did not answer within {timeout_s:g} s")
         case grpc.StatusCode.UNIMPLEMENTED:

@@ -33,8 +33,8 @@ class Gate:
         given = [value for key, value in metadata if key == KEY]
         if len(given) != 1:
             raise Unauthenticated(
-                "this server asks for a token: name a file with yours in TUNER_TOKEN_FILE, or send it as "
-                "metadata, authorization: Bearer TOKEN" + ("" if not given else " (once)")
+                "this server asks for a token: name a file with yours in TUNER_TOKEN_FILE or by --token-file, or send "
+                "it as metadata, authorization: Bearer TOKEN"
             )
         scheme, _, token = str(given[0]).partition(" ")
         grant = self._tokens().grant(token.strip()) if scheme.lower() == "bearer" else None

@@ -26,6 +26,21 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
+class Hints:
+    """`did_you_mean` among the same words for the first few only: each costs milliseconds where there are many."""
+
+    def __init__(self, known: Iterable[str]) -> None:
+        self._known = list(known)
+        self._left = 10
+
+    def __call__(self, word: str, *, but: str = "") -> str:
+        """`but`: the one that it cannot be."""
+        self._left -= 1
+        if self._left < 0 or len(word) > 100:
+            return ""
+        return did_you_mean(word, (known for known in self._known if known != but))
+
+
 class TunerError(Exception):
     """The root of all errors that are somebody's fault but a bug's; `reason` is the machine's word for it."""
 

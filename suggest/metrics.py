@@ -46,7 +46,8 @@ class Metrics:
 
     def __init__(self, address: str) -> None:
         self._server = _listening(metrics_address(address), self._answer)
-        disable_created_metrics()  # a second series for each, which nobody asks for
+        # A second series for each, which nobody asks for. (The library forgot this function's types.)
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self._calls = Histogram(

@@ -65,11 +65,12 @@ class SuggestServicer(SuggestServiceServicer):
         namespace = _reading(problems, "", lambda: names.parse_namespace(request.parent, "parent", wildcard=True))
         after = _reading(problems, None, lambda: _read_study_token(request.page_token))
         limit = _limit(request.page_size, problems)
+        labels = wire.read_labels(request.labels, "labels", problems)
         wire.raise_if(problems)
         found: list[Study] = []
         for one in _readable(namespace, after):
             more = limit + 1 - len(found)
-            found += self._studies.list_studies(one, labels=dict(request.labels), after=after, limit=more)
+            found += self._studies.list_studies(one, labels=labels, after=after, limit=more)
             if len(found) > limit:
                 break
         page, rest = _page(((wire.write_study(s), str(s.name)) for s in found), limit)

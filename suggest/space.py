@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from suggest.domain import Choice, Domain, Float, Int, Scale, Value, identity, show
-from suggest.errors import InvalidArgument, Problem, did_you_mean
+from suggest.errors import Hints, InvalidArgument, Problem
 
 __all__ = ["Assignment", "Choice", "Condition", "Domain", "Float", "Int", "Parameter", "Scale", "Space", "Value"]
 
@@ -118,9 +118,10 @@ class Space:
 
     def _point_problems(self, assignment: Assignment, partial: bool) -> Iterator[Problem]:
         known = self.by_name
+        hint = Hints(known)
         for name in assignment:
             if name not in known:
-                yield Problem(name, f"no parameter of the space{did_you_mean(name, known)}")
+                yield Problem(name, f"no parameter of the space{hint(name)}")
         active: dict[str, Value] = {}
         unsure: set[str] = set()  # hangs on a value that is wrong: whether it is active cannot be said
         for parameter in self.ordered:
@@ -151,6 +152,7 @@ class Space:
         if not self.parameters:
             yield Problem("", "no parameters; a search needs at least one")
         names: set[str] = set()
+        hint, members = Hints(self.by_name), dict[str, frozenset[object] | None]()
         for parameter in self.parameters:
             name = parameter.name
             if not NAME.fullmatch(name):
@@ -161,24 +163,39 @@ class Space:
             names.add(name)
             for problem in parameter.domain.problems():
                 yield Problem(f"{name}.{problem.path}", problem.message)
-            yield from self._condition_problems(parameter)
+            yield from self._condition_problems(parameter, hint, members)
         yield from _cycles(self.parameters)
 
-    def _condition_problems(self, parameter: Parameter) -> Iterator[Problem]:
+    def _condition_problems(
+        self, parameter: Parameter, hint: Hints, members: dict[str, frozenset[object] | None]
+    ) -> Iterator[Problem]:
+        """`members`: of the choices that were looked at, None for those that are wrong themselves; filled here."""
         for condition in parameter.when:
             path = f"{parameter.name}.when.{condition.parameter}"
             parent = self.by_name.get(condition.parameter)
             if parent is None:
-                known = (name for name in self.by_name if name != parameter.name)
-                yield Problem(path, f"{condition.parameter} is no parameter{did_you_mean(condition.parameter, known)}")
+                near = hint(condition.parameter, but=parameter.name)
+                yield Problem(path, f"{condition.parameter} is no parameter{near}")
             elif parent.name == parameter.name:
                 yield Problem(path, "a parameter cannot depend on itself; name another one")
             elif not condition.values:
                 yield Problem(path, "no values; give those that make the parameter active")
-            elif not any(True for _ in parent.domain.problems()):
+            else:
+                if parent.name not in members:
+                    members[parent.name] = _members(parent.domain)
+                sure = members[parent.name]
+                if sure is None:
+                    continue
                 for value in condition.values:
-                    if complaint := parent.domain.complaint(value):
+                    if identity(value) not in sure and (complaint := parent.domain.complaint(value)):
                         yield Problem(path, f"can never hold: {complaint}")
+
+
+def _members(domain: Domain) -> frozenset[object] | None:
+    """What is surely in it, by identity, so that a long choice is not searched for each value; None: it is wrong."""
+    if any(True for _ in domain.problems()):
+        return None
+    return frozenset(map(identity, domain.values)) if isinstance(domain, Choice) else frozenset()
 
 
 def _parents(parameter: Parameter, known: Mapping[str, int]) -> set[int]:

@@ -139,12 +139,12 @@ def _bad_request(error: InvalidArgument) -> Any:  # google.rpc has no types
 
     bad, room = error_details_pb2.BadRequest(), _MAX_PROBLEMS
     for i, problem in enumerate(error.problems):
-        description = _shortened(problem.message, 500)
-        room -= len(description.encode()) + len(problem.path.encode())
+        description, path = _shortened(problem.message, 500), _shortened(problem.path, 200)
+        room -= len(description.encode()) + len(path.encode())
         if room < 0:
             bad.field_violations.add(description=f"and {len(error.problems) - i} more problems")
             break
-        bad.field_violations.add(field=problem.path, description=description)
+        bad.field_violations.add(field=path, description=description)
     return bad
 
 

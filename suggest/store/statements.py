@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import ARRAY, Column, Connection, Table, bindparam, func, or_, select, update
+from sqlalchemy import ARRAY, Column, ColumnElement, Connection, Table, bindparam, func, literal, or_, select, update
 from sqlalchemy.sql.dml import Insert
 
 from suggest.store.ownership import guard, held_by_parameters
@@ -53,6 +53,12 @@ class Statements:
             return connection.execute(statement, {**columns, **guard(lease)}).rowcount
         values = guard(lease)
         return connection.execute(statement, [{**row, **values} for row in rows]).rowcount
+
+    def has_label(self, key: str, value: str) -> ColumnElement[bool]:
+        """By rows of key and value: a path into the document does not find every key."""
+        each = func.json_each_text if self._arrays else func.json_each
+        pairs = each(studies.c.labels).table_valued("key", "value")
+        return select(literal(1)).select_from(pairs).where(pairs.c.key == key, pairs.c.value == value).exists()
 
     def _guarded(self, insert: Callable[[Table], Any], table: Table) -> Any:  # each dialect has an Insert of its own
         columns = [c for c in table.c if c.name != "id"]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from suggest import requests
+from suggest import requests, sizes
 from suggest.access.grants import Verb
 from suggest.access.verbs import NEEDS
 from suggest.domain import MAX_CHOICES
@@ -57,6 +57,12 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert limits["items in a page"].startswith(f"{MAX_PAGE:,}; {DEFAULT_PAGE} unless ")
     assert limits["trials in an ImportTrials"] == f"{requests.MAX_IMPORTED:,}"
     assert limits["values of a choice"] == f"{MAX_CHOICES:,}"
+    assert limits["parameters of a study, or of a point"] == f"{sizes.MAX_PARAMETERS:,}"
+    assert limits["conditions of a parameter"] == f"{sizes.MAX_CONDITIONS:,}"
+    assert limits["values of all choices and conditions of a study"] == f"{sizes.MAX_VALUES:,}"
+    assert limits["settings of an algorithm or a pruning"] == f"{sizes.MAX_SETTINGS:,}"
+    assert limits["a text that has no other limit, such as a reason"] == f"{sizes.MAX_TEXT:,} characters"
+    assert limits["labels of a resource"].startswith(f"{sizes.MAX_LABELS}, ")
 
 
 def test_every_verb_opens_what_the_page_says() -> None:

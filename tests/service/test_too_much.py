@@ -1,0 +1,200 @@
+"""Too much of anything is refused at once, by the field that has it, and nobody else waits for that."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
+
+from suggest import sizes
+from suggest.client import Client
+from suggest.domain import MAX_CHOICES
+from suggest.v1 import suggest_pb2 as pb
+from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
+from tests.service.running import NAME, SPEC, a_server
+
+STUDY = str(NAME)
+AT_ONCE_S = 5.0  # a hundred times what it takes; looking at all of it took minutes
+
+
+@pytest.fixture(scope="module")
+def stub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SuggestServiceStub]:
+    with a_server(tmp_path_factory.mktemp("store") / "studies.db") as server:
+        with Client(server.address) as client:
+            client.create_study(NAME, SPEC, request_id="create")
+            client.suggest(NAME, 1, client_id="c", request_id="r")
+        with grpc.insecure_channel(server.address, options=[("grpc.max_send_message_length", -1)]) as channel:
+            yield SuggestServiceStub(channel)
+
+
+def a_choice(values: range) -> pb.Parameter:
+    return pb.Parameter(name="k", choice_domain=pb.ChoiceDomain(values=[pb.Value(int_value=v) for v in values]))
+
+
+def many_parameters(count: int) -> list[pb.Parameter]:
+    return [pb.Parameter(name=f"p{n}", float_domain=pb.FloatDomain(max=1)) for n in range(count)]
+
+
+def hanging_on_everything() -> list[pb.Parameter]:
+    condition = pb.Condition(parameter="k", values=[pb.Value(int_value=v) for v in range(800)])
+    hanging = [
+        pb.Parameter(name=f"p{n}", float_domain=pb.FloatDomain(max=1), conditions=[condition]) for n in range(999)
+    ]
+    return [a_choice(range(1000)), *hanging]
+
+
+def hanging_on_nothing() -> list[pb.Parameter]:
+    conditions = [pb.Condition(parameter=f"qqqqqqqqqqqqqqqqqqqq{n}") for n in range(sizes.MAX_CONDITIONS)]
+    return [
+        pb.Parameter(name=f"pppppppppppppppppppp{n}", float_domain=pb.FloatDomain(max=1), conditions=conditions)
+        for n in range(999)
+    ]
+
+
+def spec(parameters: list[pb.Parameter], **settings: int) -> pb.StudySpec:
+    objective = pb.Objective(metric="score", direction=pb.DIRECTION_MAXIMIZE)
+    algorithm = pb.Algorithm(name="random", settings={k: pb.Value(int_value=v) for k, v in settings.items()})
+    return pb.StudySpec(parameters=parameters, objectives=[objective], algorithm=algorithm)
+
+
+def reports(count: int) -> list[pb.Measurement]:
+    return [pb.Measurement(attempt=1, metric="score", step=step, value=0.5) for step in range(count)]
+
+
+TOO_MUCH: list[tuple[str, Callable[[], Any], str]] = [
+    (
+        "SuggestTrials",
+        lambda: pb.SuggestTrialsRequest(parent=STUDY, count=10**6, client_id="c", request_id="r6"),
+        "count",
+    ),
+    ("ValidateStudy", lambda: pb.ValidateStudyRequest(spec=spec(many_parameters(100_000))), "spec.parameters"),
+    (
+        "CreateStudy",
+        lambda: pb.CreateStudyRequest(
+            parent="namespaces/default",
+            study_id="wide",
+            study=pb.Study(spec=spec(many_parameters(sizes.MAX_PARAMETERS + 1))),
+            request_id="r",
+        ),
+        "spec.parameters",
+    ),
+    ("ValidateStudy", lambda: pb.ValidateStudyRequest(spec=spec(hanging_on_everything())), "spec.parameters"),
+    (
+        "ValidateStudy",
+        lambda: pb.ValidateStudyRequest(spec=spec([a_choice(range(MAX_CHOICES + 1))])),
+        "spec.parameters[0].choice_domain.values",
+    ),
+    (
+        "ValidateStudy",
+        lambda: pb.ValidateStudyRequest(
+            spec=spec(many_parameters(1), **{f"s{n}": n for n in range(sizes.MAX_SETTINGS + 1)})
+        ),
+        "spec.algorithm.settings",
+    ),
+    (
+        "AddTrial",
+        lambda: pb.AddTrialRequest(
+            parent=STUDY, request_id="r", parameters={f"p{n}": pb.Value(double_value=1) for n in range(50_000)}
+        ),
+        "parameters",
+    ),
+    (
+        "ReportMeasurements",
+        lambda: pb.ReportMeasurementsRequest(name=f"{STUDY}/trials/0", measurements=reports(150_000)),
+        "measurements",
+    ),
+    (
+        "CompleteTrial",
+        lambda: pb.CompleteTrialRequest(
+            name=f"{STUDY}/trials/0", outcome=pb.Outcome(failed=pb.Failed(reason="x" * 50_000))
+        ),
+        "outcome.failed.reason",
+    ),
+    (
+        "ListStudies",
+        lambda: pb.ListStudiesRequest(parent="namespaces/-", labels={f"l{n}": "x" for n in range(2000)}),
+        "labels",
+    ),
+    ("ListTrials", lambda: pb.ListTrialsRequest(parent=STUDY, states=[2] * 1_000_000), "states"),  # type: ignore[list-item]
+    ("GetStudy", lambda: pb.GetStudyRequest(name="n" * 100_000), "name"),
+]
+
+
+@pytest.mark.parametrize(("method", "request_", "path"), TOO_MUCH, ids=lambda given: str(given)[:30])
+def test_too_much_is_refused_by_its_field_at_once(
+    stub: SuggestServiceStub, method: str, request_: Callable[[], Any], path: str
+) -> None:
+    sent = request_()
+    began = time.monotonic()
+    with pytest.raises(grpc.RpcError) as refused:
+        getattr(stub, method)(sent, timeout=60)
+    assert time.monotonic() - began < AT_ONCE_S
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT, refused.value.details()
+    status = rpc_status.from_call(refused.value)
+    bad = error_details_pb2.BadRequest()
+    assert status is not None
+    assert any(detail.Unpack(bad) for detail in status.details)
+    assert [violation.field for violation in bad.field_violations] == [path]
+
+
+def test_what_is_wrong_a_thousand_times_is_told_at_once_too(stub: SuggestServiceStub) -> None:
+    began = time.monotonic()
+    with pytest.raises(grpc.RpcError, match="is no parameter") as refused:
+        stub.ValidateStudy(pb.ValidateStudyRequest(spec=spec(hanging_on_nothing())), timeout=60)
+    assert time.monotonic() - began < AT_ONCE_S
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_hundred_megabytes_are_refused_by_grpc_and_the_server_lives(stub: SuggestServiceStub) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        stub.GetStudy(pb.GetStudyRequest(name="x" * (100 << 20)), timeout=60)
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert stub.GetStudy(pb.GetStudyRequest(name=STUDY), timeout=60).name == STUDY
+
+
+def test_as_much_as_may_be_is_taken(stub: SuggestServiceStub) -> None:
+    stub.ValidateStudy(pb.ValidateStudyRequest(spec=spec(many_parameters(sizes.MAX_PARAMETERS))), timeout=60)
+    stub.ValidateStudy(pb.ValidateStudyRequest(spec=spec([a_choice(range(MAX_CHOICES))])), timeout=60)
+    request = pb.ReportMeasurementsRequest(name=f"{STUDY}/trials/0", measurements=reports(sizes.MAX_MEASUREMENTS))
+    stub.ReportMeasurements(request, timeout=60)
+
+
+def test_names_of_any_script_are_no_names_and_texts_of_any_script_stay_as_they_are(stub: SuggestServiceStub) -> None:
+    for study in ("studié", "研究", "a b", "ａ", "𝓼"):
+        with pytest.raises(grpc.RpcError) as refused:
+            stub.GetStudy(pb.GetStudyRequest(name=f"namespaces/default/studies/{study}"), timeout=60)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    labels = {"équipe": "研究 🂡", "a.b\"c'd": "\\"}
+    request = pb.UpdateTrialRequest(
+        trial=pb.Trial(name=f"{STUDY}/trials/0", labels=labels), update_mask={"paths": ["labels"]}
+    )
+    assert dict(stub.UpdateTrial(request, timeout=60).labels) == labels
+
+
+def test_studies_are_found_by_labels_with_any_characters(stub: SuggestServiceStub) -> None:
+    labels = {"équipe": "研究 🂡", "a.b\"c'd": "\\", "$": "[0]"}
+    request = pb.UpdateStudyRequest(study=pb.Study(name=STUDY, labels=labels), update_mask={"paths": ["labels"]})
+    stub.UpdateStudy(request, timeout=60)
+    for key, value in labels.items():
+        found = stub.ListStudies(pb.ListStudiesRequest(parent="namespaces/-", labels={key: value}), timeout=60)
+        assert [study.name for study in found.studies] == [STUDY], key
+
+
+def test_steps_count_in_any_order_and_once(stub: SuggestServiceStub) -> None:
+    name = stub.SuggestTrials(
+        pb.SuggestTrialsRequest(parent=STUDY, count=1, client_id="c", request_id="steps"), timeout=60
+    ).trials[0]
+    steps = [(5, 0.5), (1, 0.1), (5, 0.9), (1, 0.7), (3, 0.3)]
+    measured = [pb.Measurement(attempt=1, metric="score", step=step, value=value) for step, value in steps]
+    stub.ReportMeasurements(pb.ReportMeasurementsRequest(name=name.name, measurements=measured), timeout=60)
+    kept = stub.ListMeasurements(pb.ListMeasurementsRequest(parent=name.name), timeout=60).measurements
+    assert [(m.measurement.step, m.measurement.value) for m in kept] == [(5, 0.5), (1, 0.1), (3, 0.3)]
+    ended = stub.CompleteTrial(
+        pb.CompleteTrialRequest(name=name.name, outcome=pb.Outcome(succeeded=pb.Succeeded())), timeout=60
+    )
+    assert (ended.value, ended.step) == (0.5, 5), "the last is that of the highest step"

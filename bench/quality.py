@@ -54,7 +54,8 @@ class Game:
 
 
 def ours(game: Game) -> tuple[Ask, Tell]:
-    spec = StudySpec(game.problem.space, (Objective("loss", Direction.MINIMIZE),), Algorithm(game.who))
+    told = {"trials": game.trials, "parallelism": game.parallel} if game.who == "default" else {}
+    spec = StudySpec(game.problem.space, (Objective("loss", Direction.MINIMIZE),), Algorithm(game.who, None, told))
     engine = Engine(Study(StudyName("default", "quality"), "uid", spec, game.seed), (), ())
 
     def ask() -> Point:

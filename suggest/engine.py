@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from suggest import pruning, sampling
 from suggest.curves import Curve, Report
 from suggest.errors import NotFound, Problem
+from suggest.ledger import Ledger, Source
 from suggest.pruning import Pruner
 from suggest.sampling import Distinct, Sampler, Wanted
 from suggest.space import Assignment
@@ -50,24 +51,26 @@ class Engine:
         study: Study,
         trials: Iterable[Trial],
         measurements: Iterable[tuple[int, Measurement]],
+        *,
+        source: Source | None = None,
     ) -> None:
+        """source: tells finished trials again, so that they need not be kept."""
         self._study = study
-        self._trials: dict[int, Trial] = {}
-        self._next = 0
+        self._trials = Ledger(source)
         self._queued: list[int] = []
-        self._requests: dict[str, list[int]] = {}
         self._reports: dict[int, Report] = {}
         self._before: dict[int, int | None] = {}  # a running trial's last step before its last report
         self._best: Trial | None = None
-        for trial in trials:
-            self._index(trial)
+        self._sampler = self._new_sampler()
+        for trial in self._trials.fill(trials):
+            self._index(trial, None)
+            self._sampler.put(trial)
         reports = self._reports
         for number, measurement in measurements:
             report = reports.get(number)
             if report is None:
                 report = reports[number] = Report()
             report.add(measurement)
-        self._sampler = self._new_sampler()
         self._pruner = self._new_pruner()
 
     @property
@@ -76,7 +79,7 @@ class Engine:
 
     @property
     def next_number(self) -> int:
-        return self._next
+        return self._trials.next_number
 
     @property
     def size(self) -> int:
@@ -93,9 +96,9 @@ class Engine:
         to_run: none that takes over a known value.
         """
         space = self._study.spec.space
-        chosen = [self._trials[number] for number in self._queued[:count]]
+        chosen = [self.trial(number) for number in self._queued[:count]]
         fixed = {t.number: space.canonical(t.parameters) for t in chosen}
-        new = range(self._next, self._next + count - len(chosen))
+        new = range(self.next_number, self.next_number + count - len(chosen))
         partial = [Wanted(number, part, new=True) for number, part in fixed.items() if space.missing(part)]
         partial.sort(key=lambda one: not one.fixed)  # one that fixes nothing may find the space finished: not first
         points = self._sampler.propose([*partial, *(Wanted(number, {}, new=to_run) for number in new)])
@@ -115,28 +118,31 @@ class Engine:
 
     def put(self, trial: Trial) -> None:
         """A new trial, or a new version of a known one. A deleted trial comes as a cancelled one."""
-        old = self._trials.get(trial.number)
-        self._index(trial)
-        if old is not None and old.finished and old.state is not trial.state:
-            self._recompute()
+        old = self._trials.state(trial.number)
+        self._trials.put(trial)
+        self._index(trial, old)
+        if old is not None and old.finished:
+            # Its labels at most, from which nothing follows; else it is another trial than it was.
+            if old is not trial.state:
+                self._recompute()
             return
         self._sampler.put(trial)
-        if trial.state is TrialState.SUCCEEDED and (old is None or not old.finished):
+        if trial.state is TrialState.SUCCEEDED:
             self._add_peer(trial.number)
 
     def trial(self, number: int) -> Trial:
-        try:
-            return self._trials[number]
-        except KeyError:
-            there = f"0 to {self._next - 1}" if self._next else "none yet"
-            raise NotFound(f"{self._study.name} has no trial {number}; there are {there}") from None
+        found = self._trials.get(number)
+        if found is None:
+            there = f"0 to {self.next_number - 1}" if self.next_number else "none yet"
+            raise NotFound(f"{self._study.name} has no trial {number}; there are {there}")
+        return found
 
     def trials(self) -> Iterator[Trial]:
         """In the order of their numbers."""
-        return (self._trials[number] for number in sorted(self._trials))
+        return self._trials.all()
 
     def trials_of_request(self, request_id: str) -> tuple[Trial, ...]:
-        return tuple(self._trials[number] for number in sorted(self._requests.get(request_id, ())))
+        return self._trials.of_request(request_id)
 
     def fresh(self, number: int, measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
         """Those whose (attempt, metric, step) is new; the first within the batch wins."""
@@ -204,21 +210,14 @@ class Engine:
 
     def optimal(self) -> Trial | None:
         """The best succeeded trial, the earliest of equals."""
-        return None if self._best is None else self._trials[self._best.number]  # as it is labelled now
+        return None if self._best is None else self._trials.get(self._best.number)  # as it is labelled now
 
-    def _index(self, trial: Trial) -> None:
+    def _index(self, trial: Trial, old: TrialState | None) -> None:
         number = trial.number
-        old = self._trials.get(number)
-        self._trials[number] = trial
-        self._next = max(self._next, number + 1)
-        if old is not None and old.state is TrialState.QUEUED:
+        if old is TrialState.QUEUED:
             del self._queued[bisect_left(self._queued, number)]
         if trial.state is TrialState.QUEUED:
             insort(self._queued, number)
-        if old is not None and old.request_id and old.request_id != trial.request_id:
-            self._requests[old.request_id].remove(number)
-        if trial.request_id and (old is None or old.request_id != trial.request_id):
-            self._requests.setdefault(trial.request_id, []).append(number)
         if trial.finished:
             self._before.pop(number, None)
         self._compare(trial)
@@ -239,24 +238,22 @@ class Engine:
     def _recompute(self) -> None:
         """What follows from all trials together, after a change that is too rare to follow it step by step."""
         self._best = None
-        for trial in self._trials.values():
-            self._compare(trial)
         self._sampler = self._new_sampler()
+        for trial in self._trials.all():
+            self._compare(trial)
+            self._sampler.put(trial)
         self._pruner = self._new_pruner()
 
     def _new_sampler(self) -> Sampler:
-        sampler = sampling.new_sampler(self._study.spec, self._study.seed)
-        for trial in self._trials.values():
-            sampler.put(trial)
-        return sampler
+        return sampling.new_sampler(self._study.spec, self._study.seed)
 
     def _new_pruner(self) -> Pruner | None:
         spec = self._study.spec
         if spec.pruning is None:
             return None
         pruner = pruning.new_pruner(spec.pruning, spec.objective)
-        for trial in self._trials.values():
-            if trial.state is TrialState.SUCCEEDED and (curve := self._curve(trial.number)) is not None:
+        for number in self._trials.succeeded():
+            if (curve := self._curve(number)) is not None:
                 pruner.add_peer(curve)
         return pruner
 

@@ -7,7 +7,7 @@ that may have run ahead of it is thrown away, and loaded again when next needed.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -17,6 +17,7 @@ from suggest.engine import Engine
 from suggest.errors import NotFound, NotOwner, TunerError, Unavailable
 from suggest.store.protocol import Lease, Store, StudyRecord
 from suggest.study import StudyName
+from suggest.trial import Trial
 
 
 @dataclass(slots=True)
@@ -28,6 +29,20 @@ class _Seat:
     lease: Lease | None = None
     engine: Engine | None = None
     warm: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A study's finished trials, told again by the store, which has them before any engine."""
+
+    store: Store
+    name: StudyName
+
+    def trial(self, number: int) -> Trial | None:
+        return self.store.trial(self.name, number)
+
+    def trials(self) -> Sequence[Trial]:
+        return self.store.contents(self.name).trials
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +91,7 @@ class Seats:
         with self._seated(name) as seat:
             lease = self._lease(seat)
             if seat.engine is None:
-                contents = self._store.contents(name)
-                seat.engine = Engine(contents.study, contents.trials, contents.measurements)
+                seat.engine = self._loaded(name)
             yield Writer(lease, seat.engine, seat)
 
     @contextmanager
@@ -130,6 +144,11 @@ class Seats:
             seat.lease = self._store.take(seat.name, uid=uid, address=self._address)
             events.tell("study_taken", study=seat.name, uid=uid, epoch=seat.lease.epoch)
         return seat.lease
+
+    def _loaded(self, name: StudyName) -> Engine:
+        contents = self._store.contents(name)
+        source = _Stored(self._store, name)
+        return Engine(contents.study, contents.trials, contents.measurements, source=source)
 
     def _lost(self, name: StudyName) -> TunerError:
         """What to say of a study that turned out to be ours no longer. Raises NotFound: it is gone."""

@@ -63,4 +63,4 @@ def _rules(parallelism: int) -> dict[str, Value]:
     """
     if parallelism < AT_A_TIME:
         return {"candidates": 200, "sharpness": 2.0}
-    return {"goodShare": 0.05, "sharpness": 3.0}
+    return {"goodShare": 0.04, "sharpness": 4.0}

@@ -1,7 +1,8 @@
 """The trials that a model is fitted to: the best of all history and the most recent ones, whatever the history.
 
-Bounded work: keeping it costs a bisection for each finished trial, reading it costs its size. What is recent goes by
-the trial's number, never by when it ended, so that a restart sees the same window.
+Bounded work and memory: keeping it costs a bisection for each finished trial, reading it costs its size. Each finished
+trial is put once. What is recent goes by the trial's number, never by when it ended, so that a restart sees the same
+window.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ BEST = 25  # as many as Optuna's gamma ever takes for good ones
 
 class Window:
     def __init__(self, direction: Direction, size: int) -> None:
+        self.finished = 0  # how many trials there were to learn from, those that have left the window too
         self._sign = -1.0 if direction is Direction.MAXIMIZE else 1.0
         self._size = size
         self._finished: dict[int, Trial] = {}
@@ -26,11 +28,6 @@ class Window:
         self._pruned: list[tuple[float, float, int]] = []  # (-step, loss, number): Optuna's order of pruned trials
         self._running: list[int] = []
         self._open: dict[int, Trial] = {}
-
-    @property
-    def finished(self) -> int:
-        """How many trials there are to learn from."""
-        return len(self._numbers)
 
     def put(self, trial: Trial) -> None:
         number = trial.number
@@ -41,10 +38,13 @@ class Window:
             return
         if self._open.pop(number, None) is not None:
             del self._running[bisect_left(self._running, number)]
-        if number not in self._finished and _teaches(trial):
+        if _teaches(trial):
+            self.finished += 1
             self._finished[number] = trial
             insort(self._numbers, number)
             self._rank(trial)
+            if len(self._numbers) > 2 * self._size:
+                self._forget()
 
     def _rank(self, trial: Trial) -> None:
         if trial.state is TrialState.PRUNED:
@@ -55,6 +55,14 @@ class Window:
         elif trial.value is not None:
             insort(self._succeeded, (self._sign * trial.value, trial.number))
             del self._succeeded[BEST:]
+
+    def _forget(self) -> None:
+        """Those that are neither recent nor among the best: no trial that comes later makes them so again."""
+        ranked = {number for *_, number in self._succeeded} | {number for *_, number in self._pruned}
+        for number in self._numbers[: -self._size]:
+            if number not in ranked:
+                del self._finished[number]
+        self._numbers = sorted(ranked.union(self._numbers[-self._size :]))
 
     def learnt(self) -> Iterator[Trial]:
         """Finished trials in the order of their numbers, at most the window's size."""

@@ -1,0 +1,122 @@
+"""What an engine forgets of its finished trials somebody tells it again; nothing that it answers shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from suggest.engine import Engine
+from suggest.ledger import Ledger
+from suggest.sampling.window import Window
+from suggest.trial import Trial, TrialState
+from tests.unit.searches import MINIMIZE, MIXED, QUEUED, RUNNING, SUCCEEDED, study
+
+
+@dataclass
+class Book:
+    """Who tells finished trials again, and counts how often it was asked."""
+
+    known: dict[int, Trial] = field(default_factory=dict)
+    asked: int = 0
+
+    def trial(self, number: int) -> Trial | None:
+        self.asked += 1
+        return self.known.get(number)
+
+    def trials(self) -> list[Trial]:
+        return [self.known[number] for number in sorted(self.known)]
+
+
+class Pair:
+    """The same story told to an engine that keeps all and to one that forgets."""
+
+    def __init__(self, algorithm: str) -> None:
+        self.study = study(MIXED, algorithm, direction=MINIMIZE)
+        self.book = Book()
+        self.whole = Engine(self.study, (), ())
+        self.brief = Engine(self.study, (), (), source=self.book)
+
+    def put(self, trial: Trial) -> None:
+        self.book.known[trial.number] = trial  # stored first
+        self.whole.put(trial)
+        self.brief.put(trial)
+
+
+def test_an_engine_that_forgets_proposes_and_answers_as_one_that_keeps_all() -> None:
+    pair = Pair("tpe")
+    for number in range(60):
+        [new] = pair.whole.propose(1).trials
+        assert pair.brief.propose(1).trials == (new,)
+        trial = Trial(number, RUNNING, new.parameters, request_id=f"request-{number // 2}")
+        pair.put(trial)
+        if number % 5:
+            pair.put(replace(trial, state=SUCCEEDED, value=float(number % 7)))
+    for k in (0, 7, 29, 30):
+        assert pair.brief.trials_of_request(f"request-{k}") == pair.whole.trials_of_request(f"request-{k}")
+    assert [pair.brief.trial(n) for n in range(60)] == [pair.whole.trial(n) for n in range(60)]
+    assert pair.brief.optimal() == pair.whole.optimal()
+    assert (pair.brief.next_number, pair.brief.size) == (60, 60)
+
+
+def test_nobody_is_asked_while_trials_come_and_go() -> None:
+    pair = Pair("tpe")
+    for number in range(40):
+        [new] = pair.brief.propose(1).trials
+        assert pair.brief.trials_of_request(f"request-{number}") == ()
+        trial = Trial(number, RUNNING, new.parameters, request_id=f"request-{number}")
+        pair.put(trial)
+        pair.put(replace(trial, state=SUCCEEDED, value=float(number)))
+    assert pair.book.asked == 0
+
+
+def test_a_trial_that_was_deleted_is_told_as_cancelled() -> None:
+    ledger = Ledger(Book())
+    ledger.put(Trial(3, SUCCEEDED, {"lr": 0.1}, value=1.0))
+    assert ledger.get(3) == Trial(3, TrialState.CANCELLED, {})
+    assert (ledger.get(2), ledger.state(2), ledger.state(3), len(ledger)) == (None, None, SUCCEEDED, 1)
+
+
+def test_a_label_put_on_a_finished_trial_teaches_nothing_twice() -> None:
+    pair = Pair("tpe")
+    for number in range(12):
+        pair.put(Trial(number, SUCCEEDED, pair.whole.propose(1).trials[0].parameters, value=float(number)))
+    before = pair.brief.propose(2)
+    for _ in range(3):
+        pair.put(replace(pair.whole.trial(4), labels={"team": "vision"}))
+    assert pair.brief.propose(2) == pair.whole.propose(2) == before
+    assert pair.brief.trial(4).labels == {"team": "vision"}
+
+
+def test_a_trial_changes_its_request_until_it_ends() -> None:
+    book = Book()
+    ledger = Ledger(book)
+    ledger.put(Trial(0, QUEUED, {}, request_id="added"))
+    running = Trial(0, RUNNING, {}, request_id="asked")
+    ledger.put(running)
+    assert (ledger.of_request("added"), ledger.of_request("asked")) == ((), (running,))
+    book.known[0] = replace(running, state=SUCCEEDED, value=1.0)
+    ledger.put(book.known[0])
+    assert (ledger.of_request("added"), ledger.of_request("asked")) == ((), (book.known[0],))
+
+
+def test_a_ledger_filled_at_once_is_as_one_filled_bit_by_bit() -> None:
+    trials = [Trial(n, SUCCEEDED, {}, request_id=f"r{n % 4}") for n in range(9)]
+    slow, fast = Ledger(None), Ledger(None)
+    for trial in trials:
+        slow.put(trial)
+    assert list(fast.fill(trials)) == trials
+    for k in range(5):
+        assert fast.of_request(f"r{k}") == slow.of_request(f"r{k}")
+    assert list(fast.all()) == list(slow.all()) == trials
+
+
+def test_a_window_holds_no_more_than_it_needs_and_shows_what_it_would() -> None:
+    small, all_ = Window(MINIMIZE, 50), Window(MINIMIZE, 50)
+    all_._forget = lambda: None  # type: ignore[method-assign]  # what it would be without
+    for number in range(1000):
+        # The best ones are old, and some end long after later ones.
+        trial = Trial(number ^ 1, SUCCEEDED, {}, value=float(number % 100))
+        small.put(trial)
+        all_.put(trial)
+        assert list(small.learnt()) == list(all_.learnt())
+    assert (small.finished, len(list(small.learnt()))) == (1000, 50)
+    assert len(small._finished) < 200

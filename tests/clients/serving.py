@@ -1,4 +1,4 @@
-"""A real `tuner serve` on a port of this machine, over TLS and for tokens, that may be killed and started again there."""
+"""A real `tuner serve` on a port of this machine, over TLS and for tokens, that may be killed and started anew."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
@@ -73,7 +74,8 @@ def test_the_program_tunes_through_one_server_from_two_processes(tmp_path: Path,
     )
     try:
         assert server.stderr is not None
-        address = server.stderr.readline().split()[2].rstrip(",")
+        (line,) = itertools.islice((each for each in server.stderr if each.startswith("listening on ")), 1)
+        address = line.split()[2].rstrip(",")
         (tmp_path / "parabola.py").write_text(program.replace("localhost:8765", address))
         both = [
             subprocess.Popen([sys.executable, "parabola.py"], cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)

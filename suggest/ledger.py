@@ -19,11 +19,9 @@ _NONE = 255
 
 
 class Source(Protocol):
-    """Tells finished trials again, as they are now."""
+    """Tells finished trials again, as they are now; those that were cancelled nobody asks it for."""
 
-    def trial(self, number: int) -> Trial | None:
-        """None: it was deleted."""
-        ...
+    def trial(self, number: int) -> Trial | None: ...
 
     def trials(self) -> Iterable[Trial]:
         """All, in the order of their numbers; a deleted one as cancelled."""
@@ -58,7 +56,7 @@ class Ledger:
         kept = self._kept.get(number)
         if kept is not None or self._source is None or self.state(number) is None:
             return kept
-        return self._source.trial(number) or Trial(number, TrialState.CANCELLED, {})
+        return self._source.trial(number)
 
     def fill(self, trials: Iterable[Trial]) -> Iterator[Trial]:
         """Put all of these, once, and pass them on one by one."""
@@ -91,7 +89,8 @@ class Ledger:
             self._states.extend([_NONE] * (number + 1 - len(self._states)))
         self._count += self._states[number] == _NONE
         self._states[number] = _CODES[trial.state]
-        if self._source is None or not trial.finished:
+        # A deleted trial comes as a cancelled one, and nobody can tell it again.
+        if self._source is None or not trial.finished or trial.state is TrialState.CANCELLED:
             self._kept[number] = trial
         else:
             self._kept.pop(number, None)

@@ -68,11 +68,12 @@ def test_nobody_is_asked_while_trials_come_and_go() -> None:
     assert pair.book.asked == 0
 
 
-def test_a_trial_that_was_deleted_is_told_as_cancelled() -> None:
+def test_a_cancelled_trial_is_kept_for_it_may_be_a_deleted_one() -> None:
     ledger = Ledger(Book())
-    ledger.put(Trial(3, SUCCEEDED, {"lr": 0.1}, value=1.0))
-    assert ledger.get(3) == Trial(3, TrialState.CANCELLED, {})
-    assert (ledger.get(2), ledger.state(2), ledger.state(3), len(ledger)) == (None, None, SUCCEEDED, 1)
+    cancelled = Trial(3, TrialState.CANCELLED, {"lr": 0.1}, request_id="asked")
+    ledger.put(cancelled)
+    assert (ledger.get(3), ledger.of_request("asked")) == (cancelled, (cancelled,))
+    assert (ledger.get(2), ledger.state(2), ledger.state(3), len(ledger)) == (None, None, cancelled.state, 1)
 
 
 def test_a_label_put_on_a_finished_trial_teaches_nothing_twice() -> None:

@@ -386,7 +386,9 @@ type Study struct {
 	// leaves its address behind until another takes over.
 	OwnerAddress string `protobuf:"bytes,7,opt,name=owner_address,json=ownerAddress,proto3" json:"owner_address,omitempty"`
 	// Output only. Raised each time that a process takes the study over.
-	OwnerEpoch    int64 `protobuf:"varint,8,opt,name=owner_epoch,json=ownerEpoch,proto3" json:"owner_epoch,omitempty"`
+	OwnerEpoch int64 `protobuf:"varint,8,opt,name=owner_epoch,json=ownerEpoch,proto3" json:"owner_epoch,omitempty"`
+	// Output only. What `spec.parameters` was before it grew, oldest first.
+	Past          []*PastParameters `protobuf:"bytes,9,rep,name=past,proto3" json:"past,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -477,6 +479,75 @@ func (x *Study) GetOwnerEpoch() int64 {
 	return 0
 }
 
+func (x *Study) GetPast() []*PastParameters {
+	if x != nil {
+		return x.Past
+	}
+	return nil
+}
+
+// What a study searched for a while.
+type PastParameters struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Parameters []*Parameter           `protobuf:"bytes,1,rep,name=parameters,proto3" json:"parameters,omitempty"`
+	// How many trials the study had when it grew beyond these: those with smaller numbers were made for them.
+	Trials        int64                  `protobuf:"varint,2,opt,name=trials,proto3" json:"trials,omitempty"`
+	EndTime       *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PastParameters) Reset() {
+	*x = PastParameters{}
+	mi := &file_suggest_v1_suggest_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PastParameters) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PastParameters) ProtoMessage() {}
+
+func (x *PastParameters) ProtoReflect() protoreflect.Message {
+	mi := &file_suggest_v1_suggest_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PastParameters.ProtoReflect.Descriptor instead.
+func (*PastParameters) Descriptor() ([]byte, []int) {
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *PastParameters) GetParameters() []*Parameter {
+	if x != nil {
+		return x.Parameters
+	}
+	return nil
+}
+
+func (x *PastParameters) GetTrials() int64 {
+	if x != nil {
+		return x.Trials
+	}
+	return 0
+}
+
+func (x *PastParameters) GetEndTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EndTime
+	}
+	return nil
+}
+
 // What to search, for what, and how.
 type StudySpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -493,7 +564,7 @@ type StudySpec struct {
 
 func (x *StudySpec) Reset() {
 	*x = StudySpec{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[2]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -505,7 +576,7 @@ func (x *StudySpec) String() string {
 func (*StudySpec) ProtoMessage() {}
 
 func (x *StudySpec) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[2]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -518,7 +589,7 @@ func (x *StudySpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StudySpec.ProtoReflect.Descriptor instead.
 func (*StudySpec) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{2}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *StudySpec) GetParameters() []*Parameter {
@@ -566,7 +637,7 @@ type Parameter struct {
 
 func (x *Parameter) Reset() {
 	*x = Parameter{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[3]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -578,7 +649,7 @@ func (x *Parameter) String() string {
 func (*Parameter) ProtoMessage() {}
 
 func (x *Parameter) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[3]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -591,7 +662,7 @@ func (x *Parameter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Parameter.ProtoReflect.Descriptor instead.
 func (*Parameter) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{3}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Parameter) GetName() string {
@@ -681,7 +752,7 @@ type FloatDomain struct {
 
 func (x *FloatDomain) Reset() {
 	*x = FloatDomain{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[4]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -693,7 +764,7 @@ func (x *FloatDomain) String() string {
 func (*FloatDomain) ProtoMessage() {}
 
 func (x *FloatDomain) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[4]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -706,7 +777,7 @@ func (x *FloatDomain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FloatDomain.ProtoReflect.Descriptor instead.
 func (*FloatDomain) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{4}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *FloatDomain) GetMin() float64 {
@@ -759,7 +830,7 @@ type IntDomain struct {
 
 func (x *IntDomain) Reset() {
 	*x = IntDomain{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[5]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -771,7 +842,7 @@ func (x *IntDomain) String() string {
 func (*IntDomain) ProtoMessage() {}
 
 func (x *IntDomain) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[5]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -784,7 +855,7 @@ func (x *IntDomain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IntDomain.ProtoReflect.Descriptor instead.
 func (*IntDomain) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{5}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *IntDomain) GetMin() int64 {
@@ -825,7 +896,7 @@ type ChoiceDomain struct {
 
 func (x *ChoiceDomain) Reset() {
 	*x = ChoiceDomain{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[6]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -837,7 +908,7 @@ func (x *ChoiceDomain) String() string {
 func (*ChoiceDomain) ProtoMessage() {}
 
 func (x *ChoiceDomain) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[6]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -850,7 +921,7 @@ func (x *ChoiceDomain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChoiceDomain.ProtoReflect.Descriptor instead.
 func (*ChoiceDomain) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{6}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ChoiceDomain) GetValues() []*Value {
@@ -871,7 +942,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[7]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -883,7 +954,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[7]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -896,7 +967,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{7}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Condition) GetParameter() string {
@@ -925,7 +996,7 @@ type Objective struct {
 
 func (x *Objective) Reset() {
 	*x = Objective{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[8]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -937,7 +1008,7 @@ func (x *Objective) String() string {
 func (*Objective) ProtoMessage() {}
 
 func (x *Objective) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[8]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -950,7 +1021,7 @@ func (x *Objective) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Objective.ProtoReflect.Descriptor instead.
 func (*Objective) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{8}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Objective) GetMetric() string {
@@ -987,7 +1058,7 @@ type Algorithm struct {
 
 func (x *Algorithm) Reset() {
 	*x = Algorithm{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[9]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -999,7 +1070,7 @@ func (x *Algorithm) String() string {
 func (*Algorithm) ProtoMessage() {}
 
 func (x *Algorithm) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[9]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1012,7 +1083,7 @@ func (x *Algorithm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Algorithm.ProtoReflect.Descriptor instead.
 func (*Algorithm) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{9}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Algorithm) GetName() string {
@@ -1048,7 +1119,7 @@ type Pruning struct {
 
 func (x *Pruning) Reset() {
 	*x = Pruning{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[10]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1060,7 +1131,7 @@ func (x *Pruning) String() string {
 func (*Pruning) ProtoMessage() {}
 
 func (x *Pruning) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[10]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1073,7 +1144,7 @@ func (x *Pruning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pruning.ProtoReflect.Descriptor instead.
 func (*Pruning) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{10}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Pruning) GetName() string {
@@ -1102,7 +1173,7 @@ type AlgorithmInfo struct {
 
 func (x *AlgorithmInfo) Reset() {
 	*x = AlgorithmInfo{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[11]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1114,7 +1185,7 @@ func (x *AlgorithmInfo) String() string {
 func (*AlgorithmInfo) ProtoMessage() {}
 
 func (x *AlgorithmInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[11]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1127,7 +1198,7 @@ func (x *AlgorithmInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlgorithmInfo.ProtoReflect.Descriptor instead.
 func (*AlgorithmInfo) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{11}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AlgorithmInfo) GetName() string {
@@ -1180,7 +1251,7 @@ type Trial struct {
 
 func (x *Trial) Reset() {
 	*x = Trial{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[12]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1192,7 +1263,7 @@ func (x *Trial) String() string {
 func (*Trial) ProtoMessage() {}
 
 func (x *Trial) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[12]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1205,7 +1276,7 @@ func (x *Trial) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trial.ProtoReflect.Descriptor instead.
 func (*Trial) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{12}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Trial) GetName() string {
@@ -1315,7 +1386,7 @@ type Measurement struct {
 
 func (x *Measurement) Reset() {
 	*x = Measurement{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[13]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1327,7 +1398,7 @@ func (x *Measurement) String() string {
 func (*Measurement) ProtoMessage() {}
 
 func (x *Measurement) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[13]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1340,7 +1411,7 @@ func (x *Measurement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Measurement.ProtoReflect.Descriptor instead.
 func (*Measurement) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{13}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Measurement) GetAttempt() int64 {
@@ -1388,7 +1459,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[14]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1400,7 +1471,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[14]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1413,7 +1484,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{14}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Outcome) GetKind() isOutcome_Kind {
@@ -1513,7 +1584,7 @@ type Succeeded struct {
 
 func (x *Succeeded) Reset() {
 	*x = Succeeded{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[15]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1525,7 +1596,7 @@ func (x *Succeeded) String() string {
 func (*Succeeded) ProtoMessage() {}
 
 func (x *Succeeded) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[15]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1538,7 +1609,7 @@ func (x *Succeeded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Succeeded.ProtoReflect.Descriptor instead.
 func (*Succeeded) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{15}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Succeeded) GetValue() float64 {
@@ -1559,7 +1630,7 @@ type Pruned struct {
 
 func (x *Pruned) Reset() {
 	*x = Pruned{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[16]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1571,7 +1642,7 @@ func (x *Pruned) String() string {
 func (*Pruned) ProtoMessage() {}
 
 func (x *Pruned) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[16]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1584,7 +1655,7 @@ func (x *Pruned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pruned.ProtoReflect.Descriptor instead.
 func (*Pruned) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{16}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Pruned) GetValue() float64 {
@@ -1611,7 +1682,7 @@ type Infeasible struct {
 
 func (x *Infeasible) Reset() {
 	*x = Infeasible{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[17]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1623,7 +1694,7 @@ func (x *Infeasible) String() string {
 func (*Infeasible) ProtoMessage() {}
 
 func (x *Infeasible) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[17]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1636,7 +1707,7 @@ func (x *Infeasible) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Infeasible.ProtoReflect.Descriptor instead.
 func (*Infeasible) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{17}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Infeasible) GetReason() string {
@@ -1657,7 +1728,7 @@ type Failed struct {
 
 func (x *Failed) Reset() {
 	*x = Failed{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[18]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1669,7 +1740,7 @@ func (x *Failed) String() string {
 func (*Failed) ProtoMessage() {}
 
 func (x *Failed) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[18]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1682,7 +1753,7 @@ func (x *Failed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failed.ProtoReflect.Descriptor instead.
 func (*Failed) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{18}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Failed) GetFailureClass() string {
@@ -1709,7 +1780,7 @@ type Cancelled struct {
 
 func (x *Cancelled) Reset() {
 	*x = Cancelled{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[19]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1721,7 +1792,7 @@ func (x *Cancelled) String() string {
 func (*Cancelled) ProtoMessage() {}
 
 func (x *Cancelled) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[19]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1734,7 +1805,7 @@ func (x *Cancelled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancelled.ProtoReflect.Descriptor instead.
 func (*Cancelled) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{19}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Cancelled) GetReason() string {
@@ -1759,7 +1830,7 @@ type CreateStudyRequest struct {
 
 func (x *CreateStudyRequest) Reset() {
 	*x = CreateStudyRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[20]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1771,7 +1842,7 @@ func (x *CreateStudyRequest) String() string {
 func (*CreateStudyRequest) ProtoMessage() {}
 
 func (x *CreateStudyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[20]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1784,7 +1855,7 @@ func (x *CreateStudyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateStudyRequest.ProtoReflect.Descriptor instead.
 func (*CreateStudyRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{20}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CreateStudyRequest) GetParent() string {
@@ -1824,7 +1895,7 @@ type GetStudyRequest struct {
 
 func (x *GetStudyRequest) Reset() {
 	*x = GetStudyRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[21]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1836,7 +1907,7 @@ func (x *GetStudyRequest) String() string {
 func (*GetStudyRequest) ProtoMessage() {}
 
 func (x *GetStudyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[21]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1849,7 +1920,7 @@ func (x *GetStudyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStudyRequest.ProtoReflect.Descriptor instead.
 func (*GetStudyRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{21}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetStudyRequest) GetName() string {
@@ -1873,7 +1944,7 @@ type ListStudiesRequest struct {
 
 func (x *ListStudiesRequest) Reset() {
 	*x = ListStudiesRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[22]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1885,7 +1956,7 @@ func (x *ListStudiesRequest) String() string {
 func (*ListStudiesRequest) ProtoMessage() {}
 
 func (x *ListStudiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[22]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1898,7 +1969,7 @@ func (x *ListStudiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListStudiesRequest.ProtoReflect.Descriptor instead.
 func (*ListStudiesRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{22}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListStudiesRequest) GetParent() string {
@@ -1939,7 +2010,7 @@ type ListStudiesResponse struct {
 
 func (x *ListStudiesResponse) Reset() {
 	*x = ListStudiesResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[23]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1951,7 +2022,7 @@ func (x *ListStudiesResponse) String() string {
 func (*ListStudiesResponse) ProtoMessage() {}
 
 func (x *ListStudiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[23]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1964,7 +2035,7 @@ func (x *ListStudiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListStudiesResponse.ProtoReflect.Descriptor instead.
 func (*ListStudiesResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{23}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListStudiesResponse) GetStudies() []*Study {
@@ -1984,15 +2055,17 @@ func (x *ListStudiesResponse) GetNextPageToken() string {
 type UpdateStudyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Study *Study                 `protobuf:"bytes,1,opt,name=study,proto3" json:"study,omitempty"`
-	// Required: `spec.pruning`, `labels`, or both.
-	UpdateMask    *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
+	// Required: any of `spec.parameters`, `spec.pruning`, `labels`.
+	UpdateMask *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
+	// Say only whether it would be done: the study as it would be, or an error.
+	ValidateOnly  bool `protobuf:"varint,3,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpdateStudyRequest) Reset() {
 	*x = UpdateStudyRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[24]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2004,7 +2077,7 @@ func (x *UpdateStudyRequest) String() string {
 func (*UpdateStudyRequest) ProtoMessage() {}
 
 func (x *UpdateStudyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[24]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2017,7 +2090,7 @@ func (x *UpdateStudyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateStudyRequest.ProtoReflect.Descriptor instead.
 func (*UpdateStudyRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{24}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *UpdateStudyRequest) GetStudy() *Study {
@@ -2034,6 +2107,13 @@ func (x *UpdateStudyRequest) GetUpdateMask() *fieldmaskpb.FieldMask {
 	return nil
 }
 
+func (x *UpdateStudyRequest) GetValidateOnly() bool {
+	if x != nil {
+		return x.ValidateOnly
+	}
+	return false
+}
+
 type DeleteStudyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2043,7 +2123,7 @@ type DeleteStudyRequest struct {
 
 func (x *DeleteStudyRequest) Reset() {
 	*x = DeleteStudyRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[25]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2055,7 +2135,7 @@ func (x *DeleteStudyRequest) String() string {
 func (*DeleteStudyRequest) ProtoMessage() {}
 
 func (x *DeleteStudyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[25]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2068,7 +2148,7 @@ func (x *DeleteStudyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteStudyRequest.ProtoReflect.Descriptor instead.
 func (*DeleteStudyRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{25}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DeleteStudyRequest) GetName() string {
@@ -2087,7 +2167,7 @@ type ValidateStudyRequest struct {
 
 func (x *ValidateStudyRequest) Reset() {
 	*x = ValidateStudyRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[26]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2099,7 +2179,7 @@ func (x *ValidateStudyRequest) String() string {
 func (*ValidateStudyRequest) ProtoMessage() {}
 
 func (x *ValidateStudyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[26]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2112,7 +2192,7 @@ func (x *ValidateStudyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateStudyRequest.ProtoReflect.Descriptor instead.
 func (*ValidateStudyRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{26}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ValidateStudyRequest) GetSpec() *StudySpec {
@@ -2130,7 +2210,7 @@ type ValidateStudyResponse struct {
 
 func (x *ValidateStudyResponse) Reset() {
 	*x = ValidateStudyResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[27]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2142,7 +2222,7 @@ func (x *ValidateStudyResponse) String() string {
 func (*ValidateStudyResponse) ProtoMessage() {}
 
 func (x *ValidateStudyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[27]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2155,7 +2235,7 @@ func (x *ValidateStudyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateStudyResponse.ProtoReflect.Descriptor instead.
 func (*ValidateStudyResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{27}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{28}
 }
 
 type ListAlgorithmsRequest struct {
@@ -2166,7 +2246,7 @@ type ListAlgorithmsRequest struct {
 
 func (x *ListAlgorithmsRequest) Reset() {
 	*x = ListAlgorithmsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[28]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2178,7 +2258,7 @@ func (x *ListAlgorithmsRequest) String() string {
 func (*ListAlgorithmsRequest) ProtoMessage() {}
 
 func (x *ListAlgorithmsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[28]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2191,7 +2271,7 @@ func (x *ListAlgorithmsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAlgorithmsRequest.ProtoReflect.Descriptor instead.
 func (*ListAlgorithmsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{28}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{29}
 }
 
 type ListAlgorithmsResponse struct {
@@ -2203,7 +2283,7 @@ type ListAlgorithmsResponse struct {
 
 func (x *ListAlgorithmsResponse) Reset() {
 	*x = ListAlgorithmsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[29]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2215,7 +2295,7 @@ func (x *ListAlgorithmsResponse) String() string {
 func (*ListAlgorithmsResponse) ProtoMessage() {}
 
 func (x *ListAlgorithmsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[29]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2228,7 +2308,7 @@ func (x *ListAlgorithmsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAlgorithmsResponse.ProtoReflect.Descriptor instead.
 func (*ListAlgorithmsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{29}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListAlgorithmsResponse) GetAlgorithms() []*AlgorithmInfo {
@@ -2257,7 +2337,7 @@ type AddTrialRequest struct {
 
 func (x *AddTrialRequest) Reset() {
 	*x = AddTrialRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[30]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2269,7 +2349,7 @@ func (x *AddTrialRequest) String() string {
 func (*AddTrialRequest) ProtoMessage() {}
 
 func (x *AddTrialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[30]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2282,7 +2362,7 @@ func (x *AddTrialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddTrialRequest.ProtoReflect.Descriptor instead.
 func (*AddTrialRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{30}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AddTrialRequest) GetParent() string {
@@ -2327,6 +2407,318 @@ func (x *AddTrialRequest) GetRequestId() string {
 	return ""
 }
 
+type ImportTrialsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// namespaces/{namespace}/studies/{study}
+	Parent string `protobuf:"bytes,1,opt,name=parent,proto3" json:"parent,omitempty"`
+	// 1 to 1000, with 10000 measurements in all.
+	Trials []*FinishedTrial `protobuf:"bytes,2,rep,name=trials,proto3" json:"trials,omitempty"`
+	// Where they come from, for people, in 1 to 256 characters: becomes the label `tuner.dev/imported-from`.
+	Source string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
+	// Required. A trial with this and a `source_id` that the study knows is not taken again.
+	RequestId     string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportTrialsRequest) Reset() {
+	*x = ImportTrialsRequest{}
+	mi := &file_suggest_v1_suggest_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportTrialsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportTrialsRequest) ProtoMessage() {}
+
+func (x *ImportTrialsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_suggest_v1_suggest_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportTrialsRequest.ProtoReflect.Descriptor instead.
+func (*ImportTrialsRequest) Descriptor() ([]byte, []int) {
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ImportTrialsRequest) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+func (x *ImportTrialsRequest) GetTrials() []*FinishedTrial {
+	if x != nil {
+		return x.Trials
+	}
+	return nil
+}
+
+func (x *ImportTrialsRequest) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *ImportTrialsRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+type FinishedTrial struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A value for each active parameter. Others are left out.
+	Parameters map[string]*Value `protobuf:"bytes,1,rep,name=parameters,proto3" json:"parameters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Required.
+	Outcome      *Outcome          `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	Measurements []*Measurement    `protobuf:"bytes,3,rep,name=measurements,proto3" json:"measurements,omitempty"`
+	Labels       map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Which trial it is where it comes from, in at most 128 characters. Absent: its place in the request, from 0.
+	SourceId      string `protobuf:"bytes,5,opt,name=source_id,json=sourceId,proto3" json:"source_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FinishedTrial) Reset() {
+	*x = FinishedTrial{}
+	mi := &file_suggest_v1_suggest_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FinishedTrial) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FinishedTrial) ProtoMessage() {}
+
+func (x *FinishedTrial) ProtoReflect() protoreflect.Message {
+	mi := &file_suggest_v1_suggest_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FinishedTrial.ProtoReflect.Descriptor instead.
+func (*FinishedTrial) Descriptor() ([]byte, []int) {
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *FinishedTrial) GetParameters() map[string]*Value {
+	if x != nil {
+		return x.Parameters
+	}
+	return nil
+}
+
+func (x *FinishedTrial) GetOutcome() *Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return nil
+}
+
+func (x *FinishedTrial) GetMeasurements() []*Measurement {
+	if x != nil {
+		return x.Measurements
+	}
+	return nil
+}
+
+func (x *FinishedTrial) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *FinishedTrial) GetSourceId() string {
+	if x != nil {
+		return x.SourceId
+	}
+	return ""
+}
+
+type ImportTrialsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each trial of the request, in its order.
+	Results       []*ImportResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportTrialsResponse) Reset() {
+	*x = ImportTrialsResponse{}
+	mi := &file_suggest_v1_suggest_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportTrialsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportTrialsResponse) ProtoMessage() {}
+
+func (x *ImportTrialsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_suggest_v1_suggest_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportTrialsResponse.ProtoReflect.Descriptor instead.
+func (*ImportTrialsResponse) Descriptor() ([]byte, []int) {
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ImportTrialsResponse) GetResults() []*ImportResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+type ImportResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its number in the study. Absent: it was not taken, and the remarks say why.
+	Number *int64 `protobuf:"varint,1,opt,name=number,proto3,oneof" json:"number,omitempty"`
+	// It had been taken before.
+	Known bool `protobuf:"varint,2,opt,name=known,proto3" json:"known,omitempty"`
+	// What lies outside of the space, was left out, or is wrong.
+	Remarks       []*ImportRemark `protobuf:"bytes,3,rep,name=remarks,proto3" json:"remarks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportResult) Reset() {
+	*x = ImportResult{}
+	mi := &file_suggest_v1_suggest_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportResult) ProtoMessage() {}
+
+func (x *ImportResult) ProtoReflect() protoreflect.Message {
+	mi := &file_suggest_v1_suggest_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportResult.ProtoReflect.Descriptor instead.
+func (*ImportResult) Descriptor() ([]byte, []int) {
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *ImportResult) GetNumber() int64 {
+	if x != nil && x.Number != nil {
+		return *x.Number
+	}
+	return 0
+}
+
+func (x *ImportResult) GetKnown() bool {
+	if x != nil {
+		return x.Known
+	}
+	return false
+}
+
+func (x *ImportResult) GetRemarks() []*ImportRemark {
+	if x != nil {
+		return x.Remarks
+	}
+	return nil
+}
+
+type ImportRemark struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A parameter's name, or `outcome`.
+	Field         string `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
+	Description   string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportRemark) Reset() {
+	*x = ImportRemark{}
+	mi := &file_suggest_v1_suggest_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportRemark) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportRemark) ProtoMessage() {}
+
+func (x *ImportRemark) ProtoReflect() protoreflect.Message {
+	mi := &file_suggest_v1_suggest_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportRemark.ProtoReflect.Descriptor instead.
+func (*ImportRemark) Descriptor() ([]byte, []int) {
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *ImportRemark) GetField() string {
+	if x != nil {
+		return x.Field
+	}
+	return ""
+}
+
+func (x *ImportRemark) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
 type GetTrialRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2336,7 +2728,7 @@ type GetTrialRequest struct {
 
 func (x *GetTrialRequest) Reset() {
 	*x = GetTrialRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[31]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2348,7 +2740,7 @@ func (x *GetTrialRequest) String() string {
 func (*GetTrialRequest) ProtoMessage() {}
 
 func (x *GetTrialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[31]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2361,7 +2753,7 @@ func (x *GetTrialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTrialRequest.ProtoReflect.Descriptor instead.
 func (*GetTrialRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{31}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetTrialRequest) GetName() string {
@@ -2387,7 +2779,7 @@ type ListTrialsRequest struct {
 
 func (x *ListTrialsRequest) Reset() {
 	*x = ListTrialsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[32]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2399,7 +2791,7 @@ func (x *ListTrialsRequest) String() string {
 func (*ListTrialsRequest) ProtoMessage() {}
 
 func (x *ListTrialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[32]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2412,7 +2804,7 @@ func (x *ListTrialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTrialsRequest.ProtoReflect.Descriptor instead.
 func (*ListTrialsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{32}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListTrialsRequest) GetParent() string {
@@ -2460,7 +2852,7 @@ type ListTrialsResponse struct {
 
 func (x *ListTrialsResponse) Reset() {
 	*x = ListTrialsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[33]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2472,7 +2864,7 @@ func (x *ListTrialsResponse) String() string {
 func (*ListTrialsResponse) ProtoMessage() {}
 
 func (x *ListTrialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[33]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2485,7 +2877,7 @@ func (x *ListTrialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTrialsResponse.ProtoReflect.Descriptor instead.
 func (*ListTrialsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{33}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListTrialsResponse) GetTrials() []*Trial {
@@ -2513,7 +2905,7 @@ type UpdateTrialRequest struct {
 
 func (x *UpdateTrialRequest) Reset() {
 	*x = UpdateTrialRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[34]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2525,7 +2917,7 @@ func (x *UpdateTrialRequest) String() string {
 func (*UpdateTrialRequest) ProtoMessage() {}
 
 func (x *UpdateTrialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[34]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2538,7 +2930,7 @@ func (x *UpdateTrialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateTrialRequest.ProtoReflect.Descriptor instead.
 func (*UpdateTrialRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{34}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *UpdateTrialRequest) GetTrial() *Trial {
@@ -2564,7 +2956,7 @@ type DeleteTrialRequest struct {
 
 func (x *DeleteTrialRequest) Reset() {
 	*x = DeleteTrialRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[35]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2576,7 +2968,7 @@ func (x *DeleteTrialRequest) String() string {
 func (*DeleteTrialRequest) ProtoMessage() {}
 
 func (x *DeleteTrialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[35]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2589,7 +2981,7 @@ func (x *DeleteTrialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTrialRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTrialRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{35}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DeleteTrialRequest) GetName() string {
@@ -2617,7 +3009,7 @@ type SuggestTrialsRequest struct {
 
 func (x *SuggestTrialsRequest) Reset() {
 	*x = SuggestTrialsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[36]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2629,7 +3021,7 @@ func (x *SuggestTrialsRequest) String() string {
 func (*SuggestTrialsRequest) ProtoMessage() {}
 
 func (x *SuggestTrialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[36]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2642,7 +3034,7 @@ func (x *SuggestTrialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuggestTrialsRequest.ProtoReflect.Descriptor instead.
 func (*SuggestTrialsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{36}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SuggestTrialsRequest) GetParent() string {
@@ -2694,7 +3086,7 @@ type SuggestTrialsResponse struct {
 
 func (x *SuggestTrialsResponse) Reset() {
 	*x = SuggestTrialsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[37]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2706,7 +3098,7 @@ func (x *SuggestTrialsResponse) String() string {
 func (*SuggestTrialsResponse) ProtoMessage() {}
 
 func (x *SuggestTrialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[37]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2719,7 +3111,7 @@ func (x *SuggestTrialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuggestTrialsResponse.ProtoReflect.Descriptor instead.
 func (*SuggestTrialsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{37}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SuggestTrialsResponse) GetTrials() []*Trial {
@@ -2755,7 +3147,7 @@ type ReportMeasurementsRequest struct {
 
 func (x *ReportMeasurementsRequest) Reset() {
 	*x = ReportMeasurementsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[38]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2767,7 +3159,7 @@ func (x *ReportMeasurementsRequest) String() string {
 func (*ReportMeasurementsRequest) ProtoMessage() {}
 
 func (x *ReportMeasurementsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[38]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2780,7 +3172,7 @@ func (x *ReportMeasurementsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMeasurementsRequest.ProtoReflect.Descriptor instead.
 func (*ReportMeasurementsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{38}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ReportMeasurementsRequest) GetName() string {
@@ -2808,7 +3200,7 @@ type ReportMeasurementsResponse struct {
 
 func (x *ReportMeasurementsResponse) Reset() {
 	*x = ReportMeasurementsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[39]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2820,7 +3212,7 @@ func (x *ReportMeasurementsResponse) String() string {
 func (*ReportMeasurementsResponse) ProtoMessage() {}
 
 func (x *ReportMeasurementsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[39]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2833,7 +3225,7 @@ func (x *ReportMeasurementsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMeasurementsResponse.ProtoReflect.Descriptor instead.
 func (*ReportMeasurementsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{39}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ReportMeasurementsResponse) GetShouldStop() bool {
@@ -2863,7 +3255,7 @@ type CompleteTrialRequest struct {
 
 func (x *CompleteTrialRequest) Reset() {
 	*x = CompleteTrialRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[40]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2875,7 +3267,7 @@ func (x *CompleteTrialRequest) String() string {
 func (*CompleteTrialRequest) ProtoMessage() {}
 
 func (x *CompleteTrialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[40]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2888,7 +3280,7 @@ func (x *CompleteTrialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteTrialRequest.ProtoReflect.Descriptor instead.
 func (*CompleteTrialRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{40}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CompleteTrialRequest) GetName() string {
@@ -2924,7 +3316,7 @@ type ListMeasurementsRequest struct {
 
 func (x *ListMeasurementsRequest) Reset() {
 	*x = ListMeasurementsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[41]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2936,7 +3328,7 @@ func (x *ListMeasurementsRequest) String() string {
 func (*ListMeasurementsRequest) ProtoMessage() {}
 
 func (x *ListMeasurementsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[41]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2949,7 +3341,7 @@ func (x *ListMeasurementsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMeasurementsRequest.ProtoReflect.Descriptor instead.
 func (*ListMeasurementsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{41}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListMeasurementsRequest) GetParent() string {
@@ -2983,7 +3375,7 @@ type TrialMeasurement struct {
 
 func (x *TrialMeasurement) Reset() {
 	*x = TrialMeasurement{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[42]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2995,7 +3387,7 @@ func (x *TrialMeasurement) String() string {
 func (*TrialMeasurement) ProtoMessage() {}
 
 func (x *TrialMeasurement) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[42]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3008,7 +3400,7 @@ func (x *TrialMeasurement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrialMeasurement.ProtoReflect.Descriptor instead.
 func (*TrialMeasurement) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{42}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *TrialMeasurement) GetTrial() int64 {
@@ -3035,7 +3427,7 @@ type ListMeasurementsResponse struct {
 
 func (x *ListMeasurementsResponse) Reset() {
 	*x = ListMeasurementsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[43]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3047,7 +3439,7 @@ func (x *ListMeasurementsResponse) String() string {
 func (*ListMeasurementsResponse) ProtoMessage() {}
 
 func (x *ListMeasurementsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[43]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3060,7 +3452,7 @@ func (x *ListMeasurementsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMeasurementsResponse.ProtoReflect.Descriptor instead.
 func (*ListMeasurementsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{43}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListMeasurementsResponse) GetMeasurements() []*TrialMeasurement {
@@ -3087,7 +3479,7 @@ type ListOptimalTrialsRequest struct {
 
 func (x *ListOptimalTrialsRequest) Reset() {
 	*x = ListOptimalTrialsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[44]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3099,7 +3491,7 @@ func (x *ListOptimalTrialsRequest) String() string {
 func (*ListOptimalTrialsRequest) ProtoMessage() {}
 
 func (x *ListOptimalTrialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[44]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3112,7 +3504,7 @@ func (x *ListOptimalTrialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOptimalTrialsRequest.ProtoReflect.Descriptor instead.
 func (*ListOptimalTrialsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{44}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ListOptimalTrialsRequest) GetParent() string {
@@ -3131,7 +3523,7 @@ type ListOptimalTrialsResponse struct {
 
 func (x *ListOptimalTrialsResponse) Reset() {
 	*x = ListOptimalTrialsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[45]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3143,7 +3535,7 @@ func (x *ListOptimalTrialsResponse) String() string {
 func (*ListOptimalTrialsResponse) ProtoMessage() {}
 
 func (x *ListOptimalTrialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[45]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3156,7 +3548,7 @@ func (x *ListOptimalTrialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOptimalTrialsResponse.ProtoReflect.Descriptor instead.
 func (*ListOptimalTrialsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{45}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ListOptimalTrialsResponse) GetTrials() []*Trial {
@@ -3177,7 +3569,7 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\fdouble_value\x18\x03 \x01(\x01H\x00R\vdoubleValue\x12\x1f\n" +
 	"\n" +
 	"bool_value\x18\x04 \x01(\bH\x00R\tboolValueB\x06\n" +
-	"\x04kind\"\xed\x02\n" +
+	"\x04kind\"\xa3\x03\n" +
 	"\x05Study\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x12/\n" +
@@ -3188,10 +3580,17 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"createTime\x12#\n" +
 	"\rowner_address\x18\a \x01(\tR\fownerAddress\x12\x1f\n" +
 	"\vowner_epoch\x18\b \x01(\x03R\n" +
-	"ownerEpoch\x1a9\n" +
+	"ownerEpoch\x124\n" +
+	"\x04past\x18\t \x03(\v2 .tuner.suggest.v1.PastParametersR\x04past\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf5\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9c\x01\n" +
+	"\x0ePastParameters\x12;\n" +
+	"\n" +
+	"parameters\x18\x01 \x03(\v2\x1b.tuner.suggest.v1.ParameterR\n" +
+	"parameters\x12\x16\n" +
+	"\x06trials\x18\x02 \x01(\x03R\x06trials\x125\n" +
+	"\bend_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\"\xf5\x01\n" +
 	"\tStudySpec\x12;\n" +
 	"\n" +
 	"parameters\x18\x01 \x03(\v2\x1b.tuner.suggest.v1.ParameterR\n" +
@@ -3331,11 +3730,12 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"p\n" +
 	"\x13ListStudiesResponse\x121\n" +
 	"\astudies\x18\x01 \x03(\v2\x17.tuner.suggest.v1.StudyR\astudies\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x80\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xa5\x01\n" +
 	"\x12UpdateStudyRequest\x12-\n" +
 	"\x05study\x18\x01 \x01(\v2\x17.tuner.suggest.v1.StudyR\x05study\x12;\n" +
 	"\vupdate_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\n" +
-	"updateMask\"(\n" +
+	"updateMask\x12#\n" +
+	"\rvalidate_only\x18\x03 \x01(\bR\fvalidateOnly\"(\n" +
 	"\x12DeleteStudyRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"G\n" +
 	"\x14ValidateStudyRequest\x12/\n" +
@@ -3361,7 +3761,37 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\v2\x17.tuner.suggest.v1.ValueR\x05value:\x028\x01\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"%\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9d\x01\n" +
+	"\x13ImportTrialsRequest\x12\x16\n" +
+	"\x06parent\x18\x01 \x01(\tR\x06parent\x127\n" +
+	"\x06trials\x18\x02 \x03(\v2\x1f.tuner.suggest.v1.FinishedTrialR\x06trials\x12\x16\n" +
+	"\x06source\x18\x03 \x01(\tR\x06source\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x04 \x01(\tR\trequestId\"\xcd\x03\n" +
+	"\rFinishedTrial\x12O\n" +
+	"\n" +
+	"parameters\x18\x01 \x03(\v2/.tuner.suggest.v1.FinishedTrial.ParametersEntryR\n" +
+	"parameters\x123\n" +
+	"\aoutcome\x18\x02 \x01(\v2\x19.tuner.suggest.v1.OutcomeR\aoutcome\x12A\n" +
+	"\fmeasurements\x18\x03 \x03(\v2\x1d.tuner.suggest.v1.MeasurementR\fmeasurements\x12C\n" +
+	"\x06labels\x18\x04 \x03(\v2+.tuner.suggest.v1.FinishedTrial.LabelsEntryR\x06labels\x12\x1b\n" +
+	"\tsource_id\x18\x05 \x01(\tR\bsourceId\x1aV\n" +
+	"\x0fParametersEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
+	"\x05value\x18\x02 \x01(\v2\x17.tuner.suggest.v1.ValueR\x05value:\x028\x01\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"P\n" +
+	"\x14ImportTrialsResponse\x128\n" +
+	"\aresults\x18\x01 \x03(\v2\x1e.tuner.suggest.v1.ImportResultR\aresults\"\x86\x01\n" +
+	"\fImportResult\x12\x1b\n" +
+	"\x06number\x18\x01 \x01(\x03H\x00R\x06number\x88\x01\x01\x12\x14\n" +
+	"\x05known\x18\x02 \x01(\bR\x05known\x128\n" +
+	"\aremarks\x18\x03 \x03(\v2\x1e.tuner.suggest.v1.ImportRemarkR\aremarksB\t\n" +
+	"\a_number\"F\n" +
+	"\fImportRemark\x12\x14\n" +
+	"\x05field\x18\x01 \x01(\tR\x05field\x12 \n" +
+	"\vdescription\x18\x02 \x01(\tR\vdescription\"%\n" +
 	"\x0fGetTrialRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\xba\x01\n" +
 	"\x11ListTrialsRequest\x12\x16\n" +
@@ -3441,7 +3871,7 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\x12TRIAL_STATE_PRUNED\x10\x04\x12\x1a\n" +
 	"\x16TRIAL_STATE_INFEASIBLE\x10\x05\x12\x16\n" +
 	"\x12TRIAL_STATE_FAILED\x10\x06\x12\x19\n" +
-	"\x15TRIAL_STATE_CANCELLED\x10\a2\xe6\v\n" +
+	"\x15TRIAL_STATE_CANCELLED\x10\a2\xc5\f\n" +
 	"\x0eSuggestService\x12L\n" +
 	"\vCreateStudy\x12$.tuner.suggest.v1.CreateStudyRequest\x1a\x17.tuner.suggest.v1.Study\x12F\n" +
 	"\bGetStudy\x12!.tuner.suggest.v1.GetStudyRequest\x1a\x17.tuner.suggest.v1.Study\x12Z\n" +
@@ -3450,7 +3880,8 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\vDeleteStudy\x12$.tuner.suggest.v1.DeleteStudyRequest\x1a\x16.google.protobuf.Empty\x12`\n" +
 	"\rValidateStudy\x12&.tuner.suggest.v1.ValidateStudyRequest\x1a'.tuner.suggest.v1.ValidateStudyResponse\x12c\n" +
 	"\x0eListAlgorithms\x12'.tuner.suggest.v1.ListAlgorithmsRequest\x1a(.tuner.suggest.v1.ListAlgorithmsResponse\x12F\n" +
-	"\bAddTrial\x12!.tuner.suggest.v1.AddTrialRequest\x1a\x17.tuner.suggest.v1.Trial\x12F\n" +
+	"\bAddTrial\x12!.tuner.suggest.v1.AddTrialRequest\x1a\x17.tuner.suggest.v1.Trial\x12]\n" +
+	"\fImportTrials\x12%.tuner.suggest.v1.ImportTrialsRequest\x1a&.tuner.suggest.v1.ImportTrialsResponse\x12F\n" +
 	"\bGetTrial\x12!.tuner.suggest.v1.GetTrialRequest\x1a\x17.tuner.suggest.v1.Trial\x12W\n" +
 	"\n" +
 	"ListTrials\x12#.tuner.suggest.v1.ListTrialsRequest\x1a$.tuner.suggest.v1.ListTrialsResponse\x12L\n" +
@@ -3475,7 +3906,7 @@ func file_suggest_v1_suggest_proto_rawDescGZIP() []byte {
 }
 
 var file_suggest_v1_suggest_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_suggest_v1_suggest_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
+var file_suggest_v1_suggest_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
 var file_suggest_v1_suggest_proto_goTypes = []any{
 	(Scale)(0),                         // 0: tuner.suggest.v1.Scale
 	(Direction)(0),                     // 1: tuner.suggest.v1.Direction
@@ -3483,161 +3914,182 @@ var file_suggest_v1_suggest_proto_goTypes = []any{
 	(TrialState)(0),                    // 3: tuner.suggest.v1.TrialState
 	(*Value)(nil),                      // 4: tuner.suggest.v1.Value
 	(*Study)(nil),                      // 5: tuner.suggest.v1.Study
-	(*StudySpec)(nil),                  // 6: tuner.suggest.v1.StudySpec
-	(*Parameter)(nil),                  // 7: tuner.suggest.v1.Parameter
-	(*FloatDomain)(nil),                // 8: tuner.suggest.v1.FloatDomain
-	(*IntDomain)(nil),                  // 9: tuner.suggest.v1.IntDomain
-	(*ChoiceDomain)(nil),               // 10: tuner.suggest.v1.ChoiceDomain
-	(*Condition)(nil),                  // 11: tuner.suggest.v1.Condition
-	(*Objective)(nil),                  // 12: tuner.suggest.v1.Objective
-	(*Algorithm)(nil),                  // 13: tuner.suggest.v1.Algorithm
-	(*Pruning)(nil),                    // 14: tuner.suggest.v1.Pruning
-	(*AlgorithmInfo)(nil),              // 15: tuner.suggest.v1.AlgorithmInfo
-	(*Trial)(nil),                      // 16: tuner.suggest.v1.Trial
-	(*Measurement)(nil),                // 17: tuner.suggest.v1.Measurement
-	(*Outcome)(nil),                    // 18: tuner.suggest.v1.Outcome
-	(*Succeeded)(nil),                  // 19: tuner.suggest.v1.Succeeded
-	(*Pruned)(nil),                     // 20: tuner.suggest.v1.Pruned
-	(*Infeasible)(nil),                 // 21: tuner.suggest.v1.Infeasible
-	(*Failed)(nil),                     // 22: tuner.suggest.v1.Failed
-	(*Cancelled)(nil),                  // 23: tuner.suggest.v1.Cancelled
-	(*CreateStudyRequest)(nil),         // 24: tuner.suggest.v1.CreateStudyRequest
-	(*GetStudyRequest)(nil),            // 25: tuner.suggest.v1.GetStudyRequest
-	(*ListStudiesRequest)(nil),         // 26: tuner.suggest.v1.ListStudiesRequest
-	(*ListStudiesResponse)(nil),        // 27: tuner.suggest.v1.ListStudiesResponse
-	(*UpdateStudyRequest)(nil),         // 28: tuner.suggest.v1.UpdateStudyRequest
-	(*DeleteStudyRequest)(nil),         // 29: tuner.suggest.v1.DeleteStudyRequest
-	(*ValidateStudyRequest)(nil),       // 30: tuner.suggest.v1.ValidateStudyRequest
-	(*ValidateStudyResponse)(nil),      // 31: tuner.suggest.v1.ValidateStudyResponse
-	(*ListAlgorithmsRequest)(nil),      // 32: tuner.suggest.v1.ListAlgorithmsRequest
-	(*ListAlgorithmsResponse)(nil),     // 33: tuner.suggest.v1.ListAlgorithmsResponse
-	(*AddTrialRequest)(nil),            // 34: tuner.suggest.v1.AddTrialRequest
-	(*GetTrialRequest)(nil),            // 35: tuner.suggest.v1.GetTrialRequest
-	(*ListTrialsRequest)(nil),          // 36: tuner.suggest.v1.ListTrialsRequest
-	(*ListTrialsResponse)(nil),         // 37: tuner.suggest.v1.ListTrialsResponse
-	(*UpdateTrialRequest)(nil),         // 38: tuner.suggest.v1.UpdateTrialRequest
-	(*DeleteTrialRequest)(nil),         // 39: tuner.suggest.v1.DeleteTrialRequest
-	(*SuggestTrialsRequest)(nil),       // 40: tuner.suggest.v1.SuggestTrialsRequest
-	(*SuggestTrialsResponse)(nil),      // 41: tuner.suggest.v1.SuggestTrialsResponse
-	(*ReportMeasurementsRequest)(nil),  // 42: tuner.suggest.v1.ReportMeasurementsRequest
-	(*ReportMeasurementsResponse)(nil), // 43: tuner.suggest.v1.ReportMeasurementsResponse
-	(*CompleteTrialRequest)(nil),       // 44: tuner.suggest.v1.CompleteTrialRequest
-	(*ListMeasurementsRequest)(nil),    // 45: tuner.suggest.v1.ListMeasurementsRequest
-	(*TrialMeasurement)(nil),           // 46: tuner.suggest.v1.TrialMeasurement
-	(*ListMeasurementsResponse)(nil),   // 47: tuner.suggest.v1.ListMeasurementsResponse
-	(*ListOptimalTrialsRequest)(nil),   // 48: tuner.suggest.v1.ListOptimalTrialsRequest
-	(*ListOptimalTrialsResponse)(nil),  // 49: tuner.suggest.v1.ListOptimalTrialsResponse
-	nil,                                // 50: tuner.suggest.v1.Study.LabelsEntry
-	nil,                                // 51: tuner.suggest.v1.Algorithm.SettingsEntry
-	nil,                                // 52: tuner.suggest.v1.Pruning.SettingsEntry
-	nil,                                // 53: tuner.suggest.v1.AlgorithmInfo.SettingsEntry
-	nil,                                // 54: tuner.suggest.v1.Trial.ParametersEntry
-	nil,                                // 55: tuner.suggest.v1.Trial.LabelsEntry
-	nil,                                // 56: tuner.suggest.v1.ListStudiesRequest.LabelsEntry
-	nil,                                // 57: tuner.suggest.v1.AddTrialRequest.ParametersEntry
-	nil,                                // 58: tuner.suggest.v1.AddTrialRequest.LabelsEntry
-	nil,                                // 59: tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),      // 60: google.protobuf.Timestamp
-	(*fieldmaskpb.FieldMask)(nil),      // 61: google.protobuf.FieldMask
-	(*emptypb.Empty)(nil),              // 62: google.protobuf.Empty
+	(*PastParameters)(nil),             // 6: tuner.suggest.v1.PastParameters
+	(*StudySpec)(nil),                  // 7: tuner.suggest.v1.StudySpec
+	(*Parameter)(nil),                  // 8: tuner.suggest.v1.Parameter
+	(*FloatDomain)(nil),                // 9: tuner.suggest.v1.FloatDomain
+	(*IntDomain)(nil),                  // 10: tuner.suggest.v1.IntDomain
+	(*ChoiceDomain)(nil),               // 11: tuner.suggest.v1.ChoiceDomain
+	(*Condition)(nil),                  // 12: tuner.suggest.v1.Condition
+	(*Objective)(nil),                  // 13: tuner.suggest.v1.Objective
+	(*Algorithm)(nil),                  // 14: tuner.suggest.v1.Algorithm
+	(*Pruning)(nil),                    // 15: tuner.suggest.v1.Pruning
+	(*AlgorithmInfo)(nil),              // 16: tuner.suggest.v1.AlgorithmInfo
+	(*Trial)(nil),                      // 17: tuner.suggest.v1.Trial
+	(*Measurement)(nil),                // 18: tuner.suggest.v1.Measurement
+	(*Outcome)(nil),                    // 19: tuner.suggest.v1.Outcome
+	(*Succeeded)(nil),                  // 20: tuner.suggest.v1.Succeeded
+	(*Pruned)(nil),                     // 21: tuner.suggest.v1.Pruned
+	(*Infeasible)(nil),                 // 22: tuner.suggest.v1.Infeasible
+	(*Failed)(nil),                     // 23: tuner.suggest.v1.Failed
+	(*Cancelled)(nil),                  // 24: tuner.suggest.v1.Cancelled
+	(*CreateStudyRequest)(nil),         // 25: tuner.suggest.v1.CreateStudyRequest
+	(*GetStudyRequest)(nil),            // 26: tuner.suggest.v1.GetStudyRequest
+	(*ListStudiesRequest)(nil),         // 27: tuner.suggest.v1.ListStudiesRequest
+	(*ListStudiesResponse)(nil),        // 28: tuner.suggest.v1.ListStudiesResponse
+	(*UpdateStudyRequest)(nil),         // 29: tuner.suggest.v1.UpdateStudyRequest
+	(*DeleteStudyRequest)(nil),         // 30: tuner.suggest.v1.DeleteStudyRequest
+	(*ValidateStudyRequest)(nil),       // 31: tuner.suggest.v1.ValidateStudyRequest
+	(*ValidateStudyResponse)(nil),      // 32: tuner.suggest.v1.ValidateStudyResponse
+	(*ListAlgorithmsRequest)(nil),      // 33: tuner.suggest.v1.ListAlgorithmsRequest
+	(*ListAlgorithmsResponse)(nil),     // 34: tuner.suggest.v1.ListAlgorithmsResponse
+	(*AddTrialRequest)(nil),            // 35: tuner.suggest.v1.AddTrialRequest
+	(*ImportTrialsRequest)(nil),        // 36: tuner.suggest.v1.ImportTrialsRequest
+	(*FinishedTrial)(nil),              // 37: tuner.suggest.v1.FinishedTrial
+	(*ImportTrialsResponse)(nil),       // 38: tuner.suggest.v1.ImportTrialsResponse
+	(*ImportResult)(nil),               // 39: tuner.suggest.v1.ImportResult
+	(*ImportRemark)(nil),               // 40: tuner.suggest.v1.ImportRemark
+	(*GetTrialRequest)(nil),            // 41: tuner.suggest.v1.GetTrialRequest
+	(*ListTrialsRequest)(nil),          // 42: tuner.suggest.v1.ListTrialsRequest
+	(*ListTrialsResponse)(nil),         // 43: tuner.suggest.v1.ListTrialsResponse
+	(*UpdateTrialRequest)(nil),         // 44: tuner.suggest.v1.UpdateTrialRequest
+	(*DeleteTrialRequest)(nil),         // 45: tuner.suggest.v1.DeleteTrialRequest
+	(*SuggestTrialsRequest)(nil),       // 46: tuner.suggest.v1.SuggestTrialsRequest
+	(*SuggestTrialsResponse)(nil),      // 47: tuner.suggest.v1.SuggestTrialsResponse
+	(*ReportMeasurementsRequest)(nil),  // 48: tuner.suggest.v1.ReportMeasurementsRequest
+	(*ReportMeasurementsResponse)(nil), // 49: tuner.suggest.v1.ReportMeasurementsResponse
+	(*CompleteTrialRequest)(nil),       // 50: tuner.suggest.v1.CompleteTrialRequest
+	(*ListMeasurementsRequest)(nil),    // 51: tuner.suggest.v1.ListMeasurementsRequest
+	(*TrialMeasurement)(nil),           // 52: tuner.suggest.v1.TrialMeasurement
+	(*ListMeasurementsResponse)(nil),   // 53: tuner.suggest.v1.ListMeasurementsResponse
+	(*ListOptimalTrialsRequest)(nil),   // 54: tuner.suggest.v1.ListOptimalTrialsRequest
+	(*ListOptimalTrialsResponse)(nil),  // 55: tuner.suggest.v1.ListOptimalTrialsResponse
+	nil,                                // 56: tuner.suggest.v1.Study.LabelsEntry
+	nil,                                // 57: tuner.suggest.v1.Algorithm.SettingsEntry
+	nil,                                // 58: tuner.suggest.v1.Pruning.SettingsEntry
+	nil,                                // 59: tuner.suggest.v1.AlgorithmInfo.SettingsEntry
+	nil,                                // 60: tuner.suggest.v1.Trial.ParametersEntry
+	nil,                                // 61: tuner.suggest.v1.Trial.LabelsEntry
+	nil,                                // 62: tuner.suggest.v1.ListStudiesRequest.LabelsEntry
+	nil,                                // 63: tuner.suggest.v1.AddTrialRequest.ParametersEntry
+	nil,                                // 64: tuner.suggest.v1.AddTrialRequest.LabelsEntry
+	nil,                                // 65: tuner.suggest.v1.FinishedTrial.ParametersEntry
+	nil,                                // 66: tuner.suggest.v1.FinishedTrial.LabelsEntry
+	nil,                                // 67: tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),      // 68: google.protobuf.Timestamp
+	(*fieldmaskpb.FieldMask)(nil),      // 69: google.protobuf.FieldMask
+	(*emptypb.Empty)(nil),              // 70: google.protobuf.Empty
 }
 var file_suggest_v1_suggest_proto_depIdxs = []int32{
-	6,  // 0: tuner.suggest.v1.Study.spec:type_name -> tuner.suggest.v1.StudySpec
-	50, // 1: tuner.suggest.v1.Study.labels:type_name -> tuner.suggest.v1.Study.LabelsEntry
-	60, // 2: tuner.suggest.v1.Study.create_time:type_name -> google.protobuf.Timestamp
-	7,  // 3: tuner.suggest.v1.StudySpec.parameters:type_name -> tuner.suggest.v1.Parameter
-	12, // 4: tuner.suggest.v1.StudySpec.objectives:type_name -> tuner.suggest.v1.Objective
-	13, // 5: tuner.suggest.v1.StudySpec.algorithm:type_name -> tuner.suggest.v1.Algorithm
-	14, // 6: tuner.suggest.v1.StudySpec.pruning:type_name -> tuner.suggest.v1.Pruning
-	8,  // 7: tuner.suggest.v1.Parameter.float_domain:type_name -> tuner.suggest.v1.FloatDomain
-	9,  // 8: tuner.suggest.v1.Parameter.int_domain:type_name -> tuner.suggest.v1.IntDomain
-	10, // 9: tuner.suggest.v1.Parameter.choice_domain:type_name -> tuner.suggest.v1.ChoiceDomain
-	11, // 10: tuner.suggest.v1.Parameter.conditions:type_name -> tuner.suggest.v1.Condition
-	0,  // 11: tuner.suggest.v1.FloatDomain.scale:type_name -> tuner.suggest.v1.Scale
-	0,  // 12: tuner.suggest.v1.IntDomain.scale:type_name -> tuner.suggest.v1.Scale
-	4,  // 13: tuner.suggest.v1.ChoiceDomain.values:type_name -> tuner.suggest.v1.Value
-	4,  // 14: tuner.suggest.v1.Condition.values:type_name -> tuner.suggest.v1.Value
-	1,  // 15: tuner.suggest.v1.Objective.direction:type_name -> tuner.suggest.v1.Direction
-	2,  // 16: tuner.suggest.v1.Objective.value_rule:type_name -> tuner.suggest.v1.ValueRule
-	51, // 17: tuner.suggest.v1.Algorithm.settings:type_name -> tuner.suggest.v1.Algorithm.SettingsEntry
-	52, // 18: tuner.suggest.v1.Pruning.settings:type_name -> tuner.suggest.v1.Pruning.SettingsEntry
-	53, // 19: tuner.suggest.v1.AlgorithmInfo.settings:type_name -> tuner.suggest.v1.AlgorithmInfo.SettingsEntry
-	3,  // 20: tuner.suggest.v1.Trial.state:type_name -> tuner.suggest.v1.TrialState
-	54, // 21: tuner.suggest.v1.Trial.parameters:type_name -> tuner.suggest.v1.Trial.ParametersEntry
-	55, // 22: tuner.suggest.v1.Trial.labels:type_name -> tuner.suggest.v1.Trial.LabelsEntry
-	60, // 23: tuner.suggest.v1.Trial.create_time:type_name -> google.protobuf.Timestamp
-	60, // 24: tuner.suggest.v1.Trial.end_time:type_name -> google.protobuf.Timestamp
-	19, // 25: tuner.suggest.v1.Outcome.succeeded:type_name -> tuner.suggest.v1.Succeeded
-	20, // 26: tuner.suggest.v1.Outcome.pruned:type_name -> tuner.suggest.v1.Pruned
-	21, // 27: tuner.suggest.v1.Outcome.infeasible:type_name -> tuner.suggest.v1.Infeasible
-	22, // 28: tuner.suggest.v1.Outcome.failed:type_name -> tuner.suggest.v1.Failed
-	23, // 29: tuner.suggest.v1.Outcome.cancelled:type_name -> tuner.suggest.v1.Cancelled
-	5,  // 30: tuner.suggest.v1.CreateStudyRequest.study:type_name -> tuner.suggest.v1.Study
-	56, // 31: tuner.suggest.v1.ListStudiesRequest.labels:type_name -> tuner.suggest.v1.ListStudiesRequest.LabelsEntry
-	5,  // 32: tuner.suggest.v1.ListStudiesResponse.studies:type_name -> tuner.suggest.v1.Study
-	5,  // 33: tuner.suggest.v1.UpdateStudyRequest.study:type_name -> tuner.suggest.v1.Study
-	61, // 34: tuner.suggest.v1.UpdateStudyRequest.update_mask:type_name -> google.protobuf.FieldMask
-	6,  // 35: tuner.suggest.v1.ValidateStudyRequest.spec:type_name -> tuner.suggest.v1.StudySpec
-	15, // 36: tuner.suggest.v1.ListAlgorithmsResponse.algorithms:type_name -> tuner.suggest.v1.AlgorithmInfo
-	57, // 37: tuner.suggest.v1.AddTrialRequest.parameters:type_name -> tuner.suggest.v1.AddTrialRequest.ParametersEntry
-	18, // 38: tuner.suggest.v1.AddTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
-	17, // 39: tuner.suggest.v1.AddTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
-	58, // 40: tuner.suggest.v1.AddTrialRequest.labels:type_name -> tuner.suggest.v1.AddTrialRequest.LabelsEntry
-	3,  // 41: tuner.suggest.v1.ListTrialsRequest.states:type_name -> tuner.suggest.v1.TrialState
-	16, // 42: tuner.suggest.v1.ListTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
-	16, // 43: tuner.suggest.v1.UpdateTrialRequest.trial:type_name -> tuner.suggest.v1.Trial
-	61, // 44: tuner.suggest.v1.UpdateTrialRequest.update_mask:type_name -> google.protobuf.FieldMask
-	59, // 45: tuner.suggest.v1.SuggestTrialsRequest.labels:type_name -> tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
-	16, // 46: tuner.suggest.v1.SuggestTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
-	17, // 47: tuner.suggest.v1.ReportMeasurementsRequest.measurements:type_name -> tuner.suggest.v1.Measurement
-	18, // 48: tuner.suggest.v1.CompleteTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
-	17, // 49: tuner.suggest.v1.CompleteTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
-	17, // 50: tuner.suggest.v1.TrialMeasurement.measurement:type_name -> tuner.suggest.v1.Measurement
-	46, // 51: tuner.suggest.v1.ListMeasurementsResponse.measurements:type_name -> tuner.suggest.v1.TrialMeasurement
-	16, // 52: tuner.suggest.v1.ListOptimalTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
-	4,  // 53: tuner.suggest.v1.Algorithm.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
-	4,  // 54: tuner.suggest.v1.Pruning.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
-	4,  // 55: tuner.suggest.v1.Trial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	4,  // 56: tuner.suggest.v1.AddTrialRequest.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	24, // 57: tuner.suggest.v1.SuggestService.CreateStudy:input_type -> tuner.suggest.v1.CreateStudyRequest
-	25, // 58: tuner.suggest.v1.SuggestService.GetStudy:input_type -> tuner.suggest.v1.GetStudyRequest
-	26, // 59: tuner.suggest.v1.SuggestService.ListStudies:input_type -> tuner.suggest.v1.ListStudiesRequest
-	28, // 60: tuner.suggest.v1.SuggestService.UpdateStudy:input_type -> tuner.suggest.v1.UpdateStudyRequest
-	29, // 61: tuner.suggest.v1.SuggestService.DeleteStudy:input_type -> tuner.suggest.v1.DeleteStudyRequest
-	30, // 62: tuner.suggest.v1.SuggestService.ValidateStudy:input_type -> tuner.suggest.v1.ValidateStudyRequest
-	32, // 63: tuner.suggest.v1.SuggestService.ListAlgorithms:input_type -> tuner.suggest.v1.ListAlgorithmsRequest
-	34, // 64: tuner.suggest.v1.SuggestService.AddTrial:input_type -> tuner.suggest.v1.AddTrialRequest
-	35, // 65: tuner.suggest.v1.SuggestService.GetTrial:input_type -> tuner.suggest.v1.GetTrialRequest
-	36, // 66: tuner.suggest.v1.SuggestService.ListTrials:input_type -> tuner.suggest.v1.ListTrialsRequest
-	38, // 67: tuner.suggest.v1.SuggestService.UpdateTrial:input_type -> tuner.suggest.v1.UpdateTrialRequest
-	39, // 68: tuner.suggest.v1.SuggestService.DeleteTrial:input_type -> tuner.suggest.v1.DeleteTrialRequest
-	40, // 69: tuner.suggest.v1.SuggestService.SuggestTrials:input_type -> tuner.suggest.v1.SuggestTrialsRequest
-	42, // 70: tuner.suggest.v1.SuggestService.ReportMeasurements:input_type -> tuner.suggest.v1.ReportMeasurementsRequest
-	44, // 71: tuner.suggest.v1.SuggestService.CompleteTrial:input_type -> tuner.suggest.v1.CompleteTrialRequest
-	45, // 72: tuner.suggest.v1.SuggestService.ListMeasurements:input_type -> tuner.suggest.v1.ListMeasurementsRequest
-	48, // 73: tuner.suggest.v1.SuggestService.ListOptimalTrials:input_type -> tuner.suggest.v1.ListOptimalTrialsRequest
-	5,  // 74: tuner.suggest.v1.SuggestService.CreateStudy:output_type -> tuner.suggest.v1.Study
-	5,  // 75: tuner.suggest.v1.SuggestService.GetStudy:output_type -> tuner.suggest.v1.Study
-	27, // 76: tuner.suggest.v1.SuggestService.ListStudies:output_type -> tuner.suggest.v1.ListStudiesResponse
-	5,  // 77: tuner.suggest.v1.SuggestService.UpdateStudy:output_type -> tuner.suggest.v1.Study
-	62, // 78: tuner.suggest.v1.SuggestService.DeleteStudy:output_type -> google.protobuf.Empty
-	31, // 79: tuner.suggest.v1.SuggestService.ValidateStudy:output_type -> tuner.suggest.v1.ValidateStudyResponse
-	33, // 80: tuner.suggest.v1.SuggestService.ListAlgorithms:output_type -> tuner.suggest.v1.ListAlgorithmsResponse
-	16, // 81: tuner.suggest.v1.SuggestService.AddTrial:output_type -> tuner.suggest.v1.Trial
-	16, // 82: tuner.suggest.v1.SuggestService.GetTrial:output_type -> tuner.suggest.v1.Trial
-	37, // 83: tuner.suggest.v1.SuggestService.ListTrials:output_type -> tuner.suggest.v1.ListTrialsResponse
-	16, // 84: tuner.suggest.v1.SuggestService.UpdateTrial:output_type -> tuner.suggest.v1.Trial
-	62, // 85: tuner.suggest.v1.SuggestService.DeleteTrial:output_type -> google.protobuf.Empty
-	41, // 86: tuner.suggest.v1.SuggestService.SuggestTrials:output_type -> tuner.suggest.v1.SuggestTrialsResponse
-	43, // 87: tuner.suggest.v1.SuggestService.ReportMeasurements:output_type -> tuner.suggest.v1.ReportMeasurementsResponse
-	16, // 88: tuner.suggest.v1.SuggestService.CompleteTrial:output_type -> tuner.suggest.v1.Trial
-	47, // 89: tuner.suggest.v1.SuggestService.ListMeasurements:output_type -> tuner.suggest.v1.ListMeasurementsResponse
-	49, // 90: tuner.suggest.v1.SuggestService.ListOptimalTrials:output_type -> tuner.suggest.v1.ListOptimalTrialsResponse
-	74, // [74:91] is the sub-list for method output_type
-	57, // [57:74] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	7,  // 0: tuner.suggest.v1.Study.spec:type_name -> tuner.suggest.v1.StudySpec
+	56, // 1: tuner.suggest.v1.Study.labels:type_name -> tuner.suggest.v1.Study.LabelsEntry
+	68, // 2: tuner.suggest.v1.Study.create_time:type_name -> google.protobuf.Timestamp
+	6,  // 3: tuner.suggest.v1.Study.past:type_name -> tuner.suggest.v1.PastParameters
+	8,  // 4: tuner.suggest.v1.PastParameters.parameters:type_name -> tuner.suggest.v1.Parameter
+	68, // 5: tuner.suggest.v1.PastParameters.end_time:type_name -> google.protobuf.Timestamp
+	8,  // 6: tuner.suggest.v1.StudySpec.parameters:type_name -> tuner.suggest.v1.Parameter
+	13, // 7: tuner.suggest.v1.StudySpec.objectives:type_name -> tuner.suggest.v1.Objective
+	14, // 8: tuner.suggest.v1.StudySpec.algorithm:type_name -> tuner.suggest.v1.Algorithm
+	15, // 9: tuner.suggest.v1.StudySpec.pruning:type_name -> tuner.suggest.v1.Pruning
+	9,  // 10: tuner.suggest.v1.Parameter.float_domain:type_name -> tuner.suggest.v1.FloatDomain
+	10, // 11: tuner.suggest.v1.Parameter.int_domain:type_name -> tuner.suggest.v1.IntDomain
+	11, // 12: tuner.suggest.v1.Parameter.choice_domain:type_name -> tuner.suggest.v1.ChoiceDomain
+	12, // 13: tuner.suggest.v1.Parameter.conditions:type_name -> tuner.suggest.v1.Condition
+	0,  // 14: tuner.suggest.v1.FloatDomain.scale:type_name -> tuner.suggest.v1.Scale
+	0,  // 15: tuner.suggest.v1.IntDomain.scale:type_name -> tuner.suggest.v1.Scale
+	4,  // 16: tuner.suggest.v1.ChoiceDomain.values:type_name -> tuner.suggest.v1.Value
+	4,  // 17: tuner.suggest.v1.Condition.values:type_name -> tuner.suggest.v1.Value
+	1,  // 18: tuner.suggest.v1.Objective.direction:type_name -> tuner.suggest.v1.Direction
+	2,  // 19: tuner.suggest.v1.Objective.value_rule:type_name -> tuner.suggest.v1.ValueRule
+	57, // 20: tuner.suggest.v1.Algorithm.settings:type_name -> tuner.suggest.v1.Algorithm.SettingsEntry
+	58, // 21: tuner.suggest.v1.Pruning.settings:type_name -> tuner.suggest.v1.Pruning.SettingsEntry
+	59, // 22: tuner.suggest.v1.AlgorithmInfo.settings:type_name -> tuner.suggest.v1.AlgorithmInfo.SettingsEntry
+	3,  // 23: tuner.suggest.v1.Trial.state:type_name -> tuner.suggest.v1.TrialState
+	60, // 24: tuner.suggest.v1.Trial.parameters:type_name -> tuner.suggest.v1.Trial.ParametersEntry
+	61, // 25: tuner.suggest.v1.Trial.labels:type_name -> tuner.suggest.v1.Trial.LabelsEntry
+	68, // 26: tuner.suggest.v1.Trial.create_time:type_name -> google.protobuf.Timestamp
+	68, // 27: tuner.suggest.v1.Trial.end_time:type_name -> google.protobuf.Timestamp
+	20, // 28: tuner.suggest.v1.Outcome.succeeded:type_name -> tuner.suggest.v1.Succeeded
+	21, // 29: tuner.suggest.v1.Outcome.pruned:type_name -> tuner.suggest.v1.Pruned
+	22, // 30: tuner.suggest.v1.Outcome.infeasible:type_name -> tuner.suggest.v1.Infeasible
+	23, // 31: tuner.suggest.v1.Outcome.failed:type_name -> tuner.suggest.v1.Failed
+	24, // 32: tuner.suggest.v1.Outcome.cancelled:type_name -> tuner.suggest.v1.Cancelled
+	5,  // 33: tuner.suggest.v1.CreateStudyRequest.study:type_name -> tuner.suggest.v1.Study
+	62, // 34: tuner.suggest.v1.ListStudiesRequest.labels:type_name -> tuner.suggest.v1.ListStudiesRequest.LabelsEntry
+	5,  // 35: tuner.suggest.v1.ListStudiesResponse.studies:type_name -> tuner.suggest.v1.Study
+	5,  // 36: tuner.suggest.v1.UpdateStudyRequest.study:type_name -> tuner.suggest.v1.Study
+	69, // 37: tuner.suggest.v1.UpdateStudyRequest.update_mask:type_name -> google.protobuf.FieldMask
+	7,  // 38: tuner.suggest.v1.ValidateStudyRequest.spec:type_name -> tuner.suggest.v1.StudySpec
+	16, // 39: tuner.suggest.v1.ListAlgorithmsResponse.algorithms:type_name -> tuner.suggest.v1.AlgorithmInfo
+	63, // 40: tuner.suggest.v1.AddTrialRequest.parameters:type_name -> tuner.suggest.v1.AddTrialRequest.ParametersEntry
+	19, // 41: tuner.suggest.v1.AddTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
+	18, // 42: tuner.suggest.v1.AddTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
+	64, // 43: tuner.suggest.v1.AddTrialRequest.labels:type_name -> tuner.suggest.v1.AddTrialRequest.LabelsEntry
+	37, // 44: tuner.suggest.v1.ImportTrialsRequest.trials:type_name -> tuner.suggest.v1.FinishedTrial
+	65, // 45: tuner.suggest.v1.FinishedTrial.parameters:type_name -> tuner.suggest.v1.FinishedTrial.ParametersEntry
+	19, // 46: tuner.suggest.v1.FinishedTrial.outcome:type_name -> tuner.suggest.v1.Outcome
+	18, // 47: tuner.suggest.v1.FinishedTrial.measurements:type_name -> tuner.suggest.v1.Measurement
+	66, // 48: tuner.suggest.v1.FinishedTrial.labels:type_name -> tuner.suggest.v1.FinishedTrial.LabelsEntry
+	39, // 49: tuner.suggest.v1.ImportTrialsResponse.results:type_name -> tuner.suggest.v1.ImportResult
+	40, // 50: tuner.suggest.v1.ImportResult.remarks:type_name -> tuner.suggest.v1.ImportRemark
+	3,  // 51: tuner.suggest.v1.ListTrialsRequest.states:type_name -> tuner.suggest.v1.TrialState
+	17, // 52: tuner.suggest.v1.ListTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	17, // 53: tuner.suggest.v1.UpdateTrialRequest.trial:type_name -> tuner.suggest.v1.Trial
+	69, // 54: tuner.suggest.v1.UpdateTrialRequest.update_mask:type_name -> google.protobuf.FieldMask
+	67, // 55: tuner.suggest.v1.SuggestTrialsRequest.labels:type_name -> tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
+	17, // 56: tuner.suggest.v1.SuggestTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	18, // 57: tuner.suggest.v1.ReportMeasurementsRequest.measurements:type_name -> tuner.suggest.v1.Measurement
+	19, // 58: tuner.suggest.v1.CompleteTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
+	18, // 59: tuner.suggest.v1.CompleteTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
+	18, // 60: tuner.suggest.v1.TrialMeasurement.measurement:type_name -> tuner.suggest.v1.Measurement
+	52, // 61: tuner.suggest.v1.ListMeasurementsResponse.measurements:type_name -> tuner.suggest.v1.TrialMeasurement
+	17, // 62: tuner.suggest.v1.ListOptimalTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	4,  // 63: tuner.suggest.v1.Algorithm.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
+	4,  // 64: tuner.suggest.v1.Pruning.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
+	4,  // 65: tuner.suggest.v1.Trial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	4,  // 66: tuner.suggest.v1.AddTrialRequest.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	4,  // 67: tuner.suggest.v1.FinishedTrial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	25, // 68: tuner.suggest.v1.SuggestService.CreateStudy:input_type -> tuner.suggest.v1.CreateStudyRequest
+	26, // 69: tuner.suggest.v1.SuggestService.GetStudy:input_type -> tuner.suggest.v1.GetStudyRequest
+	27, // 70: tuner.suggest.v1.SuggestService.ListStudies:input_type -> tuner.suggest.v1.ListStudiesRequest
+	29, // 71: tuner.suggest.v1.SuggestService.UpdateStudy:input_type -> tuner.suggest.v1.UpdateStudyRequest
+	30, // 72: tuner.suggest.v1.SuggestService.DeleteStudy:input_type -> tuner.suggest.v1.DeleteStudyRequest
+	31, // 73: tuner.suggest.v1.SuggestService.ValidateStudy:input_type -> tuner.suggest.v1.ValidateStudyRequest
+	33, // 74: tuner.suggest.v1.SuggestService.ListAlgorithms:input_type -> tuner.suggest.v1.ListAlgorithmsRequest
+	35, // 75: tuner.suggest.v1.SuggestService.AddTrial:input_type -> tuner.suggest.v1.AddTrialRequest
+	36, // 76: tuner.suggest.v1.SuggestService.ImportTrials:input_type -> tuner.suggest.v1.ImportTrialsRequest
+	41, // 77: tuner.suggest.v1.SuggestService.GetTrial:input_type -> tuner.suggest.v1.GetTrialRequest
+	42, // 78: tuner.suggest.v1.SuggestService.ListTrials:input_type -> tuner.suggest.v1.ListTrialsRequest
+	44, // 79: tuner.suggest.v1.SuggestService.UpdateTrial:input_type -> tuner.suggest.v1.UpdateTrialRequest
+	45, // 80: tuner.suggest.v1.SuggestService.DeleteTrial:input_type -> tuner.suggest.v1.DeleteTrialRequest
+	46, // 81: tuner.suggest.v1.SuggestService.SuggestTrials:input_type -> tuner.suggest.v1.SuggestTrialsRequest
+	48, // 82: tuner.suggest.v1.SuggestService.ReportMeasurements:input_type -> tuner.suggest.v1.ReportMeasurementsRequest
+	50, // 83: tuner.suggest.v1.SuggestService.CompleteTrial:input_type -> tuner.suggest.v1.CompleteTrialRequest
+	51, // 84: tuner.suggest.v1.SuggestService.ListMeasurements:input_type -> tuner.suggest.v1.ListMeasurementsRequest
+	54, // 85: tuner.suggest.v1.SuggestService.ListOptimalTrials:input_type -> tuner.suggest.v1.ListOptimalTrialsRequest
+	5,  // 86: tuner.suggest.v1.SuggestService.CreateStudy:output_type -> tuner.suggest.v1.Study
+	5,  // 87: tuner.suggest.v1.SuggestService.GetStudy:output_type -> tuner.suggest.v1.Study
+	28, // 88: tuner.suggest.v1.SuggestService.ListStudies:output_type -> tuner.suggest.v1.ListStudiesResponse
+	5,  // 89: tuner.suggest.v1.SuggestService.UpdateStudy:output_type -> tuner.suggest.v1.Study
+	70, // 90: tuner.suggest.v1.SuggestService.DeleteStudy:output_type -> google.protobuf.Empty
+	32, // 91: tuner.suggest.v1.SuggestService.ValidateStudy:output_type -> tuner.suggest.v1.ValidateStudyResponse
+	34, // 92: tuner.suggest.v1.SuggestService.ListAlgorithms:output_type -> tuner.suggest.v1.ListAlgorithmsResponse
+	17, // 93: tuner.suggest.v1.SuggestService.AddTrial:output_type -> tuner.suggest.v1.Trial
+	38, // 94: tuner.suggest.v1.SuggestService.ImportTrials:output_type -> tuner.suggest.v1.ImportTrialsResponse
+	17, // 95: tuner.suggest.v1.SuggestService.GetTrial:output_type -> tuner.suggest.v1.Trial
+	43, // 96: tuner.suggest.v1.SuggestService.ListTrials:output_type -> tuner.suggest.v1.ListTrialsResponse
+	17, // 97: tuner.suggest.v1.SuggestService.UpdateTrial:output_type -> tuner.suggest.v1.Trial
+	70, // 98: tuner.suggest.v1.SuggestService.DeleteTrial:output_type -> google.protobuf.Empty
+	47, // 99: tuner.suggest.v1.SuggestService.SuggestTrials:output_type -> tuner.suggest.v1.SuggestTrialsResponse
+	49, // 100: tuner.suggest.v1.SuggestService.ReportMeasurements:output_type -> tuner.suggest.v1.ReportMeasurementsResponse
+	17, // 101: tuner.suggest.v1.SuggestService.CompleteTrial:output_type -> tuner.suggest.v1.Trial
+	53, // 102: tuner.suggest.v1.SuggestService.ListMeasurements:output_type -> tuner.suggest.v1.ListMeasurementsResponse
+	55, // 103: tuner.suggest.v1.SuggestService.ListOptimalTrials:output_type -> tuner.suggest.v1.ListOptimalTrialsResponse
+	86, // [86:104] is the sub-list for method output_type
+	68, // [68:86] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_suggest_v1_suggest_proto_init() }
@@ -3651,31 +4103,32 @@ func file_suggest_v1_suggest_proto_init() {
 		(*Value_DoubleValue)(nil),
 		(*Value_BoolValue)(nil),
 	}
-	file_suggest_v1_suggest_proto_msgTypes[3].OneofWrappers = []any{
+	file_suggest_v1_suggest_proto_msgTypes[4].OneofWrappers = []any{
 		(*Parameter_FloatDomain)(nil),
 		(*Parameter_IntDomain)(nil),
 		(*Parameter_ChoiceDomain)(nil),
 	}
-	file_suggest_v1_suggest_proto_msgTypes[4].OneofWrappers = []any{}
 	file_suggest_v1_suggest_proto_msgTypes[5].OneofWrappers = []any{}
-	file_suggest_v1_suggest_proto_msgTypes[9].OneofWrappers = []any{}
-	file_suggest_v1_suggest_proto_msgTypes[12].OneofWrappers = []any{}
-	file_suggest_v1_suggest_proto_msgTypes[14].OneofWrappers = []any{
+	file_suggest_v1_suggest_proto_msgTypes[6].OneofWrappers = []any{}
+	file_suggest_v1_suggest_proto_msgTypes[10].OneofWrappers = []any{}
+	file_suggest_v1_suggest_proto_msgTypes[13].OneofWrappers = []any{}
+	file_suggest_v1_suggest_proto_msgTypes[15].OneofWrappers = []any{
 		(*Outcome_Succeeded)(nil),
 		(*Outcome_Pruned)(nil),
 		(*Outcome_Infeasible)(nil),
 		(*Outcome_Failed)(nil),
 		(*Outcome_Cancelled)(nil),
 	}
-	file_suggest_v1_suggest_proto_msgTypes[15].OneofWrappers = []any{}
 	file_suggest_v1_suggest_proto_msgTypes[16].OneofWrappers = []any{}
+	file_suggest_v1_suggest_proto_msgTypes[17].OneofWrappers = []any{}
+	file_suggest_v1_suggest_proto_msgTypes[35].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_suggest_v1_suggest_proto_rawDesc), len(file_suggest_v1_suggest_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   56,
+			NumMessages:   64,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -45,6 +45,7 @@ const (
 	SuggestService_ValidateStudy_FullMethodName      = "/tuner.suggest.v1.SuggestService/ValidateStudy"
 	SuggestService_ListAlgorithms_FullMethodName     = "/tuner.suggest.v1.SuggestService/ListAlgorithms"
 	SuggestService_AddTrial_FullMethodName           = "/tuner.suggest.v1.SuggestService/AddTrial"
+	SuggestService_ImportTrials_FullMethodName       = "/tuner.suggest.v1.SuggestService/ImportTrials"
 	SuggestService_GetTrial_FullMethodName           = "/tuner.suggest.v1.SuggestService/GetTrial"
 	SuggestService_ListTrials_FullMethodName         = "/tuner.suggest.v1.SuggestService/ListTrials"
 	SuggestService_UpdateTrial_FullMethodName        = "/tuner.suggest.v1.SuggestService/UpdateTrial"
@@ -66,7 +67,9 @@ type SuggestServiceClient interface {
 	GetStudy(ctx context.Context, in *GetStudyRequest, opts ...grpc.CallOption) (*Study, error)
 	// Ordered by namespace and study.
 	ListStudies(ctx context.Context, in *ListStudiesRequest, opts ...grpc.CallOption) (*ListStudiesResponse, error)
-	// Changes `spec.pruning` and `labels`, as the mask says; nothing else of a study ever changes.
+	// Changes `spec.parameters`, `spec.pruning` and `labels`, as the mask says; nothing else of a study ever changes.
+	// Parameters only grow: wider ranges, further choices, finer steps; each point of before stays a point, so that all
+	// trials keep their meaning. Everything else is INVALID_ARGUMENT with its path.
 	UpdateStudy(ctx context.Context, in *UpdateStudyRequest, opts ...grpc.CallOption) (*Study, error)
 	// Removes the study with its trials and measurements, for good. Sent again: NOT_FOUND.
 	DeleteStudy(ctx context.Context, in *DeleteStudyRequest, opts ...grpc.CallOption) (*emptypb.Empty, error)
@@ -76,6 +79,9 @@ type SuggestServiceClient interface {
 	ListAlgorithms(ctx context.Context, in *ListAlgorithmsRequest, opts ...grpc.CallOption) (*ListAlgorithmsResponse, error)
 	// Enqueues a point, to be handed out by the next SuggestTrials; or, with an outcome, imports a finished trial.
 	AddTrial(ctx context.Context, in *AddTrialRequest, opts ...grpc.CallOption) (*Trial, error)
+	// Takes finished trials from elsewhere, to be learnt from: they are never handed out, and values outside of the
+	// ranges are kept and told. Each is taken once, however often it is sent.
+	ImportTrials(ctx context.Context, in *ImportTrialsRequest, opts ...grpc.CallOption) (*ImportTrialsResponse, error)
 	GetTrial(ctx context.Context, in *GetTrialRequest, opts ...grpc.CallOption) (*Trial, error)
 	// Ordered by number.
 	ListTrials(ctx context.Context, in *ListTrialsRequest, opts ...grpc.CallOption) (*ListTrialsResponse, error)
@@ -186,6 +192,16 @@ func (c *suggestServiceClient) AddTrial(ctx context.Context, in *AddTrialRequest
 	return out, nil
 }
 
+func (c *suggestServiceClient) ImportTrials(ctx context.Context, in *ImportTrialsRequest, opts ...grpc.CallOption) (*ImportTrialsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ImportTrialsResponse)
+	err := c.cc.Invoke(ctx, SuggestService_ImportTrials_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *suggestServiceClient) GetTrial(ctx context.Context, in *GetTrialRequest, opts ...grpc.CallOption) (*Trial, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Trial)
@@ -286,7 +302,9 @@ type SuggestServiceServer interface {
 	GetStudy(context.Context, *GetStudyRequest) (*Study, error)
 	// Ordered by namespace and study.
 	ListStudies(context.Context, *ListStudiesRequest) (*ListStudiesResponse, error)
-	// Changes `spec.pruning` and `labels`, as the mask says; nothing else of a study ever changes.
+	// Changes `spec.parameters`, `spec.pruning` and `labels`, as the mask says; nothing else of a study ever changes.
+	// Parameters only grow: wider ranges, further choices, finer steps; each point of before stays a point, so that all
+	// trials keep their meaning. Everything else is INVALID_ARGUMENT with its path.
 	UpdateStudy(context.Context, *UpdateStudyRequest) (*Study, error)
 	// Removes the study with its trials and measurements, for good. Sent again: NOT_FOUND.
 	DeleteStudy(context.Context, *DeleteStudyRequest) (*emptypb.Empty, error)
@@ -296,6 +314,9 @@ type SuggestServiceServer interface {
 	ListAlgorithms(context.Context, *ListAlgorithmsRequest) (*ListAlgorithmsResponse, error)
 	// Enqueues a point, to be handed out by the next SuggestTrials; or, with an outcome, imports a finished trial.
 	AddTrial(context.Context, *AddTrialRequest) (*Trial, error)
+	// Takes finished trials from elsewhere, to be learnt from: they are never handed out, and values outside of the
+	// ranges are kept and told. Each is taken once, however often it is sent.
+	ImportTrials(context.Context, *ImportTrialsRequest) (*ImportTrialsResponse, error)
 	GetTrial(context.Context, *GetTrialRequest) (*Trial, error)
 	// Ordered by number.
 	ListTrials(context.Context, *ListTrialsRequest) (*ListTrialsResponse, error)
@@ -349,6 +370,9 @@ func (UnimplementedSuggestServiceServer) ListAlgorithms(context.Context, *ListAl
 }
 func (UnimplementedSuggestServiceServer) AddTrial(context.Context, *AddTrialRequest) (*Trial, error) {
 	return nil, status.Error(codes.Unimplemented, "method AddTrial not implemented")
+}
+func (UnimplementedSuggestServiceServer) ImportTrials(context.Context, *ImportTrialsRequest) (*ImportTrialsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ImportTrials not implemented")
 }
 func (UnimplementedSuggestServiceServer) GetTrial(context.Context, *GetTrialRequest) (*Trial, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetTrial not implemented")
@@ -538,6 +562,24 @@ func _SuggestService_AddTrial_Handler(srv interface{}, ctx context.Context, dec 
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(SuggestServiceServer).AddTrial(ctx, req.(*AddTrialRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SuggestService_ImportTrials_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ImportTrialsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SuggestServiceServer).ImportTrials(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SuggestService_ImportTrials_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SuggestServiceServer).ImportTrials(ctx, req.(*ImportTrialsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -742,6 +784,10 @@ var SuggestService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "AddTrial",
 			Handler:    _SuggestService_AddTrial_Handler,
+		},
+		{
+			MethodName: "ImportTrials",
+			Handler:    _SuggestService_ImportTrials_Handler,
 		},
 		{
 			MethodName: "GetTrial",

@@ -8,14 +8,16 @@ For authors of clients in any language:
 * Names. A study is `namespaces/{namespace}/studies/{study}`, a trial `namespaces/{namespace}/studies/{study}/trials/{number}`.
   Namespaces and studies are DNS labels (a-z, 0-9, '-'; at most 63 characters); trials are numbered 0, 1, 2...
   On a laptop the namespace is `default`.
-* Everything may be repeated. A call whose reply was lost is sent again unchanged: CreateStudy, SuggestTrials and
-  AddTrial are recognised by their `request_id` (8-32 random bytes in hex are a good one), all others by their meaning.
+* Everything may be repeated. A call whose reply was lost is sent again unchanged: CreateStudy, SuggestTrials,
+  AddTrial and ImportTrials are recognised by their `request_id` (8-32 random bytes in hex are a good one), all others by
+  their meaning.
   Retry UNAVAILABLE (and what your deadline cut off); never retry INVALID_ARGUMENT.
 * Life of a trial: QUEUED -> RUNNING -> SUCCEEDED | PRUNED | INFEASIBLE | FAILED | CANCELLED. An outcome never changes.
-* Errors carry google.rpc.ErrorInfo (domain `tuner.dev`; reasons: INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS,
-  FAILED_PRECONDITION, NOT_OWNER, UNAVAILABLE, STORE_BROKEN, INTERNAL). INVALID_ARGUMENT also carries google.rpc.BadRequest
-  with all problems at once, each with its path in the request. NOT_OWNER: another server process writes this study;
-  its address is in the metadata under `address`. Reading works at every server.
+* Who calls is said by a token in the metadata, `authorization: Bearer TOKEN`, where the server asks for one
+  (UNAUTHENTICATED); what it may do, and in which namespaces, the server's operator says (PERMISSION_DENIED).
+* Errors carry google.rpc.ErrorInfo (domain `tuner.dev`; the reasons are listed in docs/api.md). INVALID_ARGUMENT also carries
+  google.rpc.BadRequest with all problems at once, each with its path in the request. NOT_OWNER: another server process
+  writes this study; its address is in the metadata under `address`. Reading works at every server.
 * Values are typed: an integer parameter is an int_value, never a number in a string.
 """
 

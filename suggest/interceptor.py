@@ -14,6 +14,7 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
 import grpc
@@ -152,7 +153,7 @@ class Guard(grpc.aio.ServerInterceptor):
                 else:
                     work = functools.partial(run, entry.run, behaviour, request, context)
                 # gRPC ends what has a deadline of its own.
-                async with asyncio.timeout(deadline.DEFAULT_S if given_s is None else None):
+                async with _at_most(deadline.DEFAULT_S if given_s is None else None):
                     reply = await self._turns.run(study, work)
                 if (seconds := time.monotonic() - began) > SLOW_S:
                     events.tell("slow_call", method=name, study=study_of(request), seconds=seconds)
@@ -165,11 +166,6 @@ class Guard(grpc.aio.ServerInterceptor):
                 if entry is not None:
                     entry.refused(e)
                 self._outages.refused(e, writing=takes_turns)
-            except TimeoutError:
-                error = TimedOut(
-                    f"not done within {deadline.DEFAULT_S:g} s, which is what a call without a deadline gets; "
-                    "it may be done yet: send it again"
-                )
             except Exception:
                 bug = secrets.token_hex(4)
                 log.exception("method=%s bug=%s", method, bug)
@@ -177,6 +173,21 @@ class Guard(grpc.aio.ServerInterceptor):
             await _abort(context, error)
 
         return guarded
+
+
+@asynccontextmanager
+async def _at_most(seconds: float | None) -> AsyncIterator[None]:
+    """None: for ever. Raises TimedOut."""
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise TimedOut(
+            f"not done within {seconds:g} s, which is what a call without a deadline gets; "
+            "it may be done yet: send it again"
+        ) from None
 
 
 async def _abort(context: Context, error: TunerError) -> None:

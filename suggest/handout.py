@@ -34,7 +34,8 @@ class HandOut:
         ordered = sorted(proposed, key=lambda p: p.number)
         for to_run, group in itertools.groupby(ordered, key=lambda p: p.known is None):
             if to_run:
-                begun += self._hand_out([self._running(p) for p in group])
+                these = list(group)
+                begun += self._hand_out([self._running(p) for p in these], queued=sum(p.queued for p in these))
             else:
                 for p in group:
                     self._take_over(p)
@@ -53,9 +54,9 @@ class HandOut:
             labels={**base.labels, **self.labels},
         )
 
-    def _hand_out(self, trials: list[Trial]) -> list[Trial]:
+    def _hand_out(self, trials: list[Trial], *, queued: int) -> list[Trial]:
         with self.writer.changing():
-            self.store.hand_out(self.writer.lease, trials)
+            self.store.hand_out(self.writer.lease, trials, queued=queued)
             for trial in trials:
                 self.writer.engine.put(trial)
         return trials

@@ -24,8 +24,10 @@ from suggest import deadline, events, sizes
 from suggest.access import audit
 from suggest.access.gate import Gate
 from suggest.access.verbs import changes
+from suggest.caller import caller_of
 from suggest.errors import InvalidArgument, Problem, TimedOut, TunerError, Unavailable
 from suggest.outages import Outages
+from suggest.rates import Rates
 from suggest.status import InternalError, code_of, status_of
 from suggest.subjects import study_of, writes
 from suggest.turns import Turns
@@ -42,8 +44,9 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 class Guard(grpc.aio.ServerInterceptor):
     """A handler that is no coroutine function runs in a thread, in its turn. Without a gate all may do everything."""
 
-    def __init__(self, turns: Turns, outages: Outages, gate: Gate | None) -> None:
+    def __init__(self, turns: Turns, outages: Outages, gate: Gate | None, rates: Rates | None) -> None:
         self._turns = turns
+        self._rates = rates
         self._outages = outages
         self._gate = gate
         self._closing = False
@@ -133,6 +136,8 @@ class Guard(grpc.aio.ServerInterceptor):
             entry = audit.Entry(name, context.peer()) if is_change and audit.recorded() else None
             try:
                 self._admit(method, context)
+                if self._rates is not None and not is_coroutine:
+                    self._rates.take(caller_of(context))
                 request = _read(serialized, deserialize, method)
                 if entry is not None:
                     entry.request = request

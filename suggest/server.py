@@ -11,6 +11,7 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from suggest import events
 from suggest.access.protection import RECHECK_S, Doors, Protection
 from suggest.address import parse_address
 from suggest.binding import bind, import_grpc_quietly
-from suggest.oversight import Oversight
+from suggest.oversight import Bounds, Oversight
 from suggest.store.location import shown
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from suggest.interceptor import Guard
     from suggest.metrics import Metrics
-    from suggest.store.sql import SqlStore
+    from suggest.store.protocol import Store
     from suggest.studies import Studies
 
 __all__ = ["Oversight", "Protection", "Server", "serve"]
@@ -87,13 +88,14 @@ class Server:
         """Raises Unavailable (the address is taken, the store does not answer), StoreBroken, InvalidArgument (also for
         what is in the files of the protection)."""
         doors = Doors(self._protection)
+        bounds = None if self._oversight.limits is None else Bounds(self._oversight.limits)
         with contextlib.ExitStack() as undo:
             executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="suggest")
             undo.callback(executor.shutdown)
             # The imports and the disk take longer than a loop should stand still.
-            store = await asyncio.get_running_loop().run_in_executor(executor, self._open_store)
+            store: Store = await asyncio.get_running_loop().run_in_executor(executor, self._open_store, bounds)
             undo.callback(store.close)
-            self._started = await self._listen(store, executor, doors, undo)
+            self._started = await self._listen(store, executor, doors, bounds, undo)
             undo.pop_all()
         events.tell("start", address=self.address, storage=shown(self._storage_url))
 
@@ -109,19 +111,30 @@ class Server:
             Path(self._bound.path).unlink(missing_ok=True)
         events.tell("stop", address=self.address)
 
-    def _open_store(self) -> SqlStore:
+    def _open_store(self, bounds: Bounds | None) -> Store:
         from suggest.admin import open_store
 
-        return open_store(self._storage_url, sync=self._sync)
+        store = open_store(self._storage_url, sync=self._sync)
+        if bounds is None:
+            return store
+        from suggest.store.limited import limited
+
+        return limited(store, bounds.now)
 
     async def _listen(
-        self, store: SqlStore, executor: ThreadPoolExecutor, doors: Doors, undo: contextlib.ExitStack
+        self,
+        store: Store,
+        executor: ThreadPoolExecutor,
+        doors: Doors,
+        bounds: Bounds | None,
+        undo: contextlib.ExitStack,
     ) -> _Started:
         import_grpc_quietly()
         import grpc
 
         from suggest.interceptor import Guard
         from suggest.outages import Outages
+        from suggest.rates import Rates
         from suggest.service import SuggestServicer
         from suggest.studies import Studies
         from suggest.turns import Turns
@@ -135,7 +148,7 @@ class Server:
             metrics = Metrics(self._oversight.metrics_address)
             undo.callback(metrics.close)
             watch = Watch(metrics.ended)
-        guard = Guard(turns, outages, doors.gate)
+        guard = Guard(turns, outages, doors.gate, None if bounds is None else Rates(bounds.now))
         server = grpc.aio.server(interceptors=[guard] if watch is None else [watch, guard], options=_OPTIONS)
         self._bound = bind(server, self._asked, None if doors.pair is None else doors.pair.credentials())
         studies = Studies(store, address=self._advertised or self.address)
@@ -145,7 +158,8 @@ class Server:
         if metrics is not None and watch is not None:
             metrics.start(Sources(watch, turns, outages, studies))
             self._metrics_port = metrics.port
-        looking = asyncio.create_task(_look_after(doors, executor)) if doors.change else None
+        looked_after = [each for each in (doors, bounds) if each is not None and each.change]
+        looking = asyncio.create_task(_look_after(looked_after, executor)) if looked_after else None
         return _Started(server, health, guard, studies, store, executor, looking, metrics)
 
 
@@ -155,7 +169,7 @@ class _Started:
     _health: Any  # an untyped package's
     guard: Guard
     _studies: Studies
-    _store: SqlStore
+    _store: Store
     _executor: ThreadPoolExecutor
     _looking: asyncio.Task[None] | None
     _metrics: Metrics | None
@@ -183,11 +197,12 @@ class _Started:
                 self._metrics.close()
 
 
-async def _look_after(doors: Doors, executor: ThreadPoolExecutor) -> None:
-    """Tokens and certificates are read again when they change, until cancelled."""
+async def _look_after(files: Sequence[Doors | Bounds], executor: ThreadPoolExecutor) -> None:
+    """Tokens, certificates and limits are read again when they change, until cancelled."""
     while True:
         await asyncio.sleep(RECHECK_S)
-        await asyncio.get_running_loop().run_in_executor(executor, doors.look)
+        for each in files:
+            await asyncio.get_running_loop().run_in_executor(executor, each.look)
 
 
 def serve(

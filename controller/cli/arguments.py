@@ -353,6 +353,9 @@ def _serving(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tls-cert", metavar="FILE", default="", help="the server's certificate (PEM, chain after it)")
     parser.add_argument("--tls-key", metavar="FILE", default="", help="the certificate's key")
     parser.add_argument(
+        "--limits", metavar="FILE", default="", help="how much clients and namespaces may have (docs/server.md)"
+    )
+    parser.add_argument(
         "--metrics-address", metavar="ADDR", default="", help="HOST:PORT for Prometheus: /metrics and /healthz"
     )
     parser.add_argument(

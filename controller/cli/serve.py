@@ -33,5 +33,5 @@ def serve(arguments: argparse.Namespace) -> int:
         sync=arguments.sync,
         advertise=arguments.advertise,
         protection=protection,
-        oversight=Oversight(metrics_address=arguments.metrics_address),
+        oversight=Oversight(arguments.metrics_address, arguments.limits),
     )

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from suggest import names
+from suggest import names, strict_yaml
 from suggest.access.grants import Grant, Verb
 from suggest.errors import InvalidArgument, Problem, did_you_mean
 
@@ -65,16 +65,7 @@ def read_tokens(content: bytes, *, place: str) -> Tokens:
 
 
 def _entries(content: bytes, place: str) -> Mapping[Any, Any]:  # what YAML gives
-    import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
-
-    try:
-        document = yaml.load(content, Loader=_strict_loader())
-    except (yaml.YAMLError, UnicodeDecodeError) as e:
-        # The parser's own words quote the line, and a secret may be in it.
-        mark = getattr(e, "problem_mark", None)
-        where = f"{place}:{mark.line + 1}" if mark else place
-        message = "cannot be read as YAML, or has a name twice; docs/api.md shows what it should look like"
-        raise InvalidArgument([Problem(where, message)]) from None
+    document = strict_yaml.load(content, place=place, page="docs/api.md")
     entries = document.get("tokens") if isinstance(document, dict) else None
     if not isinstance(entries, dict) or not entries or len(document) > 1:
         raise InvalidArgument(
@@ -138,19 +129,3 @@ def _words(given: Any, at: str, problems: list[Problem]) -> frozenset[str] | Non
         return frozenset(given)
     problems.append(Problem(at, f"must be a list with something in it, or {ALL}"))
     return frozenset()
-
-
-def _strict_loader() -> Any:  # PyYAML's loaders have no common type
-    """Of two entries with one name YAML keeps the last one silently: somebody would think another rule holds."""
-    import yaml
-
-    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            seen = set()
-            for key, _ in node.value:
-                if str(key.value) in seen:
-                    raise yaml.MarkedYAMLError(problem_mark=key.start_mark)
-                seen.add(str(key.value))
-            return super().construct_mapping(node, deep=deep)
-
-    return Loader

@@ -1,0 +1,39 @@
+"""Files of the operator's in YAML, read strictly: a name that is there twice is a mistake.
+
+What is wrong is told by its line alone: the parser's own words would quote it, and a secret may be in it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from suggest.errors import InvalidArgument, Problem
+
+
+def load(content: bytes, *, place: str, page: str) -> Any:
+    """What YAML gives. `place`: how problems name the file; `page`: where it is explained. Raises InvalidArgument."""
+    import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
+
+    try:
+        return yaml.load(content, Loader=_loader())
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as e:
+        mark = getattr(e, "problem_mark", None)
+        where = f"{place}:{mark.line + 1}" if mark else place
+        message = f"cannot be read as YAML, or has a name twice; {page} shows what it should look like"
+        raise InvalidArgument([Problem(where, message)]) from None
+
+
+def _loader() -> Any:  # PyYAML's loaders have no common type
+    """Of two entries with one name YAML keeps the last one silently: somebody would think another rule holds."""
+    import yaml
+
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            seen = set()
+            for key, _ in node.value:
+                if str(key.value) in seen:
+                    raise yaml.MarkedYAMLError(problem_mark=key.start_mark)
+                seen.add(str(key.value))
+            return super().construct_mapping(node, deep=deep)
+
+    return Loader

@@ -1,0 +1,115 @@
+"""The file of limits, and how often a client may call by it."""
+
+from __future__ import annotations
+
+import pytest
+
+from suggest.errors import InvalidArgument, RateLimited
+from suggest.limits import Limits, Rate, Room, read_limits
+from suggest.rates import Rates
+
+
+def read(text: str) -> Limits:
+    return read_limits(text.encode(), place="limits.yaml")
+
+
+def test_what_is_not_said_is_the_default_and_the_most_special_word_holds() -> None:
+    limits = read(
+        """
+        defaults: {rate: 50, trials: 1000, measurements: unlimited}
+        namespaces:
+          vision: {trials: 5, studies: 2}
+        clients:
+          nightly: {rate: unlimited}
+          10.0.0.7: {burst: 7}
+        """
+    )
+    assert limits.rate_of("somebody") == Rate(50, Rate().burst)
+    assert limits.rate_of("nightly") == Rate(None, Rate().burst)
+    assert limits.rate_of("10.0.0.7") == Rate(50, 7)
+    assert limits.room_of("default") == Room(Room().studies, 1000, None)
+    assert limits.room_of("vision") == Room(2, 5, None)
+    assert read("") == Limits()
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("- 1", "limits.yaml: must have some of defaults, namespaces, clients below it"),
+        ("default: {}", "limits.yaml: default is not known.*did you mean defaults"),
+        ("defaults: {trails: 5}", "limits.yaml: defaults: trails is not known.*did you mean trials"),
+        ("defaults: {trials: many}", "limits.yaml: defaults.trials: many is no limit; use a whole number or unlimited"),
+        ("defaults: {trials: 1.5}", "defaults.trials: 1.5 is no limit"),
+        ("defaults: {trials: -1}", "defaults.trials: -1 is no limit"),
+        ("defaults: {trials: true}", "defaults.trials: True is no limit"),
+        ("defaults: {rate: 0}", "defaults.rate: 0 would let nobody in for ever"),
+        ("defaults: {burst: 0.5}", "defaults.burst: must be at least 1"),
+        ("defaults: {rate: .nan}", "defaults.rate: nan is no limit"),
+        ("namespaces: {Vision: {trials: 1}}", "namespaces.Vision: 'Vision' is no name"),
+        ("namespaces: {vision: {rate: 1}}", "namespaces.vision: rate is not known; there are studies, trials"),
+        ("namespaces: [vision]", "namespaces: must have names below it"),
+        ("clients: {a: 7}", "clients.a: must have some of rate, burst below it"),
+        ("clients: {a: {rate: 1}, a: {rate: 2}}", "limits.yaml:1: cannot be read as YAML, or has a name twice"),
+        ("defaults: {rate: [", "limits.yaml:.*cannot be read as YAML"),
+        ("\0", "limits.yaml.*cannot be read as YAML"),
+    ],
+)
+def test_a_file_that_means_nothing_is_refused_by_the_place(text: str, complaint: str) -> None:
+    with pytest.raises(InvalidArgument, match=complaint):
+        read(text)
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def calls(rates: Rates, client: str) -> int:
+    """How many get through just now."""
+    done = 0
+    try:
+        while done < 1000:
+            rates.take(client)
+            done += 1
+    except RateLimited:
+        pass
+    return done
+
+
+def test_a_client_may_send_a_burst_and_then_its_rate() -> None:
+    clock = Clock()
+    limits = Limits(Rate(10, 20), rates={"nightly": Rate(None, 5), "slow": Rate(0.5, 1)})
+    rates = Rates(lambda: limits, clock)
+    assert calls(rates, "a") == 20
+    assert calls(rates, "b") == 20, "each has its own"
+    clock.now += 0.5
+    assert calls(rates, "a") == 5
+    clock.now += 1000
+    assert calls(rates, "a") == 20
+    assert calls(rates, "nightly") == 1000
+    assert calls(rates, "slow") == 1
+    with pytest.raises(RateLimited, match=r"slow sends more than 0\.5 calls a second") as refused:
+        rates.take("slow")
+    assert refused.value.retry_s == pytest.approx(2.0)
+    clock.now += refused.value.retry_s
+    assert calls(rates, "slow") == 1, "who waits as long as told is let in"
+
+
+def test_a_rate_that_is_changed_holds_at_once() -> None:
+    clock, limits = Clock(), [Limits(Rate(10, 20))]
+    rates = Rates(lambda: limits[0], clock)
+    assert calls(rates, "a") == 20
+    limits[0] = Limits(Rate(1000, 20))
+    clock.now += 0.01
+    assert calls(rates, "a") == 10
+
+
+def test_strangers_cannot_fill_the_memory() -> None:
+    clock = Clock()
+    rates = Rates(lambda: Limits(Rate(10, 20)), clock)
+    for number in range(25_000):
+        rates.take(f"2001:db8::{number:x}")
+        clock.now += 0.001
+    assert len(rates._buckets) <= 10_000

@@ -93,7 +93,7 @@ def test_a_server_of_another_authority_is_not_spoken_to(tmp_path: Path, protecti
     stranger = Authority(tmp_path)
     with (
         a_server(tmp_path / "s.db", protection=protection) as server,
-        Client(server.address, token=secret("me"), tls_ca=str(stranger.own.certificate), timeout_s=2) as client,
+        Client(server.address, token=secret("me"), tls_ca=str(stranger.own.certificate), timeout_s=0.5) as client,
         pytest.raises(Unavailable, match="certificate"),
     ):
         client.list_studies()

@@ -19,9 +19,10 @@ class Curve:
 
     __slots__ = ("steps", "values")
 
-    def __init__(self) -> None:
-        self.steps = array("q")
-        self.values = array("d")
+    def __init__(self, points: Sequence[tuple[int, float]] = ()) -> None:
+        """points: (step, value), their steps rising."""
+        self.steps = array("q", [step for step, _ in points])
+        self.values = array("d", [value for _, value in points])
 
     def __contains__(self, step: int) -> bool:
         at = bisect_left(self.steps, step)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from suggest import pruning, sampling
 from suggest.curves import Curve, Report
 from suggest.errors import NotFound, Problem
+from suggest.imports import IMPORTED_FROM
 from suggest.ledger import Ledger, Source
 from suggest.pruning import Pruner
 from suggest.sampling import Distinct, Sampler, Wanted
@@ -54,8 +55,9 @@ class Engine:
         *,
         source: Source | None = None,
     ) -> None:
-        """source: tells finished trials again, so that they need not be kept."""
+        """source: tells finished trials again, so that they need not be kept; `measurements` may leave theirs out."""
         self._study = study
+        self._source = source
         self._trials = Ledger(source)
         self._queued: list[int] = []
         self._reports: dict[int, Report] = {}
@@ -64,13 +66,14 @@ class Engine:
         self._sampler = self._new_sampler()
         for trial in self._trials.fill(trials):
             self._index(trial, None)
-            self._sampler.put(trial)
+            self._show(trial)
         reports = self._reports
         for number, measurement in measurements:
             report = reports.get(number)
             if report is None:
                 report = reports[number] = Report()
             report.add(measurement)
+        self._has_peers = True
         self._pruner = self._new_pruner()
 
     @property
@@ -126,9 +129,11 @@ class Engine:
             if old is not trial.state:
                 self._recompute()
             return
-        self._sampler.put(trial)
+        self._show(trial)
         if trial.state is TrialState.SUCCEEDED:
             self._add_peer(trial.number)
+        if trial.finished and self._source is not None:
+            self._reports.pop(trial.number, None)
 
     def trial(self, number: int) -> Trial:
         found = self._trials.get(number)
@@ -146,11 +151,11 @@ class Engine:
 
     def fresh(self, number: int, measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
         """Those whose (attempt, metric, step) is new; the first within the batch wins."""
-        report = self._reports.get(number)
+        report = self._report(number)
         new: dict[tuple[int, str, int], Measurement] = {}
         for m in measurements:
             key = (m.attempt, m.metric, m.step)
-            if key not in new and (report is None or key not in report):
+            if key not in new and key not in report:
                 new[key] = m
         return tuple(new.values())
 
@@ -181,7 +186,7 @@ class Engine:
         """The trial's value by the objective's rule, None when that is not finite; and the value's step, without a
         value the last one. `further` counts too: measurements that are not stored yet."""
         objective = self._study.spec.objective
-        curve = self._reports.get(number, Report()).newest_with(further, objective.metric)
+        curve = self._report(number).newest_with(further, objective.metric)
         if curve is None:
             return None, None
         last, step = curve.values[-1], curve.steps[-1]
@@ -192,7 +197,7 @@ class Engine:
 
     def last_step(self, number: int, further: Sequence[Measurement] = ()) -> int | None:
         """Of the objective's metric, with what is not stored yet."""
-        curve = self._reports.get(number, Report()).newest_with(further, self._study.spec.objective.metric)
+        curve = self._report(number).newest_with(further, self._study.spec.objective.metric)
         return None if curve is None else curve.steps[-1]
 
     def advise(self, number: int) -> StopAdvice:
@@ -202,6 +207,7 @@ class Engine:
             return StopAdvice(False)
         previous = curve.steps[-2] if len(curve.steps) > 1 else None
         before = self._before.get(number, previous)
+        self._find_peers(self._pruner)
         return self._pruner.judge(curve, before=before)
 
     def update_study(self, study: Study) -> None:
@@ -232,8 +238,16 @@ class Engine:
 
     def _curve(self, number: int) -> Curve | None:
         """What counts of a trial: the objective's metric in the newest attempt."""
-        report = self._reports.get(number)
-        return None if report is None else report.newest(self._study.spec.objective.metric)
+        return self._report(number).newest(self._study.spec.objective.metric)
+
+    def _report(self, number: int) -> Report:
+        """Not to be added to: it may be a copy."""
+        there = self._reports.get(number)
+        if there is not None:
+            return there
+        state = self._trials.state(number)
+        forgotten = self._source is not None and state is not None and state.finished
+        return self._source.report(number) if self._source is not None and forgotten else Report()
 
     def _recompute(self) -> None:
         """What follows from all trials together, after a change that is too rare to follow it step by step."""
@@ -241,8 +255,16 @@ class Engine:
         self._sampler = self._new_sampler()
         for trial in self._trials.all():
             self._compare(trial)
-            self._sampler.put(trial)
+            self._show(trial)
         self._pruner = self._new_pruner()
+
+    def _show(self, trial: Trial) -> None:
+        """To the sampler; but an imported trial outside of the space only when the space has grown to it: what is best
+        would else be where nothing can be proposed."""
+        if IMPORTED_FROM not in trial.labels or not self._study.spec.space.point_problems(
+            trial.parameters, partial=False
+        ):
+            self._sampler.put(trial)
 
     def _new_sampler(self) -> Sampler:
         return sampling.new_sampler(self._study.spec, self._study.seed)
@@ -252,15 +274,26 @@ class Engine:
         if spec.pruning is None:
             return None
         pruner = pruning.new_pruner(spec.pruning, spec.objective)
+        self._has_peers = self._source is None
+        if not self._has_peers:
+            return pruner  # it gets them when it is first asked: they may be half a million measurements
         for number in self._trials.succeeded():
             if (curve := self._curve(number)) is not None:
                 pruner.add_peer(curve)
         return pruner
 
     def _add_peer(self, number: int) -> None:
+        if self._pruner is None or not self._has_peers:
+            return
         curve = self._curve(number)
-        if self._pruner is not None and curve is not None:
+        if curve is not None:
             self._pruner.add_peer(curve)
+
+    def _find_peers(self, pruner: Pruner) -> None:
+        if not self._has_peers and self._source is not None:
+            for curve in self._source.curves():
+                pruner.add_peer(curve)
+            self._has_peers = True
 
 
 def check_spec(spec: StudySpec) -> tuple[Problem, ...]:

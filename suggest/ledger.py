@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
+from suggest.curves import Curve, Report
 from suggest.trial import Trial, TrialState
 
 _STATES = tuple(TrialState)
@@ -25,6 +26,14 @@ class Source(Protocol):
 
     def trials(self) -> Iterable[Trial]:
         """All, in the order of their numbers; a deleted one as cancelled."""
+        ...
+
+    def report(self, number: int) -> Report:
+        """All that it reported."""
+        ...
+
+    def curves(self) -> Iterable[Curve]:
+        """Of the succeeded trials, what each said of the objective's metric in its newest attempt, if anything."""
         ...
 
 

@@ -12,12 +12,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from suggest import events
+from suggest.curves import Curve, Report
 from suggest.deadline import locked
 from suggest.engine import Engine
-from suggest.errors import LimitReached, NotFound, NotOwner, TunerError, Unavailable
+from suggest.errors import NotFound, NotOwner, TunerError, Unavailable
 from suggest.store.protocol import Lease, Store, StudyRecord
 from suggest.study import StudyName
 from suggest.trial import Trial
+
+EVERY = 2**31 - 1  # measurements of a trial: all
 
 
 @dataclass(slots=True)
@@ -37,12 +40,22 @@ class _Stored:
 
     store: Store
     name: StudyName
+    metric: str
 
     def trial(self, number: int) -> Trial | None:
         return self.store.trial(self.name, number)
 
     def trials(self) -> Sequence[Trial]:
         return self.store.contents(self.name).trials
+
+    def report(self, number: int) -> Report:
+        report = Report()
+        for _, _, measurement in self.store.measurements(self.name, number, after=0, limit=EVERY):
+            report.add(measurement)
+        return report
+
+    def curves(self) -> Iterator[Curve]:
+        return self.store.curves(self.name, self.metric)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +71,6 @@ class Writer:
         """Around what changes store and engine: should it fail half-way, the engine is loaded anew."""
         try:
             yield
-        except LimitReached:
-            raise  # nothing was sent
         except NotOwner:
             self._seat.engine = None
             raise
@@ -149,7 +160,7 @@ class Seats:
 
     def _loaded(self, name: StudyName) -> Engine:
         contents = self._store.contents(name)
-        source = _Stored(self._store, name)
+        source = _Stored(self._store, name, contents.study.spec.objective.metric)
         return Engine(contents.study, contents.trials, contents.measurements, source=source)
 
     def _lost(self, name: StudyName) -> TunerError:

@@ -8,10 +8,11 @@ Reading needs no lease and sees what was committed, by whomever.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from suggest.curves import Curve
 from suggest.study import Direction, Study, StudyName
 from suggest.trial import Measurement, Trial, TrialState
 
@@ -36,7 +37,8 @@ class StudyRecord:
 
 @dataclass(frozen=True, slots=True)
 class StudyContents:
-    """All that an engine needs. A deleted trial is here as a cancelled one without measurements."""
+    """What an engine begins with: all trials, and the measurements of the open ones. A deleted trial is here as
+    a cancelled one."""
 
     study: Study
     trials: Sequence[Trial]
@@ -92,8 +94,11 @@ class Store(Protocol):
 
     def contents(self, name: StudyName) -> StudyContents: ...
 
-    def hand_out(self, lease: Lease, trials: Sequence[Trial], *, queued: int = 0) -> None:
-        """Insert these running trials; one that is there as queued becomes this. `queued`: how many of them are."""
+    def curves(self, name: StudyName, metric: str) -> Iterator[Curve]:
+        """Of the succeeded trials, what each said of the metric in its newest attempt, if anything."""
+
+    def hand_out(self, lease: Lease, trials: Sequence[Trial]) -> None:
+        """Insert these running trials; one that is there as queued becomes this."""
 
     def add_trial(
         self, lease: Lease, trial: Trial, *, request_id: str, measurements: Sequence[Measurement]

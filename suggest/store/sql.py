@@ -6,8 +6,11 @@ Every write repeats the lease in its WHERE; that it touched no row says that the
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 
 from sqlalchemy import (
     ColumnElement,
@@ -16,6 +19,7 @@ from sqlalchemy import (
     Update,
     and_,
     delete,
+    func,
     select,
     tuple_,
     update,
@@ -23,9 +27,9 @@ from sqlalchemy import (
 from sqlalchemy.sql.dml import Insert
 
 from suggest import failpoints
+from suggest.curves import Curve
 from suggest.errors import NotFound, NotOwner
 from suggest.store.connections import Connections
-from suggest.store.counts import Counts, count
 from suggest.store.documents import spec_document
 from suggest.store.ownership import Ownership, guard, held, of
 from suggest.store.protocol import Addition, Lease, StudyContents, StudyRecord
@@ -44,7 +48,7 @@ from suggest.store.rows import (
 from suggest.store.statements import finish_trial
 from suggest.store.tables import measurements, studies, trials
 from suggest.study import Direction, Study, StudyName
-from suggest.trial import Measurement, Trial, TrialState
+from suggest.trial import OPEN, Measurement, Trial, TrialState
 
 _INSERT_STUDY = failpoints.register("store.insert_study")
 _UPDATE_STUDY = failpoints.register("store.update_study")
@@ -97,10 +101,6 @@ class SqlStore:
         with self._database.reading(single=True) as connection:
             return [study_of(row) for row in connection.execute(query)]
 
-    def counts(self, namespace: str) -> Counts:
-        """How much of the store the namespace takes; slow where there is much."""
-        return count(self._database, namespace)
-
     def update_study(self, lease: Lease, study: Study) -> None:
         with self._write(_UPDATE_STUDY, single=True) as connection:
             statement = update(studies).where(of(studies, lease.name), held(lease))
@@ -137,13 +137,29 @@ class SqlStore:
             if study is None:
                 raise NotFound(f"{name} does not exist")
             found = connection.execute(select(trials).where(of(trials, name)).order_by(trials.c.number))
-            # The row id alone orders it: SQLite then walks the table instead of sorting it.
-            reports = connection.execute(select(measurements).where(of(measurements, name)).order_by(measurements.c.id))
+            open_ = select(trials.c.number).where(of(trials, name), trials.c.state.in_([s.value for s in OPEN]))
+            theirs = of(measurements, name), measurements.c.trial.in_(open_)
+            reports = connection.execute(select(measurements).where(*theirs).order_by(measurements.c.id))
             return StudyContents(
                 study_of(study), [trial_of(row) for row in found], [(row.trial, measurement_of(row)) for row in reports]
             )
 
-    def hand_out(self, lease: Lease, trials: Sequence[Trial], *, queued: int = 0) -> None:
+    def curves(self, name: StudyName, metric: str) -> Iterator[Curve]:
+        m, succeeded = measurements.c, trials.c.state == TrialState.SUCCEEDED.value
+        there = select(trials.c.number).where(of(trials, name), succeeded, ~trials.c.deleted)
+        theirs = of(measurements, name), m.trial.in_(there)
+        newest = select(m.trial, func.max(m.attempt)).where(*theirs).group_by(m.trial).having(func.max(m.attempt) > 1)
+        query = select(m.trial, m.attempt, m.step, m.value).where(*theirs, m.metric == metric)
+        with self._database.reading() as connection:
+            later = {row[0]: row[1] for row in connection.execute(newest)}
+            rows = connection.execute(query.order_by(m.trial, m.attempt, m.step)).all()
+        for trial, group in itertools.groupby(rows, key=itemgetter(0)):
+            attempt = later.get(trial, 1)
+            points = [(step, math.nan if value is None else value) for _, a, step, value in group if a == attempt]
+            if points:
+                yield Curve(points)
+
+    def hand_out(self, lease: Lease, trials: Sequence[Trial]) -> None:
         with self._write(_HAND_OUT, single=True) as connection:
             rows = [trial_columns(lease.name, trial) for trial in trials]
             self._insert(connection, self._statements.hand_out, lease, rows)

@@ -230,6 +230,21 @@ class StoreContract:
         rest = store.measurements(NAME, None, after=first[-1][0], limit=4)
         assert [(trial, m.step) for _, trial, m in first + rest] == [(0, 3), (1, 3), (0, 1), (1, 1), (0, 2), (1, 2)]
 
+    def test_what_ended_is_left_out_of_the_measurements_and_told_as_curves(self, store: Store, lease: Lease) -> None:
+        store.hand_out(lease, [running(n) for n in range(5)])
+        store.add_measurements(lease, 0, [measured(2, 0.5), measured(0, math.nan), Measurement(1, "other", 1, 9.0)])
+        store.finish_trial(lease, succeeded(running(0), 0.5), [measured(3, 0.75)])
+        store.add_measurements(lease, 1, [measured(0, 0.1), measured(1, 0.2), measured(1, 0.3, attempt=2)])
+        store.finish_trial(lease, succeeded(running(1), 0.3), [])
+        store.add_measurements(lease, 2, [measured(0, 0.1), Measurement(2, "other", 0, 1.0)])
+        store.finish_trial(lease, succeeded(running(2), 0.1), [])
+        failed = replace(succeeded(running(3), 0.0), state=TrialState.FAILED, value=None)
+        store.finish_trial(lease, failed, [measured(0, 0.9)])
+        store.add_measurements(lease, 4, [measured(0, 0.4)])
+        assert list(store.contents(NAME).measurements) == [(4, measured(0, 0.4))]
+        told = [(list(c.steps), [repr(v) for v in c.values]) for c in store.curves(NAME, "accuracy")]
+        assert told == [([0, 2, 3], ["nan", "0.5", "0.75"]), ([1], ["0.3"])]
+
     def test_the_best_is_the_first_of_the_best_succeeded(self, store: Store, lease: Lease) -> None:
         store.hand_out(lease, [running(n) for n in range(4)])
         for number, value in enumerate((0.5, 0.9, 0.9, 0.1)):

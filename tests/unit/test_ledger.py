@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from suggest.curves import Curve, Report
 from suggest.engine import Engine
 from suggest.ledger import Ledger
 from suggest.sampling.window import Window
-from suggest.trial import Trial, TrialState
-from tests.unit.searches import MINIMIZE, MIXED, QUEUED, RUNNING, SUCCEEDED, study
+from suggest.trial import Measurement, Trial, TrialState
+from tests.unit.searches import MINIMIZE, MIXED, QUEUED, RUNNING, SUCCEEDED, accuracy, study
 
 
 @dataclass
@@ -16,6 +18,7 @@ class Book:
     """Who tells finished trials again, and counts how often it was asked."""
 
     known: dict[int, Trial] = field(default_factory=dict)
+    measured: dict[int, list[Measurement]] = field(default_factory=dict)
     asked: int = 0
 
     def trial(self, number: int) -> Trial | None:
@@ -25,12 +28,23 @@ class Book:
     def trials(self) -> list[Trial]:
         return [self.known[number] for number in sorted(self.known)]
 
+    def report(self, number: int) -> Report:
+        report = Report()
+        for measurement in self.measured.get(number, ()):
+            report.add(measurement)
+        return report
+
+    def curves(self) -> Iterator[Curve]:
+        for trial in self.trials():
+            if trial.state is SUCCEEDED and (curve := self.report(trial.number).newest("accuracy")) is not None:
+                yield curve
+
 
 class Pair:
     """The same story told to an engine that keeps all and to one that forgets."""
 
     def __init__(self, algorithm: str) -> None:
-        self.study = study(MIXED, algorithm, direction=MINIMIZE)
+        self.study = study(MIXED, algorithm, direction=MINIMIZE, pruning={"minTrials": 2})
         self.book = Book()
         self.whole = Engine(self.study, (), ())
         self.brief = Engine(self.study, (), (), source=self.book)
@@ -39,6 +53,30 @@ class Pair:
         self.book.known[trial.number] = trial  # stored first
         self.whole.put(trial)
         self.brief.put(trial)
+
+    def measure(self, number: int, measurements: list[Measurement]) -> None:
+        self.book.measured.setdefault(number, []).extend(measurements)
+        self.whole.measure(number, measurements)
+        self.brief.measure(number, measurements)
+
+
+def test_it_advises_and_values_as_one_that_keeps_all_whenever_its_pruner_is_first_asked() -> None:
+    pair = Pair("random")
+    for number in range(12):
+        pair.put(Trial(number, RUNNING, {"layers": 1}))
+        pair.measure(number, accuracy(*(0.1 * number + 0.01 * k for k in range(5))))
+        if number >= 6:
+            assert pair.brief.advise(number) == pair.whole.advise(number)
+        if number % 4 != 3:
+            pair.put(Trial(number, SUCCEEDED, {"layers": 1}, value=0.5))
+        again = accuracy(0.0, 0.0, 0.0, 0.0, 0.0, 7.0)
+        assert pair.brief.fresh(number, again) == pair.whole.fresh(number, again) == tuple(again[5:])
+        assert pair.brief.value_of(number) == pair.whole.value_of(number)
+    assert any(pair.whole.advise(number).should_stop for number in (3, 7, 11))
+    later = Engine(pair.study, pair.book.trials(), (), source=pair.book)
+    for number in (3, 7, 11):
+        later.measure(number, pair.book.measured[number])
+        assert later.advise(number) == pair.whole.advise(number)
 
 
 def test_an_engine_that_forgets_proposes_and_answers_as_one_that_keeps_all() -> None:

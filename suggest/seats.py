@@ -15,7 +15,7 @@ from suggest import events
 from suggest.curves import Curve, Report
 from suggest.deadline import locked
 from suggest.engine import Engine
-from suggest.errors import NotFound, NotOwner, TunerError, Unavailable
+from suggest.errors import LimitReached, NotFound, NotOwner, TunerError, Unavailable
 from suggest.store.protocol import Lease, Store, StudyRecord
 from suggest.study import StudyName
 from suggest.trial import Trial
@@ -71,6 +71,8 @@ class Writer:
         """Around what changes store and engine: should it fail half-way, the engine is loaded anew."""
         try:
             yield
+        except LimitReached:
+            raise  # nothing was sent
         except NotOwner:
             self._seat.engine = None
             raise

@@ -97,8 +97,8 @@ class Store(Protocol):
     def curves(self, name: StudyName, metric: str) -> Iterator[Curve]:
         """Of the succeeded trials, what each said of the metric in its newest attempt, if anything."""
 
-    def hand_out(self, lease: Lease, trials: Sequence[Trial]) -> None:
-        """Insert these running trials; one that is there as queued becomes this."""
+    def hand_out(self, lease: Lease, trials: Sequence[Trial], *, queued: int = 0) -> None:
+        """Insert these running trials; one that is there as queued becomes this. `queued`: how many of them are."""
 
     def add_trial(
         self, lease: Lease, trial: Trial, *, request_id: str, measurements: Sequence[Measurement]

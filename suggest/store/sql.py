@@ -30,6 +30,7 @@ from suggest import failpoints
 from suggest.curves import Curve
 from suggest.errors import NotFound, NotOwner
 from suggest.store.connections import Connections
+from suggest.store.counts import Counts, count
 from suggest.store.documents import spec_document
 from suggest.store.ownership import Ownership, guard, held, of
 from suggest.store.protocol import Addition, Lease, StudyContents, StudyRecord
@@ -101,6 +102,10 @@ class SqlStore:
         with self._database.reading(single=True) as connection:
             return [study_of(row) for row in connection.execute(query)]
 
+    def counts(self, namespace: str) -> Counts:
+        """How much of the store the namespace takes; slow where there is much."""
+        return count(self._database, namespace)
+
     def update_study(self, lease: Lease, study: Study) -> None:
         with self._write(_UPDATE_STUDY, single=True) as connection:
             statement = update(studies).where(of(studies, lease.name), held(lease))
@@ -159,7 +164,7 @@ class SqlStore:
             if points:
                 yield Curve(points)
 
-    def hand_out(self, lease: Lease, trials: Sequence[Trial]) -> None:
+    def hand_out(self, lease: Lease, trials: Sequence[Trial], *, queued: int = 0) -> None:
         with self._write(_HAND_OUT, single=True) as connection:
             rows = [trial_columns(lease.name, trial) for trial in trials]
             self._insert(connection, self._statements.hand_out, lease, rows)

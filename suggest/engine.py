@@ -17,7 +17,7 @@ from suggest.errors import NotFound, Problem
 from suggest.imports import IMPORTED_FROM
 from suggest.ledger import Ledger, Source
 from suggest.pruning import Pruner
-from suggest.sampling import Distinct, Sampler, Wanted
+from suggest.sampling import Distinct, Sampler, Wanted, registry
 from suggest.space import Assignment
 from suggest.study import Direction, Study, StudySpec, ValueRule
 from suggest.trial import Measurement, StopAdvice, Trial, TrialState
@@ -58,6 +58,7 @@ class Engine:
         """source: tells finished trials again, so that they need not be kept; `measurements` may leave theirs out."""
         self._study = study
         self._source = source
+        self._prepared: Proposal | None = None  # the next one, if it was made already
         self._trials = Ledger(source)
         self._queued: list[int] = []
         self._reports: dict[int, Report] = {}
@@ -93,11 +94,26 @@ class Engine:
         """Load what the first proposal would wait for; another thread may do it."""
         self._sampler.warm_up()
 
+    @property
+    def is_prepared(self) -> bool:
+        """Nothing has changed since prepare(), or it would save nobody any time."""
+        return self._prepared is not None or not registry.learns(self._study.spec.algorithm)
+
+    def prepare(self) -> None:
+        """Make the next proposal now: if nothing changes meanwhile, who asks for one trial need not wait for it."""
+        if self._prepared is None:
+            self._prepared = self._proposal(1)
+
     def propose(self, count: int, *, to_run: bool = False) -> Proposal:
         """Queued trials first, completed where they are partial; then new ones. Changes no later answer.
 
         to_run: none that takes over a known value.
         """
+        if count == 1 and not to_run and self._prepared is not None:
+            return self._prepared
+        return self._proposal(count, to_run=to_run)
+
+    def _proposal(self, count: int, *, to_run: bool = False) -> Proposal:
         space = self._study.spec.space
         chosen = [self.trial(number) for number in self._queued[:count]]
         fixed = {t.number: space.canonical(t.parameters) for t in chosen}
@@ -121,6 +137,7 @@ class Engine:
 
     def put(self, trial: Trial) -> None:
         """A new trial, or a new version of a known one. A deleted trial comes as a cancelled one."""
+        self._prepared = None
         old = self._trials.state(trial.number)
         self._trials.put(trial)
         self._index(trial, old)
@@ -211,6 +228,7 @@ class Engine:
         return self._pruner.judge(curve, before=before)
 
     def update_study(self, study: Study) -> None:
+        self._prepared = None
         self._study = study
         self._recompute()
 

@@ -7,11 +7,13 @@ that may have run ahead of it is thrown away, and loaded again when next needed.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from suggest import events
+from suggest.ahead import Ahead
 from suggest.curves import Curve, Report
 from suggest.deadline import locked
 from suggest.engine import Engine
@@ -21,6 +23,7 @@ from suggest.study import StudyName
 from suggest.trial import Trial
 
 EVERY = 2**31 - 1  # measurements of a trial: all
+WORTH_S = 0.02  # of a processor
 
 
 @dataclass(slots=True)
@@ -32,6 +35,7 @@ class _Seat:
     lease: Lease | None = None
     engine: Engine | None = None
     warm: bool = False
+    prepares: bool = True  # its proposals are quick enough to be made on the chance that they are wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,7 @@ class Seats:
         self._address = address
         self._seats: dict[StudyName, _Seat] = {}
         self._seats_lock = threading.Lock()
+        self._ahead = Ahead(self._prepare)
 
     @contextmanager
     def writing(self, name: StudyName) -> Iterator[Writer]:
@@ -108,6 +113,8 @@ class Seats:
             if seat.engine is None:
                 seat.engine = self._loaded(name)
             yield Writer(lease, seat.engine, seat)
+            if seat.engine is not None and not seat.engine.is_prepared:
+                self._ahead.later(name)
 
     @contextmanager
     def deleting(self, name: StudyName) -> Iterator[Lease]:
@@ -118,6 +125,7 @@ class Seats:
 
     def close(self) -> None:
         """Give back every study."""
+        self._ahead.close()
         for seat in list(self._seats.values()):
             with seat.lock:
                 self._leave(seat, "study_given_back")
@@ -133,6 +141,18 @@ class Seats:
         if record is None:
             raise NotFound(f"{name} does not exist")
         return record
+
+    def _prepare(self, name: StudyName) -> None:
+        seat = self._seats[name]
+        if not seat.lock.acquire(blocking=False):
+            return  # whoever has it comes by here afterwards
+        try:
+            if seat.engine is not None and seat.prepares:
+                began = time.thread_time()
+                seat.engine.prepare()
+                seat.prepares = time.thread_time() - began < WORTH_S
+        finally:
+            seat.lock.release()
 
     @contextmanager
     def _seated(self, name: StudyName) -> Iterator[_Seat]:

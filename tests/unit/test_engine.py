@@ -55,6 +55,25 @@ def test_proposing_changes_nothing() -> None:
     assert engine.propose(1).trials == engine.propose(3).trials[:1]
 
 
+def test_a_proposal_made_before_it_is_asked_for_is_the_same() -> None:
+    plain, prepared = Engine(study(MIXED, "tpe"), (), ()), Engine(study(MIXED, "tpe"), (), ())
+    for turn in range(30):
+        prepared.prepare()
+        assert prepared.is_prepared
+        count = 2 if turn % 5 == 0 else 1
+        assert prepared.propose(count) == plain.propose(count)
+        for engine in (plain, prepared):
+            finish(
+                engine,
+                [Trial(p.number, RUNNING, p.parameters) for p in engine.propose(1).trials],
+                value=float(turn % 7),
+            )
+        assert not prepared.is_prepared, "something has changed"
+    prepared.prepare()
+    prepared.update_study(study(MIXED, "tpe"))
+    assert not prepared.is_prepared
+
+
 @pytest.mark.parametrize("algorithm", ["random", "tpe"])
 def test_a_trials_draw_depends_on_the_seed_and_its_number_alone(algorithm: str) -> None:
     one = Engine(study(MIXED, algorithm), (), ())

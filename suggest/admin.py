@@ -10,13 +10,14 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from suggest.errors import InvalidArgument, NotFound, Problem
+from suggest.imports import Source
 from suggest.studies import check
 
 if TYPE_CHECKING:
     from suggest.store.connections import Connections
     from suggest.store.sql import SqlStore
 
-__all__ = ["check", "open_store", "schema_versions"]
+__all__ = ["Source", "check", "is_optunas", "open_store", "optuna_source", "schema_versions"]
 
 
 def open_store(storage_url: str, *, sync: str = "normal") -> SqlStore:
@@ -63,3 +64,28 @@ def _database(storage_url: str) -> Connections:
     if not path.exists():  # opening it would make it
         raise NotFound(f"{path}: there is no store yet; the first server that uses it makes it")
     return sqlite.Database(path)
+
+
+def is_optunas(storage_url: str) -> bool:
+    """Whether a database that is there has Optuna's studies in it; else it has ours. Changes nothing.
+
+    Raises NotFound: there is none, or it has neither. Unavailable.
+    """
+    from suggest.optuna_database import tables_of
+
+    there = tables_of(storage_url)
+    if "suggest_schema_version" in there:
+        return False
+    if {"version_info", "studies", "trials"} <= there:
+        return True
+    from suggest.store.location import shown
+
+    raise NotFound(f"{shown(storage_url)}: has neither tuner's nor Optuna's studies in it")
+
+
+def optuna_source(storage_url: str, study: str, value: str) -> Source:
+    """The finished trials of a study in an Optuna database; `study`: "" if it has one only. `value`: whose objective's,
+    by name or number; "" if there is only one. Raises NotFound, InvalidArgument, Unavailable."""
+    from suggest.optuna_database import read
+
+    return read(storage_url, study, value)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from suggest.domain import number
 from suggest.errors import Problem, did_you_mean
 from suggest.space import Assignment, Choice, Domain, Int, Space, Value
+from suggest.study import Direction
 from suggest.trial import NO_LABELS, Measurement, Outcome
 
 IMPORTED_FROM = "tuner.dev/imported-from"  # the label that says where a trial comes from
@@ -27,6 +28,23 @@ class FinishedTrial:
     measurements: Sequence[Measurement] = ()
     labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
     source_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What somebody wants to import. `title`: for people. `identity`: the same whenever the same source is read again.
+
+    `direction`, `metric`: of its objective, where it says so. `trials`: with their places in it, such as `line 7`.
+    `left_out`: how many of what cannot be imported. `refused`: what is wrong with others; paths are places.
+    """
+
+    title: str
+    identity: str
+    trials: Sequence[tuple[str, FinishedTrial]]
+    direction: Direction | None = None
+    metric: str = ""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    refused: Sequence[Problem] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from suggest.domain import show
 from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, Problem
 from suggest.growth import grown
 from suggest.handout import TURNS, HandOut
-from suggest.imports import FinishedTrial, ImportResult
+from suggest.imports import IMPORTED_FROM, FinishedTrial, ImportResult
 from suggest.outcomes import finished_trial, in_words, same_way, taken
 from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
 from suggest.sampling import registry
@@ -270,7 +270,10 @@ class Studies:
     def relabel_trial(self, name: StudyName, number: int, labels: Mapping[str, str]) -> Trial:
         with self._seats.writing(name) as writer:
             engine = writer.engine
-            trial = replace(engine.trial(number), labels=dict(labels))
+            there = engine.trial(number)
+            if IMPORTED_FROM in there.labels:  # where it comes from, nobody changes
+                labels = {**labels, IMPORTED_FROM: there.labels[IMPORTED_FROM]}
+            trial = replace(there, labels=dict(labels))
             self._existing(name, number)
             with writer.changing():
                 self._store.relabel_trial(writer.lease, number, labels)

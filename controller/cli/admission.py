@@ -106,6 +106,13 @@ class Desk:
             undo.pop_all()
         return admitted
 
+    def known(self, document: Document) -> Experiment | None:
+        """The experiment that the file means, whatever its state. Raises Changed: it is another one."""
+        known = self._store.experiment(document.spec.namespace, document.spec.name)
+        if known is not None:
+            self._refuse_changes(known, document)
+        return known
+
     def reserve(self, name: str, *, uid: Uid = "") -> Reserved:
         """A place for a new experiment; nothing is recorded yet. The caller gives it back or hands it to `create`.
 

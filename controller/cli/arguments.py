@@ -124,6 +124,15 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         "With a file: takes what has changed in it.",
     )  # fmt: skip
     yield verb(
+        "import", "take finished trials from elsewhere, to learn from them", "importing:import_trials",
+        _name_or_file_to_fill, _sources, _set, _where, _service,
+        example="tuner import experiment.yaml --from results.csv",
+        more="SOURCE is an experiment's name, the URL of a store (sqlite:///studies.db, postgresql+psycopg://…) or of\n"
+        "an Optuna database, or a CSV file with a column for each parameter and one for the value. Each trial is\n"
+        "taken once, however often you say it; none costs budget, none is run. With a FILE whose experiment is not\n"
+        "there yet, the experiment is made, and waits for tuner run.",
+    )  # fmt: skip
+    yield verb(
         "validate", "check a file and start nothing", "check:validate", _file, _set, _where, _service,
         example="tuner validate experiment.yaml",
     )  # fmt: skip
@@ -254,6 +263,25 @@ def _file_or_name_to_extend(parser: argparse.ArgumentParser) -> None:
 
 def _trials(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trials", metavar="+N", default="", help="so many more; without the +, so many in all")
+
+
+def _name_or_file_to_fill(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="FILE|NAME", help="the experiment that is to learn from them")
+
+
+def _sources(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--from", metavar="SOURCE", dest="source", required=True, help="where the trials are")
+    parser.add_argument("--study", metavar="S", default="", help="which study of a store, if it has several")
+    parser.add_argument(
+        "--value", metavar="V", default="", help="what the value is there: a CSV's column, a metric, an objective"
+    )
+    parser.add_argument(
+        "--fill",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="a parameter that is missing there; repeatable",
+    )
 
 
 def _new_file(parser: argparse.ArgumentParser) -> None:

@@ -79,7 +79,11 @@ async def gather(
     try:
         if latest and experiment.spec.algorithm.name == CHOOSES:
             settings = (await client.get_study(name)).spec.algorithm.settings
-        found = await client.list_trials(name, client_id=experiment.uid)
+        found = [
+            each
+            for each in await client.list_trials(name)
+            if each.client_id == experiment.uid or TrialRecord(each).imported_from
+        ]
         if measurements:
             for number, measurement in await client.list_measurements(name, trial):
                 measured.setdefault(number, []).append(measurement)

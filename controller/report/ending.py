@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from controller.model import Experiment, ExperimentState
 from controller.report import figures
+from controller.report.record import IMPORTED_FROM
 from controller.report.story import cure
 from suggest.trial import Trial
 
@@ -11,7 +12,8 @@ from suggest.trial import Trial
 def result(experiment: Experiment, best: Trial) -> str:
     """`digits: best accuracy 0.9725 (trial 31)` and a line for each parameter."""
     metric = experiment.spec.objective.metric
-    lines = [f"{experiment.name}: best {metric} {figures.number(best.value)} (trial {best.number})"]
+    whose = ", imported" if IMPORTED_FROM in best.labels else ""
+    lines = [f"{experiment.name}: best {metric} {figures.number(best.value)} (trial {best.number}{whose})"]
     width = max((len(name) for name in best.parameters), default=0)
     lines += [f"  {name:<{width}}  {figures.parameter(value)}" for name, value in best.parameters.items()]
     return "\n".join(lines)

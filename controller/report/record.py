@@ -10,6 +10,8 @@ from controller.model import Attempt, AttemptState, Event, Experiment, Experimen
 from suggest.space import Value
 from suggest.trial import Measurement, Trial, TrialState
 
+IMPORTED_FROM = "tuner.dev/imported-from"  # the service's label on what came from elsewhere
+
 
 @dataclass(frozen=True, slots=True)
 class TrialRecord:
@@ -21,6 +23,11 @@ class TrialRecord:
     @property
     def newest(self) -> Attempt | None:
         return self.attempts[-1] if self.attempts else None
+
+    @property
+    def imported_from(self) -> str:
+        """Where somebody had run it before it came here; "" of a trial of the experiment's own."""
+        return self.trial.labels.get(IMPORTED_FROM, "")
 
     @property
     def waiting(self) -> bool:
@@ -50,13 +57,13 @@ class ExperimentRecord:
 
     @property
     def counts(self) -> dict[TrialState, int]:
-        """In the order of `TrialState`; states without a trial are not there."""
-        shown = [record.state for record in self.trials]
+        """Of its own trials, in the order of `TrialState`; states without a trial are not there."""
+        shown = [record.state for record in self.trials if not record.imported_from]
         return {state: n for state in TrialState if (n := shown.count(state))}
 
     @property
     def best(self) -> Trial | None:
-        """The best succeeded trial; of equals the first."""
+        """The best succeeded trial, imported ones included; of equals the first."""
         maximize = self.experiment.spec.objective.maximize
         found: Trial | None = None
         for record in self.trials:

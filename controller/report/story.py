@@ -39,6 +39,7 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
         ("Ended", "" if it.end_time is None else figures.timestamp(it.end_time)),
         ("Budget", _budget(record)),
         ("Trials", ", ".join(f"{n} {state.value}" for state, n in record.counts.items()) or "none yet"),
+        ("Imported", _imported(record)),
         ("Best", _best(record)),
     ]
     parts = [_facts(facts)]
@@ -84,11 +85,13 @@ def describe_trial(record: ExperimentRecord, one: TrialRecord, *, log: Path | No
         ("Queued", record.reason_of(one) if one.state is TrialState.QUEUED and one.waiting else ""),
         ("Value", figures.number(one.trial.value)),
         ("Step", "" if one.trial.step is None else str(one.trial.step)),
+        ("Imported", one.imported_from and f"from {one.imported_from}"),
         ("Log", "" if log is None else str(log)),
     ]
     values = [[name, figures.parameter(value)] for name, value in one.trial.parameters.items()]
     parts = [_facts(facts), "Parameters\n" + _indented(aligned(("", ""), values, headers=False))]
-    parts.append("Attempts\n" + _indented(_attempts(record, one, now=now)))
+    if not one.imported_from:
+        parts.append("Attempts\n" + _indented(_attempts(record, one, now=now)))
     measured = record.measurements.get(number, ())
     if measured:
         header = ("METRIC", "READINGS", "FIRST", "LAST", "MIN", "MAX", "TREND")
@@ -175,7 +178,8 @@ def why_trial(record: ExperimentRecord, one: TrialRecord) -> str:
         case TrialState.SUCCEEDED:
             best = record.best
             rank = "; the best so far" if best is not None and best.number == one.trial.number else ""
-            return f"it ended with {metric} {figures.number(one.trial.value)}{attempts}{rank}"
+            there = " where it comes from" if one.imported_from else ""
+            return f"it ended with {metric} {figures.number(one.trial.value)}{attempts}{there}{rank}"
         case TrialState.PRUNED:
             return f"it was stopped as hopeless: {reason}"
         case TrialState.INFEASIBLE:
@@ -222,6 +226,12 @@ def _budget(record: ExperimentRecord) -> str:
     spent = figures.duration(record.experiment.running_s)
     limit = "" if budget.wall_clock_s is None else f" of {figures.duration(budget.wall_clock_s)}"
     return ", ".join([*words, f"{spent}{limit} running"])
+
+
+def _imported(record: ExperimentRecord) -> str:
+    """`24 from results.csv, 3 from digits-a`."""
+    sources = [one.imported_from for one in record.trials if one.imported_from]
+    return ", ".join(f"{sources.count(source)} from {source}" for source in dict.fromkeys(sources))
 
 
 def _best(record: ExperimentRecord) -> str:

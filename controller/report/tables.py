@@ -82,7 +82,7 @@ def trial_rows(record: ExperimentRecord, *, now: datetime) -> list[list[str]]:
     return [
         [
             str(one.trial.number),
-            one.state.value + (f" (attempt {len(one.attempts)})" if len(one.attempts) > 1 else ""),
+            _shown_trial_state(one),
             figures.number(one.trial.value),
             "" if one.trial.step is None else str(one.trial.step),
             run_time(one, now=now),
@@ -94,6 +94,12 @@ def trial_rows(record: ExperimentRecord, *, now: datetime) -> list[list[str]]:
         ]
         for one in record.trials
     ]
+
+
+def _shown_trial_state(one: TrialRecord) -> str:
+    if one.imported_from:
+        return f"{one.state.value} (imported)"
+    return one.state.value + (f" (attempt {len(one.attempts)})" if len(one.attempts) > 1 else "")
 
 
 EXPERIMENT_CSV = (

@@ -165,6 +165,26 @@ def test_a_search_learns_from_imported_trials_also_after_a_restart(tmp_path: Pat
         )
 
 
+def test_where_a_trial_comes_from_is_not_relabelled(client: Client) -> None:
+    take(client, done())
+    assert dict(client.update_trial(NAME, 0, labels={"team": "vision"}).labels) == {
+        "team": "vision",
+        IMPORTED_FROM: "my notes",
+    }
+
+
+def test_the_best_that_lie_outside_do_not_keep_a_model_from_the_best_inside(tmp_path: Path) -> None:
+    spec = replace(SPEC, space=Space((Parameter("x", Float(0.0, 1.0)),)), algorithm=Algorithm("tpe", seed=3))
+    inside = [FinishedTrial({"x": k / 40}, Outcome(TrialState.SUCCEEDED, -abs(k / 40 - 0.25))) for k in range(40)]
+    outside = [FinishedTrial({"x": 2.0 + k}, Outcome(TrialState.SUCCEEDED, 1.0 + k)) for k in range(40)]
+    with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
+        client.create_study(NAME, spec, request_id="create")
+        take(client, *inside, *outside)
+        found = client.suggest(NAME, 12, client_id="c", request_id="r").trials
+    near = [t for t in found if abs(float(t.parameters["x"]) - 0.25) < 0.15]
+    assert len(near) > 8
+
+
 def test_a_grid_tries_no_point_that_was_imported(tmp_path: Path) -> None:
     grid = replace(SPEC, space=Space((Parameter("n", Int(1, 4)),)), algorithm=Algorithm("grid"))
     with a_server(tmp_path / "s.db") as server, Client(server.address) as client:

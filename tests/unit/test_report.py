@@ -25,7 +25,7 @@ from controller.model import (
     TrialTemplate,
 )
 from controller.progress import Progress
-from controller.report import documents, figures, lines, story, tables
+from controller.report import documents, ending, figures, lines, story, tables
 from controller.report.record import ExperimentRecord, TrialRecord
 from suggest.space import Choice, Float, Parameter, Space
 from suggest.trial import Measurement, Trial, TrialState
@@ -228,3 +228,20 @@ def test_progress_in_one_line() -> None:
     counts = {TrialState.SUCCEEDED: 3, TrialState.PRUNED: 1, TrialState.CANCELLED: 1}
     progress = Progress(experiment(), counts, queued=0, running=(), best=None, trend=())
     assert lines.summary(progress) == "4/10 trials (3 succeeded, 1 pruned, 1 cancelled), 0 running, about 12s left"
+
+
+def test_imported_trials_are_shown_as_such_and_count_for_the_best_alone() -> None:
+    elsewhere = replace(trial(0, TrialState.SUCCEEDED, 0.9), labels={"tuner.dev/imported-from": "notes.csv"})
+    own = TrialRecord(trial(1, TrialState.SUCCEEDED, 0.5), [attempt(1, AttemptState.SUCCEEDED, trial=1)])
+    shown = record(TrialRecord(elsewhere), own)
+    assert [row[1] for row in tables.trial_rows(shown, now=NOW)] == ["succeeded (imported)", "succeeded"]
+    assert documents.experiment(shown)["trials"] == {"succeeded": 1}
+    assert documents.experiment(shown)["best"]["number"] == 0
+    assert "attempts" in documents.trial(shown, shown.trials[0])
+    page = story.describe_experiment(shown, folder=Path("/state"), now=NOW)
+    assert "Budget:     1 of 10 trials" in page
+    assert "Imported:   1 from notes.csv\n" in page
+    one = story.describe_trial(shown, shown.trials[0], log=None, now=NOW)
+    assert "Imported:   from notes.csv\n" in one
+    assert "Why: it ended with accuracy 0.9 where it comes from; the best so far" in one
+    assert ending.result(shown.experiment, elsewhere).startswith("digits: best accuracy 0.9 (trial 0, imported)\n")

@@ -1,0 +1,148 @@
+"""Where finished trials may come from: an experiment here, a study in a store, an Optuna database, a CSV file.
+
+Everything is read before anything is written: a store is looked into, and let go, before the target's is opened.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from controller.cli.admission import find
+from controller.cli.csv_source import read_csv, read_value
+from controller.cli.embedded import Access, SessionClient, connected
+from controller.cli.facts import opened, study_of
+from controller.cli.home import Home
+from controller.model import ExperimentSpec
+from suggest import admin
+from suggest.admin import Source
+from suggest.client import FinishedTrial, Measurement, Outcome, StudyName, Trial, TrialState
+from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, did_you_mean
+from suggest.space import Assignment
+from suggest.study import Direction, Study
+
+MOST_MEASURED = 10_000  # measurements of one trial: what one request takes
+
+
+async def read_source(arguments: argparse.Namespace, home: Home, spec: ExperimentSpec) -> Source:
+    """What `--from` names, fitted to the experiment. Raises InvalidArgument, NotFound, FailedPrecondition."""
+    text: str = arguments.source
+    fill = _fill(arguments.fill, spec)
+    if "://" in text:
+        url = _absolute(text)
+        if admin.is_optunas(url):
+            return _fitting(admin.optuna_source(url, arguments.study, arguments.value), spec, arguments.value, fill)
+        there, newest = admin.schema_versions(url)
+        if there != newest:
+            raise FailedPrecondition(f"{text} has schema {there}, not {newest}; tuner db upgrade --storage {text}")
+        async with connected(url, home, Access.of(arguments)) as client:
+            study = await _chosen(client, arguments.study, text)
+            return _fitting(await _of_study(client, study, f"{study.name} in {text}"), spec, arguments.value, fill)
+    if text == "-" or text.endswith(".csv") or "/" in text or Path(text).is_file():
+        return read_csv(text, spec, value=arguments.value, fill=fill)
+    with opened(home) as store:
+        known = find(store, text, None)
+    async with connected(known.server, home, Access.of(arguments)) as client:
+        source = await _of_study(client, await client.get_study(study_of(known)), known.name)
+    return _fitting(source, spec, arguments.value, fill)
+
+
+def _fill(words: Sequence[str], spec: ExperimentSpec) -> dict[str, str]:
+    """Raises InvalidArgument."""
+    filled: dict[str, str] = {}
+    known = spec.space.by_name
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals or not text:
+            raise InvalidArgument([Problem("--fill", f"{word}: write NAME=VALUE")])
+        if name not in known:
+            raise InvalidArgument([Problem("--fill", f"{name} is no parameter{did_you_mean(name, known)}")])
+        filled[name] = text
+    return filled
+
+
+def _absolute(url: str) -> str:
+    prefix = "sqlite:///"
+    return prefix + str(Path(url.removeprefix(prefix)).expanduser().absolute()) if url.startswith(prefix) else url
+
+
+async def _chosen(client: SessionClient, name: str, place: str) -> Study:
+    studies = {str(study.name): study for study in await client.list_studies()}
+    wanted = name if name in studies or not name else str(StudyName("default", name))
+    if wanted in studies:
+        return studies[wanted]
+    if not name and len(studies) == 1:
+        return next(iter(studies.values()))
+    some = ", ".join([*studies][:8]) + (", …" if len(studies) > 8 else "")
+    if not name:
+        raise InvalidArgument([Problem("--study", f"say which of the studies in {place}: {some or 'there is none'}")])
+    raise NotFound(f"{place} has no study {name}{did_you_mean(wanted, studies) or f'; there are {some or None}'}")
+
+
+async def _of_study(client: SessionClient, study: Study, title: str) -> Source:
+    measured: dict[int, list[Measurement]] = {}
+    for number, measurement in await client.list_measurements(study.name):
+        measured.setdefault(number, []).append(measurement)
+    taken: list[tuple[str, FinishedTrial]] = []
+    left_out: Counter[str] = Counter()
+    for trial in await client.list_trials(study.name):
+        if not trial.finished:
+            left_out["not finished"] += 1
+        elif trial.state is TrialState.CANCELLED:
+            left_out["cancelled"] += 1
+        else:
+            one = FinishedTrial(
+                trial.parameters,
+                _outcome(trial),
+                _most(measured.get(trial.number, []), study.spec.objective.metric),
+                source_id=str(trial.number),
+            )
+            taken.append((f"trial {trial.number}", one))
+    objective = study.spec.objective
+    return Source(title[:256], f"study-{study.uid}", taken, objective.direction, objective.metric, left_out=left_out)
+
+
+def _outcome(trial: Trial) -> Outcome:
+    return Outcome(trial.state, trial.value, trial.reason, trial.failure_class)
+
+
+def _most(measured: list[Measurement], metric: str) -> list[Measurement]:
+    if len(measured) > MOST_MEASURED:
+        measured = [one for one in measured if one.metric == metric]
+    return measured[-MOST_MEASURED:]
+
+
+def _fitting(source: Source, spec: ExperimentSpec, value: str, fill: dict[str, str]) -> Source:
+    """With this experiment's name for its metric, and what it lacks filled in. Raises FailedPrecondition."""
+    objective = spec.objective
+    direction = Direction.MAXIMIZE if objective.maximize else Direction.MINIMIZE
+    if source.direction not in (None, direction):
+        raise FailedPrecondition(
+            f"{source.title} is made to {Direction(source.direction).value}, and {spec.name} to {direction.value} "
+            f"{objective.metric}: its good trials would count as bad ones"
+        )
+    if source.metric and source.metric != objective.metric and value != source.metric:
+        raise FailedPrecondition(
+            f"{source.title} has {source.metric} for its objective, and {spec.name} has {objective.metric}; if the two "
+            f"are the same, say --value {source.metric}"
+        )
+    filled: Assignment = {name: read_value(spec.space.by_name[name], text) for name, text in fill.items()}
+    taken = [
+        (
+            place,
+            replace(
+                trial,
+                parameters={**filled, **trial.parameters},
+                measurements=[_renamed(one, source.metric, objective.metric) for one in trial.measurements],
+            ),
+        )
+        for place, trial in source.trials
+    ]
+    return replace(source, trials=taken)
+
+
+def _renamed(one: Measurement, old: str, new: str) -> Measurement:
+    return replace(one, metric=new) if one.metric == old != new else one

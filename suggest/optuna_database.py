@@ -1,0 +1,156 @@
+"""Studies that Optuna keeps in a database, read through Optuna's own storage: for an import, and only that.
+
+Nothing is written there, nothing is unpickled: distributions are JSON, and so are attributes. Imports Optuna.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import sqlalchemy
+from optuna.exceptions import OptunaError
+from optuna.storages import RDBStorage
+from optuna.study import StudyDirection
+from optuna.study._frozen import FrozenStudy
+from optuna.trial import FrozenTrial, TrialState
+
+from suggest.domain import Value
+from suggest.errors import InvalidArgument, NotFound, Problem, Unavailable, did_you_mean
+from suggest.imports import FinishedTrial, Source
+from suggest.store.location import shown
+from suggest.study import Direction
+from suggest.trial import Measurement, Outcome
+from suggest.trial import TrialState as State
+
+METRIC_NAMES = "study:metric_names"  # Optuna's own attribute of a study
+_WORDS = {TrialState.RUNNING: "still running", TrialState.WAITING: "never run"}
+
+
+def tables_of(storage_url: str) -> set[str]:
+    """Raises NotFound: there is no such database; making one would be no reading."""
+    if storage_url.startswith("sqlite:///"):
+        path = Path(storage_url.removeprefix("sqlite:///").partition("?")[0])
+        if not path.is_file():
+            raise NotFound(f"{path}: there is no such database")
+    with _translated(storage_url):
+        engine = sqlalchemy.create_engine(storage_url)
+        try:
+            return set(sqlalchemy.inspect(engine).get_table_names())
+        finally:
+            engine.dispose()
+
+
+def read(storage_url: str, study: str, value: str) -> Source:
+    logging.getLogger("optuna").setLevel(logging.ERROR)  # what is wrong is ours to say
+    with _translated(storage_url):
+        storage = RDBStorage(storage_url, skip_table_creation=True)
+        try:
+            found = _chosen(storage.get_all_studies(), study, shown(storage_url))
+            trials = storage.get_all_trials(found._study_id, deepcopy=False)
+        finally:
+            storage.engine.dispose()
+    place = _objective(found, value)
+    names = found.system_attrs.get(METRIC_NAMES)
+    metric = str(names[place]) if isinstance(names, list) and place < len(names) else ""
+    taken: list[tuple[str, FinishedTrial]] = []
+    refused: list[Problem] = []
+    left_out: Counter[str] = Counter()
+    for trial in trials:
+        if trial.state in _WORDS:
+            left_out[_WORDS[trial.state]] += 1
+            continue
+        where = f"trial {trial.number}"
+        try:
+            taken.append((where, _finished(trial, place, metric)))
+        except ValueError as error:
+            refused.append(Problem(where, str(error)))
+    return Source(
+        title=f"{found.study_name} in {shown(storage_url)}"[:256],
+        identity=_identity(found, trials),
+        trials=taken,
+        direction=Direction.MAXIMIZE if found.directions[place] is StudyDirection.MAXIMIZE else Direction.MINIMIZE,
+        metric=metric,
+        left_out=left_out,
+        refused=refused,
+    )
+
+
+def _chosen(studies: Sequence[FrozenStudy], name: str, place: str) -> FrozenStudy:
+    names = [study.study_name for study in studies]
+    if not name and len(studies) == 1:
+        return studies[0]
+    if name in names:
+        return studies[names.index(name)]
+    some = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+    if not name:
+        raise InvalidArgument([Problem("--study", f"say which of the studies in {place}: {some}" if some else "none")])
+    raise NotFound(f"{place} has no study {name!r}{did_you_mean(name, names) or f'; there are {some or None}'}")
+
+
+def _objective(study: FrozenStudy, value: str) -> int:
+    """Which of its objectives."""
+    names = study.system_attrs.get(METRIC_NAMES)
+    known = [str(name) for name in names] if isinstance(names, list) else []
+    count = len(study.directions)
+    if value in known:
+        return known.index(value)
+    if value.isdigit() and int(value) < count:
+        return int(value)
+    if count > 1:
+        of = f"{', '.join(known)}, or " if known else ""
+        message = f"{study.study_name} has {count} objectives; say whose values count: {of}0 to {count - 1}"
+        raise InvalidArgument([Problem("--value", message)])
+    return 0  # a name that it does not know is ours for its one objective
+
+
+def _finished(trial: FrozenTrial, place: int, metric: str) -> FinishedTrial:
+    """Raises ValueError: it says nothing that could be learnt from."""
+    parameters: dict[str, Value] = {}
+    for name, value in trial.params.items():
+        if not isinstance(value, str | int | float | bool):
+            raise ValueError(f"{name}: {value!r} is no text, number or bool")
+        parameters[name] = value
+    reported = [
+        Measurement(1, metric, step, float(value))
+        for step, value in sorted(trial.intermediate_values.items())
+        if step >= 0
+    ]
+    return FinishedTrial(parameters, _outcome(trial, place), reported, source_id=str(trial.number))
+
+
+def _outcome(trial: FrozenTrial, place: int) -> Outcome:
+    if trial.state is TrialState.FAIL:
+        return Outcome(State.FAILED, reason="failed, as Optuna says")
+    if trial.state is TrialState.PRUNED:
+        last = trial.intermediate_values[max(trial.intermediate_values)] if trial.intermediate_values else None
+        return Outcome(State.PRUNED, last if last is not None and math.isfinite(last) else None, "pruned by Optuna")
+    values = trial.values
+    if not values or not math.isfinite(values[place]):
+        raise ValueError(f"its value is {values[place] if values else None}, and only a finite one can be compared")
+    return Outcome(State.SUCCEEDED, values[place])
+
+
+def _identity(study: FrozenStudy, trials: Sequence[FrozenTrial]) -> str:
+    """By its name and when it began: the same wherever the database was moved."""
+    begun = trials[0].datetime_start.isoformat() if trials and trials[0].datetime_start else ""
+    return "optuna-" + hashlib.sha256(f"{study.study_name}\0{begun}".encode()).hexdigest()[:32]
+
+
+@contextmanager
+def _translated(storage_url: str) -> Iterator[None]:
+    place = shown(storage_url)
+    try:
+        yield
+    except (sqlalchemy.exc.ArgumentError, ImportError) as error:
+        message = f"{place} is no URL of a database that can be read here ({error})"
+        raise InvalidArgument([Problem("--from", " ".join(message.split()))]) from error
+    except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, OptunaError, RuntimeError) as error:
+        cause = getattr(error, "orig", error)  # without the statement, which says nothing to people
+        raise Unavailable(f"{place}: cannot be read ({' '.join(str(cause).split())[:300]})") from error

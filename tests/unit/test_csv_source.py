@@ -1,0 +1,144 @@
+"""Finished trials in a CSV file: what columns and cells mean, and what is told of those that mean nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.cli import csv_source
+from controller.cli.csv_source import read_csv
+from controller.spec import read
+from suggest.admin import Source
+from suggest.client import Outcome, TrialState
+from suggest.errors import InvalidArgument, NotFound
+
+FILE = """
+apiVersion: tuner.dev/v1
+kind: Experiment
+metadata: {name: tiny}
+spec:
+  objective: {metric: score, direction: maximize}
+  parameters:
+    x: {type: float, min: 0, max: 1}
+    n: {type: int, min: 1, max: 9}
+    kind: [a, 1, true, "2"]
+    part: {type: float, min: 0, max: 1, when: {kind: a}}
+  trial: {command: ["true"]}
+"""
+SPEC = read(FILE, source="tiny.yaml").spec
+
+
+def source(folder: Path, text: str, *, value: str = "", **fill: str) -> Source:
+    (folder / "r.csv").write_text(text, encoding="utf-8-sig")
+    return read_csv(str(folder / "r.csv"), SPEC, value=value, fill=fill)
+
+
+def rows(found: Source) -> list[tuple[object, ...]]:
+    return [(place, *trial.parameters.values(), trial.outcome.value) for place, trial in found.trials]
+
+
+def test_cells_become_values_by_the_parameters_domains(tmp_path: Path) -> None:
+    found = source(
+        tmp_path,
+        "score,x,n,kind,part,note\n0.5,1e-1,3,a,.5,\n1,0.2,3.0,1,,hi\n2,7,99,TRUE,,\n\n3,1,1,2,,\n4,1,1.5,z,,\n",
+    )
+    assert found.refused == []
+    assert rows(found) == [
+        ("line 2", 0.1, 3, "a", 0.5, 0.5),
+        ("line 3", 0.2, 3, 1, 1.0),
+        ("line 4", 7.0, 99, True, 2.0),
+        ("line 6", 1.0, 1, "2", 3.0),
+        ("line 7", 1.0, 1.5, "z", 4.0),
+    ]
+    assert [type(trial.parameters["kind"]) for _, trial in found.trials] == [str, int, bool, str, str]
+
+
+def test_the_columns_of_our_export_and_of_optunas_frames_are_known(tmp_path: Path) -> None:
+    ours = (
+        "number,name,state,value,step,reason,failureClass,parameters.x,parameters.n,parameters.kind,parameters.part\n"
+    )
+    found = source(
+        tmp_path,
+        ours + "0,t-0,succeeded,0.5,1,,,0.5,2,1,\n1,t-1,failed,,,exit code 1,userError,0.5,2,1,\n"
+        "2,t-2,running,0.1,1,,,0.5,2,1,\n3,t-3,pruned,,,hopeless,,0.5,2,1,\n",
+    )
+    assert [trial.outcome for _, trial in found.trials] == [
+        Outcome(TrialState.SUCCEEDED, 0.5),
+        Outcome(TrialState.FAILED, None, "exit code 1", "userError"),
+        Outcome(TrialState.PRUNED, None, "hopeless"),
+    ]
+    assert found.left_out == {"not finished": 1}
+    frame = ",number,value,params_x,params_n,params_kind,state\n0,0,0.5,0.25,2,1,COMPLETE\n1,1,,0.25,2,1,FAIL\n"
+    assert [trial.outcome.state.value for _, trial in source(tmp_path, frame).trials] == ["succeeded", "failed"]
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("nan,0.5,3,1", "score: 'nan' is no finite number, so there is nothing to compare"),
+        ("inf,0.5,3,1", "score: 'inf' is no finite number"),
+        (",0.5,3,1", "score: is empty, so there is nothing to compare; take the row out, or give it a state: failed"),
+        ("1,wide,3,1", "x: 'wide' is no number"),
+        ("1,nan,3,1", "x: 'nan' is no number"),
+        ("1,0.5,some,1", "n: 'some' is no whole number"),
+        ("1,0.5,3", "has 3 cells, and the header 4"),
+        ("__import__('os'),0.5,3,1", "is no finite number"),
+    ],
+)
+def test_a_row_that_means_nothing_is_told_by_its_line_and_the_others_are_taken(
+    tmp_path: Path, row: str, said: str
+) -> None:
+    found = source(tmp_path, f"score,x,n,kind\n1,0.5,3,1\n{row}\n2,0.5,3,1\n")
+    assert [place for place, _ in found.trials] == ["line 2", "line 4"]
+    [problem] = found.refused
+    assert (problem.path, said in problem.message) == ("line 3", True), problem
+
+
+def test_what_a_file_lacks_is_told_all_at_once(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        source(tmp_path, "accuracy,X,kind,kind\n1,2,3,4\n")
+    said = str(refused.value)
+    assert "has two columns 'kind'" in said
+    assert "has no column for x; it has accuracy, X, kind, kind; or say --fill x=VALUE" in said
+    assert "has no column for n" in said
+    assert "has no column 'score' or 'value' for the value; " in said
+    assert "part" not in said, "it is not always there"
+    with pytest.raises(InvalidArgument, match="has no column 'loss'"):
+        source(tmp_path, "score,x,n,kind\n", value="loss")
+    for text in ("", "\n\n"):
+        with pytest.raises(InvalidArgument, match="it has nothing"):
+            source(tmp_path, text)
+
+
+def test_a_parameter_that_is_missing_may_be_filled_in(tmp_path: Path) -> None:
+    found = source(tmp_path, "acc,x,kind,part\n1,0.5,a,\n2,,1,\n", value="acc", n="4", part="0.1", x="0.9")
+    assert rows(found) == [("line 2", 0.5, 4, "a", 0.1, 1.0), ("line 3", 0.9, 4, 1, 0.1, 2.0)]
+
+
+def test_a_row_is_known_by_what_it_says(tmp_path: Path) -> None:
+    text = "score,x,n,kind\n1,0.5,3,1\n1,0.5,3,1\n2,0.5,3,1\n"
+    first = [trial.source_id for _, trial in source(tmp_path, text).trials]
+    longer = [trial.source_id for _, trial in source(tmp_path, text + "1,0.5,3,1\n9,0.5,3,1\n").trials]
+    assert (len(set(longer)), longer[:3]) == (5, first)
+
+
+def test_what_is_no_such_file_or_far_too_long_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NotFound, match="there is no such file"):
+        read_csv(str(tmp_path / "none.csv"), SPEC, value="", fill={})
+    (tmp_path / "b.csv").write_bytes(b"score,x\n\xff\xfe\x00")
+    with pytest.raises(InvalidArgument, match="is no text in UTF-8"):
+        read_csv(str(tmp_path / "b.csv"), SPEC, value="", fill={})
+    with pytest.raises(InvalidArgument, match="line 2 is no CSV"):
+        source(tmp_path, 'score,x,n,kind\n1,"' + "x" * 200_000 + '",3,1\n')
+    monkeypatch.setattr(csv_source, "MAX_ROWS", 3)
+    with pytest.raises(InvalidArgument, match="has more than 3 rows; import the part of it that matters most"):
+        source(tmp_path, "score,x,n,kind\n" + "1,0.5,3,1\n" * 4)
+
+
+def test_a_parameter_called_state_is_a_parameter(tmp_path: Path) -> None:
+    spec = replace(SPEC, space=read(FILE.replace("    x:", "    state:"), source="f").spec.space)
+    (tmp_path / "r.csv").write_text("score,state,n,kind\n1,0.5,3,1\n")
+    [(_, trial)] = read_csv(str(tmp_path / "r.csv"), spec, value="", fill={}).trials
+    assert (trial.parameters["state"], trial.outcome.value) == (0.5, 1.0)

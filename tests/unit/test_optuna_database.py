@@ -1,0 +1,108 @@
+"""An Optuna database as a source of finished trials: made by Optuna itself, read, and left as it was."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.exceptions import ExperimentalWarning
+from optuna.trial import TrialState as OptunaState
+from optuna.trial import create_trial
+
+from suggest.admin import is_optunas, open_store, optuna_source
+from suggest.errors import InvalidArgument, NotFound, Unavailable
+from suggest.imports import FinishedTrial
+from suggest.study import Direction
+from suggest.trial import Measurement, Outcome, TrialState
+
+X, N = FloatDistribution(0.0, 1.0), IntDistribution(1, 9)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    url = f"sqlite:///{tmp_path_factory.mktemp('optuna')}/mine.db"
+    study = optuna.create_study(storage=url, study_name="mine", direction="maximize")
+    point = {"params": {"x": 0.5, "n": 3}, "distributions": {"x": X, "n": N}}
+    curve = {0: 0.25, 5: 0.75}
+    odd = {"params": {"k": None}, "distributions": {"k": CategoricalDistribution((None, "a"))}}
+    study.add_trials(
+        [
+            create_trial(value=0.5, intermediate_values=curve, user_attrs={"note": "x"}, **point),  # type: ignore[arg-type]
+            create_trial(state=OptunaState.PRUNED, intermediate_values=curve, **point),  # type: ignore[arg-type]
+            create_trial(state=OptunaState.PRUNED, **point),  # type: ignore[arg-type]
+            create_trial(state=OptunaState.FAIL, **point),  # type: ignore[arg-type]
+            create_trial(value=float("inf"), **point),  # type: ignore[arg-type]
+            create_trial(value=1.0, **odd),  # type: ignore[arg-type]
+        ]
+    )
+    study.ask()
+    study.enqueue_trial({"x": 0.1})
+    both = optuna.create_study(storage=url, study_name="both", directions=["maximize", "minimize"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        both.set_metric_names(["accuracy", "loss"])
+    both.add_trial(create_trial(values=[0.9, 0.1], params={"x": 0.5}, distributions={"x": X}))
+    return url
+
+
+def test_what_has_finished_is_taken_and_the_rest_is_told(url: str) -> None:
+    source = optuna_source(url, "mine", "")
+    point, curve = {"x": 0.5, "n": 3}, [Measurement(1, "", 0, 0.25), Measurement(1, "", 5, 0.75)]
+    assert [trial for _, trial in source.trials] == [
+        FinishedTrial(point, Outcome(TrialState.SUCCEEDED, 0.5), curve, source_id="0"),
+        FinishedTrial(point, Outcome(TrialState.PRUNED, 0.75, "pruned by Optuna"), curve, source_id="1"),
+        FinishedTrial(point, Outcome(TrialState.PRUNED, None, "pruned by Optuna"), [], source_id="2"),
+        FinishedTrial(point, Outcome(TrialState.FAILED, None, "failed, as Optuna says"), [], source_id="3"),
+    ]
+    assert [(p.path, p.message) for p in source.refused] == [
+        ("trial 4", "its value is inf, and only a finite one can be compared"),
+        ("trial 5", "k: None is no text, number or bool"),
+    ]
+    assert source.left_out == {"still running": 1, "never run": 1}
+    assert (source.direction, source.metric) == (Direction.MAXIMIZE, "")
+    assert source.identity == optuna_source(url, "mine", "score").identity
+
+
+def test_of_several_objectives_one_must_be_named(url: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"--value: both has 2 objectives; .* accuracy, loss, or 0 to 1"):
+        optuna_source(url, "both", "")
+    for value in ("loss", "1"):
+        source = optuna_source(url, "both", value)
+        assert (source.direction, source.metric) == (Direction.MINIMIZE, "loss")
+        assert [trial.outcome.value for _, trial in source.trials] == [0.1]
+
+
+def test_which_study_must_be_said_where_there_are_several(url: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"--study: say which of the studies in .*: mine, both"):
+        optuna_source(url, "", "")
+    with pytest.raises(NotFound, match=r"has no study 'min'; did you mean mine"):
+        optuna_source(url, "min", "")
+
+
+def test_reading_changes_nothing(url: str) -> None:
+    path = Path(url.removeprefix("sqlite:///"))
+    before = hashlib.sha256(path.read_bytes()).digest()
+    assert is_optunas(url)
+    optuna_source(url, "mine", "")
+    assert hashlib.sha256(path.read_bytes()).digest() == before
+
+
+def test_what_is_no_database_of_studies_is_said(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="there is no such database"):
+        is_optunas(f"sqlite:///{tmp_path}/none.db")
+    assert not list(tmp_path.iterdir()), "and none is made"
+    open_store(f"sqlite:///{tmp_path}/ours.db").close()
+    assert not is_optunas(f"sqlite:///{tmp_path}/ours.db")
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(NotFound, match="has neither tuner's nor Optuna's studies"):
+        is_optunas(f"sqlite:///{tmp_path}/empty.db")
+    (tmp_path / "text.db").write_text("hello " * 99)
+    with pytest.raises(Unavailable, match="file is not a database"):
+        is_optunas(f"sqlite:///{tmp_path}/text.db")
+    with pytest.raises(InvalidArgument, match="is no URL of a database"):
+        is_optunas("what://ever")

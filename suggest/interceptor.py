@@ -14,8 +14,7 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -38,6 +37,7 @@ SLOW_S = 1.0
 
 # What requests, replies and contexts are is the handlers' affair.
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+T = TypeVar("T")
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
@@ -158,8 +158,8 @@ class Guard(grpc.aio.ServerInterceptor):
                 else:
                     work = functools.partial(run, entry.run, behaviour, request, context)
                 # gRPC ends what has a deadline of its own.
-                async with _at_most(deadline.DEFAULT_S if given_s is None else None):
-                    reply = await self._turns.run(study, work)
+                running = self._turns.run(study, work)
+                reply = await (_within(deadline.DEFAULT_S, running) if given_s is None else running)
                 if (seconds := time.monotonic() - began) > SLOW_S:
                     events.tell("slow_call", method=name, study=study_of(request), seconds=seconds)
                 self._outages.answered(writing=takes_turns)
@@ -180,12 +180,11 @@ class Guard(grpc.aio.ServerInterceptor):
         return guarded
 
 
-@asynccontextmanager
-async def _at_most(seconds: float | None) -> AsyncIterator[None]:
-    """None: for ever. Raises TimedOut."""
+async def _within(seconds: float, running: Awaitable[T]) -> T:
+    """Raises TimedOut."""
     try:
         async with asyncio.timeout(seconds) as limit:
-            yield
+            return await running
     except TimeoutError:
         if not limit.expired():
             raise

@@ -26,7 +26,7 @@ from controller.search import Search, Studies
 from controller.states import AttemptEvent, Ended, StopAsked, step
 from controller.store import Store
 from suggest import failpoints
-from suggest.errors import Unavailable
+from suggest.errors import LimitReached, Unavailable
 from suggest.trial import Outcome, Trial
 
 logger = logging.getLogger(__name__)
@@ -327,7 +327,12 @@ class Loop:
 
     async def _suggest(self, count: int) -> None:
         memory = self._memory
-        suggestions = await self._search.suggest(count, handed_out=memory.handed_out)
+        try:
+            suggestions = await self._search.suggest(count, handed_out=memory.handed_out)
+        except LimitReached as full:
+            # What runs is finished first; whoever makes room goes on with resume.
+            self._journal.experiment_changed(ExperimentState.PAUSED, str(full), now=self._clock.now())
+            return
         for trial in suggestions.trials:
             memory.handed_out += 1
             if trial.finished:  # a replay of what was handed out, and completed, long ago

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from controller.memory import Memory
 from controller.search import Search
+from suggest.errors import LimitReached
 from suggest.trial import Trial
 
 REPORT_S = 0.5  # between two reports of a trial, when no pruner waits for them
@@ -42,7 +43,12 @@ class Reports:
         heard = False
         while len(known.unreported) > leave and known.running:
             batch = known.unreported[:MAX_REPORT]
-            answer = await self._search.report(number, batch)
+            try:
+                answer = await self._search.report(number, batch)
+            except LimitReached:
+                # The store takes no more of it. The newest go with the trial's outcome, which is never refused.
+                del known.unreported[:-MAX_REPORT]
+                return heard
             del known.unreported[: len(batch)]
             if isinstance(answer, Trial):
                 memory.count(answer)

@@ -107,7 +107,7 @@ def _code(error: Exception) -> ExitCode:
             return ExitCode.NOT_FOUND
         case errors.AlreadyExists() | errors.FailedPrecondition():
             return ExitCode.CONFLICT
-        case errors.Unavailable() | errors.StoreBroken():
+        case errors.Unavailable() | errors.StoreBroken() | errors.LimitReached():
             return ExitCode.UNAVAILABLE
         case _:
             return ExitCode.BUG

@@ -1,7 +1,7 @@
 """What one TPE proposal costs in processor time as a study grows, beside Optuna's own, and what a batch of 64 costs.
 
-In process, without a store or a wire: `suggest_latency.py` has those. By hand: `python bench/tpe_cost.py`; it keeps
-nothing. All are measured in turns; the least of many is shown, since a busy machine only ever adds.
+In process, without a store or a wire: `suggest_latency.py` has those. Part of `make bench`. All are measured in turns;
+the least of many is shown, since a busy machine only ever adds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import random
 import time
 
 from mixed import SPACE
-from record import machine, table
+from record import keep, machine, table
 
 from suggest.engine import Engine
 from suggest.sampling import Wanted
@@ -56,7 +56,7 @@ def main() -> None:
             [f"{history:,}", f"{one:.2f}", f"{other:.2f}", f"{other / one:.1f}", f"{batch:.1f}", f"{batch / one:.0f}"]
         )
     head = ["finished trials", "tpe, ms", "optuna:tpe, ms", "ratio", f"tpe, {BATCH} at once, ms", "over one"]
-    print(f"{table(head, rows)}\n\n{machine()}")
+    keep("tpe-cost", f"{table(head, rows)}\n\n{machine()}")
 
 
 if __name__ == "__main__":

@@ -37,8 +37,8 @@ SLOW_S = 1.0
 
 # What requests, replies and contexts are is the handlers' affair.
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
-T = TypeVar("T")
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+T = TypeVar("T")
 
 
 class Guard(grpc.aio.ServerInterceptor):
@@ -151,12 +151,13 @@ class Guard(grpc.aio.ServerInterceptor):
                 began = time.monotonic()
                 given_s = context.time_remaining()
                 deadline.begin(given_s)
-                # In the thread too, it is known who calls, and until when.
+                # In the thread too, it is known who calls, and until when. It does not get the context: gRPC crashes
+                # when asked about a call that has gone meanwhile.
                 run = contextvars.copy_context().run
                 if entry is None:
-                    work = functools.partial(run, behaviour, request, context)
+                    work = functools.partial(run, behaviour, request, None)
                 else:
-                    work = functools.partial(run, entry.run, behaviour, request, context)
+                    work = functools.partial(run, entry.run, behaviour, request)
                 # gRPC ends what has a deadline of its own.
                 running = self._turns.run(study, work)
                 reply = await (_within(deadline.DEFAULT_S, running) if given_s is None else running)

@@ -38,7 +38,8 @@ T = TypeVar("T")
 
 
 class SuggestServicer(SuggestServiceServicer):
-    """`context` goes unused throughout: deadlines and cancellation are gRPC's, a write that began is finished."""
+    """`context` is None throughout: who calls, deadlines and cancellation are others' affair, a write that began is
+    finished."""
 
     def __init__(self, studies: Studies) -> None:
         self._studies = studies

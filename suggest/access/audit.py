@@ -27,10 +27,10 @@ class Entry:
         self._method = method
         self._host = host_of(peer)
 
-    def run(self, behaviour: Callable[[Any, Any], Any], request: Any, context: Any) -> Any:
+    def run(self, behaviour: Callable[[Any, Any], Any], request: Any) -> Any:
         self.begun = True
         try:
-            reply = behaviour(request, context)
+            reply = behaviour(request, None)
         except TunerError as e:
             self._write("failed", e.reason)
             raise

@@ -44,7 +44,9 @@ def tokens_file(path: Path, **grants: tuple[Sequence[str] | str, Sequence[str] |
     return path
 
 
-def call(channel: grpc.Channel, method: str, request: Message, token: str | None) -> Message | Refusal:
+def call(
+    channel: grpc.Channel, method: str, request: Message, token: str | None, *, timeout_s: float = 20
+) -> Message | Refusal:
     """`method`: its bare name. `token`: None for none."""
     descriptor = SERVICE.methods_by_name[method]
     send = channel.unary_unary(
@@ -54,7 +56,7 @@ def call(channel: grpc.Channel, method: str, request: Message, token: str | None
     )
     metadata = () if token is None else (("authorization", f"Bearer {token}"),)
     try:
-        reply: Message = send(request, timeout=20, metadata=metadata)
+        reply: Message = send(request, timeout=timeout_s, metadata=metadata)
     except grpc.RpcError as e:
         return refusal(e)
     return reply

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import grpc
@@ -12,8 +14,9 @@ import pytest
 from suggest.access import audit
 from suggest.server import Protection
 from suggest.v1 import suggest_pb2 as pb
-from tests.service.granted import call, secret, tokens_file
+from tests.service.granted import Refusal, call, secret, tokens_file
 from tests.service.running import a_server
+from tests.service.test_certificates import eventually
 from tests.service.test_strangers import creation
 
 STUDY = "namespaces/default/studies/s"
@@ -80,6 +83,20 @@ def test_a_name_with_a_line_in_it_stays_within_its_own(channel: grpc.Channel, li
         assert line.isprintable()
         assert "\\nevent=change who=root decision=allowed" in line
         assert line.endswith("decision=failed reason=INVALID_ARGUMENT peer=127.0.0.1") or "reason=NOT_FOUND" in line
+
+
+def test_what_was_done_is_recorded_though_its_caller_has_gone(tmp_path: Path, lines: list[str]) -> None:
+    path = tmp_path / "s.db"
+    with a_server(path) as server, closing(sqlite3.connect(path, isolation_level=None)) as another:
+        another.execute("BEGIN IMMEDIATE")
+        with grpc.insecure_channel(server.address) as channel:
+            gone = call(channel, "CreateStudy", creation(STUDY), None, timeout_s=0.3)
+        assert isinstance(gone, Refusal)
+        assert lines == []
+        another.execute("ROLLBACK")
+        eventually(lambda: lines)
+    (line,) = lines
+    assert f"method=CreateStudy resource={STUDY} request=r decision=allowed peer=" in line
 
 
 def test_no_secret_is_written(channel: grpc.Channel, lines: list[str], caplog: pytest.LogCaptureFixture) -> None:

@@ -22,7 +22,7 @@ from tests.service.running import a_server
 HOSTS = ("localhost",)
 
 
-def eventually(condition: Callable[[], bool], *, within_s: float = 20.0) -> None:
+def eventually(condition: Callable[[], object], *, within_s: float = 20.0) -> None:
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, "it did not come about"

@@ -55,6 +55,10 @@ def refuse_taken(address: Address) -> None:
 
 def _refuse_taken_socket(path: Path) -> None:
     """A socket file without a listener is what a killed server leaves behind: it is removed."""
+    if path.parent.is_dir() and _shared(path.parent):
+        raise Unavailable(
+            f"cannot listen at unix:{path}: anybody may put a socket of theirs in its place; use a folder of your own"
+        )
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -74,6 +78,12 @@ def _refuse_taken_socket(path: Path) -> None:
             raise Unavailable(f"cannot listen at unix:{path}: {e.strerror}") from e
         else:
             raise Unavailable(f"cannot listen at unix:{path}: another server does; use it, or end it")
+
+
+def _shared(folder: Path) -> bool:
+    """Whether anybody may replace what lies there. In /tmp and the like nobody may replace another's."""
+    rights = folder.stat().st_mode
+    return bool(rights & stat.S_IWOTH) and not rights & stat.S_ISVTX
 
 
 def import_grpc_quietly() -> None:

@@ -105,3 +105,15 @@ def test_a_missing_folder_is_named(folder: Path) -> None:
         a_server(folder / "a.db", f"unix:{folder}/no/s.sock"),
     ):
         pass
+
+
+def test_a_socket_that_others_could_replace_is_refused(folder: Path) -> None:
+    folder.chmod(0o777)
+    with (
+        pytest.raises(Unavailable, match="anybody may put a socket of theirs in its place"),
+        a_server(folder / "a.db", f"unix:{folder}/s.sock"),
+    ):
+        pass
+    folder.chmod(0o1777)  # as /tmp
+    with a_server(folder / "a.db", f"unix:{folder}/s.sock") as server, Client(server.address) as client:
+        assert client.list_studies() == []

@@ -126,6 +126,15 @@ def test_health_is_for_everybody_and_reflection_for_tokens(channel: grpc.Channel
     assert SERVICE.full_name in [s.name for s in next(known).list_services_response.service]
 
 
+@pytest.mark.parametrize("sent", [("Basic {}",), ("{}",), ("Bearer",), ("Bearer {}", "Bearer {}")], ids=str)
+def test_a_token_comes_once_and_as_a_bearers(channel: grpc.Channel, sent: tuple[str, ...]) -> None:
+    send = channel.unary_unary(f"/{SERVICE.full_name}/ListAlgorithms")
+    metadata = tuple(("authorization", value.format(secret("everything"))) for value in sent)
+    with pytest.raises(grpc.RpcError) as raised:
+        send(b"", timeout=20, metadata=metadata)
+    assert refusal(raised.value).reason == "UNAUTHENTICATED"
+
+
 def test_what_is_there_may_be_used_by_whom_it_is_for(channel: grpc.Channel) -> None:
     asking = pb.SuggestTrialsRequest(parent=THERE, count=1, client_id="c", request_id="mine")
     answer = call(channel, "SuggestTrials", asking, secret("a"))

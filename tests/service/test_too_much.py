@@ -125,7 +125,9 @@ TOO_MUCH: list[tuple[str, Callable[[], Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("method", "request_", "path"), TOO_MUCH, ids=lambda given: str(given)[:30])
+@pytest.mark.parametrize(
+    ("method", "request_", "path"), TOO_MUCH, ids=[f"{method}-{path}" for method, _, path in TOO_MUCH]
+)
 def test_too_much_is_refused_by_its_field_at_once(
     stub: SuggestServiceStub, method: str, request_: Callable[[], Any], path: str
 ) -> None:

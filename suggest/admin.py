@@ -14,10 +14,15 @@ from suggest.imports import Source
 from suggest.studies import check
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from suggest.access.protection import Protection
+    from suggest.checkup import Finding as Finding
+    from suggest.oversight import Oversight
     from suggest.store.connections import Connections
     from suggest.store.sql import SqlStore
 
-__all__ = ["Source", "check", "is_optunas", "open_store", "optuna_source", "schema_versions"]
+__all__ = ["Source", "check", "check_up", "is_optunas", "open_store", "optuna_source", "schema_versions"]
 
 
 def open_store(storage_url: str, *, sync: str = "normal") -> SqlStore:
@@ -34,6 +39,15 @@ def open_store(storage_url: str, *, sync: str = "normal") -> SqlStore:
     from suggest.store.sqlite_store import SqliteStore
 
     return SqliteStore(sqlite_path(storage_url), sync=sync)
+
+
+def check_up(
+    address: str, storage_url: str, *, advertise: str, protection: Protection, oversight: Oversight
+) -> Iterator[Finding]:
+    """What a server would meet if it were started like this; nothing is."""
+    from suggest.checkup import look
+
+    return look(address, storage_url, advertise=advertise, protection=protection, oversight=oversight)
 
 
 def schema_versions(storage_url: str) -> tuple[str, str]:

@@ -35,10 +35,12 @@ def bind(server: grpc.aio.Server, address: Address, credentials: grpc.ServerCred
     return address
 
 
-def refuse_taken(address: Address) -> None:
-    """gRPC's own complaint would name neither the reason nor a cure; and it would take a live socket's name away."""
+def refuse_taken(address: Address, *, clear: bool = True) -> None:
+    """`clear`: a dead server's socket is removed.
+
+    gRPC's own complaint would name neither the reason nor a cure; and it would take a live socket's name away."""
     if address.path:
-        _refuse_taken_socket(Path(address.path))
+        _refuse_taken_socket(Path(address.path), clear=clear)
         return
     try:
         family, kind, protocol, _, target = socket.getaddrinfo(
@@ -53,7 +55,7 @@ def refuse_taken(address: Address) -> None:
         ) from e
 
 
-def _refuse_taken_socket(path: Path) -> None:
+def _refuse_taken_socket(path: Path, *, clear: bool) -> None:
     """A socket file without a listener is what a killed server leaves behind: it is removed."""
     if path.parent.is_dir() and _shared(path.parent):
         raise Unavailable(
@@ -73,7 +75,8 @@ def _refuse_taken_socket(path: Path) -> None:
         try:
             probe.connect(str(path))
         except ConnectionRefusedError:
-            path.unlink(missing_ok=True)
+            if clear:
+                path.unlink(missing_ok=True)
         except OSError as e:
             raise Unavailable(f"cannot listen at unix:{path}: {e.strerror}") from e
         else:

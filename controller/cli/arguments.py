@@ -389,6 +389,7 @@ def _serving(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--insecure", action="store_true", help="let all in who reach HOST:PORT; with --tokens: without TLS"
     )
+    parser.add_argument("--check", action="store_true", help="start nothing: say what is well and what is not")
     parser.add_argument(
         "--sync", choices=("normal", "full"), default="normal",
         help="what an answered write survives: the process's death (default normal), or also the machine's",

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import argparse
 import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from controller.cli import terminal
 from controller.cli.embedded import asked_for
+from controller.cli.exits import ExitCode
 from controller.cli.home import Home
+from suggest.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from suggest.admin import Finding
 
 
 def serve(arguments: argparse.Namespace) -> int:
+    from suggest.admin import check_up
     from suggest.server import Oversight, Protection
     from suggest.server import serve as run
 
@@ -22,16 +30,43 @@ def serve(arguments: argparse.Namespace) -> int:
     storage = asked_for(arguments)
     if not storage:
         home = Home.find(arguments.state_dir)
-        home.make()
+        if not arguments.check:
+            home.make()
         storage = home.storage_url
     protection = Protection(
         insecure=arguments.insecure, tokens=arguments.tokens, tls_cert=arguments.tls_cert, tls_key=arguments.tls_key
     )
+    oversight = Oversight(arguments.metrics_address, arguments.limits)
+    if arguments.check:
+        return _check(
+            check_up(
+                arguments.address,
+                storage,
+                advertise=arguments.advertise,
+                protection=protection,
+                oversight=oversight,
+            )
+        )
     return run(
         arguments.address,
         storage,
         sync=arguments.sync,
         advertise=arguments.advertise,
         protection=protection,
-        oversight=Oversight(arguments.metrics_address, arguments.limits),
+        oversight=oversight,
     )
+
+
+def _check(findings: Iterable[Finding]) -> ExitCode:
+    """A line each; what is wrong with the flags or the files weighs more than what is not there just now."""
+    code = ExitCode.OK
+    for finding in findings:
+        print(f"{'ok' if finding.problem is None else 'FAIL':<4}  {finding.what:<12}  {finding.detail}", flush=True)
+        match finding.problem:
+            case None:
+                pass
+            case InvalidArgument():
+                code = ExitCode.USAGE
+            case _ if code is ExitCode.OK:
+                code = ExitCode.UNAVAILABLE
+    return code

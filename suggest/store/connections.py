@@ -13,21 +13,25 @@ from sqlalchemy import Connection
 from suggest.store.statements import Statements
 
 
-class Connections(Protocol):
-    """Thread-safe. `single`: the caller executes one statement only, which may then be its own transaction."""
+class Readable(Protocol):
+    """Enough to look."""
 
     @property
     def place(self) -> str:
         """How people name this database; never with a password."""
+
+    def reading(self, *, single: bool = False) -> AbstractContextManager[Connection]:
+        """A consistent view for as long as it lasts."""
+
+
+class Connections(Readable, Protocol):
+    """Thread-safe. `single`: the caller executes one statement only, which may then be its own transaction."""
 
     @property
     def statements(self) -> Statements: ...
 
     def writing(self, *, single: bool = False) -> AbstractContextManager[Connection]:
         """One transaction: committed at the end, or undone."""
-
-    def reading(self, *, single: bool = False) -> AbstractContextManager[Connection]:
-        """A consistent view for as long as it lasts."""
 
     def lock_schema(self, connection: Connection) -> None:
         """Until the transaction's end, no other process changes the schema."""

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, insert, inspect, select
 
 from suggest import failpoints
 from suggest.errors import StoreBroken
-from suggest.store.connections import Connections
+from suggest.store.connections import Connections, Readable
 from suggest.store.tables import VERSION_TABLE, metadata, schema_version, version_metadata
 
 # All there ever were, oldest first: the revisions in `migrations/versions` (a test compares).
@@ -38,7 +38,7 @@ def prepare(database: Connections) -> None:
     failpoints.reach(_AFTER)
 
 
-def version(database: Connections) -> str | None:
+def version(database: Readable) -> str | None:
     """What there is, changing nothing; None: nothing yet. Raises StoreBroken as `prepare` does."""
     with database.reading() as connection:
         return _version(connection, database)
@@ -56,7 +56,7 @@ def upgrade(connection: Connection, to: str = HEAD) -> None:
     command.upgrade(config, to)
 
 
-def _version(connection: Connection, database: Connections) -> str | None:
+def _version(connection: Connection, database: Readable) -> str | None:
     """None: an empty database."""
     there = set(inspect(connection).get_table_names())
     if VERSION_TABLE not in there:

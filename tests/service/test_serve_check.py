@@ -1,0 +1,214 @@
+"""`tuner serve --check`: what a server would meet, judged without starting or changing anything."""
+
+from __future__ import annotations
+
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from suggest.admin import check_up
+from suggest.client import Client
+from suggest.server import Oversight, Protection
+from suggest.store.schema import HEAD
+from tests.certificates import Authority
+from tests.service.granted import tokens_file
+from tests.service.running import NAME, SPEC, a_server
+
+TUNER = Path(sys.executable).parent / "tuner"
+OPEN = Protection(insecure=True)
+
+
+def told(
+    storage: Path | str,
+    address: str = "localhost:0",
+    *,
+    advertise: str = "",
+    protection: Protection = OPEN,
+    oversight: Oversight = Oversight(),  # noqa: B008 - a value
+) -> dict[str, tuple[bool, str]]:
+    """By what was looked at: whether it is well, and what is said."""
+    url = f"sqlite:///{storage}" if isinstance(storage, Path) else storage
+    found = check_up(address, url, advertise=advertise, protection=protection, oversight=oversight)
+    return {finding.what: (finding.problem is None, finding.detail) for finding in found}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() if path.is_file() else b"" for path in sorted(folder.rglob("*"))}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    (tmp_path / "store").mkdir()
+    path = tmp_path / "store" / "studies.db"
+    with a_server(path) as server, Client(server.address) as client:
+        client.create_study(NAME, SPEC, request_id="create")
+    return path
+
+
+def test_a_store_that_is_well_stays_as_it_is(store: Path) -> None:
+    before = contents(store.parent)
+    assert told(store) == {
+        "address": (True, "localhost:0 is free; open to everybody, in the clear"),
+        "storage": (True, f"{store}: schema {HEAD}, the newest"),
+    }
+    assert contents(store.parent) == before
+
+
+def test_a_store_that_is_in_use_is_looked_at_and_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "studies.db"
+    with a_server(path) as server, Client(server.address) as client:
+        client.create_study(NAME, SPEC, request_id="create")
+        assert told(path)["storage"] == (True, f"{path}: schema {HEAD}, the newest")
+        assert len(client.suggest(NAME, 3, client_id="c", request_id="r").trials) == 3
+
+
+def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "studies.db"
+    assert told(path)["storage"] == (True, f"{path}: not there; the first start makes it")
+    assert list(tmp_path.iterdir()) == []
+
+
+def _older(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE suggest_schema_version SET version_num = '0001'")
+
+
+def _newer(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE suggest_schema_version SET version_num = '9999'")
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def _overwritten(path: Path) -> None:
+    path.write_bytes(b"no database" * 1000)
+
+
+@pytest.mark.parametrize(
+    ("befall", "well", "detail"),
+    [
+        (_older, True, f"schema 0001; the first start upgrades it to {HEAD}, which older servers then refuse"),
+        (_newer, False, f"has schema 9999, newer than {HEAD}"),
+        (_cut, False, "the file is damaged; restore it from a backup"),
+        (_overwritten, False, "the file is no database"),
+    ],
+)
+def test_what_befell_a_store_is_said_and_nothing_is_done_about_it(
+    store: Path, befall: Callable[[Path], None], well: bool, detail: str
+) -> None:
+    befall(store)
+    before = contents(store.parent)
+    is_well, said = told(store)["storage"]
+    assert is_well is well
+    assert detail in said
+    assert contents(store.parent) == before
+
+
+def test_an_address_that_is_taken_or_too_open_is_no_address(store: Path, tmp_path: Path) -> None:
+    with socket.create_server(("localhost", 0)) as taken:
+        address = f"localhost:{taken.getsockname()[1]}"
+        oversight = Oversight(metrics_address=address)
+        found = told(store, address, oversight=oversight)
+        assert "Address already in use" in found["address"][1]
+        assert found["metrics"] == (
+            False,
+            f"metrics-address: {address} is the address of the service; use another port",
+        )
+    well, said = told(store, "0.0.0.0:7117", protection=Protection())["address"]
+    assert not well
+    assert "say who may with --tokens FILE" in said
+
+
+def test_a_dead_servers_socket_is_left_where_it_is(store: Path, tmp_path: Path) -> None:
+    path = tmp_path / "s.sock"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    address = f"unix:{path}"
+    assert told(store, address, protection=Protection())["address"] == (
+        True,
+        f"{address} is free; open to its user alone",
+    )
+    assert path.exists()
+
+
+def test_certificates_are_judged_by_names_dates_and_keys(store: Path, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue("server", "/CN=tuner", ("localhost", "tuner.example.org"))
+    other = authority.issue("other", "/CN=other", ("localhost",))
+    tokens = str(tokens_file(tmp_path / "tokens.yaml", me=("all", "all"), you=(["read"], "all")))
+
+    def judged(cert: Path, key: Path, *, advertise: str = "", address: str = "localhost:0") -> tuple[bool, str]:
+        protection = Protection(tokens=tokens, tls_cert=str(cert), tls_key=str(key))
+        found = told(store, address, advertise=advertise, protection=protection)
+        assert found["tokens"] == (True, f"{tokens}: 2")
+        return found["certificate"]
+
+    well, said = judged(pair.certificate, pair.key)
+    assert well, said
+    assert said.startswith(f"{pair.certificate}: for localhost, tuner.example.org, until ")
+    assert judged(pair.certificate, pair.key, advertise="tuner.example.org:7117", address="0.0.0.0:0")[0]
+    well, said = judged(pair.certificate, pair.key, advertise="tuner.example.com:7117")
+    assert not well
+    assert "clients that connect to tuner.example.com will refuse it" in said
+    well, said = judged(pair.certificate, other.key)
+    assert not well
+    assert "the key does not belong to the certificate" in said
+    well, said = judged(tmp_path / "none.pem", pair.key)
+    assert not well
+    assert "cannot be read: No such file" in said
+
+
+def test_files_of_tokens_and_limits_are_read(store: Path, tmp_path: Path) -> None:
+    limits = tmp_path / "limits.yaml"
+    limits.write_text("namespaces: {a: {trials: 5}}\nclients: {me: {rate: 5}}")
+    oversight = Oversight(limits=str(limits))
+    assert told(store, oversight=oversight)["limits"] == (
+        True,
+        f"{limits}: 1 namespaces and 1 clients with limits of their own",
+    )
+    limits.write_text("defaults: {trials: many}")
+    assert told(store, oversight=oversight)["limits"][0] is False
+    missing = Protection(tokens=str(tmp_path / "none.yaml"))
+    assert told(store, protection=missing)["tokens"] == (
+        False,
+        f"{tmp_path / 'none.yaml'}: cannot be read: No such file or directory",
+    )
+
+
+def test_the_command_prints_a_line_each_and_ends_with_the_code_for_it(store: Path, tmp_path: Path) -> None:
+    def check(*flags: str) -> tuple[int, list[str]]:
+        words = [TUNER, "serve", "--check", "--state-dir", str(tmp_path / "state"), *flags]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        assert done.stderr == ""
+        return done.returncode, done.stdout.splitlines()
+
+    flags = ("--address", "localhost:0", "--insecure", "--storage", f"sqlite:///{store}")
+    code, lines = check(*flags, "--metrics-address", "localhost:0")
+    assert (code, lines) == (
+        0,
+        [
+            "ok    address       localhost:0 is free; open to everybody, in the clear",
+            f"ok    storage       {store}: schema {HEAD}, the newest",
+            "ok    metrics       localhost:0 is free",
+        ],
+    )
+    page = (Path(__file__).resolve().parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
+    shown = [line for line in page.splitlines() if line.startswith("ok    ")]
+    places = {"127.0.0.1:7117": "localhost:0", "localhost:9117": "localhost:0", "/var/lib/tuner/studies.db": str(store)}
+    for place, here in places.items():
+        shown = [line.replace(place, here) for line in shown]
+    assert shown == lines, "as the page has it"
+    _newer(store)
+    assert check(*flags)[0] == 7
+    code, lines = check("--address", "localhost:0", "--limits", str(tmp_path / "none.yaml"))
+    assert [line.split()[:2] for line in lines] == [["FAIL", "address"], ["ok", "storage"], ["FAIL", "limits"]]
+    assert code == 2
+    assert not (tmp_path / "state").exists()

@@ -87,7 +87,7 @@ class MetricsRule:
 
 @dataclass(frozen=True, slots=True)
 class AlgorithmSpec:
-    name: str = "tpe"
+    name: str = "default"
     seed: int | None = None
     settings: Mapping[str, Value] = field(default_factory=dict)
 

@@ -73,7 +73,10 @@ METRICS = Section(
 ALGORITHM = Section(
     (
         Key(
-            "name", Text("the name of an algorithm", r"[a-z0-9:_-]+", "tpe, random or grid"), "Which algorithm.", "tpe"
+            "name",
+            Text("the name of an algorithm", r"[a-z0-9:_-]+", "default, tpe, random or grid"),
+            "Which algorithm.",
+            "default",
         ),
         Key("seed", Whole(0), "Makes the search repeatable.", says="drawn once"),
         Key("settings", NAMES, "Settings of the algorithm.", {}),

@@ -162,7 +162,7 @@ def test_a_stored_document_gives_back_the_very_spec(text: str) -> None:
 def test_defaults_are_filled_in() -> None:
     spec = read(SMALL, source="experiment.yaml").spec
     assert (spec.namespace, spec.parallelism, spec.canary_s, spec.runtime) == ("default", 1, 10.0, "local")
-    assert (spec.budget, spec.algorithm, spec.pruning) == (Budget(100, 10), AlgorithmSpec("tpe"), None)
+    assert (spec.budget, spec.algorithm, spec.pruning) == (Budget(100, 10), AlgorithmSpec("default"), None)
     assert (spec.trial.grace_s, spec.trial.timeout_s) == (30.0, None)
     assert {c.value: n for c, n in spec.trial.retries.items() if n} == {"infrastructure": 3}
 

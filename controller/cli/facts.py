@@ -82,7 +82,7 @@ async def gather(
         found = [
             each
             for each in await client.list_trials(name)
-            if each.client_id == experiment.uid or TrialRecord(each).imported_from
+            if each.client_id == experiment.uid or TrialRecord(each).imported_from or TrialRecord(each).value_of
         ]
         if measurements:
             for number, measurement in await client.list_measurements(name, trial):

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from controller.model import Attempt, AttemptState, Event, Experiment, ExperimentState, FailureClass
 from suggest.space import Value
-from suggest.trial import Measurement, Trial, TrialState
+from suggest.trial import REUSED, Measurement, Trial, TrialState
 
 IMPORTED_FROM = "tuner.dev/imported-from"  # the service's label on what came from elsewhere
 
@@ -28,6 +28,11 @@ class TrialRecord:
     def imported_from(self) -> str:
         """Where somebody had run it before it came here; "" of a trial of the experiment's own."""
         return self.trial.labels.get(IMPORTED_FROM, "")
+
+    @property
+    def value_of(self) -> str:
+        """The number of the trial whose value it took over without running; "" of any other trial."""
+        return self.trial.labels.get(REUSED, "")
 
     @property
     def waiting(self) -> bool:
@@ -51,14 +56,13 @@ class ExperimentRecord:
     events: Sequence[Event] = ()
     controlled_by: str = ""
     measurements: Mapping[int, Sequence[Measurement]] = field(default_factory=dict)
-    settings: Mapping[str, Value] = field(
-        default_factory=dict
-    )  # of the algorithm, where its study has more than the file
+    # Of the algorithm, where its study has more of them than the file.
+    settings: Mapping[str, Value] = field(default_factory=dict)
 
     @property
     def counts(self) -> dict[TrialState, int]:
-        """Of its own trials, in the order of `TrialState`; states without a trial are not there."""
-        shown = [record.state for record in self.trials if not record.imported_from]
+        """Of its own trials that ran, in the order of `TrialState`; states without a trial are not there."""
+        shown = [record.state for record in self.trials if not (record.imported_from or record.value_of)]
         return {state: n for state in TrialState if (n := shown.count(state))}
 
     @property

@@ -90,7 +90,7 @@ def describe_trial(record: ExperimentRecord, one: TrialRecord, *, log: Path | No
     ]
     values = [[name, figures.parameter(value)] for name, value in one.trial.parameters.items()]
     parts = [_facts(facts), "Parameters\n" + _indented(aligned(("", ""), values, headers=False))]
-    if not one.imported_from:
+    if not (one.imported_from or one.value_of):
         parts.append("Attempts\n" + _indented(_attempts(record, one, now=now)))
     measured = record.measurements.get(number, ())
     if measured:
@@ -175,6 +175,8 @@ def why_trial(record: ExperimentRecord, one: TrialRecord) -> str:
     attempts = f" in attempt {newest.number}" if newest is not None and newest.number > 1 else ""
     reason = record.reason_of(one)
     match one.state:
+        case TrialState.SUCCEEDED if one.value_of:
+            return f"it was {reason}"
         case TrialState.SUCCEEDED:
             best = record.best
             rank = "; the best so far" if best is not None and best.number == one.trial.number else ""

@@ -99,6 +99,8 @@ def trial_rows(record: ExperimentRecord, *, now: datetime) -> list[list[str]]:
 def _shown_trial_state(one: TrialRecord) -> str:
     if one.imported_from:
         return f"{one.state.value} (imported)"
+    if one.value_of:
+        return f"{one.state.value} (not run)"
     return one.state.value + (f" (attempt {len(one.attempts)})" if len(one.attempts) > 1 else "")
 
 

@@ -28,7 +28,7 @@ from controller.progress import Progress
 from controller.report import documents, ending, figures, lines, story, tables
 from controller.report.record import ExperimentRecord, TrialRecord
 from suggest.space import Choice, Float, Parameter, Space
-from suggest.trial import Measurement, Trial, TrialState
+from suggest.trial import REUSED, Measurement, Trial, TrialState
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 SPEC = ExperimentSpec(
@@ -228,6 +228,27 @@ def test_progress_in_one_line() -> None:
     counts = {TrialState.SUCCEEDED: 3, TrialState.PRUNED: 1, TrialState.CANCELLED: 1}
     progress = Progress(experiment(), counts, queued=0, running=(), best=None, trend=())
     assert lines.summary(progress) == "4/10 trials (3 succeeded, 1 pruned, 1 cancelled), 0 running, about 12s left"
+
+
+def test_what_an_algorithm_chose_is_told_and_nothing_more_of_one_that_was_named() -> None:
+    chosen = {"chosen": "tpe", "candidates": 200, "multivariate": True, "duplicates": "resample"}
+    shown = replace(record(), settings=chosen)
+    shown = replace(shown, experiment=replace(shown.experiment, spec=replace(SPEC, algorithm=AlgorithmSpec("default"))))
+    page = story.describe_experiment(shown, folder=Path("/state"), now=NOW)
+    assert "default: tpe (candidates 200, duplicates resample, multivariate true)\n" in page
+    assert "Algorithm:  random\n" in story.describe_experiment(record(), folder=Path("/state"), now=NOW)
+
+
+def test_a_trial_that_took_over_a_value_is_shown_as_not_run_and_counts_for_nothing() -> None:
+    reason = "not run: the value of trial 0, which has the same parameters"
+    taken = replace(trial(1, TrialState.SUCCEEDED, 0.9, reason), labels={REUSED: "0"})
+    own = TrialRecord(trial(0, TrialState.SUCCEEDED, 0.9), [attempt(1, AttemptState.SUCCEEDED)])
+    shown = record(own, TrialRecord(taken))
+    assert [row[1] for row in tables.trial_rows(shown, now=NOW)] == ["succeeded", "succeeded (not run)"]
+    assert documents.experiment(shown)["trials"] == {"succeeded": 1}
+    assert documents.experiment(shown)["best"]["number"] == 0
+    page = story.describe_trial(shown, shown.trials[1], log=None, now=NOW)
+    assert page.endswith(f"Why: it was {reason}\n")
 
 
 def test_imported_trials_are_shown_as_such_and_count_for_the_best_alone() -> None:

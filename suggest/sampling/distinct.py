@@ -19,13 +19,13 @@ from suggest.sampling.grid import Grid
 from suggest.sampling.sampler import Sampler, Wanted
 from suggest.sampling.uniform import draw_point
 from suggest.settings import setting
-from suggest.space import Assignment, Domain, Space
+from suggest.space import Assignment, Space
 from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
 
 ALLOW, RESAMPLE, REUSE = POLICIES = ("allow", "resample", "reuse")
 AGAIN = 8  # draws by the algorithm, and as many uniform ones
-COUNTED = 10**6  # spaces of at most so many points are searched for a free one
+COUNTED = 10**5  # spaces of at most so many points, conditions aside, are searched for a free one
 
 _MEANING = "what becomes of a point that the study knows: run it again, draw another, or take over its value"
 
@@ -193,9 +193,9 @@ def _below(held: list[int], place: int) -> int:
 
 def counted(space: Space) -> bool:
     """Whether its points can be counted and are few enough to look for a free one."""
-    counts = [_count(p.domain) for p in space.parameters]
-    return math.prod(counts) <= COUNTED
-
-
-def _count(domain: Domain) -> int:
-    return COUNTED + 1 if domain.count is None else domain.count
+    total = 1
+    for parameter in space.parameters:
+        count = parameter.domain.count
+        if count is None or (total := total * count) > COUNTED:
+            return False
+    return True

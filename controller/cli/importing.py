@@ -147,7 +147,8 @@ class _Import:
             cure = "\nWhat a parameter was there that is missing: --fill NAME=VALUE" if missing else ""
             self._say(f"{_trials(len(tally.refused))} not imported:\n  {shown}{more}{cure}")
         if experiment.state.finished:
-            self._say(f"Go on with them: tuner extend {name} --trials +20")
+            more = "--set PATH=VALUE" if experiment.spec.budget.trials is None else "--trials +20"
+            self._say(f"Go on with them: tuner extend {name} {more}")
         elif not self._store.attempts(experiment.uid):
             self._say(f"Run it: tuner run {self._arguments.name}" if created else f"Run it: tuner resume {name}")
         return ExitCode.OK if tally.new or tally.known else ExitCode.USAGE

@@ -259,19 +259,20 @@ class Session:
         finally:
             await beside.end()
             admitted.lock.release()
-        self._tell(experiment, await self._best(experiment, progress.best, client))
-        return exit_code(experiment, succeeded=some_succeeded(progress), stopped=controls.exit_code)
+        best = await self._best(experiment, progress.best, client)
+        self._tell(experiment, best)
+        succeeded = some_succeeded(progress) or best is not None
+        return exit_code(experiment, succeeded=succeeded, stopped=controls.exit_code)
 
     async def _best(self, experiment: Experiment, own: Trial | None, client: SessionClient) -> Trial | None:
         """Of all that its study has, imported trials too. A service that is gone by now spoils no result."""
         from controller.search import study_name
         from suggest.errors import TunerError
 
-        found = [own]
-        if own is not None:
-            with suppress(TunerError):
-                found = [*await client.optimal_trials(study_name(experiment)), own]
-        return found[0]
+        with suppress(TunerError):
+            for found in await client.optimal_trials(study_name(experiment)):
+                return found
+        return own
 
     async def _put_away(self, experiment: Experiment, runtime: Runtime) -> None:
         """What has failed for good may still hold room: a pod waits for ever for an image that is not there."""

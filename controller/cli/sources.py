@@ -45,6 +45,8 @@ async def read_source(arguments: argparse.Namespace, home: Home, spec: Experimen
         return read_csv(text, spec, value=arguments.value, fill=fill)
     with opened(home) as store:
         known = find(store, text, None)
+    if (known.name, known.namespace) == (spec.name, spec.namespace):
+        raise InvalidArgument([Problem("--from", f"{text} is the experiment itself, and has its own trials")])
     async with connected(known.server, home, Access.of(arguments)) as client:
         source = await _of_study(client, await client.get_study(study_of(known)), known.name)
     return _fitting(source, spec, arguments.value, fill)

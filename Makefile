@@ -78,6 +78,7 @@ bench: $(VENV)/dev.stamp  ## measure, and write the figures to docs/benchmarks.m
 	$(BIN)/python bench/throughput.py $(BENCH)
 	$(BIN)/python bench/suggest_latency.py $(BENCH)
 	PYTHONPATH=. $(BIN)/python bench/studies.py $(BENCH)
+	PYTHONPATH=. $(BIN)/python bench/slow_study.py $(BENCH)
 	$(BIN)/python bench/tpe_cost.py
 
 .PHONY: bench-cluster

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from suggest import names, strict_yaml
+from suggest.caller import UNIX
 from suggest.errors import InvalidArgument, Problem, did_you_mean
 
 UNLIMITED = "unlimited"
@@ -35,11 +36,14 @@ class Room:
     measurements: int | None = 500_000_000
 
 
+_OWN = {UNIX: Rate(None, None)}  # a socket belongs to its user, who need not be kept from anything
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     rate: Rate = Rate()
     room: Room = Room()
-    rates: Mapping[str, Rate] = field(default_factory=dict)  # by client
+    rates: Mapping[str, Rate] = field(default_factory=lambda: dict(_OWN))  # by client
     rooms: Mapping[str, Room] = field(default_factory=dict)  # by namespace
 
     def rate_of(self, client: str) -> Rate:
@@ -60,7 +64,7 @@ def read_limits(content: bytes, *, place: str) -> Limits:
     top = _mapping({} if document is None else document, place, problems, ("defaults", "namespaces", "clients"))
     given = _numbers(top.get("defaults"), f"{place}: defaults", problems, tuple(_KINDS))
     rate, room = _changed(Rate(), given), _changed(Room(), given)
-    rates, rooms = dict[str, Rate](), dict[str, Room]()
+    rates, rooms = dict(_OWN), dict[str, Room]()
     for name, of in _named(top.get("namespaces"), f"{place}: namespaces", problems).items():
         at = f"{place}: namespaces.{name[:80]}"
         if problem := names.label_problem(name):

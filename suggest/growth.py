@@ -17,6 +17,7 @@ from suggest.space import Choice, Domain, Float, Int, Parameter, Space, Value
 from suggest.study import PastSpace, Study
 
 MAX_PAST = 100  # of one study: each lies with it, and is read with it
+MAX_PAST_TEXT = 1_000_000  # characters of all of them
 WAY_ON = "or make a new study and import the trials of this one"
 
 
@@ -40,6 +41,9 @@ def grown(study: Study, space: Space, *, trials: int) -> Study:
         message = f"has grown {MAX_PAST} times; make a new study and import the trials of this one"
         raise InvalidArgument([Problem(_path(""), message)])
     past = PastSpace(old, trials, datetime.now(UTC))
+    if sum(len(repr(one.space)) for one in (*study.past, past)) > MAX_PAST_TEXT:
+        message = "is too large to have grown so often; make a new study and import the trials of this one"
+        raise InvalidArgument([Problem(_path(""), message)])
     return replace(study, spec=replace(study.spec, space=space), past=(*study.past, past))
 
 
@@ -69,7 +73,7 @@ def _problems(old: Space, new: Space) -> Iterator[Problem]:
 
 def _never_held(parent: str, values: tuple[Value, ...], old: Space, unreached: set[str]) -> bool:
     if parent in old.by_name:
-        return not any(old.by_name[parent].domain.contains(value) for value in values)
+        return not _members(old.by_name[parent].domain, values)
     return parent in unreached
 
 
@@ -83,13 +87,15 @@ def _condition_problems(was: Parameter, now: Parameter, old: Space) -> Iterator[
             yield Problem(path, f"{said}, and trials that are there were made without heed of that; undo it, {WAY_ON}")
             continue
         domain = old.by_name[parent].domain
-        kept = [v for v in after[parent] if domain.contains(v)]
-        if _members(domain, kept) != _members(domain, before[parent]):
+        if _members(domain, after[parent]) != _members(domain, before[parent]):
             shown = " or ".join(show(v) for v in before[parent])
             yield Problem(path, f"it held for {shown}; of the values that were there it must name these, {WAY_ON}")
 
 
 def _members(domain: Domain, values: Iterable[Value]) -> set[tuple[str, Value]]:
+    """Those of the values that are in the domain."""
+    if isinstance(domain, Choice):  # all at once: there may be thousands of both
+        return {identity(value) for value in values} & {identity(value) for value in domain.values}
     return {identity(member) for value in values if (member := domain.canonical(value)) is not None}
 
 
@@ -97,8 +103,9 @@ def _domain_problems(old: Domain, new: Domain) -> Iterator[Problem]:
     if isinstance(old, Choice) or isinstance(new, Choice):
         if not (isinstance(old, Choice) and isinstance(new, Choice)):
             yield Problem("type", f"was {_kind(old)} and is {_kind(new)}; a parameter keeps its type, {WAY_ON}")
-        elif gone := [value for value in old.values if not new.contains(value)]:
-            shown = ", ".join(show(value) for value in gone[:8]) + (", …" if len(gone) > 8 else "")
+        elif gone := _members(old, old.values) - _members(new, new.values):
+            shown = ", ".join([show(value) for value in old.values if identity(value) in gone][:8])
+            shown += ", …" * (len(gone) > 8)
             yield Problem("values", f"{shown} is gone, and trials that are there have it; keep it, {WAY_ON}")
         return
     if type(old) is not type(new):

@@ -140,7 +140,7 @@ def test_where_they_come_from_and_which_request_it_is_must_be_said(client: Clien
         client.import_trials(StudyName("default", "nobody"), [done()], source="x", request_id="x")
 
 
-@pytest.mark.parametrize("algorithm", ["random", "tpe", "optuna:tpe"])
+@pytest.mark.parametrize("algorithm", ["random", "tpe", "optuna:tpe", "default"])
 def test_a_search_learns_from_imported_trials_also_after_a_restart(tmp_path: Path, algorithm: str) -> None:
     spec = replace(SPEC, space=SPACE, algorithm=Algorithm(algorithm, seed=3))
     trials = [done(k / 40, str(k), x=k / 20 - 0.25, n=1 + k % 12, kind="b" if k % 7 == 0 else 1) for k in range(40)]

@@ -124,6 +124,9 @@ def test_a_grown_study_keeps_what_it_was_and_how_many_trials_that_had() -> None:
         two = grown(two, of(Float(0, wide)), trials=9)
     with pytest.raises(InvalidArgument, match="has grown 100 times; make a new study"):
         grown(two, of(Float(0, 1000)), trials=9)
+    words = tuple(f"{k:0>100}" for k in range(9_999))
+    with pytest.raises(InvalidArgument, match="is too large to have grown so often; make a new study"):
+        grown(study(of(Choice(words))), of(Choice((*words, "more"))), trials=0)
 
 
 def test_a_grown_grid_tries_what_is_new_and_repeats_nothing() -> None:
@@ -157,7 +160,7 @@ def search(engine: Engine, count: int) -> list[Trial]:
     return found
 
 
-@pytest.mark.parametrize("algorithm", ["random", "tpe", "optuna:tpe"])
+@pytest.mark.parametrize("algorithm", ["random", "tpe", "optuna:tpe", "default"])
 def test_a_search_goes_on_in_a_grown_space_as_one_restarted_right_then(algorithm: str) -> None:
     engine = Engine(study(SMALL, algorithm), (), ())
     before = search(engine, 15)

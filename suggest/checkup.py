@@ -85,8 +85,7 @@ def _metrics(text: str, served: str) -> str:
 
 
 def _limits(path: str) -> str:
-    now = Bounds(path).now()
-    return f"{path}: {len(now.rooms)} namespaces and {len(now.rates)} clients with limits of their own"
+    return f"{path}: {len(Bounds(path).now().rooms)} namespaces with limits of their own"
 
 
 # The store

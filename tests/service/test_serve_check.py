@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import sqlite3
 import subprocess
@@ -42,13 +43,18 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() if path.is_file() else b"" for path in sorted(folder.rglob("*"))}
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    (tmp_path / "store").mkdir()
-    path = tmp_path / "store" / "studies.db"
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("made") / "studies.db"
     with a_server(path) as server, Client(server.address) as client:
         client.create_study(NAME, SPEC, request_id="create")
     return path
+
+
+@pytest.fixture
+def store(tmp_path: Path, made: Path) -> Path:
+    (tmp_path / "store").mkdir()
+    return Path(shutil.copy(made, tmp_path / "store" / "studies.db"))
 
 
 def test_a_store_that_is_well_stays_as_it_is(store: Path) -> None:
@@ -172,7 +178,7 @@ def test_files_of_tokens_and_limits_are_read(store: Path, tmp_path: Path) -> Non
     oversight = Oversight(limits=str(limits))
     assert told(store, oversight=oversight)["limits"] == (
         True,
-        f"{limits}: 1 namespaces and 1 clients with limits of their own",
+        f"{limits}: 1 namespaces with limits of their own",
     )
     limits.write_text("defaults: {trials: many}")
     assert told(store, oversight=oversight)["limits"][0] is False

@@ -50,7 +50,7 @@ def slow_calls(client: Client, calls: int, pool: ThreadPoolExecutor, *, count: i
 
 def a_slow_study(client: Client) -> None:
     client.create_study(SLOW, SLOW_SPEC, request_id="slow")
-    for number, trial in enumerate(client.suggest(SLOW, 20, client_id="c", request_id="first").trials):
+    for number, trial in enumerate(client.suggest(SLOW, 5, client_id="c", request_id="first").trials):
         client.complete(SLOW, trial.number, Outcome(TrialState.SUCCEEDED, float(number)))
 
 
@@ -58,15 +58,15 @@ def test_one_slow_study_keeps_no_other_from_its_answers(tmp_path: Path) -> None:
     with a_server(tmp_path / "studies.db") as server, Client(server.address, timeout_s=60) as client:
         client.create_study(NAME, SPEC, request_id="create")
         a_slow_study(client)
-        with ThreadPoolExecutor(20) as pool:
-            slow = slow_calls(client, 20, pool, count=20)
+        with ThreadPoolExecutor(16) as pool:
+            slow = slow_calls(client, 16, pool, count=12)
             eventually(lambda: any(call.done() for call in slow))
             before = sum(call.done() for call in slow)
             for number in range(5):
                 client.suggest(NAME, 1, client_id="c", request_id=f"r{number}")
-            # Behind the slow ones, in the order of their coming, the first would have waited for twelve of them.
+            # In eight threads, in the order of their coming, the first alone would have waited for eight of them.
             assert sum(call.done() for call in slow) - before < 8
-            assert [call.result() for call in slow] == [20] * 20
+            assert [call.result() for call in slow] == [12] * 16
 
 
 def test_calls_that_were_begun_are_answered_and_health_says_that_it_ends(folder: Path) -> None:
@@ -80,11 +80,11 @@ def test_calls_that_were_begun_are_answered_and_health_says_that_it_ends(folder:
         a_slow_study(client)
         health = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=60)
         assert next(health).status == serving
-        slow = slow_calls(client, 5, pool, count=20)
+        slow = slow_calls(client, 4, pool, count=12)
         eventually(lambda: any(call.done() for call in slow))
         stopped = pool.submit(server.stop)
         assert next(health).status == not_serving
-        assert [call.result() for call in slow] == [20] * 5, "also those that waited for their turn"
+        assert [call.result() for call in slow] == [12] * 4, "also those that waited for their turn"
         assert stopped.result() == 128 + signal.SIGTERM
         assert not (folder / "s.sock").exists()
 
@@ -96,11 +96,11 @@ def test_clients_do_not_notice_that_another_server_has_taken_the_place(folder: P
             client.create_study(NAME, SPEC, request_id="create")
             enough = threading.Event()
             load = [pool.submit(search, client, f"w{worker}", enough) for worker in range(4)]
-            eventually(lambda: len(client.list_trials(NAME)) > 20)
+            eventually(lambda: len(client.list_trials(NAME)) > 8)
             assert server.stop() == 128 + signal.SIGTERM
         with a_process(folder / "studies.db", address):
             there = len(client.list_trials(NAME))
-            eventually(lambda: len(client.list_trials(NAME)) > there + 20)
+            eventually(lambda: len(client.list_trials(NAME)) > there + 8)
             enough.set()
             answered = sorted(number for worker in load for number in worker.result())
             assert answered == [trial.number for trial in client.list_trials(NAME)], "nothing lost, nothing twice"

@@ -20,7 +20,6 @@ from suggest.space import Space, Value
 from suggest.study import StudySpec
 
 NAME = "default"
-AT_A_TIME = 6  # so many trials and more run in parallel; fewer are nearly one after the other
 TO_CHOOSE, GRID, TPE = CHOICES = ("to choose", "grid", "tpe")
 
 
@@ -58,9 +57,9 @@ def chosen_settings(space: Space, given: Mapping[str, Value]) -> dict[str, Value
 def _rules(parallelism: int) -> dict[str, Value]:
     """Kernels narrower than Optuna's in both cases: they decide how close to the best point the search gets.
 
-    One after the other, each point may be chosen greedily among many candidates: the next one knows how it ended. Many
-    at a time must not all go where one would: fewer trials are good ones, and fewer candidates leave more to chance.
+    One after the other, each point may be chosen greedily among many candidates: the next one knows how it ended.
+    Several at a time must not all go where one would: fewer candidates leave more to chance, and fewer trials are good.
     """
-    if parallelism < AT_A_TIME:
+    if parallelism == 1:
         return {"candidates": 200, "sharpness": 2.0}
     return {"goodShare": 0.04, "sharpness": 4.0}

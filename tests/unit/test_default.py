@@ -39,6 +39,12 @@ def test_a_grid_where_there_is_room_for_every_point_else_tpe(
     assert (settings["chosen"], settings.get("duplicates")) == (chosen, duplicates)
 
 
+def test_one_at_a_time_it_is_greedier_than_several() -> None:
+    alone, together = chosen_settings(REAL, {}), chosen_settings(REAL, {"parallelism": 2})
+    assert (alone["candidates"], alone["goodShare"]) == (200, 0.1)
+    assert (together["candidates"], together["goodShare"]) == (24, 0.04)
+
+
 def test_a_choice_is_written_down_whole_and_stands() -> None:
     made = registry.chosen(spec(MIXED, trials=100, candidates=7))
     settings = made.algorithm.settings

@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from suggest.errors import InvalidArgument, NotFound, Problem
-from suggest.imports import Source
+from suggest.imports import MAX_ROWS, Source
 from suggest.studies import check
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from suggest.store.connections import Connections
     from suggest.store.sql import SqlStore
 
-__all__ = ["Source", "check", "check_up", "is_optunas", "open_store", "optuna_source", "schema_versions"]
+__all__ = ["MAX_ROWS", "Source", "check", "check_up", "is_optunas", "open_store", "optuna_source", "schema_versions"]
 
 
 def open_store(storage_url: str, *, sync: str = "normal") -> SqlStore:

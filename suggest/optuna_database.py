@@ -23,7 +23,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from suggest.domain import Value
 from suggest.errors import InvalidArgument, NotFound, Problem, Unavailable, did_you_mean
-from suggest.imports import FinishedTrial, Source
+from suggest.imports import MAX_ROWS, FinishedTrial, Source
 from suggest.store.location import shown
 from suggest.study import Direction
 from suggest.trial import Measurement, Outcome
@@ -53,6 +53,12 @@ def read(storage_url: str, study: str, value: str) -> Source:
         storage = RDBStorage(storage_url, skip_table_creation=True)
         try:
             found = _chosen(storage.get_all_studies(), study, shown(storage_url))
+            count = storage.get_n_trials(found._study_id)
+            if count > MAX_ROWS:
+                message = (
+                    f"{found.study_name} has {count:,} trials, more than {MAX_ROWS:,}; export the best to a CSV file"
+                )
+                raise InvalidArgument([Problem("--study", message)])
             trials = storage.get_all_trials(found._study_id, deepcopy=False)
         finally:
             storage.engine.dispose()

@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import TextIO
 
 from controller.model import ExperimentSpec
-from suggest.admin import Source
+from suggest.admin import MAX_ROWS, Source
 from suggest.client import Choice, FinishedTrial, Float, Int, Outcome, TrialState
 from suggest.domain import Domain, Value
 from suggest.errors import InvalidArgument, NotFound, Problem, did_you_mean
 from suggest.space import Parameter
 
-MAX_ROWS = 100_000
 _PREFIXES = ("parameters.", "params_")  # of tuner's and Optuna's columns
 _VALUES = ("value", "values_0")
 _STATES = {

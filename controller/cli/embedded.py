@@ -71,11 +71,16 @@ def _shares_an_address(recorded: str, asked: str) -> bool:
     return "://" not in recorded + asked and not set(recorded.split(",")).isdisjoint(asked.split(","))
 
 
+def without_password(url: str) -> str:
+    """As people may see it."""
+    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", re.sub(r"([?&]password=)[^&]*", r"\1***", url))
+
+
 def _described(service: str) -> str:
     if not service:
         return "state directory's own store"
     if "://" in service:
-        return "store " + re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", service)  # no passwords on a screen
+        return f"store {without_password(service)}"
     return f"service at {service}"
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from controller.cli.admission import find
 from controller.cli.csv_source import read_csv, read_value
-from controller.cli.embedded import Access, SessionClient, connected
+from controller.cli.embedded import Access, SessionClient, connected, without_password
 from controller.cli.facts import opened, study_of
 from controller.cli.home import Home
 from controller.model import ExperimentSpec
 from suggest import admin
-from suggest.admin import Source
+from suggest.admin import MAX_ROWS, Source
 from suggest.client import FinishedTrial, Measurement, Outcome, StudyName, Trial, TrialState
 from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, did_you_mean
 from suggest.space import Assignment
@@ -36,11 +36,12 @@ async def read_source(arguments: argparse.Namespace, home: Home, spec: Experimen
         if admin.is_optunas(url):
             return _fitting(admin.optuna_source(url, arguments.study, arguments.value), spec, arguments.value, fill)
         there, newest = admin.schema_versions(url)
+        place = without_password(text)
         if there != newest:
-            raise FailedPrecondition(f"{text} has schema {there}, not {newest}; tuner db upgrade --storage {text}")
+            raise FailedPrecondition(f"{place} has schema {there}, not {newest}; tuner db upgrade --storage {place}")
         async with connected(url, home, Access.of(arguments)) as client:
-            study = await _chosen(client, arguments.study, text)
-            return _fitting(await _of_study(client, study, f"{study.name} in {text}"), spec, arguments.value, fill)
+            study = await _chosen(client, arguments.study, place)
+            return _fitting(await _of_study(client, study, f"{study.name} in {place}"), spec, arguments.value, fill)
     if text == "-" or text.endswith(".csv") or "/" in text or Path(text).is_file():
         return read_csv(text, spec, value=arguments.value, fill=fill)
     with opened(home) as store:
@@ -62,6 +63,10 @@ def _fill(words: Sequence[str], spec: ExperimentSpec) -> dict[str, str]:
             raise InvalidArgument([Problem("--fill", f"{word}: write NAME=VALUE")])
         if name not in known:
             raise InvalidArgument([Problem("--fill", f"{name} is no parameter{did_you_mean(name, known)}")])
+        try:
+            read_value(known[name], text)
+        except ValueError as error:
+            raise InvalidArgument([Problem("--fill", str(error))]) from None
         filled[name] = text
     return filled
 
@@ -90,7 +95,12 @@ async def _of_study(client: SessionClient, study: Study, title: str) -> Source:
         measured.setdefault(number, []).append(measurement)
     taken: list[tuple[str, FinishedTrial]] = []
     left_out: Counter[str] = Counter()
-    for trial in await client.list_trials(study.name):
+    found = await client.list_trials(study.name)
+    if len(found) > MAX_ROWS:
+        raise InvalidArgument(
+            [Problem("--from", f"{title} has more than {MAX_ROWS:,} trials; export the best to a CSV")]
+        )
+    for trial in found:
         if not trial.finished:
             left_out["not finished"] += 1
         elif trial.state is TrialState.CANCELLED:

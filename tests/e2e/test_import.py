@@ -34,14 +34,9 @@ def test_results_come_before_the_first_run_once_and_the_search_has_them(me: Pers
         *((n, "succeeded", {"tuner.dev/imported-from": "results.csv"}, 0) for n in range(3)),
         (3, "succeeded", {}, 1),
     ]
-
-    # Another experiment takes them all, but not one that wants the opposite.
     me.file.write_text(experiment(trials=1, name="other"))
     code, out, err = me.tuner("import", me.file, "--from", "tiny")
     assert (code, out) == (0, "other: 4 trials imported from tiny\n"), err
-    me.file.write_text(experiment(trials=1, name="third").replace("maximize", "minimize"))
-    code, _, err = me.tuner("import", me.file, "--from", "tiny")
-    assert (code, "tiny is made to maximize, and third to minimize score" in err) == (6, True), err
 
 
 def test_a_file_without_the_right_columns_makes_no_experiment(me: Person) -> None:

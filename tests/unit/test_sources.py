@@ -1,0 +1,66 @@
+"""What somebody else's study must have to be imported into an experiment, and what is made to fit."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.cli.embedded import without_password
+from controller.cli.sources import _fill, _fitting, _most
+from controller.spec import read
+from suggest.admin import Source
+from suggest.client import FinishedTrial, Measurement, Outcome, TrialState
+from suggest.errors import FailedPrecondition, InvalidArgument
+from suggest.study import Direction
+
+FILE = """
+apiVersion: tuner.dev/v1
+kind: Experiment
+metadata: {name: tiny}
+spec:
+  objective: {metric: score, direction: maximize}
+  parameters: {x: {type: float, min: 0, max: 1}, k: [a, 2]}
+  trial: {command: ["true"]}
+"""
+SPEC = read(FILE, source="tiny.yaml").spec
+TRIAL = FinishedTrial({"x": 0.5}, Outcome(TrialState.SUCCEEDED, 1.0), [Measurement(1, "acc", 0, 1.0)])
+
+
+def a_source(direction: Direction | None = Direction.MAXIMIZE, metric: str = "score") -> Source:
+    return Source("theirs", "id", [("trial 0", TRIAL)], direction, metric)
+
+
+def test_another_direction_is_refused() -> None:
+    with pytest.raises(FailedPrecondition, match=r"theirs is made to minimize, and tiny to maximize score: its good"):
+        _fitting(a_source(Direction.MINIMIZE), SPEC, "", {})
+    assert _fitting(a_source(None), SPEC, "", {}) == a_source(None), "a file says nothing of it"
+
+
+def test_another_metric_is_taken_for_ours_when_somebody_says_so() -> None:
+    with pytest.raises(FailedPrecondition, match=r"has acc for its objective, and tiny has score; .* say --value acc"):
+        _fitting(a_source(metric="acc"), SPEC, "", {})
+    [(_, trial)] = _fitting(a_source(metric="acc"), SPEC, "acc", {}).trials
+    assert trial.measurements == [Measurement(1, "score", 0, 1.0)]
+
+
+def test_what_is_missing_there_is_filled_in_by_type() -> None:
+    [(_, trial)] = _fitting(a_source(), SPEC, "", _fill(["k=2", "x=0.1"], SPEC)).trials
+    assert trial.parameters == {"k": 2, "x": 0.5}
+    for word, said in (
+        ("k", "write NAME=VALUE"),
+        ("k=", "write NAME=VALUE"),
+        ("kk=1", "no parameter; did you mean k?"),
+    ):
+        with pytest.raises(InvalidArgument) as refused:
+            _fill([word], SPEC)
+        assert said in str(refused.value)
+
+
+def test_of_very_many_measurements_the_last_of_the_objective_are_taken() -> None:
+    many = [Measurement(1, metric, step, 0.0) for step in range(7_000) for metric in ("score", "loss")]
+    assert _most(many, "score") == [one for one in many if one.metric == "score"]
+    assert _most(many[:9], "score") == many[:9]
+
+
+def test_no_password_is_shown_or_kept() -> None:
+    url = "postgresql+psycopg://me:secret@db/tuner?password=secret&x=1"
+    assert without_password(url) == "postgresql+psycopg://me:***@db/tuner?password=***&x=1"

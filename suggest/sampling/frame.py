@@ -60,17 +60,18 @@ class Frame:
 class Bins:
     """The bins of one dimension, `row` among the numeric, in which candidates lie.
 
-    wide: the (left, right) of wide bins, each once. place: of each candidate among those; -1 where its bin is narrow.
-    narrow: (left, right) of each candidate's own bin.
+    wide, narrow: the (left, right) of wide and of narrow bins, each once. wide_place, narrow_place: of each candidate
+    among those; -1 where it is none of them.
     """
 
     row: int
     wide: Floats
-    place: Indexes
     narrow: Floats
+    wide_place: Indexes
+    narrow_place: Indexes
 
     def part(self, here: slice) -> Bins:
-        return Bins(self.row, self.wide, self.place[here], self.narrow[:, here])
+        return Bins(self.row, self.wide, self.narrow, self.wide_place[here], self.narrow_place[here])
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,5 +109,6 @@ def points(frame: Frame, numbers: Floats) -> Points:
         middle = np.where(wide, 0.0, 0.5 * (ends[0] + ends[1]))[of]
         features[row :: len(numeric)] = middle * middle, middle, np.where(wide, 0.0, 1.0)[of]
         log_width += np.where(wide, 0.0, np.log(width))[of]
-        bins.append(Bins(row, ends[:, wide], np.where(wide, np.cumsum(wide) - 1, -1)[of], ends[:, of]))
+        wide_place, narrow_place = np.where(wide, np.cumsum(wide) - 1, -1), np.where(wide, -1, np.cumsum(~wide) - 1)
+        bins.append(Bins(row, ends[:, wide], ends[:, ~wide], wide_place[of], narrow_place[of]))
     return Points(numbers, np.ascontiguousarray(features.T), log_width, tuple(bins))

@@ -10,11 +10,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from suggest.sampling.frame import Bins, Frame, Points
 from suggest.sampling.normal import LOG_ROOT_TAU, Floats, central_mass, log_mass, truncated
 from suggest.sampling.split import shares
+
+_AT_A_TIME = 8192  # kernels at bins that are worked on together
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +79,20 @@ def _kernels(frame: Frame, numbers: Floats, least: float) -> tuple[Floats, Float
     return mu, sigma
 
 
-def masses(mixture: Mixture, at: Points) -> list[Floats]:
-    """For each of the points' bins, where wide: (wide bins, kernels), the log of each kernel's mass there."""
+@dataclass(frozen=True, slots=True)
+class Masses:
+    """Of the bins of one dimension, what each kernel has there; the last row stands for no bin at all.
+
+    wide: (wide bins + 1, kernels), logs of its mass. narrow: (narrow bins + 1, kernels), its mass over the bin's width
+    times the density in its middle.
+    """
+
+    wide: Floats
+    narrow: Floats
+
+
+def masses(mixture: Mixture, at: Points) -> list[Masses]:
+    """Of each of the points' dimensions of whole numbers."""
     if not at.bins:
         return []
     rows = [bins.row for bins in at.bins]
@@ -88,30 +101,29 @@ def masses(mixture: Mixture, at: Points) -> list[Floats]:
     ]
     # All at once: most of the time goes into the number of calls.
     found = log_mass(*(np.concatenate([ends[side].ravel() for ends in parts]) for side in (0, 1)))
-    tables: list[Floats] = []
+    tables: list[Masses] = []
     done = 0
-    for row, ends in zip(rows, parts, strict=True):
-        shape = ends.shape[1:]
-        done += (size := shape[0] * shape[1])
-        tables.append(found[done - size : done].reshape(shape) - mixture.log_whole[row])
+    for row, bins, ends in zip(rows, at.bins, parts, strict=True):
+        count, kernels = ends.shape[1:]
+        wide = np.zeros((count + 1, kernels))
+        np.subtract(found[done : done + count * kernels].reshape(count, kernels), mixture.log_whole[row], out=wide[:-1])
+        done += count * kernels
+        tables.append(Masses(wide, _narrow(mixture.mu[row], mixture.sigma[row], bins)))
     return tables
 
 
-def log_density(frame: Frame, mixture: Mixture, at: Points, tables: list[Floats]) -> Floats:
+def log_density(frame: Frame, mixture: Mixture, at: Points, tables: list[Masses]) -> Floats:
     """Per unit of each continuous dimension on its scale; a probability in the others. `tables`: those of `masses`."""
     terms = at.features @ mixture.coefficients
     terms += mixture.log_weights
     _add_choices(frame, mixture, at, terms)
     factor = None
     for bins, table in zip(at.bins, tables, strict=True):
-        wide = bins.place >= 0
-        if wide.all():
-            terms += table[bins.place]
-            continue
-        if wide.any():
-            terms[wide] += table[bins.place[wide]]
-        correction = narrow(mixture.mu[bins.row], mixture.sigma[bins.row], bins, ~wide)
-        factor = correction if factor is None else factor * correction
+        if len(table.wide) > 1:
+            terms += table.wide[bins.wide_place]
+        if len(table.narrow) > 1:
+            there = table.narrow[bins.narrow_place]
+            factor = there if factor is None else factor * there
     top = terms.max(axis=1)
     terms -= top[:, None]
     np.exp(terms, out=terms)
@@ -131,25 +143,33 @@ def _add_choices(frame: Frame, mixture: Mixture, at: Points, terms: Floats) -> N
         terms[:, -1] -= math.log(count)
 
 
-def narrow(mu: Floats, sigma: Floats, bins: Bins, here: npt.NDArray[np.bool_]) -> Floats:
-    """What a kernel's mass in a bin is over the bin's width times the density in its middle; 1 where it is wide."""
-    left, right = bins.narrow[:, here, None]
-    sharp = 1.0 / sigma
+def _narrow(mu: Floats, sigma: Floats, bins: Bins) -> Floats:
+    """Each kernel's mass in each narrow bin, over the bin's width times the density in its middle; then a row of 1."""
+    count = bins.narrow.shape[1]
+    factor = np.ones((count + 1, mu.size))
+    step = max(1, _AT_A_TIME // mu.size)
+    for k in range(0, count, step):
+        here = slice(k, min(k + step, count))
+        factor[here] += correction(bins.narrow[:, here, None], mu, 1.0 / sigma)
+    return factor
+
+
+def correction(ends: Floats, mu: Floats, sharp: Floats) -> Floats:
+    """What a normal's mass between ends that are near each other has, over its density in the middle, above 1."""
+    left, right = ends
     m = (0.5 * (left + right) - mu) * sharp
     m *= m
     h = (right - left) * sharp
     h *= h
     # The normal's even derivatives over itself are Hermite polynomials: the bin's Taylor series, four terms.
-    total = ((((m - 28) * m + 210) * m - 420) * m + 105) * (h / 92897280)
+    total: Floats = ((((m - 28) * m + 210) * m - 420) * m + 105) * (h / 92897280)
     total += (((m - 15) * m + 45) * m - 15) / 322560
     total *= h
     total += ((m - 6) * m + 3) / 1920
     total *= h
     total += (m - 1) / 24
     total *= h
-    factor = np.ones((here.size, m.shape[1]))
-    factor[here] += total
-    return factor
+    return total
 
 
 def draw(frame: Frame, mixture: Mixture, quantiles: Floats) -> Floats:

@@ -13,7 +13,7 @@ import numpy as np
 
 from suggest.sampling.frame import Frame, Points
 from suggest.sampling.normal import Floats, log_mass
-from suggest.sampling.parzen import Mixture, coefficients, narrow, narrowest
+from suggest.sampling.parzen import Mixture, coefficients, correction, narrowest
 
 
 class Pending:
@@ -27,10 +27,10 @@ class Pending:
         rows, self._kernels = base.mu.shape
         self._log_weight = float(base.log_weights[-1])  # the prior's, and that of the most recent trials
         self._places: list[list[float]] = np.sort(base.mu[:, :-1], axis=1).tolist()
-        self._mu, self._sigma = np.empty((rows, room)), np.empty((rows, room))
         self._coefficients = np.empty((3 * rows, room))
         self._codes = np.empty((len(frame.choices), room))
-        self._tables = [np.empty((bins.wide.shape[1], room)) for bins in at.bins]
+        self._wide = [np.zeros((bins.wide.shape[1] + 1, room)) for bins in at.bins]
+        self._narrow = [np.ones((bins.narrow.shape[1] + 1, room)) for bins in at.bins]
         self._edges = np.concatenate([np.zeros((2, rows)), *(bins.wide for bins in at.bins)], axis=1)
         self._edges[1, :rows] = 1.0  # first of all the span itself
         of = [np.arange(rows), *(np.full(bins.wide.shape[1], bins.row) for bins in at.bins)]
@@ -48,12 +48,14 @@ class Pending:
         ends = (self._edges - mu[self._rows]) / sigma[self._rows]
         masses = log_mass(ends[0], ends[1])
         whole = masses[: mu.size]
-        self._mu[:, k], self._sigma[:, k] = mu, sigma
         self._coefficients[:, k] = coefficients(mu, sigma, whole)
         done = mu.size
-        for bins, table in zip(self._at.bins, self._tables, strict=True):
-            table[:, k] = masses[done : done + len(table)] - whole[bins.row]
-            done += len(table)
+        for bins, wide, factor in zip(self._at.bins, self._wide, self._narrow, strict=True):
+            if (count := len(wide) - 1) > 0:
+                wide[:-1, k] = masses[done : done + count] - whole[bins.row]
+                done += count
+            if len(factor) > 1:
+                factor[:-1, k] += correction(bins.narrow, mu[bins.row], 1.0 / sigma[bins.row])
 
     def _width(self, row: int, place: float) -> float:
         """As wide as the larger gap to its neighbours, as in a fit."""
@@ -79,15 +81,12 @@ class Pending:
             same = self._codes[row, :count] == at.numbers[k][:, None]
             terms += np.where(same, other + math.log(self._kernels + 1.0), other)
         factor = None
-        for bins, table in zip(at.bins, self._tables, strict=True):
-            wide = bins.place >= 0
-            if wide.all():
-                terms += table[bins.place, :count]
-                continue
-            if wide.any():
-                terms[wide] += table[bins.place[wide], :count]
-            correction = narrow(self._mu[bins.row, :count], self._sigma[bins.row, :count], bins, ~wide)
-            factor = correction if factor is None else factor * correction
+        for bins, wide, narrow in zip(at.bins, self._wide, self._narrow, strict=True):
+            if len(wide) > 1:
+                terms += wide[bins.wide_place, :count]
+            if len(narrow) > 1:
+                there = narrow[bins.narrow_place, :count]
+                factor = there if factor is None else factor * there
         np.exp(terms, out=terms)
         if factor is not None:
             terms *= factor

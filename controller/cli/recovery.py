@@ -26,7 +26,7 @@ from controller.search import study_name, study_spec
 from controller.spec import Document, from_document
 from controller.spec.problems import Marks
 from controller.store import Changes, SqlStore
-from suggest.errors import AlreadyExists, FailedPrecondition, NotFound
+from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from suggest.space import Assignment
 from suggest.trial import Outcome, TrialState
 
@@ -131,7 +131,14 @@ async def _refill(experiment: Experiment, remains: Remains, client: SessionClien
         known = remains.trials.get(number)
         # As the experiment itself asks for its fixed points: they are not added a second time.
         request_id = f"{uid}-initial-{number}" if number < initial else f"{uid}-recovered-{number}"
-        await client.add_trial(name, {} if known is None else known[0], request_id=request_id)
+        try:
+            await client.add_trial(name, {} if known is None else known[0], request_id=request_id)
+        except InvalidArgument as error:
+            raise FailedPrecondition(
+                f"trial {number} has values that the file on the cluster does not know ({error}): "
+                f"{experiment.name} was extended since, and how far is lost with the database; "
+                "restore controller.db and studies.db from a backup"
+            ) from error
         if known is None:
             lost = Outcome(TrialState.CANCELLED, reason="lost with the database")
             await client.complete(name, number, lost)

@@ -8,12 +8,17 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 from suggest.client import Client
+from suggest.errors import Unavailable
 from suggest.trial import Outcome, Trial, TrialState
 from tests.service.running import NAME, ServerProcess, score
 
 PATIENCE_S = 40.0
+
+T = TypeVar("T")
 
 
 def a_client(server: ServerProcess) -> Client:
@@ -23,6 +28,18 @@ def a_client(server: ServerProcess) -> Client:
 def started(client: Client, request_id: str) -> Trial:
     [trial] = client.suggest(NAME, 1, client_id="c", request_id=request_id).trials
     return trial
+
+
+def patiently(do: Callable[[], T]) -> T:
+    """A client gives up on an address where nobody listens after three seconds; a server that is started again may
+    take longer where everything is busy."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return do()
+        except Unavailable:
+            if time.monotonic() > deadline:
+                raise
 
 
 @dataclass
@@ -38,11 +55,15 @@ class Load:
                 if self._over.is_set():
                     return
                 request = f"{who}-{turn}"
-                trial = started(client, request)
-                client.report(NAME, trial.number, [score(0, 0.5)])
                 value = who + turn / 10_000
-                client.complete(NAME, trial.number, Outcome(TrialState.SUCCEEDED), measurements=[score(1, value)])
-                self.acknowledged[request] = trial.number, value
+                self.acknowledged[request] = patiently(partial(self._run, client, request, value)), value
+
+    def _run(self, client: Client, request: str, value: float) -> int:
+        """May be repeated."""
+        trial = started(client, request)
+        client.report(NAME, trial.number, [score(0, 0.5)])
+        client.complete(NAME, trial.number, Outcome(TrialState.SUCCEEDED), measurements=[score(1, value)])
+        return trial.number
 
     def end(self) -> None:
         self._over.set()

@@ -213,16 +213,18 @@ def serve(
     advertise: str = "",
     protection: Protection = NO_PROTECTION,
     oversight: Oversight = NO_OVERSIGHT,
+    announce: bool = True,
 ) -> int:
     """Run a server until SIGTERM (143) or SIGINT (130), the exit code; a second signal ends it at once.
 
-    Raises what Server.start() does.
+    `announce`: say on stderr where it listens, for whoever waits for that. Raises what Server.start() does.
     """
     server = Server(storage_url, address, sync=sync, advertise=advertise, protection=protection, oversight=oversight)
-    return asyncio.run(_serve(server, storage_url))
+    return asyncio.run(_serve(server, storage_url if announce else ""))
 
 
-async def _serve(server: Server, storage_url: str) -> int:
+async def _serve(server: Server, announced: str) -> int:
+    """`announced`: the store, or "" to say nothing."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
 
@@ -234,7 +236,8 @@ async def _serve(server: Server, storage_url: str) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end, number)
     await server.start()
-    print(f"listening on {server.address}, storage {shown(storage_url)}", file=sys.stderr, flush=True)
+    if announced:
+        print(f"listening on {server.address}, storage {shown(announced)}", file=sys.stderr, flush=True)
     code = await ended
     await server.stop()
     return code

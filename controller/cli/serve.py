@@ -54,6 +54,7 @@ def serve(arguments: argparse.Namespace) -> int:
         advertise=arguments.advertise,
         protection=protection,
         oversight=oversight,
+        announce=arguments.log_format == "text",  # else the event says it
     )
 
 

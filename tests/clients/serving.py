@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -77,14 +78,13 @@ class Served:
         return [*words, "--tls-cert", str(pair.certificate), "--tls-key", str(pair.key)]
 
     def _first_line(self) -> str:
-        """Once it is whole, or the process has ended."""
+        """The one that says where it listens, once it is whole; all there is, if the process has ended instead."""
         process = self._process
         assert process is not None
-        ended = False
-        while not (text := self._errors.read_text()).count("\n") and not ended:
-            try:
-                process.wait(timeout=0.02)
-                ended = True
-            except subprocess.TimeoutExpired:
-                pass
-        return next((line for line in text.splitlines() if line.startswith("listening on ")), text)
+        while True:
+            ended = process.poll() is not None
+            text = self._errors.read_text()
+            whole = (line for line in text.splitlines(keepends=True) if line.endswith("\n"))
+            if (line := next((line for line in whole if line.startswith("listening on ")), "")) or ended:
+                return line or text
+            time.sleep(0.02)

@@ -97,6 +97,21 @@ def valid_requests(method: str) -> list[Message]:
                 request_id="request",
             ),
         ],
+        "ImportTrials": [
+            pb.ImportTrialsRequest(
+                parent=study,
+                trials=[
+                    pb.FinishedTrial(
+                        parameters={"x": pb.Value(double_value=x), "kind": pb.Value(string_value="b")},
+                        outcome=pb.Outcome(succeeded=pb.Succeeded(value=x)),
+                        measurements=measurements,
+                    )
+                    for x in (0.5, 99.0)
+                ],
+                source="elsewhere",
+                request_id="import",
+            )
+        ],
         "UpdateTrial": [
             pb.UpdateTrialRequest(trial=pb.Trial(name=f"{study}/trials/0"), update_mask={"paths": ["labels"]})
         ],

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import socket
+import subprocess
+import sys
 import threading
+import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,13 +20,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from suggest import events
 from suggest.client import Client
-from suggest.errors import InvalidArgument, NotFound, Unavailable
+from suggest.errors import InvalidArgument, NotFound, StoreBroken, StoreUnavailable, Unavailable
+from suggest.outages import Outages
 from suggest.server import Oversight
 from suggest.study import StudyName
 from suggest.trial import Outcome, TrialState
 from tests.service.running import NAME, SPEC, a_server
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
+TUNER = Path(sys.executable).parent / "tuner"
 WATCHED = Oversight(metrics_address="localhost:0")
 
 
@@ -40,6 +47,13 @@ def samples(port: int) -> dict[tuple[str, tuple[str, ...]], float]:
     }
 
 
+def eventually(condition: Callable[[], bool], *, within_s: float = 20) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def a_search(client: Client) -> None:
     client.create_study(NAME, SPEC, request_id="create")
     for trial in client.suggest(NAME, 3, client_id="c", request_id="r").trials:
@@ -51,9 +65,11 @@ def a_search(client: Client) -> None:
 def test_calls_studies_and_suggestions_are_counted(tmp_path: Path) -> None:
     with a_server(tmp_path / "studies.db", oversight=WATCHED) as server, Client(server.address) as client:
         a_search(client)
+        refused = ("tuner_suggest_call_seconds_count", ("NOT_FOUND", "GetStudy"))
+        eventually(lambda: refused in samples(server.metrics_port))  # it is counted when it has been sent
         told = samples(server.metrics_port)
+        assert told[refused] == 1
         assert told["tuner_suggest_call_seconds_count", ("OK", "CompleteTrial")] == 3
-        assert told["tuner_suggest_call_seconds_count", ("NOT_FOUND", "GetStudy")] == 1
         assert told["tuner_suggest_trials_handed_out_total", ()] == 3
         assert told["tuner_suggest_studies_in_memory", ()] == 1
         assert told["tuner_suggest_trials_in_memory", ()] == 3
@@ -127,3 +143,32 @@ def test_a_name_cannot_write_a_line_or_a_fact_of_its_own() -> None:
     told = events.line("slow_call", study='a"\nevent=stop x=1', seconds=1.23456, nothing="", absent=None)
     assert told == 'event=slow_call study="a\\"\\nevent=stop x=1" seconds=1.235'
     assert len(events.line("x", name="é" * 10_000)) < 2000
+
+
+def test_a_store_that_is_lost_is_told_once_and_found_once(caplog: pytest.LogCaptureFixture) -> None:
+    outages = Outages()
+    outages.answered(writing=True)
+    for _ in range(5):
+        outages.refused(StoreUnavailable("studies.db: the disk is full"), writing=True)
+    outages.refused(NotFound("a study"), writing=True)
+    outages.answered(writing=False)
+    outages.answered(writing=True)
+    outages.refused(StoreBroken("studies.db: damaged"), writing=False)
+    lost, found, broken = caplog.messages
+    assert lost == 'event=store_lost use=writing reason=UNAVAILABLE error="studies.db: the disk is full"'
+    assert re.fullmatch(r"event=store_found use=writing seconds=0\.\d+ failed_calls=5", found)
+    assert broken == 'event=store_lost use=reading reason=STORE_BROKEN error="studies.db: damaged"'
+    assert outages.errors == {"unavailable": 5, "store_broken": 1}
+
+
+def test_every_line_is_json_where_that_is_asked_for(tmp_path: Path) -> None:
+    words = ["serve", "--storage", f"sqlite:///{tmp_path}/s.db", "--address", "localhost:0", "--insecure"]
+    server = subprocess.Popen([TUNER, *words, "--log-format", "json"], stderr=subprocess.PIPE, text=True)
+    assert server.stderr is not None
+    first = json.loads(server.stderr.readline())
+    server.terminate()
+    rest = [json.loads(line) for line in server.communicate(timeout=30)[1].splitlines()]
+    assert server.returncode == 143
+    assert first["level"] == "info"
+    assert re.fullmatch(f"event=start address=localhost:\\d+ storage=sqlite:///{tmp_path}/s.db", first["message"])
+    assert [line["message"].split()[0] for line in rest] == ["event=stopping", "event=stop"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from suggest.studies import Studies
 
 __all__ = ["Oversight", "Protection", "Server", "serve"]
+
+log = logging.getLogger(__name__)
 
 SERVICE = "tuner.suggest.v1.SuggestService"
 WORKERS = 8
@@ -202,7 +205,10 @@ async def _look_after(files: Sequence[Doors | Bounds], executor: ThreadPoolExecu
     while True:
         await asyncio.sleep(RECHECK_S)
         for each in files:
-            await asyncio.get_running_loop().run_in_executor(executor, each.look)
+            try:
+                await asyncio.get_running_loop().run_in_executor(executor, each.look)
+            except Exception:  # a bug; but who was sent away in the file shall not stay for its sake
+                log.exception("files that may have changed cannot be looked at; trying again")
 
 
 def serve(

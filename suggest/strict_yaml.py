@@ -16,7 +16,7 @@ def load(content: bytes, *, place: str, page: str) -> Any:
 
     try:
         return yaml.load(content, Loader=_loader())
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as e:
+    except (yaml.YAMLError, ValueError, RecursionError) as e:
         mark = getattr(e, "problem_mark", None)
         where = f"{place}:{mark.line + 1}" if mark else place
         message = f"cannot be read as YAML, or has a name twice; {page} shows what it should look like"

@@ -39,13 +39,13 @@ class Watched(Generic[T]):
             value = self._read(contents)
             if contents != self._on_disk():
                 return False  # somebody is writing: the next look sees the rest
-        except InvalidArgument as e:
+        except (InvalidArgument, OSError) as e:
             return self._refuse(contents, e)
         self._contents, self.value = contents, value
         log.warning("%s: read again, and used from now on", self._shown)
         return True
 
-    def _refuse(self, contents: list[bytes], error: InvalidArgument) -> bool:
+    def _refuse(self, contents: list[bytes], error: Exception) -> bool:
         if contents != self._contents:
             log.error("changed, and cannot be used; what was read before stays: %s", error)
         self._contents = contents

@@ -48,6 +48,7 @@ def test_all_means_all_verbs_and_all_namespaces() -> None:
         ("tokens: {}", "t.yaml: must have `tokens:`"),
         ("tokens: [a, }", "t.yaml:1: cannot be read as YAML, or has a name twice"),
         (f"tokens: {{a: {{token: {SECRET}, token: {SECRET}, {REST}}}}}", "t.yaml:1: cannot be read as YAML, or has a"),
+        (f"tokens: {{a: {{sha256: 2020-13-45, {REST}}}}}", "t.yaml: cannot be read as YAML, or has a name twice"),
         ("tokens: {a: 7}", "t.yaml: tokens.a: must have sha256 (or token), namespaces and verbs"),
         (f"tokens: {{unix: {{token: {SECRET}, {REST}}}}}", "t.yaml: tokens.unix: a token's name is a letter, then"),
         (f"tokens: {{10.0.0.1: {{token: {SECRET}, {REST}}}}}", "t.yaml: tokens.10.0.0.1: a token's name is a letter"),

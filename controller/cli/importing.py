@@ -18,7 +18,7 @@ from controller.cli import terminal
 from controller.cli.admission import Desk, find, named
 from controller.cli.embedded import Access, SessionClient, asked_for, connected, same_service
 from controller.cli.exits import ExitCode
-from controller.cli.facts import opened
+from controller.cli.facts import controlled_by, opened
 from controller.cli.file import File
 from controller.cli.home import Home
 from controller.cli.sources import read_source
@@ -86,10 +86,9 @@ class _Import:
         asked = asked_for(self._arguments)
         service = asked if known is None else same_service(known.server, asked, known.name)
         async with connected(service, self._home, Access.of(self._arguments)) as client:
-            created = None
             if known is None:
                 assert isinstance(target, File)
-                known = created = await self._create(target, desk, client, service)
+                known = await self._create(target, desk, client, service)
             await Search(known, client).make(begun=bool(self._store.attempts(known.uid)))
             tally = _Tally(refused=[f"{p.path}: {p.message}" for p in source.refused])
             for batch in _batches(source.trials):
@@ -101,10 +100,9 @@ class _Import:
                 )
                 for (place, _), result in zip(batch, results, strict=True):
                     tally.count(place, result)
-        if created is not None:
-            waits = replace(created, state=ExperimentState.STOPPED, reason=NOT_RUN)
-            self._store.save(created.uid, Changes(experiment=waits))
-        return self._tell(known, source, tally, created=created is not None)
+        now = self._store.experiment(known.namespace, known.name) or known
+        self._let_wait(now)
+        return self._tell(now, source, tally)
 
     async def _create(self, file: File, desk: Desk, client: SessionClient, service: str) -> Experiment:
         """As a run would, but for running it."""
@@ -128,7 +126,14 @@ class _Import:
         admitted.lock.release()
         return admitted.experiment
 
-    def _tell(self, experiment: Experiment, source: Source, tally: _Tally, *, created: bool) -> ExitCode:
+    def _let_wait(self, experiment: Experiment) -> None:
+        """One that was made for an import, by this command or by one that was killed, is not about to run."""
+        begun = experiment.state is not ExperimentState.RUNNING or self._store.attempts(experiment.uid)
+        if not begun and not controlled_by(self._home, experiment):
+            waits = replace(experiment, state=ExperimentState.STOPPED, reason=NOT_RUN)
+            self._store.save(experiment.uid, Changes(experiment=waits))
+
+    def _tell(self, experiment: Experiment, source: Source, tally: _Tally) -> ExitCode:
         name = experiment.name
         before = f", {tally.known} were there already" if tally.known else ""
         print(f"{name}: {_trials(tally.new)} imported from {source.title}{before}{_left_out(source)}", flush=True)
@@ -150,7 +155,8 @@ class _Import:
             more = "--set PATH=VALUE" if experiment.spec.budget.trials is None else "--trials +20"
             self._say(f"Go on with them: tuner extend {name} {more}")
         elif not self._store.attempts(experiment.uid):
-            self._say(f"Run it: tuner run {self._arguments.name}" if created else f"Run it: tuner resume {name}")
+            by_name = named(self._arguments.name)
+            self._say(f"Run it: tuner resume {name}" if by_name else f"Run it: tuner run {self._arguments.name}")
         return ExitCode.OK if tally.new or tally.known else ExitCode.USAGE
 
     def _say(self, text: str) -> None:

@@ -21,6 +21,9 @@ def me(tmp_path: Path) -> Iterator[Person]:
 
 
 def test_results_come_before_the_first_run_once_and_the_search_has_them(me: Person) -> None:
+    me.env["TUNER_FAILPOINT"] = "store.add_trials.before"
+    assert me.tuner("import", me.file, "--from", "results.csv")[0] == -9
+    del me.env["TUNER_FAILPOINT"]
     code, out, err = me.tuner("import", me.file, "--from", "results.csv")
     assert (code, out) == (0, "tiny: 3 trials imported from results.csv\n"), err
     assert "outside of the search space, in so many trials: x (1);" in err

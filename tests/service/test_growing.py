@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from suggest.client import Client
+from controller.model import Experiment
+from controller.search import Search, study_name
+from suggest.client import AsyncClient, Client
 from suggest.errors import InvalidArgument
 from suggest.space import Choice, Condition, Float, Parameter, Space
-from suggest.study import Algorithm
+from suggest.study import Algorithm, Study
 from suggest.trial import Outcome, TrialState
 from tests.service.running import NAME, SPEC, a_server
+from tests.unit.builders import an_experiment
 
 WIDER = Space((Parameter("x", Float(-20.0, 10.0)), Parameter("kind", Choice(("a", "c", "b")))))
 
@@ -81,3 +85,26 @@ def test_what_the_algorithm_asks_of_a_space_is_asked_of_a_grown_one(client: Clie
     client.create_study(NAME, replace(SPEC, algorithm=Algorithm("grid"), space=grid), request_id="create")
     with pytest.raises(InvalidArgument, match=r"spec.parameters.x: a grid needs points or step"):
         client.update_study(NAME, space=Space((Parameter("x", Float(0.0, 2.0)),)))
+
+
+def an_extended(experiment: Experiment, space: Space) -> Experiment:
+    return replace(experiment, spec=replace(experiment.spec, space=space))
+
+
+async def made(address: str, experiment: Experiment) -> Study:
+    """The experiment's study, as its controller leaves it at its start."""
+    async with AsyncClient(address) as client:
+        await Search(experiment, client).make(begun=False)
+        return await client.get_study(study_name(experiment))
+
+
+def test_a_controller_brings_its_study_after_its_newest_revision_and_never_back(tmp_path: Path) -> None:
+    first = an_experiment()
+    wider = Space((Parameter("lr", Float(1e-4, 2.0)), *first.spec.space.parameters[1:]))
+    with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
+        assert asyncio.run(made(server.address, first)).spec.space == first.spec.space
+        assert asyncio.run(made(server.address, an_extended(first, wider))).spec.space == wider
+        widest = Space((Parameter("lr", Float(1e-4, 4.0)), *first.spec.space.parameters[1:]))
+        client.update_study(study_name(first), space=widest)
+        for experiment in (first, an_extended(first, wider)):
+            assert asyncio.run(made(server.address, experiment)).spec.space == widest, "grown by somebody else's hand"

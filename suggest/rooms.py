@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from suggest import deadline
 from suggest.errors import LimitReached, TunerError
 from suggest.limits import Limits, Room
-from suggest.store.counts import Counts
+from suggest.store.protocol import Counts
 from suggest.study import StudyName
 
 RECOUNT_S = 60.0  # at most this often of its own accord

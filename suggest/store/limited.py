@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from suggest.errors import LimitReached
 from suggest.limits import Limits
 from suggest.rooms import Rooms
-from suggest.store.counts import Counts
-from suggest.store.protocol import Addition, Lease, Store, StudyRecord
+from suggest.store.protocol import Addition, Counts, Lease, Store, StudyRecord
 from suggest.trial import Measurement, Trial
 
 
-class Countable(Store, Protocol):
-    def counts(self, namespace: str) -> Counts:
-        """How much of it a namespace takes. Slow where there is much."""
-
-
-def limited(store: Countable, limits: Callable[[], Limits]) -> Store:
+def limited(store: Store, limits: Callable[[], Limits]) -> Store:
     """`limits`: those that hold now. Closing it closes the store."""
     # It has all that a store has; what it passes on is seen by no checker.
     return cast(Store, _LimitedStore(store, limits))
@@ -27,7 +21,7 @@ def limited(store: Countable, limits: Callable[[], Limits]) -> Store:
 class _LimitedStore:
     """What makes something takes it from its namespace's room. Raises LimitReached, and has written nothing then."""
 
-    def __init__(self, store: Countable, limits: Callable[[], Limits]) -> None:
+    def __init__(self, store: Store, limits: Callable[[], Limits]) -> None:
         self._store = store
         self._rooms = Rooms(store.counts, limits)
 

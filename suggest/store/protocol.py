@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from suggest.curves import Curve
 from suggest.study import Direction, Study, StudyName
@@ -54,6 +54,20 @@ class Addition:
     measurements: Sequence[Measurement] = ()
 
 
+class Counts(NamedTuple):
+    """How much there is in a namespace."""
+
+    studies: int = 0
+    trials: int = 0
+    measurements: int = 0
+
+    def plus(self, other: Counts) -> Counts:
+        return Counts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+    def minus(self, other: Counts) -> Counts:
+        return Counts(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
+
+
 class Store(Protocol):
     # Studies
 
@@ -72,6 +86,9 @@ class Store(Protocol):
 
     def delete_study(self, lease: Lease) -> None:
         """With all its trials and measurements; releases the lease."""
+
+    def counts(self, namespace: str) -> Counts:
+        """How much of it the namespace takes; a deleted trial counts. Slow where there is much."""
 
     # Ownership
 

@@ -30,10 +30,10 @@ from suggest import failpoints
 from suggest.curves import Curve
 from suggest.errors import NotFound, NotOwner
 from suggest.store.connections import Connections
-from suggest.store.counts import Counts, count
+from suggest.store.counts import count
 from suggest.store.documents import spec_document
 from suggest.store.ownership import Ownership, guard, held, of
-from suggest.store.protocol import Addition, Lease, StudyContents, StudyRecord
+from suggest.store.protocol import Addition, Counts, Lease, StudyContents, StudyRecord
 from suggest.store.rows import (
     Columns,
     measurement_columns,
@@ -103,7 +103,6 @@ class SqlStore:
             return [study_of(row) for row in connection.execute(query)]
 
     def counts(self, namespace: str) -> Counts:
-        """How much of the store the namespace takes; slow where there is much."""
         return count(self._database, namespace)
 
     def update_study(self, lease: Lease, study: Study) -> None:

@@ -13,7 +13,7 @@ import pytest
 from suggest.errors import NotFound, NotOwner
 from suggest.space import Choice, Condition, Float, Int, Parameter, Scale, Space
 from suggest.store.documents import fingerprint
-from suggest.store.protocol import Addition, Lease, Store, StudyRecord
+from suggest.store.protocol import Addition, Counts, Lease, Store, StudyRecord
 from suggest.study import Algorithm, Direction, Objective, PastSpace, Pruning, Study, StudyName, StudySpec, ValueRule
 from suggest.trial import Measurement, Trial, TrialState
 
@@ -127,6 +127,17 @@ class StoreContract:
         assert names("b") == ["b/x"]
         assert names(None, team="1") == ["a/y", "a/z"]
         assert names(None, **{"it's": '"odd"'}) == []
+
+    def test_what_a_namespace_takes_is_counted(self, store: Store, lease: Lease) -> None:
+        assert store.insert_study(a_study("second"))
+        assert store.insert_study(a_study(namespace="other"))
+        store.hand_out(lease, [running(0), running(1)])
+        store.add_measurements(lease, 0, [measured(0, 0.5), measured(1, 0.5)])
+        store.finish_trial(lease, replace(running(1), state=TrialState.CANCELLED), [])
+        store.delete_trial(lease, 1)
+        assert store.counts(NAME.namespace) == Counts(studies=2, trials=2, measurements=2)
+        assert store.counts("other") == Counts(studies=1)
+        assert store.counts("nobody") == Counts()
 
     def test_a_label_is_found_whatever_its_characters(self, store: Store) -> None:
         labels = {"équipe": "研究 🂡", "a.b\"c'd": "\\", "$": "[0]", "": ""}

@@ -60,6 +60,16 @@ func connect(address, caFile, tokenFile string, patience time.Duration) (*grpc.C
 	return grpc.NewClient(address, options...)
 }
 
+// retryDelay is how long the service asks to wait before the call is sent again; 0 if it does not.
+func retryDelay(err error) time.Duration {
+	for _, detail := range status.Convert(err).Details() {
+		if info, ok := detail.(*errdetails.RetryInfo); ok {
+			return info.GetRetryDelay().AsDuration()
+		}
+	}
+	return 0
+}
+
 // untilAnswered sends a call again while nobody answers it. Every method may be repeated: what has a request_id is
 // recognised by that, all else by its meaning, so a call whose reply was lost is not done twice.
 func untilAnswered(patience time.Duration) grpc.UnaryClientInterceptor {
@@ -77,6 +87,11 @@ func untilAnswered(patience time.Duration) grpc.UnaryClientInterceptor {
 			switch code := status.Code(err); {
 			case code == codes.Unavailable || code == codes.DeadlineExceeded && unanswered == nil:
 				unanswered = err
+			case code == codes.Canceled && ctx.Err() == nil: // a server stopped before it looked
+				unanswered = err
+			case code == codes.ResourceExhausted && retryDelay(err) > 0: // too much at once; it says when to come again
+				unanswered = err
+				pause = retryDelay(err)
 			case code != codes.DeadlineExceeded:
 				return err
 			}

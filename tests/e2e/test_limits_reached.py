@@ -16,7 +16,7 @@ def test_a_full_namespace_pauses_and_resume_goes_on_when_there_is_room(tmp_path:
         a_server(tmp_path / "studies.db", oversight=Oversight(limits=str(limits))) as server,
         somebody(tmp_path) as person,
     ):
-        person.file.write_text(experiment(trials=5, parallelism=2))
+        person.file.write_text(experiment(trials=5))
         code, _, err = person.tuner("run", "experiment.yaml", "--server", server.address)
         assert code == 8, err
         assert "the namespace default has 3 of the 3 trials that it may have" in err

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import signal
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +19,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from suggest.client import Client
+from suggest.server import Oversight, Server
 from suggest.study import Algorithm, StudyName, StudySpec
 from suggest.trial import Outcome, TrialState
 from suggest.v1 import suggest_pb2 as pb
@@ -69,24 +73,37 @@ def test_one_slow_study_keeps_no_other_from_its_answers(tmp_path: Path) -> None:
             assert [call.result() for call in slow] == [12] * 16
 
 
-def test_calls_that_were_begun_are_answered_and_health_says_that_it_ends(folder: Path) -> None:
-    serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
-    with (
-        a_process(folder / "studies.db", f"unix:{folder}/s.sock") as server,
-        Client(server.address, timeout_s=60) as client,
-        grpc.insecure_channel(server.address) as channel,
-        ThreadPoolExecutor(8) as pool,
-    ):
-        a_slow_study(client)
-        health = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=60)
-        assert next(health).status == serving
-        slow = slow_calls(client, 4, pool, count=12)
-        eventually(lambda: any(call.done() for call in slow))
-        stopped = pool.submit(server.stop)
-        assert next(health).status == not_serving
+def in_flight(server: Server) -> int:
+    with urllib.request.urlopen(f"http://localhost:{server.metrics_port}/metrics", timeout=10) as reply:
+        found = re.search(rb"^tuner_suggest_calls_in_flight (\d+)", reply.read(), re.MULTILINE)
+    assert found is not None
+    return int(found[1])
+
+
+def told_of_health(address: str, begun: threading.Event) -> list[int]:
+    """Until the server is gone."""
+    told = list[int]()
+    with grpc.insecure_channel(address) as channel, contextlib.suppress(grpc.RpcError):
+        for reply in health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=60):
+            told.append(reply.status)
+            begun.set()
+    return told
+
+
+def test_calls_that_were_begun_are_answered_and_health_says_that_it_ends(tmp_path: Path) -> None:
+    oversight = Oversight(metrics_address="localhost:0")
+    watched = threading.Event()
+    with ThreadPoolExecutor(8) as pool:
+        with a_server(tmp_path / "studies.db", oversight=oversight) as server:
+            client = Client(server.address, timeout_s=60)
+            a_slow_study(client)
+            health = pool.submit(told_of_health, server.address, watched)
+            assert watched.wait(30)
+            slow = slow_calls(client, 4, pool, count=12)
+            eventually(lambda: in_flight(server) + sum(call.done() for call in slow) >= 4)
         assert [call.result() for call in slow] == [12] * 4, "also those that waited for their turn"
-        assert stopped.result() == 128 + signal.SIGTERM
-        assert not (folder / "s.sock").exists()
+        assert health.result() == [health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING]
+        client.close()
 
 
 def test_clients_do_not_notice_that_another_server_has_taken_the_place(folder: Path) -> None:

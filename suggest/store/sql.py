@@ -35,6 +35,7 @@ from suggest.store.documents import spec_document
 from suggest.store.ownership import Ownership, guard, held, of
 from suggest.store.protocol import Addition, Counts, Lease, StudyContents, StudyRecord
 from suggest.store.rows import (
+    AnyRow,
     Columns,
     measurement_columns,
     measurement_of,
@@ -62,6 +63,8 @@ _ADD_MEASUREMENTS = failpoints.register("store.add_measurements")
 _FINISH_TRIAL = failpoints.register("store.finish_trial")
 _RELABEL_TRIAL = failpoints.register("store.relabel_trial")
 _DELETE_TRIAL = failpoints.register("store.delete_trial")
+
+_AT_A_TIME = 500  # numbers in a statement
 
 
 class SqlStore:
@@ -140,13 +143,16 @@ class SqlStore:
             study = connection.execute(select(studies).where(of(studies, name))).one_or_none()
             if study is None:
                 raise NotFound(f"{name} does not exist")
-            found = connection.execute(select(trials).where(of(trials, name)).order_by(trials.c.number))
-            open_ = select(trials.c.number).where(of(trials, name), trials.c.state.in_([s.value for s in OPEN]))
-            theirs = of(measurements, name), measurements.c.trial.in_(open_)
-            reports = connection.execute(select(measurements).where(*theirs).order_by(measurements.c.id))
-            return StudyContents(
-                study_of(study), [trial_of(row) for row in found], [(row.trial, measurement_of(row)) for row in reports]
-            )
+            rows = connection.execute(select(trials).where(of(trials, name)).order_by(trials.c.number))
+            found = [trial_of(row) for row in rows]
+            # By their numbers, a few hundred at a time: a database that is left to find them reads all measurements.
+            numbers = [trial.number for trial in found if trial.state in OPEN]
+            reports: list[AnyRow] = []
+            for some in (numbers[k : k + _AT_A_TIME] for k in range(0, len(numbers), _AT_A_TIME)):
+                theirs = of(measurements, name), measurements.c.trial.in_(some)
+                reports += connection.execute(select(measurements).where(*theirs)).all()
+            reports.sort(key=lambda row: row.id)
+            return StudyContents(study_of(study), found, [(row.trial, measurement_of(row)) for row in reports])
 
     def curves(self, name: StudyName, metric: str) -> Iterator[Curve]:
         m, succeeded = measurements.c, trials.c.state == TrialState.SUCCEEDED.value

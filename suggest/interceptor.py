@@ -34,6 +34,7 @@ from suggest.turns import Turns
 log = logging.getLogger(__name__)
 
 SLOW_S = 1.0
+LARGE_BYTES = 8 << 10  # of a request: some hundred measurements
 
 # What requests, replies and contexts are is the handlers' affair.
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -159,7 +160,7 @@ class Guard(grpc.aio.ServerInterceptor):
                 else:
                     work = functools.partial(run, entry.run, behaviour, request)
                 # gRPC ends what has a deadline of its own.
-                running = self._turns.run(study, work)
+                running = self._turns.run(study, work, large=len(serialized) > LARGE_BYTES)
                 reply = await (_within(deadline.DEFAULT_S, running) if given_s is None else running)
                 if (seconds := time.monotonic() - began) > SLOW_S:
                     events.tell("slow_call", method=name, study=study_of(request), seconds=seconds)

@@ -17,6 +17,8 @@ from suggest.errors import StudyBusy
 MAX_WAITING = 256  # calls for one study; each holds its request
 BUSY_PAUSE_S = 0.5  # what a client is told to wait then
 
+_LARGE = "large calls"  # beside the studies' names, of which none has a blank
+
 T = TypeVar("T")
 
 
@@ -45,16 +47,17 @@ class Turns:
     def waiting_for_worker(self) -> int:
         return max(0, self._submitted - self._workers)
 
-    async def run(self, study: str, work: Callable[[], T]) -> T:
+    async def run(self, study: str, work: Callable[[], T], *, large: bool = False) -> T:
         """In a thread, alone among the work for `study`; "" stands for work that needs no turn.
 
+        Large work is done one piece at a time: each thread that computes makes all others wait for the interpreter.
         Cancelled while it waits: never done. Cancelled later: finished nevertheless, and only then comes the next.
         Raises StudyBusy: too many wait already.
         """
         self._wanted += 1
         self._idle.clear()
         try:
-            return await self._run(study, work)
+            return await self._run((study, _LARGE) if large else (study,), work)
         finally:
             self._wanted -= 1
             if not self._wanted:
@@ -64,23 +67,25 @@ class Turns:
         """Returns when nobody waits for anything."""
         await self._idle.wait()
 
-    async def _run(self, study: str, work: Callable[[], T]) -> T:
-        if study:
-            await self._turn(study)
+    async def _run(self, wanted: tuple[str, ...], work: Callable[[], T]) -> T:
+        taken: list[str] = []
         try:
+            for each in filter(None, wanted):
+                await self._turn(each)
+                taken.append(each)
             done = self._executor.submit(work)
         except BaseException:
-            self._pass_on(study)
+            self._pass_on(taken)
             raise
         self._submitted += 1
         try:
             return await asyncio.wrap_future(done)
         finally:
             if done.done():
-                self._finished(study)
+                self._finished(taken)
             else:
                 loop = asyncio.get_running_loop()
-                done.add_done_callback(lambda _: loop.call_soon_threadsafe(self._finished, study))
+                done.add_done_callback(lambda _: loop.call_soon_threadsafe(self._finished, taken))
 
     async def _turn(self, study: str) -> None:
         waiting = self._waiting.get(study)
@@ -99,22 +104,21 @@ class Turns:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._pass_on(study)  # it came in the moment in which nobody wanted it any more
+                self._pass_on([study])  # it came in the moment in which nobody wanted it any more
             elif turn in waiting:
                 waiting.remove(turn)
             raise
 
-    def _finished(self, study: str) -> None:
+    def _finished(self, taken: list[str]) -> None:
         self._submitted -= 1
-        self._pass_on(study)
+        self._pass_on(taken)
 
-    def _pass_on(self, study: str) -> None:
-        if not study:
-            return
-        waiting = self._waiting[study]
-        while waiting:
-            turn = waiting.popleft()
-            if not turn.done():  # else its call was cancelled, and is about to notice
-                turn.set_result(None)
-                return
-        del self._waiting[study]
+    def _pass_on(self, taken: list[str]) -> None:
+        for each in taken:
+            waiting = self._waiting[each]
+            while waiting and waiting[0].done():
+                waiting.popleft()  # its call was cancelled, and is about to notice
+            if waiting:
+                waiting.popleft().set_result(None)
+            else:
+                del self._waiting[each]

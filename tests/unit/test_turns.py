@@ -48,6 +48,29 @@ def test_many_calls_of_a_slow_study_hold_up_no_other() -> None:
     asyncio.run(play())
 
 
+def test_large_work_is_done_one_piece_at_a_time_and_holds_up_no_small_work() -> None:
+    async def play() -> None:
+        async with turns() as them:
+            gate, under_way, most = threading.Event(), list[str](), list[int]()
+
+            def large(study: str) -> None:
+                under_way.append(study)
+                most.append(len(under_way))
+                gate.wait(WITHIN_S)
+                under_way.remove(study)
+
+            calls = [asyncio.create_task(them.run(s, lambda s=s: large(s), large=True)) for s in "abcd"]  # type: ignore[misc]
+            await asyncio.sleep(0)
+            assert await them.run("other", lambda: "answered") == "answered"
+            calls[1].cancel()
+            gate.set()
+            await asyncio.gather(*calls, return_exceptions=True)
+            assert most == [1, 1, 1]
+            assert await them.run("b", lambda: "b has its turn") == "b has its turn"
+
+    asyncio.run(play())
+
+
 def test_a_queue_has_an_end() -> None:
     async def play() -> None:
         async with turns() as them:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 AFTER_S = 0.0003
-LATE_S = 0.02  # by then there is too much to do already
+LATE_S = 0.002  # who wakes so much later has waited for others that compute: there is enough to do already
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

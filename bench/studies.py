@@ -230,7 +230,7 @@ async def hundred(folder: Path, stores: dict[str, tuple[str, list[str]]], size: 
 
 async def saturation(client: AsyncClient, size: Size, p99_ms: float) -> float:
     """The highest rate, of those tried, at which the 99th percentile stays within the claim."""
-    most, rate = 0.0, float(size.per_s)
+    most, rate = 0.0, size.per_s / 4
     while rate <= 20 * size.per_s:
         load = Load(client, size.studies)
         await load.run(per_s=rate, for_s=min(size.for_s, 8.0))

@@ -1,4 +1,4 @@
-"""What a study will propose next is computed while nobody asks: a thread that comes by a moment after each change.
+"""What a study will propose next is computed while nobody asks: a thread that comes by a moment after a trial's end.
 
 A moment later, so that the reply to the change goes out first. Only in quiet moments: what is busy, or was due a while
 ago because the machine is, is passed over, and computed when it is asked for. Nothing here changes what is proposed.

@@ -35,6 +35,7 @@ class _Seat:
     lease: Lease | None = None
     engine: Engine | None = None
     warm: bool = False
+    wanted: bool = False  # a further proposal is, soon
     prepares: bool = True  # its proposals are quick enough to be made on the chance that they are wanted
 
 
@@ -90,6 +91,10 @@ class Writer:
         """The store has changed in a way that this engine cannot follow."""
         self._seat.engine = None
 
+    def expect_more(self) -> None:
+        """Somebody has room for a further trial: the next proposal is made as soon as this is done."""
+        self._seat.wanted = not self.engine.is_prepared
+
     def warm_up(self) -> None:
         """Load in the background, once, what the algorithm will need when it is first asked in earnest."""
         if not self._seat.warm:
@@ -113,7 +118,8 @@ class Seats:
             if seat.engine is None:
                 seat.engine = self._loaded(name)
             yield Writer(lease, seat.engine, seat)
-            if seat.engine is not None and not seat.engine.is_prepared:
+            if seat.wanted:
+                seat.wanted = False
                 self._ahead.later(name)
 
     @contextmanager

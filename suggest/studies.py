@@ -216,6 +216,7 @@ class Studies:
                     for addition in additions:
                         engine.take_in(addition.trial, addition.measurements)
                 writer.warm_up()
+            writer.expect_more()
             return results
 
     def report(self, name: StudyName, number: int, measurements: Sequence[Measurement]) -> StopAdvice:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from suggest.space import Choice, Float, Int, Parameter, Scale, Space
 
 SPACE = Space(
@@ -14,3 +16,17 @@ SPACE = Space(
         Parameter("activation", Choice(("relu", "tanh", "gelu"))),
     )
 )
+
+Point = dict[str, str | int | float | bool]
+
+
+def drawn(rng: random.Random) -> Point:
+    """A point of it, at random on its scales."""
+    return {
+        "lr": 10 ** rng.uniform(-5, 0),
+        "momentum": rng.random(),
+        "dropout": rng.uniform(0, 0.7),
+        "layers": rng.randint(1, 12),
+        "width": round(2 ** rng.uniform(4, 10)),
+        "activation": rng.choice(["relu", "tanh", "gelu"]),
+    }

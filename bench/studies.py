@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import sqlalchemy
-from mixed import SPACE
+from mixed import SPACE, drawn
 from record import keep, machine, quantile, table, verdict
 
 from suggest.admin import open_store
@@ -62,17 +62,6 @@ QUICK = Size(studies=3, trials=100, per_s=20, for_s=2.0, steps=5, flood_s=1.0)
 
 
 # Histories, written past the server: they are what is there before, not what is measured
-
-
-def drawn(rng: random.Random) -> Assignment:
-    return {
-        "lr": 10 ** rng.uniform(-5, 0),
-        "momentum": rng.random(),
-        "dropout": rng.uniform(0, 0.7),
-        "layers": rng.randint(1, 12),
-        "width": round(2 ** rng.uniform(4, 10)),
-        "activation": rng.choice(["relu", "tanh", "gelu"]),
-    }
 
 
 def name_of(place: int) -> StudyName:

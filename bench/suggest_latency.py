@@ -21,7 +21,7 @@ from typing import Protocol
 
 import optuna
 import sqlalchemy
-from mixed import SPACE
+from mixed import SPACE, Point, drawn
 from record import keep, machine, quantile, table, verdict
 
 from suggest.client import AsyncClient
@@ -31,7 +31,6 @@ from suggest.trial import Outcome, TrialState
 
 TUNER = Path(sys.executable).parent / "tuner"
 P50_AT_MOST_MS = 15.0  # at the largest history
-Point = dict[str, str | int | float | bool]
 
 DISTRIBUTIONS: dict[str, optuna.distributions.BaseDistribution] = {
     "lr": optuna.distributions.FloatDistribution(1e-5, 1.0, log=True),
@@ -55,17 +54,6 @@ def score(point: Point) -> float:
         + abs(float(point["layers"]) - 5) / 5
         + best
     )
-
-
-def draw(rng: random.Random) -> Point:
-    return {
-        "lr": 10 ** rng.uniform(-5, 0),
-        "momentum": rng.random(),
-        "dropout": rng.uniform(0, 0.7),
-        "layers": rng.randint(1, 12),
-        "width": round(2 ** rng.uniform(4, 10)),
-        "activation": rng.choice(["relu", "tanh", "gelu"]),
-    }
 
 
 class Contestant(Protocol):
@@ -224,7 +212,7 @@ def main() -> None:
         try:
             held = 0
             for history in histories:
-                points = [draw(rng) for _ in range(history - held)]
+                points = [drawn(rng) for _ in range(history - held)]
                 for each in (ours, *peers):
                     print(f"filling up to {history} trials: {each.name}", file=sys.stderr)
                     each.fill(points)

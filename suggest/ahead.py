@@ -1,6 +1,6 @@
 """What a study will propose next is computed while nobody asks: a thread that comes by a moment after a trial's end.
 
-A moment later, so that the reply to the change goes out first. Only in quiet moments: what is busy, or was due a while
+A moment later, so that the reply about that end goes out first. Only in quiet moments: what is busy, or was due a while
 ago because the machine is, is passed over, and computed when it is asked for. Nothing here changes what is proposed.
 """
 
@@ -31,7 +31,7 @@ class Ahead(Generic[T]):
         self._closed = False
 
     def later(self, what: T) -> None:
-        """It has changed."""
+        """A proposal of it will be wanted soon."""
         with self._changed:
             if self._closed:
                 return

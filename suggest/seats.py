@@ -151,7 +151,7 @@ class Seats:
     def _prepare(self, name: StudyName) -> None:
         seat = self._seats[name]
         if not seat.lock.acquire(blocking=False):
-            return  # whoever has it comes by here afterwards
+            return  # whoever has it asks for a trial himself, or ends another and comes by here
         try:
             if seat.engine is not None and seat.prepares:
                 began = time.thread_time()

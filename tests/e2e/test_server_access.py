@@ -17,22 +17,12 @@ from controller.cli.embedded import Access, connected
 from controller.cli.home import Home
 from suggest.server import Protection
 from tests.certificates import Authority
+from tests.e2e.somebody import experiment
 from tests.service.granted import secret, tokens_file
 from tests.service.running import a_server
 
 TUNER = Path(sys.executable).parent / "tuner"
-FILE = """
-apiVersion: tuner.dev/v1
-kind: Experiment
-metadata: {name: tiny}
-spec:
-  objective: {metric: score, direction: maximize}
-  parameters: {x: {type: float, min: 0, max: 1}}
-  algorithm: {name: random, seed: 1}
-  budget: {trials: 2}
-  canary: 0s
-  trial: {command: [sh, -c, 'echo "token=[$TUNER_TOKEN]"; echo score=${x}']}
-"""
+FILE = experiment(["sh", "-c", 'echo "token=[$TUNER_TOKEN]"; echo score=${x}'])
 
 
 class Closed:

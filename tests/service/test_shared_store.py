@@ -20,6 +20,7 @@ from suggest.store.protocol import Lease
 from suggest.trial import Outcome, TrialState
 from tests.contract.store_contract import NAME as DIGITS
 from tests.contract.store_contract import a_study, measured, queued, running
+from tests.e2e.somebody import experiment
 from tests.postgres import Postgres, a_postgres
 from tests.service.load import PATIENCE_S, a_client, eventually, started, under_load
 from tests.service.running import NAME, SPEC, ServerProcess, a_process, score
@@ -75,25 +76,11 @@ def test_a_client_that_knows_several_servers_outlives_any_of_them(two: tuple[Ser
         assert client.get_study(NAME).owner_address == second.address
 
 
-EXPERIMENT = """\
-apiVersion: tuner.dev/v1
-kind: Experiment
-metadata: {name: tiny}
-spec:
-  objective: {metric: score, direction: maximize}
-  parameters: {x: {type: float, min: 0, max: 1}}
-  algorithm: {name: random, seed: 1}
-  budget: {trials: 12}
-  canary: 0s
-  trial: {command: [sh, -c, "sleep 0.3; echo score=${x}"]}
-"""
-
-
 def test_a_search_goes_on_when_the_server_that_it_began_at_dies(
     two: tuple[ServerProcess, ServerProcess], tmp_path: Path
 ) -> None:
     first, second = two
-    (tmp_path / "tiny.yaml").write_text(EXPERIMENT)
+    (tmp_path / "tiny.yaml").write_text(experiment(["sh", "-c", "sleep 0.3; echo score=${x}"], trials=12))
     tuner = Path(sys.executable).parent / "tuner"
     servers = ["--server", f"{first.address},{second.address}"]
     with subprocess.Popen(

@@ -1,0 +1,45 @@
+"""The one way to the network: CIFAR-10 through torchvision's own data set class, when `--download` asks for it.
+
+torchvision is imported here and nowhere else: it takes seconds, and many a torch has no torchvision that it can import.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from decoded import locked
+from formats import DataError, batches_in
+
+CURE = "download cifar-10-python.tar.gz by hand and name it with --data"
+
+
+def download_into(root: Path) -> None:
+    """root/cifar-10-batches-py, unless it is there. Of several processes one downloads."""
+    root.mkdir(parents=True, exist_ok=True)
+    with locked(root / ".download.lock"):
+        if batches_in(root / "cifar-10-batches-py") is None:
+            try:
+                # Progress belongs to stderr: what a trial prints is read for metrics.
+                with contextlib.redirect_stdout(sys.stderr):
+                    _cifar10()(str(root), download=True)
+            except DataError:
+                raise
+            except Exception as problem:  # urllib, tarfile, torchvision: whatever it is, it is told
+                raise DataError(
+                    f"{root}: nothing was downloaded ({type(problem).__name__}: {problem}); {CURE}"
+                ) from problem
+
+
+def _cifar10() -> Any:  # torchvision's class; no checker needs torchvision
+    try:
+        from torchvision.datasets import CIFAR10
+    except ImportError as problem:
+        reason = f"is not installed ({problem}); pip install torchvision"
+        raise DataError(f"--download goes through torchvision, which {reason}, or {CURE}") from problem
+    except (RuntimeError, AttributeError) as problem:
+        reason = f"was made for another torch than this one ({problem}); install a matching pair"
+        raise DataError(f"--download goes through torchvision, which {reason}, or {CURE}") from problem
+    return CIFAR10

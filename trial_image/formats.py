@@ -1,0 +1,220 @@
+"""The standard CIFAR-10 files: the python and the binary version, as a folder or as the .tar.gz they come in.
+
+Nothing here trusts a file: pickles are read by an unpickler that can build arrays of bytes and nothing else, and what a
+file holds is checked before it is used. What is not as it should be raises DataError; nothing is written anywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import tarfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+KNOWN = "CIFAR-10"
+UNKNOWN = "CIFAR-10 (unverified copy)"
+CLASSES = 10
+PIXELS = 32 * 32 * 3
+LARGEST = 64 << 20  # bytes of one batch; the real ones have half of it, and no archive shall fill the memory
+CURE = "--no-verify (verify=False) takes copies and stand-ins as they are"
+
+# MD5, as published in torchvision's CIFAR10 class (torchvision/datasets/cifar.py).
+PYTHON = {
+    "data_batch_1": "c99cafc152244af753f735de768cd75f",
+    "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+    "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+    "data_batch_4": "634d18415352ddfa80567beed471001a",
+    "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+    "test_batch": "40351d587109b95175f43aff81a1287e",
+}
+# MD5 of the members of cifar-10-binary.tar.gz (itself c32a1d4ab5d03f1284b67883e8d87530, on the data set's own page), as
+# published by the loaders of rai-project/dldataset (vision/cifar10.go) and of libtorch tutorials (fetch_cifar10.cmake).
+BINARY = {
+    "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",
+    "data_batch_2.bin": "5ea93a67294ea407fff1d09f752e9692",
+    "data_batch_3.bin": "942cd6a4bcdd0dd3c604fbe906cb4421",
+    "data_batch_4.bin": "ae636b3ba5c66a11e91e8cb52e771fcb",
+    "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
+    "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
+}
+FOLDERS = {"cifar-10-batches-py": PYTHON, "cifar-10-batches-bin": BINARY}
+ARCHIVES = ("cifar-10-python.tar.gz", "cifar-10-binary.tar.gz")
+Array = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+class DataError(Exception):
+    """One sentence for a person: the place, the value, the rule, the cure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """images: (n, 32, 32, 3) uint8; labels: (n,) uint8; the first `train` of them are the training set."""
+
+    images: Array
+    labels: Array
+    train: int
+    name: str
+
+
+def batches_in(folder: Path) -> dict[str, str] | None:
+    """Which version's batches lie right in this folder, as names and hashes."""
+    for hashes in (PYTHON, BINARY):
+        if any((folder / name).exists() for name in hashes):
+            return hashes
+    return None
+
+
+def read_folder(folder: Path, *, verify: bool) -> Decoded:
+    hashes = batches_in(folder)
+    assert hashes is not None
+    lacking = [name for name in hashes if not (folder / name).exists()]
+    if lacking:
+        raise DataError(
+            f"{folder}: {' and '.join(lacking)} missing, and it takes all of {', '.join(hashes)}; copy it anew"
+        )
+    return _join(((name, (folder / name).read_bytes()) for name in hashes), folder, hashes, verify=verify)
+
+
+def read_archive(path: Path, *, verify: bool) -> Decoded:
+    found: dict[str, bytes] = {}
+    try:
+        with tarfile.open(path) as archive:
+            for member in archive:
+                name = member.name.rpartition("/")[2]
+                if not member.isfile() or (name not in PYTHON and name not in BINARY):
+                    continue
+                if member.size > LARGEST:
+                    raise DataError(
+                        f"{path}: {name} has {member.size} bytes, and no batch has over {LARGEST}; copy it anew"
+                    )
+                opened = archive.extractfile(member)
+                assert opened is not None  # it is a file
+                found[name] = opened.read()
+    except (tarfile.TarError, EOFError, zlib.error) as problem:
+        raise DataError(f"{path}: no whole archive ({problem}); copy it anew") from problem
+    hashes = PYTHON if any(name in PYTHON for name in found) else BINARY
+    lacking = [name for name in hashes if name not in found]
+    if lacking:
+        raise DataError(f"{path}: {' and '.join(lacking)} missing in it, and it takes all of {', '.join(hashes)}")
+    return _join(((name, found[name]) for name in hashes), path, hashes, verify=verify)
+
+
+def _join(batches: Iterator[tuple[str, bytes]], place: Path, hashes: dict[str, str], *, verify: bool) -> Decoded:
+    """All batches one after the other; those with other hashes are refused or make it an unverified copy."""
+    images: list[Array] = []
+    labels: list[Array] = []
+    known = True
+    for name, content in batches:
+        found = hashlib.md5(content, usedforsecurity=False).hexdigest()
+        known &= found == hashes[name]
+        if verify and found != hashes[name]:
+            # Before a byte of it is unpickled.
+            raise DataError(f"{place}/{name}: its MD5 is {found}, and the published one is {hashes[name]}; {CURE}")
+        read = unpickled if hashes is PYTHON else records
+        planes, classes = read(content, f"{place}/{name}")
+        images.append(planes)
+        labels.append(classes)
+    planes = np.concatenate(images).reshape(-1, 3, 32, 32)
+    return Decoded(
+        images=np.ascontiguousarray(planes.transpose(0, 2, 3, 1)),
+        labels=np.concatenate(labels),
+        train=len(planes) - len(labels[-1]),
+        name=KNOWN if known else UNKNOWN,
+    )
+
+
+def records(content: bytes, place: str) -> tuple[Array, Array]:
+    """The binary version: a byte of label, then 1,024 bytes each of red, green and blue."""
+    if not content or len(content) % (PIXELS + 1):
+        raise DataError(f"{place}: {len(content)} bytes are no whole number of images of {PIXELS + 1}; copy it anew")
+    table = np.frombuffer(content, np.uint8).reshape(-1, PIXELS + 1)
+    return table[:, 1:], checked_labels(table[:, 0], place)
+
+
+def checked_labels(labels: Array, place: str) -> Array:
+    if len(labels) and labels.max() >= CLASSES:
+        row = int(np.argmax(labels >= CLASSES))
+        raise DataError(
+            f"{place}: image {row} has label {labels[row]}, and labels are 0 to {CLASSES - 1}; copy it anew"
+        )
+    return np.ascontiguousarray(labels)
+
+
+class _Type:
+    """Stands in for numpy.dtype: remembers what was asked for."""
+
+    def __init__(self, spec: object = None, *_: object) -> None:
+        self.spec = spec
+
+    def __setstate__(self, state: object) -> None:
+        """Byte order and the like, of which bytes have none."""
+
+
+class _Array:
+    """Stands in for numpy.ndarray: keeps the parts, and NumPy is never driven by what a file says."""
+
+    def __init__(self, *_: object) -> None:
+        self.state: Any = None
+
+    def __setstate__(self, state: object) -> None:
+        self.state = state
+
+    def whole(self) -> Array | None:
+        """(n, 3072) bytes, or None if the file described anything else."""
+        match self.state:
+            case (_, (int(count), int(width)), _Type(spec=("u1" | b"u1")), False | 0, bytes(raw)):
+                if count > 0 and width == PIXELS and len(raw) == count * width:
+                    return np.frombuffer(raw, np.uint8).reshape(count, width)
+        return None
+
+
+def _latin_1(text: object, _encoding: object) -> bytes:
+    """How Python 3 writes bytes into a pickle that Python 2 can read."""
+    if not isinstance(text, str):
+        raise pickle.UnpicklingError("bytes are not written as text")
+    return text.encode("latin-1")
+
+
+class _Unpickler(pickle.Unpickler):
+    """Lists, dictionaries, text, numbers, and arrays in the form of the stand-ins above: what the real files hold."""
+
+    def find_class(self, module: str, name: str) -> Any:  # a class or a function, as pickle has it
+        match module, name:
+            case "numpy.core.multiarray" | "numpy._core.multiarray", "_reconstruct":
+                return _Array
+            case "numpy", "ndarray":
+                return _Array
+            case "numpy", "dtype":
+                return _Type
+            case "_codecs", "encode":
+                return _latin_1
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no batch of CIFAR-10 holds")
+
+
+def unpickled(content: bytes, place: str) -> tuple[Array, Array]:
+    """The python version: {b"data": (n, 3072) uint8, b"labels": n integers, ...}, pickled."""
+    try:
+        batch = _Unpickler(BytesIO(content), encoding="bytes").load()
+    except Exception as problem:  # a broken pickle raises nearly anything, and none of it is a bug of ours
+        raise DataError(f"{place}: not read as a batch of CIFAR-10 ({problem}); copy it anew") from problem
+    # Text of Python 2 comes as bytes, text of Python 3 as text.
+    data, labels = (
+        (batch.get(key.encode(), batch.get(key)) if isinstance(batch, dict) else None) for key in ("data", "labels")
+    )
+    planes = data.whole() if isinstance(data, _Array) else None
+    if planes is None:
+        raise DataError(f"{place}: no `data` of shape (n, {PIXELS}) and type uint8 in it; is it a batch of CIFAR-10?")
+    if not isinstance(labels, list) or len(labels) != len(planes):
+        raise DataError(
+            f"{place}: no `labels` in it, one for each of its {len(planes)} images; is it a batch of CIFAR-10?"
+        )
+    if not all(isinstance(label, int) and 0 <= label < CLASSES for label in labels):
+        raise DataError(f"{place}: not all its labels are integers from 0 to {CLASSES - 1}; is it a batch of CIFAR-10?")
+    return planes, np.array(labels, np.uint8)

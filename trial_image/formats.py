@@ -23,7 +23,7 @@ UNKNOWN = "CIFAR-10 (unverified copy)"
 CLASSES = 10
 PIXELS = 32 * 32 * 3
 LARGEST = 64 << 20  # bytes of one batch; the real ones have half of it, and no archive shall fill the memory
-CURE = "--no-verify (verify=False) takes copies and stand-ins as they are"
+CURE = "--no-verify takes copies and stand-ins as they are"
 
 # MD5, as published in torchvision's CIFAR10 class (torchvision/datasets/cifar.py).
 PYTHON = {

@@ -1,0 +1,96 @@
+"""Images -> what the network sees: moved, mirrored, blanked and normalised, on the device, by one gather.
+
+Pixels stay bytes, in the order in which they lie in the file (image, row, column, colour): a batch is read once, and
+several trials on a machine share one copy. Which way each image is seen is drawn for a whole epoch on the CPU, from
+the seed and the epoch alone: all workers draw the same, and a training that goes on after a kill draws what it would
+have.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from recipe import Recipe
+from torch import Tensor
+
+SIDE = 32
+ROWS = 6  # of a plan: image, down, right, mirrored, and the corner of the blank square: row, column
+MEAN = (0.4914, 0.4822, 0.4465)  # the published ones, of the whole training set
+STD = (0.2470, 0.2435, 0.2616)
+COINS = 1 << 31  # an epoch that none has: what is drawn once for all epochs
+
+
+class Views:
+    """Images on a device. pixels: (n, 32, 32, 3) bytes, contiguous."""
+
+    def __init__(self, pixels: Tensor, *, dtype: torch.dtype, cutout: int = 0) -> None:
+        self.flat = pixels.view(-1, 3)
+        self.dtype, self.cutout = dtype, cutout
+        device = pixels.device
+        self.line = torch.arange(SIDE, device=device)
+        self.mean = torch.tensor(MEAN, device=device) * 255
+        self.scale = 1 / (torch.tensor(STD, device=device) * 255)
+
+    def __call__(self, plan: Tensor) -> Tensor:
+        """(n, 3, 32, 32), channels last. plan: (6, n) int64, the rows as above."""
+        image, down, right, mirrored, top, left = plan.unsqueeze(2)
+        # A place beyond the edge is the one as far inside: what a padded copy of all images would hold.
+        rows = _reflected(self.line + down)
+        columns = _reflected(torch.where(mirrored > 0, SIDE - 1 - self.line, self.line) + right)
+        places = ((image * SIDE + rows) * SIDE).unsqueeze(2) + columns.unsqueeze(1)
+        x = (self.flat[places].float() - self.mean) * self.scale
+        if self.cutout:
+            x.masked_fill_(_square(self.line, top, left, self.cutout).unsqueeze(3), 0.0)
+        return x.to(self.dtype).permute(0, 3, 1, 2)
+
+
+def _reflected(places: Tensor) -> Tensor:
+    return (SIDE - 1) - ((SIDE - 1) - places.abs()).abs()
+
+
+def _square(line: Tensor, top: Tensor, left: Tensor, side: int) -> Tensor:
+    down = (line >= top) & (line < top + side)
+    across = (line >= left) & (line < left + side)
+    return down.unsqueeze(2) & across.unsqueeze(1)
+
+
+def drawn(recipe: Recipe, epoch: int, images: int) -> Tensor:
+    """The plan of an epoch from 0: (steps, 6, batch) int64."""
+    rng = np.random.default_rng([recipe.seed, epoch])
+    steps, reach = images // recipe.batch, recipe.whole("translate")
+    count = steps * recipe.batch
+    plan = np.zeros((ROWS, count), np.int64)
+    plan[0] = rng.permutation(images)[:count]
+    if reach:
+        plan[1:3] = rng.integers(-reach, reach + 1, (2, count))
+    match recipe.knobs["flip"]:
+        case "random":
+            plan[3] = rng.integers(0, 2, count)
+        case "alternate":  # a coin for each image, tossed once, and turned every epoch: no way is seen twice in a row
+            coins = np.random.default_rng([recipe.seed, COINS]).integers(0, 2, images)
+            plan[3] = coins[plan[0]] ^ (epoch & 1)
+    if recipe.cutout:
+        plan[4:] = rng.integers(0, SIDE - recipe.cutout + 1, (2, count))
+    return torch.from_numpy(np.ascontiguousarray(plan.reshape(ROWS, steps, recipe.batch).transpose(1, 0, 2)))
+
+
+def plain(images: Tensor, *, down: int = 0, right: int = 0, mirrored: bool = False) -> Tensor:
+    """The plan by which images are seen as they are, or all in the same other way. images: (n,) int64."""
+    plan = torch.zeros(ROWS, len(images), dtype=torch.int64, device=images.device)
+    plan[0], plan[1], plan[2], plan[3] = images, down, right, int(mirrored)
+    return plan
+
+
+def split(labels: np.ndarray, valid: int, train: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the training set -> (to learn from, held out); fixed, and each part holds the classes evenly.
+
+    Held-out rows are taken from one end of a fixed order and those to learn from at the other, so that smaller forms of
+    a training never learn from what larger ones hold out, as far as there is room.
+    """
+    shuffled = np.random.default_rng(0).permutation(len(labels))
+    rank = np.empty(len(labels), np.int64)  # of each row among those of its class
+    for label in np.unique(labels):
+        members = shuffled[labels[shuffled] == label]
+        rank[members] = np.arange(len(members))
+    order = np.lexsort((labels, rank))
+    return order[len(order) - train :], order[:valid]

@@ -1,0 +1,92 @@
+"""Nesterov's SGD and lookahead, written out in foreach calls.
+
+Constructing an optimiser of torch.optim imports a compiler, which takes a second: as long as the fast recipe trains.
+Rates are tensors on the device, so that a captured step follows the schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from network import Fast, Norm, Sweep, averaged
+from recipe import Recipe
+from torch import Tensor
+
+LOOK_EVERY = 5  # steps
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Parameters that share a rate. `epochs`: for so long they learn, then they stay."""
+
+    weights: list[Tensor]
+    rate: float
+    decay: float
+    epochs: float = float("inf")
+
+
+def groups_of(network: Fast | Sweep, recipe: Recipe) -> list[Group]:
+    (rate, bias_rate), (decay, bias_decay) = recipe.rates(), recipe.decays()
+    biases = [module.bias for module in network.modules() if isinstance(module, Norm)]
+    first = [network.whitening.bias] if isinstance(network, Fast) else []
+    assert all(bias is not None for bias in first)
+    apart = {id(bias) for bias in (*biases, *first)}
+    others = [weight for weight in network.parameters() if weight.requires_grad and id(weight) not in apart]
+    groups = [Group(others, rate, decay)]
+    if biases:
+        groups.append(Group(biases, bias_rate, bias_decay))
+    if first:
+        groups.append(Group(first, rate, decay, recipe.number("whiten_epochs")))
+    return groups
+
+
+class Optimiser:
+    """weights: in the order in which `step` takes their gradients."""
+
+    def __init__(self, groups: Sequence[Group], momentum: float) -> None:
+        self.groups, self.momentum = groups, momentum
+        self.weights = [weight for group in groups for weight in group.weights]
+        self.velocity = [torch.zeros_like(weight) for weight in self.weights]
+        self.rates = torch.zeros(len(groups), device=self.weights[0].device)
+
+    def rates_at(self, part: float, epoch: int) -> list[float]:
+        """Each group's, in an epoch from 0, where the schedule stands at `part` of the peak."""
+        return [group.rate * part if epoch < group.epochs else 0.0 for group in self.groups]
+
+    @torch.no_grad()
+    def step(self, gradients: list[Tensor]) -> None:
+        """By `rates` as they are then. gradients: are changed."""
+        start = 0
+        for number, group in enumerate(self.groups):
+            part = slice(start, start := start + len(group.weights))
+            self._update(group, gradients[part], self.velocity[part], self.rates[number])
+
+    def _update(self, group: Group, gradients: list[Tensor], velocity: list[Tensor], rate: Tensor) -> None:
+        if group.decay:
+            torch._foreach_add_(gradients, group.weights, alpha=group.decay)
+        torch._foreach_mul_(velocity, self.momentum)
+        torch._foreach_add_(velocity, gradients)
+        torch._foreach_add_(gradients, velocity, alpha=self.momentum)
+        torch._foreach_mul_(gradients, rate)
+        torch._foreach_sub_(group.weights, gradients)
+
+
+class Lookahead:
+    """A slow average of all that training changes, to which the network returns each fifth step (Zhang et al. 2019)."""
+
+    def __init__(self, network: Fast | Sweep) -> None:
+        self.fast = averaged(network)
+        self.slow = [tensor.clone() for tensor in self.fast]
+
+    @staticmethod
+    def weight(step: int, total: int) -> float:
+        """How much of the slow average stays, after `step` steps: little at first, 0.95**5 at the end."""
+        return 0.95**LOOK_EVERY * (step / total) ** 3
+
+    @torch.no_grad()
+    def look(self, keep: float) -> None:
+        if keep < 1:
+            torch._foreach_lerp_(self.slow, self.fast, 1 - keep)
+        torch._foreach_copy_(self.fast, self.slow)

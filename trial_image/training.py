@@ -1,0 +1,221 @@
+"""One training: its steps, its epochs, what it knows in between, and how well it does. Prints nothing.
+
+A step is the same few calls on every device. On a GPU it is captured once as a CUDA graph and replayed, since a small
+network's kernels are shorter than their launches; everything that differs between steps is read from two buffers.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from augment import ROWS, Views, drawn, plain
+from network import Fast, Norm, build
+from optimiser import LOOK_EVERY, Lookahead, Optimiser, groups_of
+from recipe import Recipe
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+from world import World
+
+EAGER_STEPS = 3  # before a step is captured: libraries choose their algorithms and take their memory in the first ones
+LOOKED_AT = 5_000  # images whose patches the whitening filters are made from
+AT_ONCE = {"cuda": 2_500, "cpu": 500}  # images, when nothing is learnt
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """All of them, on the device. pixels: (n, 32, 32, 3) uint8; labels: (n,) int64."""
+
+    pixels: Tensor
+    labels: Tensor
+
+    @staticmethod
+    def on(device: torch.device, pixels: np.ndarray, labels: np.ndarray) -> Images:
+        with warnings.catch_warnings():  # that the file cannot be written to is as it should be
+            warnings.simplefilter("ignore", UserWarning)
+            mapped = torch.from_numpy(pixels)
+        return Images(mapped.to(device), torch.from_numpy(labels.astype(np.int64)).to(device))
+
+
+class Training:
+    """rows: of the images to learn from. half: float32 but for what the GPU does faster in another."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        images: Images,
+        rows: np.ndarray,
+        *,
+        world: World,
+        dtype: torch.dtype,
+        sync_bn: bool = False,
+    ) -> None:
+        self.recipe, self.images, self.world = recipe, images, world
+        self.rows = torch.from_numpy(np.ascontiguousarray(rows, dtype=np.int64))
+        self.total = recipe.steps(len(rows))  # before anything is built: it may not be feasible
+        self.per_epoch = len(rows) // recipe.batch
+        self.parts = recipe.schedule(self.total)
+        self.device = images.pixels.device
+        self.views = Views(images.pixels, dtype=dtype, cutout=recipe.cutout)
+        self.seen_plain = Views(images.pixels, dtype=dtype)
+        self.network = build(recipe, world if sync_bn and not world.alone else None)
+        if isinstance(self.network, Fast):
+            looked_at = plain(self.rows[:LOOKED_AT].to(self.device))
+            self.network.look_at(Views(images.pixels, dtype=torch.float32)(looked_at).cpu())
+        self.network.to(self.device, memory_format=torch.channels_last)
+        self.optimiser = Optimiser(groups_of(self.network, recipe), recipe.number("momentum"))
+        self.lookahead = Lookahead(self.network) if recipe.on("lookahead") else None
+        self.done = 0  # epochs
+        self.first_step_s: float | None = None
+        self.plan = torch.zeros(ROWS, recipe.batch // world.size, dtype=torch.int64, device=self.device)
+        self.loss = torch.zeros((), device=self.device)  # the sum over this worker's images since the epoch began
+        graphed = self.device.type == "cuda" and world.alone
+        self.step: Callable[[], None] = Captured(self.compute) if graphed else self.compute
+
+    @property
+    def epochs(self) -> int:
+        """The last one may be a part of one."""
+        return math.ceil(self.total / self.per_epoch)
+
+    def compute(self) -> None:
+        """One step, by `plan` and the optimiser's `rates`."""
+        scores = self.network(self.views(self.plan))
+        loss = F.cross_entropy(
+            scores.float(),
+            self.images.labels[self.plan[0]],
+            reduction="sum",
+            label_smoothing=self.recipe.number("label_smoothing"),
+        )
+        gradients = list(torch.autograd.grad(loss, self.optimiser.weights))
+        self.world.add_up(gradients)
+        self.optimiser.step(gradients)
+        self.loss += loss.detach()
+
+    def epoch(self) -> tuple[float, int]:
+        """Learn for one more epoch, or what is left of it. The mean loss, and the images seen by all workers."""
+        number, self.done = self.done, self.done + 1
+        plans = drawn(self.recipe, number, len(self.rows))
+        plans[:, 0] = self.rows[plans[:, 0]]
+        plans = plans[:, :, self.world.share_of(self.recipe.batch)].contiguous().to(self.device)
+        first = number * self.per_epoch
+        last = min(first + self.per_epoch, self.total)
+        rates = torch.tensor([self.optimiser.rates_at(self.parts[step], number) for step in range(first, last)])
+        rates = rates.to(self.device)
+        self.network.train()
+        self.loss.zero_()
+        for step in range(first, last):
+            self.plan.copy_(plans[step - first])
+            self.optimiser.rates.copy_(rates[step - first])
+            self._timed_once()
+            if self.lookahead and (step + 1) % LOOK_EVERY == 0:
+                self.lookahead.look(Lookahead.weight(step + 1, self.total))
+        if self.lookahead and last == self.total:
+            self.lookahead.look(1.0)
+        self._agree_on_statistics()
+        self.world.add_up([self.loss])
+        seen = (last - first) * self.recipe.batch
+        return self.loss.item() / seen, seen
+
+    def _timed_once(self) -> None:
+        if self.first_step_s is not None:
+            self.step()
+            return
+        began = time.perf_counter()
+        self.step()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        self.first_step_s = time.perf_counter() - began
+
+    def _agree_on_statistics(self) -> None:
+        """Each worker's batch norm has seen its own images only; the mean of what they keep is everybody's."""
+        norms = [module for module in self.network.modules() if isinstance(module, Norm)]
+        self.world.average([kept for norm in norms for kept in (norm.running_mean, norm.running_var)])
+
+    @torch.inference_mode()
+    def accuracy(self, rows: np.ndarray, *, views: int = 1) -> tuple[float, float]:
+        """(share of right answers, mean loss) on these images; each worker looks at a part. views: 1, or 6 of each."""
+        self.network.eval()
+        mine = torch.from_numpy(np.ascontiguousarray(rows[self.world.rank :: self.world.size], dtype=np.int64))
+        sums = torch.zeros(2, dtype=torch.float64, device=self.device)
+        for part in mine.to(self.device).split(AT_ONCE[self.device.type]):
+            scores = self.six_views(part) if views > 1 else self.network(self.seen_plain(plain(part))).float()
+            labels = self.images.labels[part]
+            sums += torch.stack([(scores.argmax(1) == labels).sum(), F.cross_entropy(scores, labels, reduction="sum")])
+        self.world.add_up([sums])
+        right, loss = (sums / len(rows)).tolist()
+        return right, loss
+
+    def six_views(self, part: Tensor) -> Tensor:
+        """Mean scores: half of them the image and its mirror image, half those moved by a pixel either way."""
+
+        def both(shift: int) -> Tensor:
+            straight, mirrored = (
+                self.network(self.seen_plain(plain(part, down=shift, right=shift, mirrored=mirrored))).float()
+                for mirrored in (False, True)
+            )
+            return (straight + mirrored) / 2
+
+        return both(0) / 2 + (both(-1) + both(1)) / 4
+
+    def tensors(self) -> list[Tensor]:
+        """All that a training is made of, in a fixed order; they are the tensors themselves."""
+        slow = self.lookahead.slow if self.lookahead else []
+        return [*self.network.state_dict().values(), *self.optimiser.velocity, *slow]
+
+    def state(self) -> dict[str, Any]:
+        return {"epochs": self.done, "tensors": [tensor.detach().cpu() for tensor in self.tensors()]}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.done = int(state["epochs"])
+        with torch.no_grad():
+            for tensor, kept in zip(self.tensors(), state["tensors"], strict=True):
+                tensor.copy_(kept)
+
+
+class Captured:
+    """A step that is run as it is a few times, then captured as a CUDA graph and replayed.
+
+    The first steps are real ones, on a stream of their own, as capturing wants it; capturing itself runs nothing. If it
+    fails, which is told once, all steps stay as they were.
+    """
+
+    def __init__(self, step: Callable[[], None]) -> None:
+        self.step, self.count = step, 0
+        self.graph: Any = None
+        self.stream = torch.cuda.Stream()
+
+    def __call__(self) -> None:
+        self.count += 1
+        if self.count <= EAGER_STEPS:
+            self.stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self.stream):
+                self.step()
+            torch.cuda.current_stream().wait_stream(self.stream)
+            return
+        if self.count == EAGER_STEPS + 1:
+            self.graph = self._captured()
+        if self.graph is None:
+            self.step()
+        else:
+            self.graph.replay()
+
+    def _captured(self) -> Any:
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                self.step()
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            print(
+                f"the step is not captured as a CUDA graph, and runs as it is: {error}".splitlines()[0], file=sys.stderr
+            )
+            return None
+        return graph

@@ -1,0 +1,240 @@
+"""The workers of one training: who they are, and what they add up. Alone, a world of one needs no sockets.
+
+Who takes part is said by the variables that torchrun reads: MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK. All workers
+draw the same plan and take their part of each batch, and sums of gradients are over all. Nothing here goes on when a
+worker is lost: `Lost` ends the process, and the next attempt goes on from the checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import Tensor
+
+LOST_EXIT_CODE = 75  # sysexits' EX_TEMPFAIL: nothing is wrong with the parameters; another try may do
+SILENCE_S = 30.0  # a step takes far less: who is silent for so long hangs, or its node is gone
+
+
+class Lost(Exception):
+    """Another worker is gone, or never came. Its text is one sentence."""
+
+
+class Refused(Exception):
+    """These workers cannot train one network together. Its text is one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where this worker stands, as the environment says. local: its number on its machine, hence its GPU there."""
+
+    rank: int = 0
+    size: int = 1
+    local: int = 0
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+
+def place_of(environment: dict[str, str]) -> Place:
+    """Raises Refused: the variables contradict each other."""
+    size = _number(environment, "WORLD_SIZE", "1")
+    if size <= 1:
+        return Place()
+    # An Indexed Job's own variable, where nobody has set the other.
+    rank = _number(environment, "RANK", environment.get("JOB_COMPLETION_INDEX", ""))
+    if not 0 <= rank < size:
+        raise Refused(f"RANK={rank} is not below WORLD_SIZE={size}: ranks count from 0")
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        if not environment.get(name):
+            raise Refused(f"WORLD_SIZE is {size}, and {name} is not set: torchrun and tuner set it")
+    return Place(rank, size, _number(environment, "LOCAL_RANK", "0"))
+
+
+def _number(environment: dict[str, str], name: str, default: str) -> int:
+    text = environment.get(name) or default
+    if not text.isdecimal():
+        raise Refused(
+            f"{name}={text} is not a whole number" if text else f"{name} is not set: torchrun and tuner set it"
+        )
+    return int(text)
+
+
+class World:
+    """Alone as it is made; `join` lets the others in."""
+
+    def __init__(self, place: Place | None = None) -> None:
+        self.place = place or Place()
+        self.rank, self.size = self.place.rank, self.place.size
+        self._distributed: Any = None  # torch.distributed and its store, where there is more than one
+        self._store: Any = None
+
+    @property
+    def alone(self) -> bool:
+        return self.size == 1
+
+    def add_up(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each tensor in every worker by its sum over the workers: all in one message."""
+        if self.alone:
+            return
+        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        try:
+            self._distributed.all_reduce(flat)
+        except RuntimeError as error:
+            raise self._lost(error) from error
+        start = 0
+        for tensor in tensors:
+            tensor.copy_(flat[start : start + tensor.numel()].view(tensor.shape))
+            start += tensor.numel()
+
+    def from_first(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each tensor in every worker by the first worker's."""
+        if self.alone:
+            return
+        with torch.no_grad():
+            if self.rank > 0:
+                for tensor in tensors:
+                    tensor.zero_()
+            self.add_up(tensors)
+
+    def average(self, tensors: Sequence[Tensor]) -> None:
+        if self.alone:
+            return
+        self.add_up(tensors)
+        for tensor in tensors:
+            tensor.div_(self.size)
+
+    def share_of(self, count: int) -> slice:
+        """Which of a batch's images are this worker's: as many as everyone else's."""
+        part = count // self.size
+        return slice(self.rank * part, (self.rank + 1) * part)
+
+    def join(self, about: dict[str, str], device: torch.device, *, patience_s: float) -> None:
+        """Meet the others. about: what has to be the same for all, by what it is called.
+
+        Raises:
+            Lost: they were not all there within `patience_s`.
+            Refused: one of them trains something else.
+        """
+        if self.alone:
+            return
+        import torch.distributed as distributed
+
+        self._distributed = distributed
+        address = os.environ["MASTER_ADDR"]
+        if address in ("127.0.0.1", "localhost") and sys.platform == "linux":
+            # Else gloo asks for the address of this machine's name, which a container need not have.
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        try:
+            self._store = self._meet(address, timedelta(seconds=patience_s))
+            self._compare({"world size": str(self.size), **about}, patience_s)
+            distributed.init_process_group(
+                "nccl" if device.type == "cuda" else "gloo",
+                store=self._store,
+                rank=self.rank,
+                world_size=self.size,
+                timeout=timedelta(seconds=SILENCE_S),
+            )
+        except RuntimeError as error:
+            raise Lost(
+                f"rank {self.rank} of {self.size} did not find the others at {address}:{os.environ['MASTER_PORT']} "
+                f"within {patience_s:g} s: {_first_line(error)}"
+            ) from error
+
+    def _meet(self, address: str, patience: timedelta) -> Any:
+        agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # torchrun has a store already
+        store = self._distributed.TCPStore(
+            address,
+            int(os.environ["MASTER_PORT"]),
+            is_master=self.rank == 0 and not agent,
+            timeout=patience,
+            wait_for_workers=False,  # so that worlds of different sizes can tell each other
+        )
+        round_ = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        return self._distributed.PrefixStore(f"cifar10/{round_}", store)
+
+    def _compare(self, about: dict[str, str], patience_s: float) -> None:
+        """The first worker hears all others, and each of them the first: whoever is at odds, both say so."""
+        mine = json.dumps(about)
+        if self.rank > 0:
+            first = json.loads(self._store.get("0"))
+            self._store.set(str(self.rank), mine)
+            self._refuse(about, first, 0)
+            return
+        self._store.set("0", mine)
+        for rank in range(1, self.size):
+            try:
+                self._store.wait([str(rank)], timedelta(seconds=patience_s))
+            except RuntimeError as error:
+                raise Lost(f"rank {rank} of {self.size} did not join within {patience_s:g} s; rank 0 ends") from error
+            self._refuse(about, json.loads(self._store.get(str(rank))), rank)
+
+    def _refuse(self, about: dict[str, str], other: dict[str, str], rank: int) -> None:
+        for what in about:
+            if about[what] != other.get(what):
+                raise Refused(
+                    f"the workers differ in their {what}: rank {self.rank} has {about[what]}, rank {rank} has "
+                    f"{other.get(what)}; start all with the same command and the same data"
+                )
+
+    def _lost(self, error: RuntimeError) -> Lost:
+        return Lost(f"a worker of {self.size} was lost ({_first_line(error)}); rank {self.rank} ends too")
+
+    def leave(self) -> None:
+        """The first worker keeps the store, so it is the last to go."""
+        if self.alone:
+            return
+        try:
+            if self.rank > 0:
+                self._store.set(f"left/{self.rank}", "")
+                return
+            self._store.wait([f"left/{rank}" for rank in range(1, self.size)], timedelta(seconds=SILENCE_S))
+        except RuntimeError as error:
+            # All sums are done and the result is printed: it is only told.
+            print(f"{socket.gethostname()}: rank {self.rank} left alone: {_first_line(error)}", file=sys.stderr)
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)[:200]
+
+
+def shared_moments(x: Tensor, world: World) -> tuple[Tensor, Tensor, int]:
+    """(mean, biased variance, images times pixels) of each channel over all workers. x: (n, channels, h, w) float32.
+
+    torch's own synchronised batch norm is for GPUs alone.
+    """
+    mean, var = _Moments.apply(x, world)
+    return mean, var, world.size * x.numel() // x.shape[1]
+
+
+class _Moments(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Tensor, world: World) -> tuple[Tensor, Tensor]:
+        var, mean = torch.var_mean(x, (0, 2, 3), correction=0)
+        rows = torch.zeros(world.size, 2, len(mean), device=x.device)
+        rows[world.rank, 0], rows[world.rank, 1] = mean, var
+        world.add_up([rows])
+        means, variances = rows[:, 0], rows[:, 1]
+        mean = means.mean(0)
+        # Each worker has as many images, so the whole variance is theirs and that of their means.
+        var = variances.mean(0) + (means - mean).square().mean(0)
+        context.save_for_backward(x, mean)
+        context.world = world
+        return mean, var
+
+    @staticmethod
+    def backward(context: Any, by_mean: Tensor, by_var: Tensor) -> tuple[Tensor, None]:
+        x, mean = context.saved_tensors
+        by_mean, by_var = by_mean.clone(), by_var.clone()
+        context.world.add_up([by_mean, by_var])
+        count = context.world.size * x.numel() // x.shape[1]
+        shape = (1, -1, 1, 1)
+        return by_mean.view(shape) / count + (x - mean.view(shape)) * (by_var.view(shape) * 2 / count), None

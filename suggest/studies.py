@@ -216,7 +216,6 @@ class Studies:
                     for addition in additions:
                         engine.take_in(addition.trial, addition.measurements)
                 writer.warm_up()
-            writer.expect_more()
             return results
 
     def report(self, name: StudyName, number: int, measurements: Sequence[Measurement]) -> StopAdvice:
@@ -266,6 +265,7 @@ class Studies:
                 engine.put(finished)
             # Here, for until its first outcome an algorithm has nothing to compute from, and starting goes first.
             writer.warm_up()
+            writer.expect_more()
             return finished
 
     def relabel_trial(self, name: StudyName, number: int, labels: Mapping[str, str]) -> Trial:

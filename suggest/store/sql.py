@@ -32,7 +32,7 @@ from suggest.errors import NotFound, NotOwner
 from suggest.store.connections import Connections
 from suggest.store.counts import count
 from suggest.store.documents import spec_document
-from suggest.store.ownership import Ownership, guard, held, of
+from suggest.store.ownership import Ownership, held, of
 from suggest.store.protocol import Addition, Counts, Lease, StudyContents, StudyRecord
 from suggest.store.rows import (
     AnyRow,
@@ -47,7 +47,6 @@ from suggest.store.rows import (
     trial_columns,
     trial_of,
 )
-from suggest.store.statements import finish_trial
 from suggest.store.tables import measurements, studies, trials
 from suggest.study import Direction, Study, StudyName
 from suggest.trial import OPEN, Measurement, Trial, TrialState
@@ -170,7 +169,7 @@ class SqlStore:
                 yield Curve(points)
 
     def hand_out(self, lease: Lease, trials: Sequence[Trial], *, queued: int = 0) -> None:
-        with self._write(_HAND_OUT, single=True) as connection:
+        with self._write(_HAND_OUT, single=self._statements.is_one(len(trials))) as connection:
             rows = [trial_columns(lease.name, trial) for trial in trials]
             self._insert(connection, self._statements.hand_out, lease, rows)
 
@@ -186,18 +185,17 @@ class SqlStore:
         measured = [
             row for each in additions for row in measurement_columns(name, each.trial.number, each.measurements)
         ]
-        with self._write(_ADD_TRIALS, single=not measured) as connection:
+        with self._write(_ADD_TRIALS, single=self._statements.is_one(len(rows)) and not measured) as connection:
             self._insert(connection, self._statements.insert_trial, lease, rows)
             self._insert(connection, self._statements.insert_measurement, lease, measured)
 
     def add_measurements(self, lease: Lease, number: int, measurements: Sequence[Measurement]) -> None:
-        with self._write(_ADD_MEASUREMENTS, single=True) as connection:
+        with self._write(_ADD_MEASUREMENTS, single=self._statements.is_one(len(measurements))) as connection:
             self._insert_measurements(connection, lease, number, measurements)
 
     def finish_trial(self, lease: Lease, trial: Trial, measurements: Sequence[Measurement]) -> None:
         with self._write(_FINISH_TRIAL, single=not measurements) as connection:
-            values = {**outcome_columns(trial), "this_number": trial.number, **guard(lease)}
-            if connection.execute(finish_trial, values).rowcount != 1:
+            if self._statements.finish(connection, lease, trial.number, outcome_columns(trial)) != 1:
                 raise _lost(lease)
             self._insert_measurements(connection, lease, trial.number, measurements)
 
@@ -267,7 +265,7 @@ class SqlStore:
 
     def _insert(self, connection: Connection, statement: Insert, lease: Lease, rows: Sequence[Columns]) -> None:
         """Undone by the caller's transaction when the lease is outdated."""
-        if rows and self._statements.run(connection, statement, lease, rows) != len(rows):
+        if rows and self._statements.insert(connection, statement, lease, rows) != len(rows):
             raise _lost(lease)
 
     @contextmanager

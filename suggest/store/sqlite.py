@@ -78,14 +78,25 @@ class Database:
         with translated(path):
             self._use_wal()
         self._writers = self._engine(StaticPool, "BEGIN IMMEDIATE")
+        # Kept: to take it from its pool and give it back would cost more than the one statement.
+        with translated(path):
+            self._single = create_engine("sqlite+pysqlite://", creator=self._connect, poolclass=StaticPool).connect()
         self._readers = self._engine(QueuePool, "BEGIN")
 
     @contextmanager
     def writing(self, *, single: bool = False) -> Iterator[Connection]:
         """Holds the write lock from its beginning."""
         late = StoreUnavailable(f"{self.path}: other calls have kept it busy; try again")
-        with locked(self._turn, late=late), translated(self.path), self._writers.begin() as connection:
-            yield connection
+        with locked(self._turn, late=late), translated(self.path):
+            if not single:
+                with self._writers.begin() as connection:
+                    yield connection
+                return
+            try:
+                yield self._single
+            finally:
+                # SQLAlchemy's idea of a transaction: SQLite has committed or undone the statement.
+                self._single.rollback()
 
     @contextmanager
     def reading(self, *, single: bool = False) -> Iterator[Connection]:
@@ -98,6 +109,8 @@ class Database:
     def close(self) -> None:
         self._readers.dispose()
         with self._turn:
+            self._single.close()
+            self._single.engine.dispose()
             self._writers.dispose()
 
     def _engine(self, pool: type[QueuePool] | type[StaticPool], begin: str) -> Engine:

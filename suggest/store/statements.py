@@ -1,16 +1,32 @@
 """The statements that a store executes often: made once, compiled once, guarded by the lease.
 
 Many rows are one statement on PostgreSQL, whose every round trip counts: each column goes as an array. SQLite, a
-function call away, executes the statement for each row. Nothing is executed in any other way than by `run`.
+function call away, executes the statement for each row, and is handed text and values: SQLAlchemy would take several
+times as long over a row as SQLite does. Nothing is executed in any other way than by `insert` and `finish`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import ARRAY, Column, ColumnElement, Connection, Table, bindparam, func, literal, or_, select, update
+from sqlalchemy import (
+    ARRAY,
+    Column,
+    ColumnElement,
+    Connection,
+    Dialect,
+    Table,
+    Update,
+    bindparam,
+    func,
+    literal,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.dml import Insert
 
@@ -22,7 +38,7 @@ from suggest.trial import OPEN, TrialState
 
 _HANDED_OUT = ("state", "parameters", "client_id", "request_id", "labels")
 
-finish_trial = update(trials).where(
+_FINISH_TRIAL = update(trials).where(
     trials.c.namespace == bindparam("lease_namespace"),
     trials.c.study == bindparam("lease_study"),
     trials.c.number == bindparam("this_number"),
@@ -31,12 +47,44 @@ finish_trial = update(trials).where(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Plain:
+    """A statement as the driver takes it. `converted`: the places of values that are none of the driver's own types."""
+
+    text: str
+    ordered: Callable[[Mapping[str, object]], tuple[object, ...]]
+    constants: Mapping[str, object]
+    converted: Sequence[tuple[int, Callable[[object], object]]]
+
+    def execute(self, connection: Connection, rows: Sequence[Columns], same: Columns) -> int:
+        """For each of the rows; how many were touched."""
+        same = {**self.constants, **same}
+        lines = [self._line({**same, **row}) for row in rows]
+        return connection.exec_driver_sql(self.text, lines if len(lines) > 1 else lines[0]).rowcount
+
+    def _line(self, values: Columns) -> tuple[object, ...]:
+        line = list(self.ordered(values))
+        for place, convert in self.converted:
+            line[place] = convert(line[place])
+        return tuple(line)
+
+
+def _plain(statement: Insert | Update, dialect: Dialect, columns: list[str]) -> _Plain:
+    compiled = statement.compile(dialect=dialect, column_keys=columns)
+    assert isinstance(compiled, SQLCompiler)
+    places = compiled.positiontup
+    assert places is not None, "SQLite's parameters go by their places"
+    types = [compiled.binds[name].type.dialect_impl(dialect).bind_processor(dialect) for name in places]
+    converted = [(place, convert) for place, convert in enumerate(types) if convert is not None]
+    return _Plain(compiled.string, itemgetter(*places), compiled.params, converted)
+
+
 class Statements:
     """`insert`: the dialect's own, which knows conflicts. `arrays`: all rows are one statement."""
 
     def __init__(self, insert: Callable[[Table], Any], *, arrays: bool) -> None:
         self._arrays = arrays
-        self._in_order: SQLCompiler | None = None
+        self._compiled: dict[Insert | Update, _Plain] = {}
         self.insert_study = insert(studies).on_conflict_do_nothing(
             index_elements=[studies.c.namespace, studies.c.study]
         )
@@ -49,27 +97,31 @@ class Statements:
             where=trials.c.state == TrialState.QUEUED.value,
         )
 
-    def run(self, connection: Connection, statement: Insert, lease: Lease, rows: Sequence[Columns]) -> int:
+    def is_one(self, rows: int) -> bool:
+        """Whether to insert so many is one statement."""
+        return self._arrays or rows == 1
+
+    def insert(self, connection: Connection, statement: Insert, lease: Lease, rows: Sequence[Columns]) -> int:
         """How many rows were written: of an outdated lease none."""
+        same = guard(lease)
         if self._arrays:
             columns = {name: [row[name] for row in rows] for name in rows[0]}
-            return connection.execute(statement, {**columns, **guard(lease)}).rowcount
-        values = guard(lease)
-        if statement is self.insert_measurement and len(rows) > 1:
-            # They come by the thousand, and SQLAlchemy would take longer over each than SQLite.
-            compiled = self._compiled(connection)
-            assert compiled.positiontup is not None, "SQLite's parameters go by their places"
-            ordered, same = itemgetter(*compiled.positiontup), {**compiled.params, **values}
-            return connection.exec_driver_sql(compiled.string, [ordered({**same, **row}) for row in rows]).rowcount
-        return connection.execute(statement, [{**row, **values} for row in rows]).rowcount
+            return connection.execute(statement, {**columns, **same}).rowcount
+        return self._plain(connection, statement, rows[0]).execute(connection, rows, same)
 
-    def _compiled(self, connection: Connection) -> SQLCompiler:
-        """insert_measurement."""
-        if self._in_order is None:
-            compiled = self.insert_measurement.compile(dialect=connection.dialect)
-            assert isinstance(compiled, SQLCompiler)
-            self._in_order = compiled
-        return self._in_order
+    def finish(self, connection: Connection, lease: Lease, number: int, outcome: Columns) -> int:
+        """How many trials have ended by it: of an outdated lease none."""
+        same = {"this_number": number, **guard(lease)}
+        if self._arrays:
+            return connection.execute(_FINISH_TRIAL, {**outcome, **same}).rowcount
+        return self._plain(connection, _FINISH_TRIAL, {**outcome, **same}).execute(connection, [outcome], same)
+
+    def _plain(self, connection: Connection, statement: Insert | Update, values: Columns) -> _Plain:
+        """`values`: names what is set."""
+        found = self._compiled.get(statement)
+        if found is None:
+            found = self._compiled[statement] = _plain(statement, connection.dialect, list(values))
+        return found
 
     def has_label(self, key: str, value: str) -> ColumnElement[bool]:
         """By rows of key and value: a path into the document does not find every key."""

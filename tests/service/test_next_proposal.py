@@ -1,0 +1,40 @@
+"""A trial that ends makes the next proposal ready: whoever asks then need not wait for it to be computed."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from pathlib import Path
+
+from suggest.admin import open_store
+from suggest.studies import Studies
+from suggest.study import Algorithm, StudySpec
+from suggest.trial import Outcome, TrialState
+from tests.service.running import NAME, SPEC
+
+LEARNS = StudySpec(SPEC.space, SPEC.objectives, Algorithm("tpe", settings={"startupTrials": 1}, seed=1))
+WITHIN_S, MOMENT_S = 30, 0.1
+
+
+def is_prepared(studies: Studies) -> bool:
+    with studies._seats.writing(NAME) as writer:
+        return writer.engine.is_prepared
+
+
+def test_a_trials_end_makes_the_next_proposal_ready(tmp_path: Path) -> None:
+    with closing(open_store(f"sqlite:///{tmp_path}/s.db")) as store:
+        studies = Studies(store, address="")
+        studies.create_study(NAME, LEARNS, request_id="create")
+        deadline, number = time.monotonic() + WITHIN_S, 0
+        while True:  # on a busy machine a trial's end may be passed over: then the next one's
+            given = studies.suggest(NAME, 1, client_id="c", request_id=f"{number}").trials
+            assert not is_prepared(studies), "what was handed out is no longer the next"
+            studies.complete(NAME, given[0].number, Outcome(TrialState.SUCCEEDED, 0.5))
+            moment = time.monotonic() + MOMENT_S
+            while not (prepared := is_prepared(studies)) and time.monotonic() < moment:
+                time.sleep(0.005)
+            if prepared:
+                break
+            assert time.monotonic() < deadline, "no proposal was made ahead"
+            number += 1
+        studies.close()

@@ -306,8 +306,9 @@ def _change(
     elif ending is not None and not left and not actions:
         yield ChangeState(ending.state, ending.reason, True)
     elif snapshot.slots == 0 and snapshot.state is not ExperimentState.PAUSED and not busy:
-        gpus = snapshot.spec.trial.resources.gpu
-        yield ChangeState(ExperimentState.PAUSED, f"a trial asks for {gpus:g} GPUs: more than this machine has", True)
+        trial = snapshot.spec.trial
+        asked = f"{trial.resources.gpu:g} GPUs" + (f" for each of {trial.workers} workers" if trial.workers > 1 else "")
+        yield ChangeState(ExperimentState.PAUSED, f"a trial asks for {asked}: more than this machine has", True)
     elif snapshot.state is ExperimentState.PAUSED:
         if not busy:
             yield ChangeState(ExperimentState.PAUSED, "", True)

@@ -51,6 +51,7 @@ def launch(
         grace_s=template.grace_s,
         gpu=template.resources.gpu,
         slots=None if template.resources.gpu else experiment.spec.parallelism,
+        workers=template.workers,
     )
 
 

@@ -224,7 +224,7 @@ class Loop:
             best=memory.best_value,
             exhausted=memory.exhausted,
             running_s=self.experiment.running_s,
-            slots=self._runtime.slots(spec.trial.resources.gpu),
+            slots=self._runtime.slots(spec.trial.resources.gpu, spec.trial.workers),
             canary_over=memory.canary_over,
             advised=memory.advised,
             stops_sent=memory.stops_sent,

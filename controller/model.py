@@ -142,6 +142,14 @@ class TrialTemplate:
     image: str = ""
     cluster: Mapping[str, object] = field(default_factory=dict)
 
+    @property
+    def workers(self) -> int:
+        """Processes, or pods, of one attempt by `distributed`; each is given all of `resources`."""
+        match self.cluster.get("distributed"):
+            case {"workers": int(count)}:
+                return count
+        return 1
+
 
 @dataclass(frozen=True, slots=True)
 class ExperimentSpec:

@@ -81,10 +81,7 @@ class ExperimentRecord:
     @property
     def gpus(self) -> float:
         """Of one attempt; 0 where they are in a template, whose meaning is its kind's."""
-        match self.experiment.spec.trial.cluster.get("distributed"):
-            case {"workers": int(workers)}:
-                return self.experiment.spec.trial.resources.gpu * workers
-        return self.experiment.spec.trial.resources.gpu
+        return self.experiment.spec.trial.resources.gpu * self.experiment.spec.trial.workers
 
     def gpu_seconds(self, attempt: Attempt, *, now: datetime) -> float:
         """What it has held so far, whether or not it used them."""

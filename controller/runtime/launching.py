@@ -11,6 +11,12 @@ import os
 import signal
 from collections.abc import Callable
 
+from controller.runtime import processes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from controller.runtime.workers import Workers
+
 _CHANGED_SIGNALS = (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)  # by Python or by the supervisor
 _MACHINE = {
     errno.ENOMEM,
@@ -33,10 +39,19 @@ class Refused(Exception):
         self.infrastructure = infrastructure
 
 
-def launch(command: list[str], env: dict[str, str], *, folder: str, log: str, write_down: Callable[[int], None]) -> int:
+def launch(
+    command: list[str],
+    env: dict[str, str],
+    *,
+    folder: str,
+    log: str,
+    write_down: Callable[[int], None],
+    workers: Workers | None = None,
+) -> int:
     """Run the command in a session of its own, in `folder`, with its output appended to `log`. Returns its pid.
 
-    `write_down` gets the pid when the process exists, before the command runs; if it raises, the command never does.
+    `workers`: it runs once for each of them; the pid is their leader's. `write_down` gets the pid when the process
+    exists, before the command runs; if it raises, the command never does.
 
     Raises:
         Refused: the system would not run it. `write_down` had been called if the command itself was the problem.
@@ -55,7 +70,7 @@ def launch(command: list[str], env: dict[str, str], *, folder: str, log: str, wr
         raise Refused(f"cannot create a process: {error.strerror}", infrastructure=True) from error
     if pid == 0:
         os.close(gate_write)  # else the gate would not close when the parent dies
-        _run(command, env, folder=folder, log_fd=log_fd, gate=gate_read, fault=fault_write)
+        _run(command, env, folder=folder, log_fd=log_fd, gate=gate_read, fault=fault_write, workers=workers)
     for fd in (log_fd, gate_read, fault_write):
         os.close(fd)
     try:
@@ -75,13 +90,16 @@ def launch(command: list[str], env: dict[str, str], *, folder: str, log: str, wr
     finally:
         os.close(fault_read)
     if fault:
+        processes.signal_group(pid, signal.SIGKILL)  # other workers may have begun
         os.waitpid(pid, 0)
-        _drop_empty(log)
+        for path in [log] if workers is None else workers.logs():
+            _drop_empty(path)
         raise _refusal(command[0], env, folder=folder, stage=fault[0], number=int(fault[1]))
     return pid
 
 
-def _run(command: list[str], env: dict[str, str], *, folder: str, log_fd: int, gate: int, fault: int) -> None:
+def _run(command: list[str], env: dict[str, str], *, folder: str, log_fd: int, gate: int, fault: int,
+         workers: Workers | None) -> None:  # fmt: skip
     """The child's whole life until exec. Never returns; all other files close at exec."""
     stage = b"exec"
     try:
@@ -96,11 +114,13 @@ def _run(command: list[str], env: dict[str, str], *, folder: str, log_fd: int, g
             stage = b"folder"
             os.chdir(folder)
             stage = b"exec"
+            if workers is not None:
+                env = workers.divide(env, fault=fault)
             _execute(command, env)
     except OSError as error:
-        os.write(fault, b"%s %d" % (stage, error.errno or errno.EINVAL))
+        os.write(fault, b"%s %d\n" % (stage, error.errno or errno.EINVAL))
     except BaseException:  # a NUL in an argument, say: the parent must hear of everything
-        os.write(fault, b"%s %d" % (stage, errno.EINVAL))
+        os.write(fault, b"%s %d\n" % (stage, errno.EINVAL))
     finally:
         os._exit(127)
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from controller.model import FailureClass
-from controller.runtime import gpus, log_file
+from controller.runtime import gpus, log_file, ranks
 from controller.runtime.connection import Message, SupervisorConnection, reach, unreachable
 from controller.runtime.protocol import CannotStart, Exit, Launch, Sighting
 
@@ -53,6 +53,10 @@ class LocalRuntime:
         ids = self._lend(launch)
         if launch.gpu > 0:
             env[gpus.VARIABLE] = ",".join(ids)
+        if launch.workers > 1:
+            env |= ranks.world(launch)
+            if ranks.PORT not in launch.env:
+                env.pop(ranks.PORT, None)  # of whatever started us: a free one is found
         try:
             await self._ask(
                 "start",
@@ -66,6 +70,7 @@ class LocalRuntime:
                 gpu=launch.gpu,
                 gpus=ids,
                 slots=launch.slots,
+                workers=ranks.workers(launch, ids) if launch.workers > 1 else [],
             )
         finally:
             self._lent.pop(launch.name, None)
@@ -123,8 +128,8 @@ class LocalRuntime:
             if timer is not None:
                 timer.cancel()
 
-    def slots(self, gpu: float) -> int | None:
-        return gpus.slots(len(self._gpu_ids()), gpu) if gpu > 0 else None
+    def slots(self, gpu: float, workers: int) -> int | None:
+        return gpus.slots(len(self._gpu_ids()), gpu) // workers if gpu > 0 else None
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -214,15 +219,22 @@ class LocalRuntime:
             return ()
         running = [self._shown[name] for name, sighting in self._sightings.items() if sighting.exit is None]
         in_use = [(shown["gpu"], shown["gpus"]) for shown in running] + list(self._lent.values())
-        ids = gpus.assign(self._gpu_ids(), in_use, launch.gpu)
-        if ids is None:
-            message = f"no room for {launch.gpu:g} GPU: this machine lends {len(self._gpu_ids())}, the rest is in use"
-            raise CannotStart(message, FailureClass.INFRASTRUCTURE)
+        ids: tuple[str, ...] = ()
+        for _ in range(launch.workers):
+            more = gpus.assign(self._gpu_ids(), [*in_use, (launch.gpu, ids)], launch.gpu)
+            if more is None:
+                each = f" for each of {launch.workers} workers" if launch.workers > 1 else ""
+                message = f"no room for {launch.gpu:g} GPU{each}: this machine lends {len(self._gpu_ids())}, "
+                raise CannotStart(message + "the rest is in use", FailureClass.INFRASTRUCTURE)
+            ids += more
         self._lent[launch.name] = (launch.gpu, ids)
         return ids
 
 
 def _exit(end: Message) -> Exit:
+    if (lost := ranks.reason_of(end)) is not None:
+        time = datetime.fromtimestamp(end["time"], UTC)
+        return Exit(time, failure_class=FailureClass.USER_ERROR, reason=lost)
     refused = end.get("refused")
     blame = FailureClass.INFRASTRUCTURE if end.get("infrastructure") else FailureClass.CONFIGURATION
     return Exit(

@@ -42,7 +42,9 @@ class ClusterPart:
 class Launch:
     """All that a runtime needs to start one attempt. `directory` is the attempt's own folder (it exists);
     the runtime writes `log.txt` there (standard output and error, in order). `slots`: while so many of the experiment's
-    attempts run it waits, and begins by itself when one has ended; None = begin at once."""
+    attempts run it waits, and begins by itself when one has ended; None = begin at once. `workers`: so many processes,
+    each of which is given `gpu` and told its rank as torchrun would tell it; the attempt ends as the first that fails,
+    and `log.txt` is that of rank 0."""
 
     name: str
     command: tuple[str, ...]
@@ -53,6 +55,7 @@ class Launch:
     grace_s: float = 30.0
     gpu: float = 0.0
     slots: int | None = None
+    workers: int = 1
     cluster: ClusterPart | None = None  # None locally
 
 
@@ -136,8 +139,8 @@ class Runtime(Protocol):
         """Return when an attempt may have ended since observe(), or (log_growth) when the log of a running one may have
         grown beyond what was read, at the latest after within_s. May return early; never loses a wake-up."""
 
-    def slots(self, gpu: float) -> int | None:
-        """How many attempts of `gpu` GPUs each fit at once; None = no limit that the runtime knows."""
+    def slots(self, gpu: float, workers: int) -> int | None:
+        """How many attempts fit at once whose workers take `gpu` GPUs each; None = no limit that the runtime knows."""
 
     async def close(self) -> None:
         """Let go of the runtime without touching what runs. Leave no process behind if nothing runs."""

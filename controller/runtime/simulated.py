@@ -143,7 +143,7 @@ class SimulatedRuntime:
         self._clock.advance(min(moments) - now_s)
         self._answer()
 
-    def slots(self, gpu: float) -> int | None:
+    def slots(self, gpu: float, workers: int) -> int | None:
         return None if self._gpus is None or gpu <= 0 else int(self._gpus / gpu)
 
     async def close(self) -> None:

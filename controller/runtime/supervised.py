@@ -28,6 +28,7 @@ NOTHING_KNOWN = {
     "grace_s": 0.0,
     "gpu": 0.0,
     "gpus": [],
+    "workers": 1,
 }
 MARK = (
     "TUNER_ATTEMPT_DIR"  # in the environment of all that an attempt starts; unlike names, no two folders are the same

@@ -18,6 +18,7 @@ from controller.runtime.supervised import MARK, NOTHING_KNOWN, Attempt, read_jso
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from controller.runtime.supervised import Message
+    from controller.runtime.workers import Workers
 
 CLEARING_S = 2.0  # how long an end waits for the rest of the attempt's processes to be gone
 TICK_S = 0.05  # how often to look at what cannot wake us
@@ -84,6 +85,7 @@ class Trials:
         name, directory = request["name"], request["directory"]
         facts_path = os.path.join(directory, "process.json")
         facts: Message = {key: request[key] for key in ("name", "timeout_s", "grace_s", "gpu", "gpus")}
+        facts["workers"] = len(request["workers"]) or 1
         link = os.path.join(self._live, name)
 
         def write_down(pid: int) -> None:
@@ -93,8 +95,11 @@ class Trials:
 
         env = {**request["env"], MARK: directory}
         log = os.path.join(directory, "log.txt")
+        workers = _workers(request) if request["workers"] else None
         try:
-            pid = launch(request["command"], env, folder=request["folder"], log=log, write_down=write_down)
+            pid = launch(
+                request["command"], env, folder=request["folder"], log=log, write_down=write_down, workers=workers
+            )
         except Refused:
             unlink(facts_path)
             unlink(link)
@@ -222,6 +227,8 @@ class Trials:
             "timed_out": attempt.timed_out,
             "out_of_memory": by_kill and not attempt.killed and processes.oom_kills() > attempt.ooms,
         }
+        if attempt.facts["workers"] > 1 and (lost := _lost_worker(attempt)):
+            attempt.exit["lost"] = lost
         try:
             write_json(os.path.join(attempt.directory, "exit.json"), attempt.exit)
         except OSError as error:  # its folder was deleted, the disk is full: this life still knows
@@ -238,6 +245,18 @@ class Trials:
         unlink(os.path.join(self._live, attempt.name))
         for call in attempt.when_forgotten:
             call()
+
+
+def _workers(request: Message) -> Workers:
+    from controller.runtime.workers import Workers  # here: hardly any attempt has several
+
+    return Workers(request["workers"], directory=request["directory"], grace_s=request["grace_s"])
+
+
+def _lost_worker(attempt: Attempt) -> Message | None:
+    from controller.runtime.workers import LOST_FILE
+
+    return read_json(os.path.join(attempt.directory, LOST_FILE))
 
 
 def _shown_waiting(request: Message) -> Message:

@@ -204,8 +204,8 @@ TRIAL = Section(
         ),
         Key(
             "distributed",
-            Section((Key("workers", Whole(1), "Pods per attempt; each is given all of `resources`.", REQUIRED),)),
-            "One attempt on several pods that torchrun can join (cluster).",
+            Section((Key("workers", Whole(1), "Pods per attempt, locally processes; each is given all of `resources`.", REQUIRED),)),
+            "One attempt as several pods or processes that find each other, also through torchrun.",
         ),
         Key(
             "template",

@@ -417,5 +417,5 @@ class RuntimeContract:
     @on_a_loop
     async def test_without_gpus_there_is_no_limit_that_the_runtime_knows(self, world: World) -> None:
         runtime = await world.open()
-        assert runtime.slots(0) is None
+        assert runtime.slots(0, workers=2) is None
         await runtime.close()

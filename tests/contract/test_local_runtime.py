@@ -8,14 +8,10 @@ import json
 import os
 import random
 import re
-import shlex
-import shutil
 import signal
 import subprocess
 import sys
-import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +21,8 @@ from controller.model import FailureClass
 from controller.runtime import processes
 from controller.runtime.launching import launch as launch_process
 from controller.runtime.local import LocalRuntime
-from controller.runtime.protocol import CannotStart, Launch, Runtime, RuntimeLost
+from controller.runtime.protocol import CannotStart, RuntimeLost
+from tests.contract.local_world import LocalWorld, eventually, linux_only, local_world
 from tests.contract.runtime_contract import (
     FOREVER,
     STUBBORN,
@@ -37,96 +34,11 @@ from tests.contract.runtime_contract import (
     printed,
 )
 
-linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-
-
-async def eventually(condition: Callable[[], bool], *, within_s: float = 10) -> None:
-    give_up_at = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < give_up_at
-        await asyncio.sleep(0.01)
-
-
-class LocalWorld:
-    def __init__(self, folder: Path, mark: str) -> None:
-        self.folder = folder
-        self._mark = mark  # in the environment of everything that this test starts
-
-    async def open(self) -> LocalRuntime:
-        return LocalRuntime(self.folder)
-
-    async def crash(self, runtime: Runtime) -> None:
-        assert isinstance(runtime, LocalRuntime)
-        assert runtime._connection is not None
-        runtime._connection.abandon()
-
-    async def leave(self) -> None:
-        pass
-
-    async def vanish(self, name: str) -> None:
-        await eventually(lambda: not self.alive())
-        shutil.rmtree(self.directory(name))
-
-    def launch(self, name: str, script: Script) -> Launch:
-        lines = [
-            f"echo >> {shlex.quote(str(self.directory(name) / 'ran'))}",
-            *(["trap '' TERM"] if script.ignores_sigterm else []),
-            *(f"echo {shlex.quote(line)}" for line in script.lines),
-            *(["exec sleep 600"] if script.lasts_s is None else []),
-            *([f"sleep {script.lasts_s}"] if script.lasts_s else []),
-            f"exit {script.code}",
-        ]
-        return self.shell(name, "\n".join(lines), program="/bin/sh" if script.command_exists else "pyton3")
-
-    def shell(self, name: str, text: str, *, program: str = "/bin/sh") -> Launch:
-        directory = self.directory(name)
-        directory.mkdir(parents=True, exist_ok=True)
-        return Launch(
-            name=name,
-            command=(program, "-c", text),
-            env={"TUNER_TRIAL_NAME": name},
-            working_directory=self.folder,
-            directory=directory,
-        )
-
-    def directory(self, name: str) -> Path:
-        return self.folder / "trials" / name / "1"
-
-    def runs(self, name: str) -> int:
-        try:
-            return len((self.directory(name) / "ran").read_text().splitlines())
-        except FileNotFoundError:
-            return 0
-
-    def supervisor(self) -> int:
-        return int(json.loads((self.folder / "supervisor.lock").read_bytes())["pid"])
-
-    def pid(self, name: str) -> int:
-        return int(json.loads((self.directory(name) / "process.json").read_bytes())["pid"])
-
-    def alive(self) -> list[int]:
-        """Every process that this test has brought about."""
-        if sys.platform == "linux":
-            return [pid for pid in processes.everybody() if pid != os.getpid() and processes.carries(pid, self._mark)]
-        written = [self.folder / "supervisor.lock", *self.folder.glob("trials/*/1/process.json")]
-        pids = [json.loads(path.read_bytes())["pid"] for path in written if path.exists()]
-        return [pid for pid in pids if processes.birth(pid) is not None]
-
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalWorld]:
-    run = uuid.uuid4().hex
-    monkeypatch.setenv("TUNER_TEST_RUN", run)
-    world = LocalWorld(tmp_path, f"TUNER_TEST_RUN={run}")
-    yield world
-    for _ in range(5):  # the supervisor's death sets others free
-        for pid in world.alive():
-            processes.kill(pid)
-    if (lock := tmp_path / "supervisor.lock").exists():
-        with contextlib.suppress(ValueError):  # empty: killed on its way up
-            Path(json.loads(lock.read_bytes())["socket"]).unlink(missing_ok=True)
-    log = tmp_path / "supervisor.log"
-    assert not log.exists() or log.read_text() == ""
+    with local_world(tmp_path, monkeypatch) as world:
+        yield world
 
 
 class TestLocalRuntime(RuntimeContract):
@@ -417,7 +329,7 @@ async def test_gpus_are_shared_out_returned_and_remembered(world: LocalWorld, mo
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
     show = 'echo "gpu=$CUDA_VISIBLE_DEVICES"; exec sleep 600'
     runtime = await world.open()
-    assert runtime.slots(1) == 2
+    assert runtime.slots(1, workers=1) == 2
     await runtime.start(replace(world.shell("a", show), gpu=1))
     await world.crash(runtime)
     runtime = await world.open()

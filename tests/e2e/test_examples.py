@@ -81,6 +81,13 @@ def test_a_random_search_can_be_made_shorter_on_the_command_line(tmp_path: Path)
     assert len(trials_of("digits-random", state=tmp_path)) == 6
 
 
+def test_two_processes_train_each_network_together(tmp_path: Path) -> None:
+    run("distributed.yaml", "spec.budget.trials=2", state=tmp_path)
+    assert [trial["state"] for trial in trials_of("digits-distributed", state=tmp_path)] == ["succeeded"] * 2
+    logs = sorted(tmp_path.glob("experiments/*/trials/*/1/log.*"))
+    assert [(log.name, bool(log.read_text())) for log in logs] == [("log.1.txt", False), ("log.txt", True)] * 2
+
+
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed: make test-torch")
 def test_the_same_search_with_torch(tmp_path: Path) -> None:
     run("torch.yaml", "spec.budget.trials=4", state=tmp_path)

@@ -252,6 +252,8 @@ def test_several_workers_are_an_indexed_job_and_a_service_that_names_them() -> N
         "PET_NNODES": "3",
         "PET_NODE_RANK": rank,
         "PET_NPROC_PER_NODE": "1",
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
     }
     assert {name: env[name] for name in expected} == expected
 

@@ -86,10 +86,7 @@ def owner_reference(owner: Mapping[str, Any]) -> Raw:
 
 def workers_of(part: ClusterPart) -> int:
     """Pods of an attempt by `distributed`; 1 without it."""
-    match part.template.cluster.get("distributed"):
-        case {"workers": int(count)} if part.manifest is None:
-            return count
-    return 1
+    return part.template.workers if part.manifest is None else 1
 
 
 def name_problem(launch: Launch) -> str:

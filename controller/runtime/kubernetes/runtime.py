@@ -230,7 +230,7 @@ class KubernetesRuntime:
             for waiter in waiters:
                 waiter.cancel()
 
-    def slots(self, gpu: float) -> int | None:
+    def slots(self, gpu: float, workers: int) -> int | None:
         return None  # the quota decides, and the scheduler
 
     async def close(self) -> None:

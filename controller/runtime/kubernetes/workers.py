@@ -47,4 +47,6 @@ def rendezvous(name: str, count: int, *, port: str = "") -> dict[str, Raw]:
         "PET_NNODES": size,
         "PET_NODE_RANK": rank,
         "PET_NPROC_PER_NODE": {"value": "1"},
+        "LOCAL_RANK": {"value": "0"},
+        "LOCAL_WORLD_SIZE": {"value": "1"},
     }

@@ -1,0 +1,55 @@
+"""What the workers of a local attempt are told of each other, and what one of them that failed tells of itself. Pure.
+
+Each is a node of its own with one process, as each pod is on a cluster (`controller.runtime.kubernetes.workers`), so
+that a program, also torchrun, finds the same world in both places.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from controller.failures import INFEASIBLE_EXIT_CODE
+from controller.runtime import gpus
+from controller.runtime.protocol import Launch
+
+ADDRESS = "127.0.0.1"
+PORT = "MASTER_PORT"  # where the file does not set it, the leader of the workers finds a free one
+
+
+def world(launch: Launch) -> dict[str, str]:
+    """The same for all workers; what the file sets wins."""
+    size = str(launch.workers)
+    told = {
+        "MASTER_ADDR": ADDRESS,
+        "WORLD_SIZE": size,
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "PET_MASTER_ADDR": ADDRESS,
+        "PET_NNODES": size,
+        "PET_NPROC_PER_NODE": "1",
+    }
+    return told | {name: value for name, value in launch.env.items() if name in told}
+
+
+def workers(launch: Launch, ids: Sequence[str]) -> list[dict[str, str]]:
+    """What is each worker's own. ids: the GPUs of all, those of rank 0 first."""
+    of_each = math.ceil(launch.gpu)
+    own = []
+    for rank in range(launch.workers):
+        own.append({"RANK": str(rank), "PET_NODE_RANK": str(rank)})
+        if launch.gpu > 0:
+            own[rank][gpus.VARIABLE] = ",".join(ids[rank * of_each : (rank + 1) * of_each])
+    return own
+
+
+def reason_of(end: Mapping[str, Any]) -> str | None:
+    """Why the attempt failed, if another worker than the first is the cause: the attempt's log does not say it."""
+    lost, code = end.get("lost"), end.get("code")
+    if lost is None or code in (None, 0, INFEASIBLE_EXIT_CODE):
+        return None
+    if end["stopped"] or end["timed_out"] or end["out_of_memory"]:
+        return None
+    said = f": {lost['said']}" if lost["said"] else ""
+    return f"worker {lost['rank']} of {lost['workers']}: exit code {code}{said}"

@@ -109,7 +109,7 @@ class Fast(nn.Module):
 
 def whitening_filters(images: Tensor) -> Tensor:
     """The directions of the patches, each divided by its spread, widest first; then the same with the other sign."""
-    second_moments, count = torch.zeros(12, 12, device=images.device), 0
+    second_moments, count = images.new_zeros(12, 12), 0
     for part in images.split(500):  # a patch for each pixel: twelve times the images' size, were it done at once
         patches = part.unfold(2, 2, 1).unfold(3, 2, 1).permute(0, 2, 3, 1, 4, 5).reshape(-1, 12)
         second_moments += patches.T @ patches

@@ -45,7 +45,7 @@ class Images:
 
 
 class Training:
-    """rows: of the images to learn from. half: float32 but for what the GPU does faster in another."""
+    """rows: of the images to learn from. dtype: of images inside the network; all that is learnt is float32."""
 
     def __init__(
         self,
@@ -63,6 +63,7 @@ class Training:
         self.per_epoch = len(rows) // recipe.batch
         self.parts = recipe.schedule(self.total)
         self.device = images.pixels.device
+        self.wide = torch.promote_types(dtype, torch.float32)  # for sums of many: no half precision
         self.views = Views(images.pixels, dtype=dtype, cutout=recipe.cutout)
         self.seen_plain = Views(images.pixels, dtype=dtype)
         self.network = build(recipe, world if sync_bn and not world.alone else None)
@@ -88,7 +89,7 @@ class Training:
         """One step, by `plan` and the optimiser's `rates`."""
         scores = self.network(self.views(self.plan))
         loss = F.cross_entropy(
-            scores.float(),
+            scores.to(self.wide),
             self.images.labels[self.plan[0]],
             reduction="sum",
             label_smoothing=self.recipe.number("label_smoothing"),
@@ -145,7 +146,7 @@ class Training:
         mine = torch.from_numpy(np.ascontiguousarray(rows[self.world.rank :: self.world.size], dtype=np.int64))
         sums = torch.zeros(2, dtype=torch.float64, device=self.device)
         for part in mine.to(self.device).split(AT_ONCE[self.device.type]):
-            scores = self.six_views(part) if views > 1 else self.network(self.seen_plain(plain(part))).float()
+            scores = self.six_views(part) if views > 1 else self.network(self.seen_plain(plain(part))).to(self.wide)
             labels = self.images.labels[part]
             sums += torch.stack([(scores.argmax(1) == labels).sum(), F.cross_entropy(scores, labels, reduction="sum")])
         self.world.add_up([sums])
@@ -157,7 +158,7 @@ class Training:
 
         def both(shift: int) -> Tensor:
             straight, mirrored = (
-                self.network(self.seen_plain(plain(part, down=shift, right=shift, mirrored=mirrored))).float()
+                self.network(self.seen_plain(plain(part, down=shift, right=shift, mirrored=mirrored))).to(self.wide)
                 for mirrored in (False, True)
             )
             return (straight + mirrored) / 2

@@ -15,6 +15,8 @@ from formats import DataError, batches_in
 
 CURE = "download cifar-10-python.tar.gz by hand and name it with --data"
 
+_kept: list[Any] = []
+
 
 def download_into(root: Path) -> None:
     """root/cifar-10-batches-py, unless it is there. Of several processes one downloads."""
@@ -35,7 +37,13 @@ def download_into(root: Path) -> None:
 
 def _cifar10() -> Any:  # torchvision's class; no checker needs torchvision
     try:
-        from torchvision.datasets import CIFAR10
+        try:
+            from torchvision.datasets import CIFAR10
+        except RuntimeError as problem:
+            if "operator torchvision::" not in str(problem):
+                raise
+            _name_the_operators()
+            from torchvision.datasets import CIFAR10
     except ImportError as problem:
         reason = f"is not installed ({problem}); pip install torchvision"
         raise DataError(f"--download goes through torchvision, which {reason}, or {CURE}") from problem
@@ -43,3 +51,18 @@ def _cifar10() -> Any:  # torchvision's class; no checker needs torchvision
         reason = f"was made for another torch than this one ({problem}); install a matching pair"
         raise DataError(f"--download goes through torchvision, which {reason}, or {CURE}") from problem
     return CIFAR10
+
+
+def _name_the_operators() -> None:
+    """For a torchvision whose compiled half does not load with this torch, as beside torch's builds for the CPU.
+
+    All it lacks at import are the names of operators on boxes, of which a data set of images uses none.
+    """
+    import torch
+
+    for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+        del sys.modules[name]  # half imported
+    named = torch.library.Library("torchvision", "DEF")
+    for operator in ("nms", "qnms"):
+        named.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    _kept.append(named)  # the names go with the object

@@ -6,6 +6,7 @@ file holds is checked before it is used. What is not as it should be raises Data
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import pickle
 import tarfile
@@ -85,25 +86,29 @@ def read_folder(folder: Path, *, verify: bool) -> Decoded:
 def read_archive(path: Path, *, verify: bool) -> Decoded:
     found: dict[str, bytes] = {}
     try:
-        with tarfile.open(path) as archive:
-            for member in archive:
-                name = member.name.rpartition("/")[2]
-                if not member.isfile() or (name not in PYTHON and name not in BINARY):
-                    continue
-                if member.size > LARGEST:
-                    raise DataError(
-                        f"{path}: {name} has {member.size} bytes, and no batch has over {LARGEST}; copy it anew"
-                    )
-                opened = archive.extractfile(member)
-                assert opened is not None  # it is a file
-                found[name] = opened.read()
-    except (tarfile.TarError, EOFError, zlib.error) as problem:
+        with gzip.open(path) as unpacked:
+            with tarfile.open(fileobj=unpacked, mode="r|") as archive:
+                for member in archive:
+                    name = member.name.rpartition("/")[2]
+                    if member.isfile() and (name in PYTHON or name in BINARY):
+                        found[name] = _member(archive, member, f"{path}: {name}")
+            while unpacked.read(1 << 20):  # to its end, where the checksum of the whole is
+                pass
+    except (gzip.BadGzipFile, tarfile.TarError, EOFError, zlib.error) as problem:
         raise DataError(f"{path}: no whole archive ({problem}); copy it anew") from problem
     hashes = PYTHON if any(name in PYTHON for name in found) else BINARY
     lacking = [name for name in hashes if name not in found]
     if lacking:
         raise DataError(f"{path}: {' and '.join(lacking)} missing in it, and it takes all of {', '.join(hashes)}")
     return _join(((name, found[name]) for name in hashes), path, hashes, verify=verify)
+
+
+def _member(archive: tarfile.TarFile, member: tarfile.TarInfo, place: str) -> bytes:
+    if member.size > LARGEST:
+        raise DataError(f"{place} has {member.size} bytes, and no batch has over {LARGEST}; copy the archive anew")
+    opened = archive.extractfile(member)
+    assert opened is not None  # it is a file
+    return opened.read()
 
 
 def _join(batches: Iterator[tuple[str, bytes]], place: Path, hashes: dict[str, str], *, verify: bool) -> Decoded:

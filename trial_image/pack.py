@@ -39,7 +39,7 @@ def read_pack(path: Path, *, verify: bool) -> Decoded:
 
 def _fields(path: Path) -> dict[str, Any]:
     try:
-        with np.load(path, allow_pickle=False) as pack:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as pack:
             lacking = [name for name in FIELDS if name not in pack]
             if lacking:
                 raise DataError(f"{path}: {' and '.join(lacking)} missing, and a pack has {', '.join(FIELDS)}")

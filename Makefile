@@ -90,10 +90,13 @@ picture: $(VENV)/dev.stamp  ## record the README's picture from a real run
 	$(PIP) install 'pyte>=0.8'
 	$(BIN)/python bench/picture.py
 
+.PHONY: torch-packages
+torch-packages: $(VENV)/dev.stamp  ## install what the tests with torch need: three gigabytes, a minute and a half
+	$(PIP) install --no-compile -e '.[examples,cifar10]'
+
 .PHONY: test-torch
-test-torch: $(VENV)/dev.stamp  ## install torch (gigabytes) and run the torch example's test
-	$(PIP) install -e '.[examples,torch]'
-	$(BIN)/python -m pytest tests/e2e/test_examples.py -k torch
+test-torch: torch-packages  ## run the tests of the programs that train with torch; all tests include them once it is there
+	TUNER_TEST_TORCH_REQUIRED=1 $(BIN)/python -m pytest $(or $(TESTS),tests/trial tests/e2e/test_examples.py)
 
 .PHONY: image-digits
 image-digits: $(VENV)/demo.stamp  ## build the digits trial's image with docker, podman or buildah: BASE=python:3.11-slim TAG=tuner/digits:1

@@ -11,6 +11,7 @@ import torch
 from augment import drawn
 from network import Norm
 from torch import nn
+from torch.optim.sgd import sgd
 from training import Training
 
 from tests.trial.small_trainings import LEARN, SMALL, seen_slowly
@@ -98,6 +99,35 @@ def weights_of(network: nn.Module) -> list[torch.Tensor]:
     return [tensor.detach() for tensor in tensors]
 
 
+class Group:
+    """What torch.optim.SGD does with a group of parameters, by the function that it calls for that.
+
+    The class itself would import a compiler, which takes longer than all these tests.
+    """
+
+    def __init__(self, weights: list[nn.Parameter], lr: float, decay: float) -> None:
+        self.weights, self.lr, self.decay = weights, lr, decay
+        self.momenta: dict[nn.Parameter, torch.Tensor | None] = {}
+
+    def step(self, part: float, momentum: float) -> None:
+        learning = [weight for weight in self.weights if weight.grad is not None]
+        momenta = [self.momenta.get(weight) for weight in learning]
+        with torch.no_grad():
+            sgd(
+                learning,
+                [weight.grad for weight in learning],
+                momenta,
+                foreach=False,
+                lr=self.lr * part,
+                weight_decay=self.decay,
+                momentum=momentum,
+                dampening=0.0,
+                nesterov=True,
+                maximize=False,
+            )
+        self.momenta.update(zip(learning, momenta, strict=True))
+
+
 class PlainTraining:
     """Begins with the weights of `ours`, before its first step."""
 
@@ -111,34 +141,23 @@ class PlainTraining:
                 mine.copy_(its)
         self.batch = int(knobs["batch"])
         self.total = math.ceil(len(LEARN) // self.batch * float(knobs["epochs"]))
-        self.optimiser = self.fast_optimiser() if self.fast else self.sweep_optimiser()
-        self.peaks = [group["lr"] for group in self.optimiser.param_groups]
+        self.groups = self.fast_groups() if self.fast else self.sweep_groups()
         self.criterion = nn.CrossEntropyLoss(label_smoothing=float(knobs["label_smoothing"]), reduction="none")
         self.slow = copy.deepcopy(self.network.state_dict())
         self.step = 0
 
-    def fast_optimiser(self) -> torch.optim.Optimizer:
+    def fast_groups(self) -> list[Group]:
         knobs = self.recipe.knobs
         kilostep = 1024 * (1 + 1 / (1 - knobs["momentum"]))
         lr, decay = knobs["lr"] / kilostep, knobs["weight_decay"] * self.batch / kilostep
         bias_lr = lr * knobs["bias_lr"]
         norms = [m.bias for m in self.network if isinstance(m, nn.BatchNorm2d)]
         others = [p for p in self.network.parameters() if p.requires_grad and not any(p is bias for bias in norms)]
-        groups = [
-            {"params": norms, "lr": bias_lr, "weight_decay": decay / bias_lr},
-            {"params": others, "lr": lr, "weight_decay": decay / lr},
-        ]
-        return torch.optim.SGD(groups, momentum=knobs["momentum"], nesterov=True)
+        return [Group(norms, bias_lr, decay / bias_lr), Group(others, lr, decay / lr)]
 
-    def sweep_optimiser(self) -> torch.optim.Optimizer:
+    def sweep_groups(self) -> list[Group]:
         knobs = self.recipe.knobs
-        return torch.optim.SGD(
-            self.network.parameters(),
-            lr=knobs["lr"] / self.batch,
-            momentum=knobs["momentum"],
-            weight_decay=knobs["weight_decay"] * self.batch,
-            nesterov=True,
-        )
+        return [Group(list(self.network.parameters()), knobs["lr"] / self.batch, knobs["weight_decay"] * self.batch)]
 
     def part(self) -> float:
         """Of the peak rate, in the step that comes."""
@@ -160,13 +179,12 @@ class PlainTraining:
         for plan in drawn(self.recipe, number, len(LEARN)).numpy():
             if self.fast:
                 self.network[0].bias.requires_grad_(number < self.recipe.knobs["whiten_epochs"])
-            for group, peak in zip(self.optimiser.param_groups, self.peaks, strict=True):
-                group["lr"] = peak * self.part()
             scores = self.network(seen_slowly(plan, self.recipe.cutout))
             loss = self.criterion(scores, torch.from_numpy(SMALL.labels[plan[0]].astype(np.int64)))
-            self.optimiser.zero_grad(set_to_none=True)
+            self.network.zero_grad(set_to_none=True)
             loss.sum().backward()
-            self.optimiser.step()
+            for group in self.groups:
+                group.step(self.part(), self.recipe.knobs["momentum"])
             self.step += 1
             if self.recipe.knobs["lookahead"] and self.step % 5 == 0:
                 self.look(0.95**5 * (self.step / self.total) ** 3)

@@ -16,7 +16,7 @@ import json  # noqa: E402
 import os  # noqa: E402
 import signal  # noqa: E402
 import sys  # noqa: E402
-from typing import TYPE_CHECKING  # noqa: E402
+from typing import TYPE_CHECKING, NoReturn  # noqa: E402
 
 from recipe import Infeasible, Recipe, add_knobs, chosen, whole  # noqa: E402
 
@@ -27,8 +27,15 @@ INFEASIBLE_EXIT_CODE = 42
 TERMINATED_EXIT_CODE = 128 + signal.SIGTERM
 
 
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, not under thirty others."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see --help\n")
+
+
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cifar10.py", description="Train a small network on CIFAR-10.")
+    parser = Parser(prog="cifar10.py", description="Train a small network on CIFAR-10.")
     knobs = parser.add_argument_group("knobs")
     add_knobs(knobs)
     data = parser.add_argument_group("data")

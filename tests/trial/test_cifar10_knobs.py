@@ -1,0 +1,81 @@
+"""What the command line takes, and what it says to the rest. No torch is needed, and none is imported."""
+
+from __future__ import annotations
+
+import sys
+
+import cifar10
+import pytest
+import recipe
+
+
+def refused(*flags: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as end:
+        cifar10.parser().parse_args(flags)
+    assert isinstance(end.value.code, int)
+    return end.value.code, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flag", "sentence"),
+    [
+        ("--lr=0", "argument --lr: 0 is not allowed; it is above 0 and at most 1000"),
+        ("--lr=nan", "argument --lr: nan is not allowed; it is above 0 and at most 1000"),
+        ("--momentum=1", "argument --momentum: 1 is not allowed; it is at least 0 and below 1"),
+        ("--batch=0", "argument --batch: 0 is not allowed; it is 1 to 65536"),
+        ("--batch=1e3", "argument --batch: 1e3 is not allowed; it is 1 to 65536"),
+        ("--batch-norm=maybe", "argument --batch-norm: maybe is not allowed; it is true | false"),
+        ("--flip=both", "argument --flip: both is not allowed; it is none | random | alternate"),
+        ("--epochs=0", "argument --epochs: 0 is not allowed; it is above 0 and at most 10000"),
+        ("--train-images=0", "argument --train-images: 0 is not allowed; it is a number of images from 1"),
+        ("--seed=-1", "argument --seed: -1 is not allowed; it is a number from 0"),
+    ],
+)
+def test_a_knob_out_of_range_is_refused_in_one_sentence(
+    flag: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert refused(flag, capsys=capsys) == (2, f"cifar10.py: {sentence}; see --help\n")
+
+
+def test_off_is_not_a_true_string() -> None:
+    for text in ("false", "off", "False", "no", "0"):
+        options = cifar10.parser().parse_args(["--recipe=sweep", "--batch-norm", text])
+        assert recipe.chosen(options).knobs["batch_norm"] is False
+
+
+def test_each_recipe_has_its_own_defaults() -> None:
+    fast, sweep = (recipe.chosen(cifar10.parser().parse_args(["--recipe", name])) for name in recipe.RECIPES)
+    assert (fast.knobs["lr"], fast.knobs["momentum"], fast.batch, fast.cutout) == (11.5, 0.85, 1024, 0)
+    assert (sweep.knobs["lr"], sweep.knobs["momentum"], sweep.batch, sweep.cutout) == (0.4, 0.9, 512, 5)
+
+
+def test_what_cannot_be_tried_is_infeasible_with_the_reason_as_the_last_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["cifar10.py", "--recipe=fast", "--batch-norm=false"])
+    monkeypatch.setattr(cifar10.signal, "signal", lambda *_: None)
+    assert cifar10.main() == 42
+    assert capsys.readouterr().out.splitlines()[-1].startswith("--batch-norm false is for --recipe sweep")
+
+
+def test_a_batch_larger_than_the_data_is_infeasible() -> None:
+    small = recipe.chosen(cifar10.parser().parse_args(["--batch=200"]))
+    with pytest.raises(recipe.Infeasible, match="--batch 200 is larger than the 199 training images; use at most 199"):
+        small.steps(199)
+    assert small.steps(200) == 10
+
+
+def test_a_command_line_is_read_without_torch() -> None:
+    import subprocess
+    from pathlib import Path
+
+    program = Path(cifar10.__file__)
+    code = f"import sys; sys.path.insert(0, {str(program.parent)!r}); import cifar10; cifar10.parser(); "
+    shown = subprocess.run(
+        [sys.executable, "-c", code + "print('torch' in sys.modules, 'numpy' in sys.modules)"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert shown.stdout == "False False\n"

@@ -6,6 +6,7 @@ What becomes of an end is a table in docs/states.md; what is retried, in the exp
 from __future__ import annotations
 
 import math
+import re
 import signal as signals
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,13 @@ from dataclasses import dataclass
 from controller.model import Attempt, AttemptState, FailureClass, StopCause
 
 INFEASIBLE_EXIT_CODE = 42
+TEMPORARY_EXIT_CODE = 75  # sysexits' EX_TEMPFAIL, "the user is invited to retry": a lost worker, a server that is away
+# A GPU's memory is not the system's, so nobody is killed for it: the program says so itself and ends. Also what NumPy,
+# torch and TensorFlow say of the machine's.
+NO_MEMORY_SAID = re.compile(
+    r"\bout of memory\b|OutOfMemory|MemoryError\b|\bOOM when allocating\b|\b(can't|cannot|unable to) allocate memory\b",
+    re.I,
+)
 SHELL_CANNOT_EXECUTE = frozenset({126, 127})  # what shells answer for a command that is not executable, or not there
 CRASHES = frozenset({signals.SIGSEGV, signals.SIGABRT, signals.SIGBUS, signals.SIGFPE, signals.SIGILL, signals.SIGSYS})
 REASON_LENGTH = 500
@@ -91,9 +99,18 @@ def _judge_code(facts: Facts) -> Judgement:
     if facts.out_of_memory:  # a child of it was killed, or a container's runtime turned the signal into 137
         return _failed(FailureClass.OUT_OF_MEMORY, f"the system killed it for memory (exit code {facts.code})")
     said = f": {facts.last_line}" if facts.last_line else ", and nothing in its log"
+    if (failure_class := class_by_itself(facts.code, facts.last_line)) is not None:
+        return _failed(failure_class, f"exit code {facts.code}{said}")
     if facts.code in SHELL_CANNOT_EXECUTE and facts.value is None:
         return _failed(FailureClass.CONFIGURATION, f"exit code {facts.code} (a command could not be executed){said}")
     return _failed(FailureClass.USER_ERROR, f"exit code {facts.code}{said}")
+
+
+def class_by_itself(code: int | None, last_line: str) -> FailureClass | None:
+    """What a program that ended with an error says of it, if it says what class it is of."""
+    if code == TEMPORARY_EXIT_CODE:
+        return FailureClass.INFRASTRUCTURE
+    return FailureClass.OUT_OF_MEMORY if NO_MEMORY_SAID.search(last_line) else None
 
 
 def _failed(failure_class: FailureClass, reason: str) -> Judgement:

@@ -67,6 +67,30 @@ ENDS = [
     ),
     ("an error after good values", Facts(code=3, value=0.9), None, failed(USER, "exit code 3, and nothing in its log")),
     (
+        "it says that another try may do",
+        Facts(code=75, value=0.9, last_line="rank 1 of 2 was lost"),
+        None,
+        failed(INFRASTRUCTURE, "exit code 75: rank 1 of 2 was lost"),
+    ),
+    *(
+        (f"it says what it lacked: {said}", Facts(code=1, last_line=said), None, failed(MEMORY, f"exit code 1: {said}"))
+        for said in (
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+            "cifar10.py: out of memory: the GPU has no room for --batch 65536",
+            "MemoryError",
+            "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 1.00 TiB for an array",
+            "RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes.",
+            "ResourceExhaustedError: OOM when allocating tensor with shape[4096]",
+            "OSError: [Errno 12] Cannot allocate memory",
+        )
+    ),
+    (
+        "what it says of memory is no error where it succeeds",
+        Facts(code=0, value=0.9, last_line="recovered from: out of memory"),
+        None,
+        Judgement(SUCCEEDED),
+    ),
+    (
         "a shell found no command",
         Facts(code=127, last_line="sh: trian: not found"),
         None,

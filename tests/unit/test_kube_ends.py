@@ -564,6 +564,17 @@ def test_a_worker_killed_for_memory_is_out_of_memory() -> None:
     assert found.exit == Exit(at(5), failure_class=OUT_OF_MEMORY, reason=reason)
 
 
+def test_a_worker_may_say_itself_of_what_class_its_failure_is() -> None:
+    said = "cifar10.py: out of memory: the GPU has no room"
+    lacking = a_pod(ended(1, message=f"...\n{said}\n"), phase="Failed", index=1)
+    reason = f"worker 1 of 2: exit code 1: {said}"
+    found = workers(a_pod(ended(143, after=6), phase="Failed", index=0, deleted=5), lacking)
+    assert found.exit == Exit(at(5), failure_class=OUT_OF_MEMORY, reason=reason)
+    missing = a_pod(ended(75), phase="Failed", index=1)
+    found = workers(a_pod(ended(75, after=6), phase="Failed", index=0), missing)
+    assert found.exit == lost(5, "worker 1 of 2: exit code 75")
+
+
 def test_stopped_workers_have_ended_when_the_last_has() -> None:
     first = a_pod(ended(143, after=7), phase="Failed", index=0, deleted=6)
     assert workers(first, a_pod(RUNNING, index=1, deleted=6), stopped=True).exit is None

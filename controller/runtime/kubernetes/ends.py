@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from controller.failures import class_by_itself
 from controller.model import FailureClass
 from controller.runtime.kubernetes.kinds import Condition, Reading, reading_of
 from controller.runtime.kubernetes.members import (
@@ -192,7 +193,7 @@ def _as_the_attempts(member: Member, *, main: Member) -> Exit:
         return end
     said = last_line((terminated(member.pod, member.container) or {}).get("message"))
     reason = f"{member.label}: exit code {end.code}" + (f": {said}" if said else "")
-    return Exit(end.time, failure_class=FailureClass.USER_ERROR, reason=reason)
+    return Exit(end.time, failure_class=class_by_itself(end.code, said) or FailureClass.USER_ERROR, reason=reason)
 
 
 # What is shown

@@ -6,136 +6,31 @@ out in order; each is idempotent. What is asked for is one turn's worth: the loo
 
 from __future__ import annotations
 
-import enum
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
 
 from controller import budget
 from controller.failures import may_retry
-from controller.model import Attempt, AttemptState, ExperimentSpec, ExperimentState, FailureClass, StopCause
+from controller.model import FINAL, AttemptState, ExperimentState, FailureClass, StopCause
+from controller.snapshot import (
+    Action,
+    AskStop,
+    ChangeState,
+    Complete,
+    CreateAttempt,
+    FinalStage,
+    Forget,
+    OpenTrial,
+    SendStop,
+    Snapshot,
+    StartAttempt,
+    Suggest,
+    Wish,
+)
 from suggest.trial import Outcome, TrialState
 
 MAX_SUGGESTIONS = 100  # of one request
 MAX_AHEAD = 2  # successors that wait at the runtime: a slot is filled by the next in line, not by way of us
-
-
-class Wish(enum.Enum):
-    """What the person at the controls wants."""
-
-    RUN = "run"
-    INTERRUPT = "interrupt"  # first Ctrl-C: stop cleanly, run again on resume
-    STOP = "stop"  # tuner stop: cancel what runs, for good
-
-
-@dataclass(frozen=True, slots=True)
-class OpenTrial:
-    """A trial with something left to do. `running`: the study still waits for its outcome; False when somebody else
-    completed it and only its attempt is left to be stopped."""
-
-    number: int
-    attempts: tuple[Attempt, ...] = ()
-    running: bool = True
-
-    @property
-    def newest(self) -> Attempt | None:
-        return self.attempts[-1] if self.attempts else None
-
-    @property
-    def occupies_slot(self) -> bool:
-        return self.newest is not None and not self.newest.ended
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """All that a decision depends on.
-
-    counts: finished trials by outcome. without_grace: what is stopped is killed at once. slots: what the runtime can
-    hold, None = no limit. canary_over: the first trial has shown itself. advised: trials that the study says are
-    hopeless, and why. stops_sent: trials whose newest attempt was told to stop in this process's life, and its grace.
-    held: trials whose newest attempt the runtime has accepted and does not run yet: it waits for room there.
-    ahead: successors may be named before a slot is free for them.
-    """
-
-    spec: ExperimentSpec
-    state: ExperimentState
-    trials: Sequence[OpenTrial]
-    counts: Mapping[TrialState, int]
-    wish: Wish = Wish.RUN
-    without_grace: bool = False
-    best: float | None = None
-    exhausted: bool = False
-    running_s: float = 0.0
-    slots: int | None = None
-    canary_over: bool = True
-    advised: Mapping[int, str] = field(default_factory=dict)
-    stops_sent: Mapping[int, float] = field(default_factory=dict)
-    held: Set[int] = frozenset()
-    ahead: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Complete:
-    """Tell the study how the trial ended, then forget its attempts in the runtime."""
-
-    trial: int
-    outcome: Outcome
-
-
-@dataclass(frozen=True, slots=True)
-class Forget:
-    """The study has this trial's outcome from somebody else: drop what is left of it here."""
-
-    trial: int
-
-
-@dataclass(frozen=True, slots=True)
-class CreateAttempt:
-    """Record a new attempt, then start it."""
-
-    trial: int
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class StartAttempt:
-    """Start a recorded attempt (again: the process that recorded it may have died before it started it)."""
-
-    trial: int
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class AskStop:
-    """Record that the attempt is to stop; the signal follows in the next turn."""
-
-    trial: int
-    cause: StopCause
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class SendStop:
-    trial: int
-    grace_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Suggest:
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeState:
-    """Of the experiment. `done`: nothing is left to do for this controller."""
-
-    state: ExperimentState
-    reason: str
-    done: bool
-
-
-Action: TypeAlias = Complete | Forget | CreateAttempt | StartAttempt | AskStop | SendStop | Suggest | ChangeState
 
 
 PAUSED = "the experiment was paused before its turn came"
@@ -165,10 +60,68 @@ def decide(snapshot: Snapshot) -> list[Action]:
         actions += _stop_everything(left, snapshot, *stopping)
     else:
         actions += _stops(left, snapshot)
-        actions += _starts(left, counts, snapshot, suggest=ending is None)
+        starts = _starts(left, counts, snapshot, suggest=ending is None)
+        if snapshot.final is None or not snapshot.final.active:
+            actions += starts
+        elif not left:  # whether the search has more to try is asked before the final stage is stopped for it
+            actions += (action for action in starts if isinstance(action, Suggest))
     actions += forgets
+    if snapshot.final is not None:
+        quiet = not left and not actions
+        actions += _finish(snapshot.final, left, snapshot, ending, begin=quiet)
+        if snapshot.final.active or (quiet and _final_is_due(snapshot.final, snapshot, ending)):
+            left.append(snapshot.final.as_trial)
     actions += _change(left, actions, snapshot, ending)
     return actions
+
+
+def _finish(
+    final: FinalStage,
+    left: Sequence[OpenTrial],
+    snapshot: Snapshot,
+    ending: budget.Ending | None,
+    *,
+    begin: bool,
+) -> Iterator[Action]:
+    """What the final stage needs. `begin`: nothing is left of the search, nor to do for it."""
+    if final.active:
+        stop = _final_stop_cause(snapshot, search_goes_on=bool(left))
+        if stop is not None:
+            yield from _stop_everything([final.as_trial], snapshot, *stop)
+        else:
+            yield from _stops([final.as_trial], snapshot)
+            yield from _starts([final.as_trial], {}, snapshot, suggest=False)
+    elif _final_is_due(final, snapshot, ending):
+        if begin and snapshot.wish is Wish.RUN:
+            yield CreateAttempt(FINAL, final.next_number)
+    elif final.kept:
+        yield Forget(FINAL)
+
+
+def _final_stop_cause(snapshot: Snapshot, *, search_goes_on: bool) -> tuple[StopCause, str] | None:
+    """Why it may not go on. That a target is reached or a budget spent is where it begins."""
+    if snapshot.wish is Wish.STOP:
+        return StopCause.CANCELLED, "tuner stop"
+    if search_goes_on:
+        return StopCause.CANCELLED, "the search goes on"
+    if snapshot.spec.final is None:
+        return StopCause.CANCELLED, "the file has no final stage any more"
+    return (StopCause.INTERRUPTED, "interrupted") if snapshot.wish is Wish.INTERRUPT else None
+
+
+def _final_is_due(final: FinalStage, snapshot: Snapshot, ending: budget.Ending | None) -> bool:
+    """It has to run (again) before the experiment may end."""
+    if snapshot.spec.final is None or snapshot.best is None or snapshot.wish is Wish.STOP:
+        return False
+    if ending is None or ending.state is not ExperimentState.SUCCEEDED:
+        return False
+    match final.newest.state if final.newest is not None else None:
+        case None | AttemptState.CANCELLED:  # interrupted, or stopped and resumed
+            return True
+        case AttemptState.FAILED:
+            return may_retry(final.attempts, snapshot.spec.trial.retries)
+        case _:
+            return False
 
 
 def beginnings(snapshot: Snapshot) -> list[CreateAttempt]:
@@ -297,6 +250,7 @@ def _change(
 ) -> Iterator[ChangeState]:
     """The experiment's own state: at most one change a turn, and `done` only when nothing is open or under way."""
     busy = any(trial.occupies_slot for trial in left) or bool(actions)
+    failure = snapshot.final.failure if snapshot.final is not None else ""
     if snapshot.wish is Wish.STOP:
         if left or actions:
             if snapshot.state is not ExperimentState.STOPPING:
@@ -304,7 +258,7 @@ def _change(
         else:
             yield ChangeState(ExperimentState.STOPPED, "stopped by tuner stop", True)
     elif ending is not None and not left and not actions:
-        yield ChangeState(ending.state, ending.reason, True)
+        yield ChangeState(ending.state, ending.reason + failure, True)
     elif snapshot.slots == 0 and snapshot.state is not ExperimentState.PAUSED and not busy:
         trial = snapshot.spec.trial
         asked = f"{trial.resources.gpu:g} GPUs" + (f" for each of {trial.workers} workers" if trial.workers > 1 else "")
@@ -313,4 +267,5 @@ def _change(
         if not busy:
             yield ChangeState(ExperimentState.PAUSED, "", True)
     elif snapshot.wish is Wish.INTERRUPT and not busy:
-        yield ChangeState(ExperimentState.STOPPED, "interrupted; its trials run again on resume", True)
+        what = "its final stage runs" if left and left[-1].number == FINAL else "its trials run"
+        yield ChangeState(ExperimentState.STOPPED, f"interrupted; {what} again on resume", True)

@@ -41,6 +41,7 @@ class Facts:
     value: float | None = None  # the objective's, by the experiment's rule; may be non-finite
     metric: str = ""
     last_line: str = ""
+    of_trial: bool = True  # False: of the final stage, whose exit code says it all
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,9 @@ def verdict_of(cause: StopCause) -> AttemptState:
 
 
 def _judge_code(facts: Facts) -> Judgement:
-    if facts.code == INFEASIBLE_EXIT_CODE:
+    if facts.code == 0 and not facts.of_trial:
+        return Judgement(AttemptState.SUCCEEDED)
+    if facts.code == INFEASIBLE_EXIT_CODE and facts.of_trial:
         return Judgement(AttemptState.INFEASIBLE, reason=facts.last_line or "exit code 42")
     if facts.code == 0:
         if facts.value is None and facts.reason:  # of what it said something is lost, and no fault of its own

@@ -3,6 +3,7 @@
     <home>/experiments/<uid>/experiment.yaml, experiment.r2.yaml ...
                             /trials/<n>/checkpoint/            survives the attempts of a trial
                             /trials/<n>/<attempt>/log.txt parameters.json provenance.json output/
+                            /final/...                         the final stage, as a trial
 
 The runtime writes the log; nothing here is read back by the controller: these files are for people.
 """
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from controller.model import FINAL, trial_label
 from suggest.space import Assignment
 
 
@@ -27,6 +29,12 @@ class AttemptFolders:
     def log(self) -> Path:
         return self.root / "log.txt"
 
+    def prepare(self, *, parameters: Assignment, provenance: Mapping[str, object]) -> None:
+        self.output.mkdir(parents=True, exist_ok=True)
+        self.checkpoint.mkdir(exist_ok=True)
+        (self.root / "parameters.json").write_text(json.dumps(parameters, indent=1) + "\n", encoding="utf-8")
+        (self.root / "provenance.json").write_text(json.dumps(provenance, indent=1) + "\n", encoding="utf-8")
+
 
 class ExperimentFolders:
     def __init__(self, root: Path) -> None:
@@ -36,18 +44,10 @@ class ExperimentFolders:
         return self.root / ("experiment.yaml" if number == 1 else f"experiment.r{number}.yaml")
 
     def trial(self, trial: int) -> Path:
-        return self.root / "trials" / str(trial)
+        return self.root / trial_label(trial) if trial == FINAL else self.root / "trials" / trial_label(trial)
 
-    def attempt(self, trial: int, attempt: int) -> AttemptFolders:
+    def attempt(self, trial: int, attempt: int, *, apart: str = "") -> AttemptFolders:
+        """apart: what tells its checkpoints from others of the same trial."""
         root = self.trial(trial) / str(attempt)
-        return AttemptFolders(root, root / "output", self.trial(trial) / "checkpoint")
+        return AttemptFolders(root, root / "output", self.trial(trial) / f"checkpoint{apart}")
 
-    def prepare(
-        self, trial: int, attempt: int, *, parameters: Assignment, provenance: Mapping[str, object]
-    ) -> AttemptFolders:
-        folders = self.attempt(trial, attempt)
-        folders.output.mkdir(parents=True, exist_ok=True)
-        folders.checkpoint.mkdir(exist_ok=True)
-        (folders.root / "parameters.json").write_text(json.dumps(parameters, indent=1) + "\n", encoding="utf-8")
-        (folders.root / "provenance.json").write_text(json.dumps(provenance, indent=1) + "\n", encoding="utf-8")
-        return folders

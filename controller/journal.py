@@ -9,12 +9,14 @@ from dataclasses import replace
 from datetime import datetime
 
 from controller.model import (
+    FINAL,
     Attempt,
     AttemptState,
     Event,
     Experiment,
     ExperimentState,
     FailureClass,
+    FinalRun,
     attempt_name,
 )
 from controller.store import Changes, Store
@@ -40,9 +42,17 @@ class Journal:
         if self.experiment.running_s - self._saved_running_s >= save_every_s:
             self._save(Changes(self.experiment))
 
-    def attempt_created(self, attempt: Attempt, *, now: datetime) -> None:
+    def attempt_created(self, attempt: Attempt, *, now: datetime, of: int | None = None) -> None:
+        """of: the trial whose parameters the final stage has from now on. It stands above a pause of the search, as
+        the end does that it belongs to."""
         message = f"trial={self.name(attempt)} attempt={attempt.number} created"
-        self._save(Changes(None, [attempt], [Event(now, "created", message, attempt.trial, attempt.number)]))
+        experiment = None
+        if of is not None:
+            message += f" parameters=trial-{of}"
+            begun = FinalRun(of, attempt.number)
+            reason = f"the search is over; its final stage runs with the parameters of trial {of}"
+            experiment = replace(self.experiment, final=begun, state=ExperimentState.RUNNING, reason=reason)
+        self._save(Changes(experiment, [attempt], [Event(now, "created", message, attempt.trial, attempt.number)]))
 
     def attempts_changed(self, changes: list[tuple[Attempt, Attempt]], *, now: datetime) -> None:
         """(before, after) of each attempt; one write for all."""
@@ -61,6 +71,8 @@ class Journal:
     def _with_pause(self, attempts: list[Attempt], events: list[Event], now: datetime) -> Changes:
         """A configuration failure pauses the experiment in the same write that records it."""
         for attempt in attempts:
+            if attempt.trial == FINAL:
+                continue  # there is no budget left to be saved
             if attempt.failure_class is FailureClass.CONFIGURATION and attempt.state is AttemptState.FAILED:
                 reason = f"trial {attempt.trial} cannot run: {attempt.reason}"
                 paused = replace(self.experiment, state=ExperimentState.PAUSED, reason=reason)

@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import cast
 
 from controller.folders import AttemptFolders
-from controller.model import Attempt, Experiment, FailureClass, SecretRef, attempt_name, trial_name
+from controller.model import (
+    FINAL,
+    Attempt,
+    Experiment,
+    FailureClass,
+    SecretRef,
+    attempt_name,
+    trial_label,
+    trial_name,
+)
 from controller.runtime.protocol import CannotStart, ClusterPart, Launch
 from controller.spec.substitute import fill_data, render
 from suggest.trial import Trial
@@ -34,7 +43,7 @@ def launch(
     Raises:
         CannotStart: a secret of the template is not in `environ`.
     """
-    template = experiment.spec.trial
+    template = experiment.spec.template_of(attempt.trial)
     command, own_env = render(template, trial.parameters)
     env = {
         "PATH": os.pathsep.join([str(interpreter_directory), environ.get("PATH", os.defpath)]),
@@ -42,7 +51,7 @@ def launch(
         **identity(experiment, trial, attempt, output=str(folders.output), checkpoint=str(folders.checkpoint)),
     }
     return Launch(
-        name=attempt_name(experiment.name, experiment.uid, trial.number, attempt.number),
+        name=attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number),
         command=command,
         env=env,
         working_directory=Path(experiment.directory),
@@ -59,16 +68,21 @@ def cluster_launch(
     experiment: Experiment, trial: Trial, attempts: Sequence[Attempt], folders: AttemptFolders
 ) -> Launch:
     """The newest of the attempts as a cluster executes it; nodes on which the machine was to blame are avoided."""
-    template, attempt = experiment.spec.trial, attempts[-1]
+    attempt = attempts[-1]
+    template = experiment.spec.template_of(attempt.trial)
     command, own_env = render(template, trial.parameters)
     manifest = template.cluster.get("template")
     return Launch(
-        name=attempt_name(experiment.name, experiment.uid, trial.number, attempt.number),
+        name=attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number),
         command=command,
         env={
             **{name: value for name, value in own_env.items() if isinstance(value, str)},
             **identity(
-                experiment, trial, attempt, output=CLUSTER_OUTPUT, checkpoint=f"{CLUSTER_CHECKPOINTS}/{trial.number}"
+                experiment,
+                trial,
+                attempt,
+                output=CLUSTER_OUTPUT,
+                checkpoint=f"{CLUSTER_CHECKPOINTS}/{trial_label(attempt.trial)}{kept_apart(experiment, attempt)}",
             ),
         },
         working_directory=Path(experiment.directory),
@@ -81,7 +95,7 @@ def cluster_launch(
             namespace=experiment.namespace,
             experiment=experiment.name,
             uid=experiment.uid,
-            trial=trial.number,
+            trial=attempt.trial,
             attempt=attempt.number,
             parameters=trial.parameters,
             template=template,
@@ -92,14 +106,22 @@ def cluster_launch(
     )
 
 
+def kept_apart(experiment: Experiment, attempt: Attempt) -> str:
+    """What tells its checkpoints from those of an earlier end of the search, which had other parameters."""
+    first = experiment.final.first if attempt.trial == FINAL and experiment.final is not None else 1
+    return "" if first == 1 else f"-r{first}"
+
+
 def _let_down_by(attempts: Sequence[Attempt]) -> tuple[str, ...]:
     failed = (each for each in attempts if each.failure_class is FailureClass.INFRASTRUCTURE)
     return tuple(dict.fromkeys(each.node for each in failed if each.node))
 
 
 def identity(experiment: Experiment, trial: Trial, attempt: Attempt, *, output: str, checkpoint: str) -> dict[str, str]:
-    """Who the trial is; the same names on every runtime."""
-    name = trial_name(experiment.name, experiment.uid, trial.number)
+    """Who the trial is; the same names on every runtime. `trial`: whose parameters; the final stage is told which that
+    was, and that it is the final stage."""
+    name = trial_name(experiment.name, experiment.uid, attempt.trial)
+    stage = {"TUNER_STAGE": "final"} if attempt.trial == FINAL else {}
     return {
         "TUNER_EXPERIMENT": experiment.name,
         "TUNER_TRIAL_NAME": name,
@@ -109,6 +131,7 @@ def identity(experiment: Experiment, trial: Trial, attempt: Attempt, *, output: 
         "TUNER_OUTPUT_DIR": output,
         "TUNER_CHECKPOINT_DIR": checkpoint,
         "KATIB_TRIAL_NAME": name,
+        **stage,
     }
 
 

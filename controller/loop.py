@@ -13,16 +13,18 @@ from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from controller import decide as core
+from controller import finals
+from controller import snapshot as wanted
 from controller.clock import Clock
-from controller.decide import Snapshot, Wish
 from controller.journal import Journal
 from controller.memory import Memory, Opened
-from controller.model import Attempt, AttemptState, Event, Experiment, ExperimentState
+from controller.model import FINAL, Attempt, AttemptState, Event, Experiment, ExperimentState
 from controller.observe import event_for
 from controller.progress import Progress
 from controller.reports import MAX_REPORT, Reports
 from controller.runtime.protocol import CannotStart, Launch, Runtime, RuntimeLost
 from controller.search import Search, Studies
+from controller.snapshot import Snapshot, Wish
 from controller.states import AttemptEvent, Ended, StopAsked, step
 from controller.store import Store
 from suggest import failpoints
@@ -161,6 +163,7 @@ class Loop:
         for attempt in stored:
             attempts.setdefault(attempt.trial, []).append(attempt)
             memory.note_attempt(attempt)
+        memory.recall_finals(attempts.get(FINAL, []), begun=self.experiment.final)
         for trial in await self._search.trials():
             memory.handed_out += 1
             own = attempts.get(trial.number, [])
@@ -168,6 +171,8 @@ class Loop:
                 memory.count(trial)
             if not trial.finished or (own and not own[-1].ended):
                 memory.open(trial, own, running=not trial.finished)
+        if self.experiment.final is not None and memory.finals and not memory.finals[-1].ended:
+            memory.open_final(await self._search.trial(self.experiment.final.trial))
         await self._sweep()
         if self.experiment.state not in (ExperimentState.RUNNING, ExperimentState.PAUSED):
             self._journal.experiment_changed(ExperimentState.RUNNING, "", now=self._clock.now())
@@ -204,7 +209,7 @@ class Loop:
         now_s = self._clock.elapsed_s()
         passed_s = 0.0 if self._turned_at_s is None else now_s - self._turned_at_s
         self._turned_at_s = now_s  # first: a write that fails below must not make the same seconds pass twice
-        if self.experiment.state is ExperimentState.RUNNING:
+        if self.experiment.state is ExperimentState.RUNNING and FINAL not in self._memory.opened:
             self._journal.spend(passed_s, save_every_s=SAVE_RUNNING_S)
         if now_s - self._stop_poll_at_s >= POLL_S:
             self._stop_poll_at_s = now_s
@@ -230,6 +235,7 @@ class Loop:
             stops_sent=memory.stops_sent,
             held=memory.held,
             ahead=memory.may_name_ahead,
+            final=memory.final(),
         )
 
     def _patience_s(self) -> float:
@@ -291,32 +297,34 @@ class Loop:
 
     # Acting
 
-    async def _act(self, action: core.Action) -> bool:
+    async def _act(self, action: wanted.Action) -> bool:
         opened = self._memory.opened
         match action:
-            case core.Suggest(count):
+            case wanted.Suggest(count):
                 await self._suggest(count)
                 for begin in core.beginnings(self._snapshot()):
                     await self._act(begin)
-            case core.CreateAttempt(number, attempt):
+            case wanted.CreateAttempt(number, attempt):
                 created = Attempt(number, attempt)
-                self._journal.attempt_created(created, now=self._clock.now())
+                begun = self.experiment.final
+                of = await finals.open_again(self._memory, self._search, begun) if number == FINAL else None
+                self._journal.attempt_created(created, now=self._clock.now(), of=of)
                 self._memory.begin(opened[number], created, now_s=self._clock.elapsed_s())
                 await self._start(opened[number])
-            case core.StartAttempt(number, _):
+            case wanted.StartAttempt(number, _):
                 await self._start(opened[number])
-            case core.AskStop(number, cause, reason):
+            case wanted.AskStop(number, cause, reason):
                 self._change(opened[number], StopAsked(cause, reason))
-            case core.SendStop(number, grace_s):
+            case wanted.SendStop(number, grace_s):
                 failpoints.reach(BEFORE_STOP)
                 await self._runtime.stop(self._journal.name(opened[number].attempts[-1]), grace_s=grace_s)
                 failpoints.reach(AFTER_STOP)
                 self._memory.stops_sent[number] = grace_s
-            case core.Complete(number, outcome):
+            case wanted.Complete(number, outcome):
                 await self._complete(number, outcome)
-            case core.Forget(number):
+            case wanted.Forget(number):
                 await self._close(number)
-            case core.ChangeState(state, reason, done):
+            case wanted.ChangeState(state, reason, done):
                 end = done and state is not ExperimentState.PAUSED
                 reason = reason or self.experiment.reason
                 self._journal.experiment_changed(state, reason, now=self._clock.now(), end=end)
@@ -347,6 +355,8 @@ class Loop:
     async def _start(self, known: Opened) -> None:
         try:
             launch = self._launcher(self.experiment, known.trial, known.attempts)
+            if self._runtime.slots(launch.gpu, launch.workers) == 0:  # of trials it is known before any is asked for
+                raise CannotStart(f"it asks for {launch.gpu:g} GPUs: more than this machine has")
             failpoints.reach(BEFORE_START)
             await self._runtime.start(launch)
             failpoints.reach(AFTER_START)

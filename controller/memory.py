@@ -6,14 +6,15 @@ Nothing here is the truth of anything, and nothing here does I/O or decides.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from controller.decide import OpenTrial, better
+from controller.decide import better
 from controller.metrics import LogReader, Reading
-from controller.model import Attempt, AttemptState, ExperimentSpec
+from controller.model import FINAL, Attempt, AttemptState, ExperimentSpec, FinalRun, StopCause
 from controller.progress import RunningTrial
+from controller.snapshot import FinalStage, OpenTrial
 from suggest.trial import Measurement, Trial, TrialState
 
 BRISK_TRIALS = 4  # so many attempts in a row that took less than this are short trials
@@ -24,7 +25,8 @@ BRISK_S = {"local": 3.0, "kubernetes": 15.0}  # on a cluster the way of an outco
 class Opened:
     """A trial with something left to do, and what was read of its newest attempt's log.
 
-    running: the study waits for its outcome. unreported: measurements that the study has not been told.
+    running: the study waits for its outcome. unreported: measurements that the study has not been told. The final stage
+    is here too while the runtime has something of it; its trial is the one whose parameters it has.
     """
 
     trial: Trial
@@ -39,6 +41,8 @@ class Opened:
         return self.attempts[-1] if self.attempts else None
 
     def note(self, readings: list[Reading]) -> None:
+        if not self.running:
+            return  # nobody is told any more, and the final stage's were never the study's
         attempt = self.attempts[-1].number
         self.unreported += [Measurement(attempt, r.metric, r.step, r.value) for r in readings]
 
@@ -61,12 +65,34 @@ class Memory:
         self.advised: dict[int, str] = {}
         self.stops_sent: dict[int, float] = {}
         self.held: frozenset[int] = frozenset()  # trials whose newest attempt the runtime has and does not run yet
+        self.finals: list[Attempt] = []  # of the final stage since the search last ended
+        self.earlier_finals = 0  # how many there were before
 
     def new_log(self) -> LogReader:
         return LogReader(self._spec.metrics, self._spec.objective)
 
     def open(self, trial: Trial, attempts: list[Attempt], *, running: bool = True) -> None:
         self.opened[trial.number] = Opened(trial, attempts, self.new_log(), running)
+
+    def recall_finals(self, attempts: Sequence[Attempt], *, begun: FinalRun | None) -> None:
+        """Of the final stage's attempts those that count now; `begun` is None: none does any more."""
+        self.finals = [each for each in attempts if begun is not None and each.number >= begun.first]
+        earlier = [each.number for each in attempts if each not in self.finals]
+        self.earlier_finals = max([self.earlier_finals, *earlier])
+
+    @property
+    def may_choose_final(self) -> bool:
+        """The best parameters of now, not those that it began with: it has not begun, or was stopped for good."""
+        return not self.finals or self.finals[-1].stop_cause is StopCause.CANCELLED
+
+    def open_final(self, trial: Trial) -> None:
+        """With the parameters of that trial."""
+        self.opened[FINAL] = Opened(trial, self.finals, self.new_log(), running=False)
+
+    def final(self) -> FinalStage | None:
+        if self._spec.final is None and not self.finals:
+            return None
+        return FinalStage(tuple(self.finals), self.earlier_finals, kept=FINAL in self.opened)
 
     def begin(self, known: Opened, created: Attempt, *, now_s: float) -> None:
         """A new attempt of an open trial: nothing of the last one's stands for it."""
@@ -104,6 +130,8 @@ class Memory:
         return None if self.best is None else self.best.value
 
     def note_attempt(self, attempt: Attempt) -> None:
+        if attempt.trial == FINAL:
+            return
         # The canary's time is that of what runs: one that ended without a metric has shown nothing, and after a pause
         # the next one is alone again.
         if attempt.start_time is not None and not attempt.ended:
@@ -121,9 +149,14 @@ class Memory:
         self.canary_over |= since_s is not None and since_s >= self._spec.canary_s
 
     def open_trials(self) -> list[OpenTrial]:
-        return [OpenTrial(number, tuple(known.attempts), known.running) for number, known in self.opened.items()]
+        return [
+            OpenTrial(number, tuple(known.attempts), known.running)
+            for number, known in self.opened.items()
+            if number != FINAL
+        ]
 
     def running(self) -> tuple[RunningTrial, ...]:
+        """The final stage too, under its own number."""
         return tuple(
             RunningTrial(
                 number=number,

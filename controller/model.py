@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from suggest.space import Assignment, Space, Value
 
+FINAL = -1  # stands where a trial's number stands: the final stage, which is no trial and runs after the last one
 MAX_NAME_LENGTH = 40  # of an experiment: leaves room for "-<uid5>-<n>-r<k>" within Kubernetes' 63
 
 
@@ -170,7 +171,13 @@ class ExperimentSpec:
     budget: Budget = Budget()
     canary_s: float = 10.0
     runtime: str = "local"
+    final: TrialTemplate | None = None  # what the best parameters run as once more, at the end
     document: Mapping[str, object] = field(default_factory=dict)
+
+    def template_of(self, trial: int) -> TrialTemplate:
+        """What an attempt of it executes."""
+        # The file may have lost its final stage while one runs, which is then stopped.
+        return self.final if trial == FINAL and self.final is not None else self.trial
 
 
 Uid: TypeAlias = str
@@ -182,7 +189,12 @@ def short_name(name: str, uid: Uid) -> str:
 
 
 def trial_name(name: str, uid: Uid, number: int) -> str:
-    return f"{short_name(name, uid)}-{number}"
+    return f"{short_name(name, uid)}-{trial_label(number)}"
+
+
+def trial_label(number: int) -> str:
+    """A trial's number, or `final`: in names, labels and folders, and where people are told of it."""
+    return "final" if number == FINAL else str(number)
 
 
 def attempt_name(name: str, uid: Uid, number: int, attempt: int) -> str:
@@ -193,7 +205,8 @@ def attempt_name(name: str, uid: Uid, number: int, attempt: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One execution of a trial. Changed only by `controller.states.step`; `end_time` is set exactly when ended."""
+    """One execution of a trial, or (trial: FINAL) of the final stage. Changed only by `controller.states.step`;
+    `end_time` is set exactly when ended."""
 
     trial: int
     number: int
@@ -217,7 +230,8 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of the experiment's story. trial/attempt are None for what concerns the whole experiment."""
+    """One line of the experiment's story. trial/attempt are None for what concerns the whole experiment; of the final
+    stage, trial is FINAL."""
 
     time: datetime
     kind: str
@@ -237,6 +251,15 @@ class Revision:
 
 
 @dataclass(frozen=True, slots=True)
+class FinalRun:
+    """The final stage as it began when the search last ended. `trial`: whose parameters it has. `first`: the number of
+    its first attempt; what is below belongs to earlier ends of a search that has grown since."""
+
+    trial: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
 class Experiment:
     """The durable record of an experiment. `running_s` is wall clock spent with a controller alive and not paused."""
 
@@ -251,6 +274,7 @@ class Experiment:
     reason: str = ""
     stop_requested: bool = False
     running_s: float = 0.0
+    final: FinalRun | None = None  # None: not begun since the search last went on
     start_time: datetime | None = None
     end_time: datetime | None = None
 

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from controller.failures import Facts, judge, verdict_of
 from controller.metrics import LogReader
-from controller.model import Attempt, AttemptState, ExperimentSpec, FailureClass
+from controller.model import FINAL, Attempt, AttemptState, ExperimentSpec, FailureClass
 from controller.runtime.protocol import Exit, Sighting
 from controller.states import AttemptEvent, Ended, Seen, Waits
 
@@ -54,8 +54,10 @@ def _ended(attempt: Attempt, sighting: Sighting, end: Exit, log: LogReader, spec
         value=log.value,
         metric=spec.objective.metric,
         last_line=log.last_line,
+        of_trial=attempt.trial != FINAL,
     )
-    judged = judge(facts, attempt.stop_cause, asked_because=attempt.reason, timeout_s=spec.trial.timeout_s)
+    timeout_s = spec.template_of(attempt.trial).timeout_s
+    judged = judge(facts, attempt.stop_cause, asked_because=attempt.reason, timeout_s=timeout_s)
     value = log.value
     carries_value = judged.verdict in (AttemptState.SUCCEEDED, AttemptState.PRUNED)
     return Ended(

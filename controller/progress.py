@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from controller.model import AttemptState, Experiment
+from controller.model import FINAL, AttemptState, Experiment
 from suggest.space import Assignment
 from suggest.trial import Trial, TrialState
 
@@ -42,6 +42,11 @@ class Progress:
     exhausted: bool = False
     trouble: str = ""
     stopping: bool = False
+
+    @property
+    def final_runs(self) -> bool:
+        """The final stage is what runs; it is among `running` under its own number."""
+        return any(each.number == FINAL for each in self.running)
 
     @property
     def at_work(self) -> tuple[RunningTrial, ...]:

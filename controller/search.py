@@ -43,6 +43,8 @@ class Studies(Protocol):
 
     async def get_trial(self, name: StudyName, number: int) -> Trial: ...
 
+    async def optimal_trials(self, name: StudyName) -> list[Trial]: ...
+
     async def suggest(
         self, name: StudyName, count: int, *, client_id: str, request_id: str, labels: Mapping[str, str]
     ) -> Suggestions: ...
@@ -139,6 +141,15 @@ class Search:
     async def trials(self) -> list[Trial]:
         """All that were ever handed out to this experiment."""
         return await self._studies.list_trials(self._name, client_id=self._uid)
+
+    async def best(self) -> Trial:
+        """Of all that succeeded, imported ones too. Raises FailedPrecondition: there is none."""
+        for found in await self._studies.optimal_trials(self._name):
+            return found
+        raise FailedPrecondition(f"{self._name} has no succeeded trial")
+
+    async def trial(self, number: int) -> Trial:
+        return await self._studies.get_trial(self._name, number)
 
     async def suggest(self, count: int, *, handed_out: int) -> Suggestions:
         """The number of trials handed out so far makes the request's id: one whose reply was lost is repeated under the

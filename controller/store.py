@@ -27,7 +27,7 @@ from suggest.errors import AlreadyExists, StoreBroken, Unavailable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 BUSY_S = 5.0
 
 _LOCKED = f"another process has kept it locked for {BUSY_S:g} s; nothing was lost, try again or end that process"
@@ -118,11 +118,25 @@ class SqlStore:
                 tables.metadata.create_all(connection)
                 connection.execute(sa.insert(tables.schema).values(version=SCHEMA_VERSION))
             version = connection.execute(sa.select(tables.schema.c.version)).scalar_one()
+        if version < SCHEMA_VERSION:
+            version = self._upgrade()
         if version > SCHEMA_VERSION:
             raise StoreBroken(
                 f"{self._path} was written by a newer tuner (schema {version}, this one knows {SCHEMA_VERSION}); "
                 "upgrade tuner, or use another --state-dir"
             )
+
+    def _upgrade(self) -> int:
+        """In one transaction, as it is made: of two that come at once the second finds it done."""
+        with self._engine.begin() as connection:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            version: int = connection.execute(sa.select(tables.schema.c.version)).scalar_one()
+            while version in tables.UPGRADES:
+                for statement in tables.UPGRADES[version]:
+                    connection.exec_driver_sql(statement)
+                version += 1
+            connection.execute(sa.update(tables.schema).values(version=version))
+        return version
 
     # Experiments
 

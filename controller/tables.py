@@ -15,10 +15,19 @@ from controller.model import (
     ExperimentSpec,
     ExperimentState,
     FailureClass,
+    FinalRun,
     Revision,
     StopCause,
     Uid,
 )
+
+# What makes a database of each older schema one of the next; ADR 14 says why this is no migration tool.
+UPGRADES = {
+    1: (
+        "ALTER TABLE experiments ADD COLUMN final_trial INTEGER",
+        "ALTER TABLE experiments ADD COLUMN final_first INTEGER",
+    ),
+}
 
 metadata = sa.MetaData()
 schema = sa.Table("controller_schema", metadata, sa.Column("version", sa.Integer, nullable=False))
@@ -37,6 +46,8 @@ experiments = sa.Table(
     sa.Column("reason", sa.String, nullable=False),
     sa.Column("stop_requested", sa.Boolean, nullable=False),
     sa.Column("running_s", sa.Float, nullable=False),
+    sa.Column("final_trial", sa.Integer),
+    sa.Column("final_first", sa.Integer),
     sa.Column("start_time", sa.String),
     sa.Column("end_time", sa.String),
     sa.UniqueConstraint("namespace", "name"),
@@ -101,6 +112,8 @@ def experiment_row(experiment: Experiment) -> dict[str, object]:
         "reason": experiment.reason,
         "stop_requested": experiment.stop_requested,
         "running_s": experiment.running_s,
+        "final_trial": experiment.final and experiment.final.trial,
+        "final_first": experiment.final and experiment.final.first,
         "start_time": experiment.start_time and experiment.start_time.isoformat(),
         "end_time": experiment.end_time and experiment.end_time.isoformat(),
     }
@@ -119,6 +132,7 @@ def experiment_of(row: sa.RowMapping, spec: ExperimentSpec) -> Experiment:
         reason=row["reason"],
         stop_requested=row["stop_requested"],
         running_s=row["running_s"],
+        final=None if row["final_trial"] is None else FinalRun(row["final_trial"], row["final_first"]),
         start_time=row["start_time"] and moment(row["start_time"]),
         end_time=row["end_time"] and moment(row["end_time"]),
     )

@@ -13,8 +13,17 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from controller.cli.final import attempts_of, has_failed
 from controller.cli.home import ControllerLock, Home, new_uid
-from controller.model import Event, Experiment, ExperimentState, Revision, Uid, short_name
+from controller.model import (
+    AttemptState,
+    Event,
+    Experiment,
+    ExperimentState,
+    Revision,
+    Uid,
+    short_name,
+)
 from controller.spec import Change, Document, allowed_in_extension, allowed_in_revision, diff, redacted_document
 from controller.store import Changes, SqlStore
 from suggest.errors import FailedPrecondition, NotFound
@@ -149,12 +158,12 @@ class Desk:
         known = self._store.experiment(spec.namespace, spec.name)
         if known is None:
             raise NotFound(f"there is no experiment {spec.name} to resume; start it with: tuner run {document.source}")
-        if known.state.finished and not diff(known.spec.document, spec.document):
+        if known.state.finished and not diff(known.spec.document, spec.document) and not has_failed(self._store, known):
             return Standing(known)
         with ExitStack() as undo:
             lock, known = self.locked(known, undo)
             changes = _allowed_changes(known, document)
-            if known.state.finished and not changes:
+            if known.state.finished and not changes and not has_failed(self._store, known):
                 return Standing(known)
             known, notes = self._follow(known, directory)
             if changes:
@@ -167,11 +176,11 @@ class Desk:
     def resume_name(self, name: str, namespace: str | None) -> Admitted | Standing:
         """`tuner resume NAME`: the file as it was last accepted."""
         known = find(self._store, name, namespace)
-        if known.state.finished:
+        if known.state.finished and not has_failed(self._store, known):
             return Standing(known)
         with ExitStack() as undo:
             lock, known = self.locked(known, undo)
-            if known.state.finished:
+            if known.state.finished and not has_failed(self._store, known):
                 return Standing(known)
             revision = self._store.revisions(known.uid)[-1]
             source = str(self._home.folders(known.uid).revision(revision.number))
@@ -224,7 +233,8 @@ class Desk:
             self._store.request_stop(known.uid, wanted=False)
         if known.state is not ExperimentState.RUNNING:
             before = known.state.value
-            known = replace(known, state=ExperimentState.RUNNING, reason="", end_time=None, stop_requested=False)
+            anew = self._without_old_final(known) if known.state.finished else known
+            known = replace(anew, state=ExperimentState.RUNNING, reason="", end_time=None, stop_requested=False)
             event = Event(datetime.now(UTC), "resumed", f"resumed; it was {before}")
             self._store.save(known.uid, Changes(experiment=known, events=(event,)))
             notes = (*notes, f"{known.name} goes on; it was {before}")
@@ -232,11 +242,19 @@ class Desk:
             notes = (*notes, f"{known.name} goes on; its controller had ended without finishing it")
         return Admitted(replace(known, stop_requested=False), lock, text, source, notes)
 
+    def _without_old_final(self, known: Experiment) -> Experiment:
+        """What ran to its end belongs to the search as it was then: when it ends again, the stage runs again."""
+        attempts = attempts_of(self._store, known)
+        if not attempts or attempts[-1].state not in (AttemptState.SUCCEEDED, AttemptState.FAILED):
+            return known
+        return replace(known, final=None)
+
     def _revise(self, known: Experiment, document: Document, changes: Sequence[Change]) -> Experiment:
         number = known.revision + 1
         now = datetime.now(UTC)
         self._write_file(known.uid, number, document.text)
         event = Event(now, "revised", f"revision {number}: " + "; ".join(str(_shown(change)) for change in changes))
+        known = self._without_old_final(known)
         return self._store.add_revision(known, Revision(number, document.spec, document.text, now), event)
 
     def _follow(self, known: Experiment, directory: Path) -> tuple[Experiment, tuple[str, ...]]:
@@ -279,7 +297,8 @@ def _allowed_changes(known: Experiment, document: Document) -> Sequence[Change]:
         growth = f"wider ranges and new choices go with: tuner extend {document.source}; "
         raise Changed(
             f"{document.source} changes what {known.name} cannot change any more:\n{listed(refused)}\n"
-            "tuner resume accepts changes under spec.trial, spec.parallelism, spec.budget and spec.pruning; "
+            "tuner resume accepts changes under spec.trial, spec.final, spec.parallelism, spec.budget and "
+            "spec.pruning; "
             f"{growth if all(map(allowed_in_extension, refused)) else ''}for anything else choose another metadata.name"
         )
     return changes

@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 
 from controller.cli.admission import find
 from controller.cli.embedded import Access, SessionClient, asked_for, connected, same_service
+from controller.cli.final import find_final
 from controller.cli.home import ControllerLock, Home
-from controller.model import Attempt, Experiment
+from controller.model import FINAL, Attempt, Experiment, trial_label
 from controller.report.record import ExperimentRecord, TrialRecord
 from controller.search import CHOOSES, lost
 from controller.spec import from_document
@@ -41,12 +42,16 @@ def opened(home: Home) -> Iterator[SqlStore]:
 
 
 def split_name(text: str) -> tuple[str, int | None]:
-    """`digits/12` -> (digits, 12)."""
+    """`digits/12` -> (digits, 12); `digits/final` -> (digits, FINAL)."""
     name, slash, number = text.partition("/")
     if not slash:
         return name, None
+    if number == trial_label(FINAL):
+        return name, FINAL
     if not (number.isascii() and number.isdigit()):
-        raise InvalidArgument([Problem("", f"{text}: write NAME/N, N being the number of a trial, such as {name}/0")])
+        raise InvalidArgument(
+            [Problem("", f"{text}: write NAME/N, N being the number of a trial, such as {name}/0, or final")]
+        )
     return name, int(number)
 
 
@@ -111,6 +116,7 @@ async def gather(
         controlled_by=controlled_by(home, experiment),
         measurements=measured,
         settings=settings,
+        final=find_final(home, store, experiment),
     )
 
 

@@ -11,7 +11,7 @@ from controller.cli.admission import find
 from controller.cli.exits import ExitCode
 from controller.cli.facts import controlled_by, opened, split_name
 from controller.cli.home import Home
-from controller.model import Attempt, Experiment
+from controller.model import Attempt, Experiment, trial_label
 from controller.store import SqlStore
 from suggest.errors import NotFound
 
@@ -27,7 +27,7 @@ def logs(arguments: argparse.Namespace) -> ExitCode:
         reader = _Reader(home, store, experiment)
         chosen = reader.chosen(number)
         if not chosen:
-            which = name if number is None else f"{name}/{number}"
+            which = name if number is None else f"{name}/{trial_label(number)}"
             raise NotFound(f"{which} has not started yet: there is no log; see tuner get trials {name}")
         prefix = len(chosen) > 1
         while True:
@@ -76,13 +76,13 @@ class _Reader:
             return
         rest = self._partial.pop(path, b"") if last else b""
         if rest:
-            out.write(b"%d| %s\n" % (attempt.trial, rest))
+            out.write(b"%s| %s\n" % (trial_label(attempt.trial).encode(), rest))
         out.flush()
 
     def _prefixed(self, path: Path, data: bytes, trial: int) -> bytes:
         """Whole lines, each after its trial's number; the rest of the last one waits."""
         *lines, self._partial[path] = (self._partial.get(path, b"") + data).split(b"\n")
-        return b"".join(b"%d| %s\n" % (trial, line) for line in lines)
+        return b"".join(b"%s| %s\n" % (trial_label(trial).encode(), line) for line in lines)
 
 
 def _began(attempt: Attempt) -> float:

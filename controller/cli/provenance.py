@@ -18,8 +18,8 @@ from pathlib import Path
 
 from controller.cli.about import version
 from controller.folders import AttemptFolders, ExperimentFolders
-from controller.launch import cluster_launch, launch
-from controller.model import Attempt, Experiment, SecretRef, attempt_name
+from controller.launch import cluster_launch, kept_apart, launch
+from controller.model import FINAL, Attempt, Experiment, SecretRef, attempt_name
 from controller.runtime.protocol import Launch
 from controller.spec import redacted
 from suggest.errors import Unavailable
@@ -81,7 +81,7 @@ class Launcher:
 
     def __call__(self, experiment: Experiment, trial: Trial, attempts: Sequence[Attempt]) -> Launch:
         attempt = attempts[-1]
-        where = self.folders.attempt(trial.number, attempt.number)
+        where = self.folders.attempt(attempt.trial, attempt.number, apart=kept_apart(experiment, attempt))
         launched = (
             launch(
                 experiment, trial, attempt, where, environ=os.environ, interpreter_directory=Path(sys.executable).parent
@@ -95,7 +95,7 @@ class Launcher:
     def _record(
         self, experiment: Experiment, trial: Trial, attempt: Attempt, where: AttemptFolders, launched: Launch
     ) -> None:
-        template = experiment.spec.trial
+        template = experiment.spec.template_of(attempt.trial)
         own = {
             name: f"[secret {value.name}/{value.key}]"
             if isinstance(value, SecretRef)
@@ -108,7 +108,8 @@ class Launcher:
             "uid": experiment.uid,
             "trial": trial.number,
             "attempt": attempt.number,
-            "name": attempt_name(experiment.name, experiment.uid, trial.number, attempt.number),
+            "name": attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number),
+            **({"stage": "final"} if attempt.trial == FINAL else {}),
             "revision": experiment.revision,
             **self._session,
             **({"git": dict(self.git)} if self.git else {}),
@@ -120,6 +121,6 @@ class Launcher:
             "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         }
         try:
-            self.folders.prepare(trial.number, attempt.number, parameters=trial.parameters, provenance=provenance)
+            where.prepare(parameters=trial.parameters, provenance=provenance)
         except OSError as error:
             raise Unavailable(f"{where.root}: {error.strerror}; nothing is lost, make room and it goes on") from error

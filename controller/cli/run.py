@@ -260,9 +260,9 @@ class Session:
             await beside.end()
             admitted.lock.release()
         best = await self._best(experiment, progress.best, client)
-        self._tell(experiment, best)
+        final_failed = self._tell(experiment, best)
         succeeded = some_succeeded(progress) or best is not None
-        return exit_code(experiment, succeeded=succeeded, stopped=controls.exit_code)
+        return exit_code(experiment, succeeded=succeeded, final_failed=final_failed, stopped=controls.exit_code)
 
     async def _best(self, experiment: Experiment, own: Trial | None, client: SessionClient) -> Trial | None:
         """Of all that its study has, imported trials too. A service that is gone by now spoils no result."""
@@ -291,14 +291,19 @@ class Session:
 
         record = await gather(self._home, self._store, experiment, client)
         self._view.close(None)
-        self._tell(experiment, record.best)
-        return exit_code(experiment, succeeded=record.best is not None)
+        final_failed = self._tell(experiment, record.best)
+        return exit_code(experiment, succeeded=record.best is not None, final_failed=final_failed)
 
-    def _tell(self, experiment: Experiment, best: Trial | None) -> None:
+    def _tell(self, experiment: Experiment, best: Trial | None) -> bool:
+        """Whether its final stage has failed."""
+        from controller.cli.final import has_failed
         from controller.report.ending import next_step, result
 
+        final_failed = has_failed(self._store, experiment)
         if best is not None:
             print(result(experiment, best), flush=True)
         # -q hides what is going on, not what a person must act on.
-        if not self._arguments.quiet or best is None or experiment.state in _NEED_A_PERSON:
-            (Lines() if self._arguments.quiet else self._view).say(next_step(experiment, best))
+        if not self._arguments.quiet or best is None or experiment.state in _NEED_A_PERSON or final_failed:
+            words = next_step(experiment, best, final_failed=final_failed)
+            (Lines() if self._arguments.quiet else self._view).say(words)
+        return final_failed

@@ -19,12 +19,12 @@ from controller.cli.home import Home
 from controller.cli.provenance import Launcher
 from controller.cli.runtimes import PATIENCE_S
 from controller.clock import SystemClock
-from controller.decide import Wish
 from controller.loop import Loop
 from controller.model import Experiment, ExperimentState
 from controller.progress import Progress
 from controller.report.lines import View
 from controller.runtime.protocol import Runtime
+from controller.snapshot import Wish
 from controller.store import SqlStore
 from suggest.trial import TrialState
 
@@ -64,8 +64,10 @@ class Controls:
         elif self.times == 1 and self.detaches:
             self.say(f"{_NAMES[number]}: detaching; what runs goes on (again: kill it)")
         elif self.times == 1:
-            ending = f"; ending {running} running trial{'s' if running > 1 else ''}" if running else ""
-            self.say(f"{_NAMES[number]}: stopping{ending} (they run again on resume and cost nothing; again: kill)")
+            final = progress is not None and progress.final_runs
+            what = "its final stage" if final else f"{running} running trial{'s' if running > 1 else ''}"
+            again = "it runs again on resume" if final else "they run again on resume and cost nothing"
+            self.say(f"{_NAMES[number]}: stopping{f'; ending {what}' if running else ''} ({again}; again: kill)")
         elif running:
             self.say(f"{_NAMES[number]} again: killing what still runs")
 
@@ -137,9 +139,13 @@ def _close(view: View, progress: Progress | None) -> None:
         logger.exception("the last state cannot be shown; the run is not touched by that")
 
 
-def exit_code(experiment: Experiment, *, succeeded: bool, stopped: ExitCode = ExitCode.TERMINATED) -> ExitCode:
+def exit_code(
+    experiment: Experiment, *, succeeded: bool, final_failed: bool = False, stopped: ExitCode = ExitCode.TERMINATED
+) -> ExitCode:
     """What the shell is told. `succeeded`: some trial did. `stopped`: what a stopped experiment means here."""
     match experiment.state:
+        case ExperimentState.SUCCEEDED if final_failed:
+            return ExitCode.FAILED
         case ExperimentState.SUCCEEDED:
             return ExitCode.OK if succeeded else ExitCode.NO_RESULT
         case ExperimentState.FAILED:

@@ -12,7 +12,7 @@ from controller.cli.exits import ExitCode
 from controller.cli.facts import gather, keep_looking, look_up, opened, split_name, with_client
 from controller.cli.home import Home
 from controller.cli.listing import Printer
-from controller.model import Experiment, ExperimentState
+from controller.model import FINAL, Experiment, ExperimentState
 from controller.report import documents, figures, story, tables
 from controller.report.record import ExperimentRecord, TrialRecord
 from controller.spec import redacted_document
@@ -55,11 +55,19 @@ def over(record: ExperimentRecord) -> bool:
 
 def describe(arguments: argparse.Namespace) -> ExitCode:
     name, number = split_name(arguments.name)
-    record = look_up(arguments, name=name, trial=number, measurements=number is not None, latest=True)
+    record = look_up(arguments, name=name, trial=number, measurements=number not in (None, FINAL), latest=True)
     folders = Home.find(arguments.state_dir).folders(record.experiment.uid)
     now = datetime.now(UTC)
     if number is None:
         sys.stdout.write(story.describe_experiment(record, folder=folders.root, now=now))
+        return ExitCode.OK
+    if number == FINAL:
+        if record.final is None:
+            raise NotFound(f"{name} has no final stage that was begun; see tuner describe {name}")
+        final_log = folders.attempt(FINAL, record.final.newest.number).log
+        sys.stdout.write(
+            story.describe_final(record, record.final, log=final_log if final_log.exists() else None, now=now)
+        )
         return ExitCode.OK
     one = find_trial(record, number)
     log = None if one.newest is None else folders.attempt(number, one.newest.number).log
@@ -70,7 +78,7 @@ def describe(arguments: argparse.Namespace) -> ExitCode:
 
 def best(arguments: argparse.Namespace) -> ExitCode:
     """Exit code 3, as a run's: there is no succeeded trial."""
-    from controller.report.ending import result
+    from controller.report.ending import final_stage, result
 
     record = look_up(arguments)
     found = record.best
@@ -80,11 +88,13 @@ def best(arguments: argparse.Namespace) -> ExitCode:
         return ExitCode.NO_RESULT
     match arguments.output:
         case "json":
-            print(figures.json_text(documents.trial(record, find_trial(record, found.number))))
+            print(figures.json_text(documents.best(record, find_trial(record, found.number))))
         case "yaml":
-            sys.stdout.write(figures.yaml_text(documents.trial(record, find_trial(record, found.number))))
+            sys.stdout.write(figures.yaml_text(documents.best(record, find_trial(record, found.number))))
         case _:
             print(result(record.experiment, found))
+            if said := final_stage(record):
+                print(said)
     return ExitCode.OK
 
 

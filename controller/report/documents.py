@@ -9,8 +9,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from controller.model import Attempt, Event, trial_name
+from controller.model import FINAL, Attempt, Event, trial_name
 from controller.report.figures import json_number, timestamp
+from controller.report.final import FinalRecord
 from controller.report.record import ExperimentRecord, TrialRecord
 from suggest.trial import Measurement, Trial
 
@@ -28,13 +29,36 @@ def experiment(record: ExperimentRecord) -> Json:
         reason=it.reason or None,
         trials={state.value: n for state, n in record.counts.items()},
         best=None if (best := record.best) is None else _best(best),
+        final=None if record.final is None else final(record.final),
         startTime=None if it.start_time is None else timestamp(it.start_time),
         endTime=None if it.end_time is None else timestamp(it.end_time),
     )
 
 
+def best(record: ExperimentRecord, one: TrialRecord) -> Json:
+    """What `best` prints: the trial, and what became of the final stage if it was run with its parameters."""
+    shown = trial(record, one)
+    return shown if record.final is None else shown | {"final": final(record.final)}
+
+
+def final(it: FinalRecord) -> Json:
+    """`outputs`: absent where they are not on this machine."""
+    newest = it.newest
+    return _present(
+        trial=it.run.trial,
+        name=it.name,
+        state=it.state,
+        value=newest.value,
+        reason=newest.reason or None,
+        failureClass=None if newest.failure_class is None else newest.failure_class.value,
+        attempts=[attempt(each) for each in it.attempts],
+        outputDirectory=it.directory or None,
+        outputs=[{"path": each.path, "bytes": each.size_bytes} for each in it.outputs] if it.directory else None,
+    )
+
+
 def trial(record: ExperimentRecord, one: TrialRecord) -> Json:
-    """One element of `get trials`, and what `best` prints."""
+    """One element of `get trials`."""
     it = one.trial
     newest = one.newest
     return _present(
@@ -91,7 +115,15 @@ def measurement(it: Measurement) -> Json:
 
 
 def event(it: Event) -> Json:
-    return _present(time=timestamp(it.time), kind=it.kind, message=it.message, trial=it.trial, attempt=it.attempt)
+    of_final = it.trial == FINAL
+    return _present(
+        time=timestamp(it.time),
+        kind=it.kind,
+        message=it.message,
+        stage="final" if of_final else None,
+        trial=None if of_final else it.trial,
+        attempt=it.attempt,
+    )
 
 
 def trial_name_of(record: ExperimentRecord, number: int) -> str:

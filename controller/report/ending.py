@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from controller.model import Experiment, ExperimentState
 from controller.report import figures
-from controller.report.record import IMPORTED_FROM
+from controller.report.final import where_it_lies
+from controller.report.record import IMPORTED_FROM, ExperimentRecord
 from controller.report.story import cure
 from suggest.trial import Trial
 
@@ -19,9 +20,33 @@ def result(experiment: Experiment, best: Trial) -> str:
     return "\n".join(lines)
 
 
-def next_step(experiment: Experiment, best: Trial | None) -> str:
+def final_stage(record: ExperimentRecord) -> str:
+    """What `tuner best` says of it below the parameters: how it ended, and a line for each file that it left."""
+    final = record.final
+    if final is None:
+        return ""
+    metric = record.experiment.spec.objective.metric
+    said = f", {metric} {figures.number(final.newest.value)}" if final.newest.value is not None else ""
+    why = f": {final.newest.reason}" if final.newest.reason else ""
+    lines = [f"final stage (trial {final.run.trial}): {final.state}{said}{why}"]
+    if not final.directory:
+        lines.append(f"  {where_it_lies(record.experiment.spec, final.name)}")
+    elif final.outputs:
+        lines.append(f"  {final.directory}")
+        width = max(len(each.path) for each in final.outputs)
+        lines += [f"  {each.path:<{width}}  {each.size_bytes} bytes" for each in final.outputs]
+    else:
+        lines.append(f"  nothing in {final.directory}")
+    return "\n".join(lines)
+
+
+def next_step(experiment: Experiment, best: Trial | None, *, final_failed: bool = False) -> str:
     name, reason = experiment.name, experiment.reason
     match experiment.state:
+        case ExperimentState.SUCCEEDED if final_failed:
+            return f"{name} succeeded: {reason}\nWhy: tuner logs {name}/final\nRun it again: tuner resume {name}"
+        case ExperimentState.SUCCEEDED if best is not None and experiment.final is not None:
+            return f"{name} succeeded: {reason}\nWhat its final stage left: tuner best {name}"
         case ExperimentState.SUCCEEDED if best is not None:
             return f"{name} succeeded: {reason}\nAll trials: tuner get trials {name}"
         case ExperimentState.SUCCEEDED:

@@ -70,6 +70,7 @@ class Lines:
         self._best: int | None = None
         self._trouble = ""
         self._held_up = ""
+        self._final_told = False
 
     def event(self, event: Event) -> None:
         if event.kind in _QUIET_KINDS or (event.trial is None and event.kind in _ENDINGS):
@@ -95,6 +96,9 @@ class Lines:
         if reason and reason.split(":")[0] != self._held_up:
             self._held_up = reason.split(":")[0]
             self.say(f"waiting: {reason}")
+        if progress.final_runs and not self._final_told:
+            self._final_told = True
+            self.say(progress.experiment.reason or "the search is over; its final stage runs")
         running_s = progress.experiment.running_s
         if running_s - self._told_at_s >= PROGRESS_S:
             self._told_at_s = running_s

@@ -14,7 +14,7 @@ from rich.live import Live as RichLive
 from rich.table import Table
 from rich.text import Text
 
-from controller.model import AttemptState, Event, ExperimentState
+from controller.model import FINAL, AttemptState, Event, ExperimentState, trial_label
 from controller.progress import Progress
 from controller.report import figures
 from controller.report.lines import finished, time_left_s
@@ -170,7 +170,7 @@ def _running(progress: Progress, rows: int, width: int) -> Table:
     for trial in progress.at_work[:rows]:
         again = f"attempt {trial.attempt}  " if trial.attempt > 1 else ""
         table.add_row(
-            str(trial.number),
+            trial_label(trial.number),
             figures.between(trial.start_time, now),
             "" if trial.step is None else str(trial.step),
             figures.number(trial.value),
@@ -185,7 +185,7 @@ def _running(progress: Progress, rows: int, width: int) -> Table:
 
 def _event_text(event: Event, message: str) -> Text:
     style = _EVENT_STYLES.get(event.kind, "")
-    where = "" if event.trial is None else f"trial {event.trial}  "
+    where = "" if event.trial is None else "final stage  " if event.trial == FINAL else f"trial {event.trial}  "
     return Text(f"{where}{message}", style=style)
 
 
@@ -197,6 +197,8 @@ def _remark(progress: Progress) -> str:
     """Why fewer trials run than the file allows."""
     if progress.held_up:
         return f" · {len(progress.held_up)} wait: {progress.held_up[0].waiting_for}"
+    if progress.final_runs:
+        return f" · {progress.experiment.reason}" if progress.experiment.reason else " · the search is over"
     if progress.canary and progress.running and progress.experiment.spec.parallelism > 1:
         return " · the first trial runs alone until its first metric"
     return " · nothing new is left to try" if progress.exhausted and progress.running else ""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from controller.model import Attempt, AttemptState, Event, Experiment, ExperimentState, FailureClass
+from controller.report.final import FinalRecord
 from suggest.space import Value
 from suggest.trial import REUSED, Measurement, Trial, TrialState
 
@@ -58,6 +59,7 @@ class ExperimentRecord:
     measurements: Mapping[int, Sequence[Measurement]] = field(default_factory=dict)
     # Of the algorithm, where its study has more of them than the file.
     settings: Mapping[str, Value] = field(default_factory=dict)
+    final: FinalRecord | None = None
 
     @property
     def counts(self) -> dict[TrialState, int]:
@@ -87,7 +89,9 @@ class ExperimentRecord:
         """What it has held so far, whether or not it used them."""
         if attempt.start_time is None:
             return 0.0
-        return self.gpus * ((attempt.end_time or now) - attempt.start_time).total_seconds()
+        template = self.experiment.spec.template_of(attempt.trial)
+        held = template.resources.gpu * template.workers
+        return held * ((attempt.end_time or now) - attempt.start_time).total_seconds()
 
     def reason_of(self, record: TrialRecord) -> str:
         """Why the trial is as it is; empty where its state says it all."""

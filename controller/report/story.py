@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from controller.model import Event, Experiment, ExperimentState, FailureClass
+from controller.model import Attempt, Event, Experiment, ExperimentState, FailureClass
 from controller.report import figures
 from controller.report.documents import trial_name_of
+from controller.report.final import FinalRecord, where_it_lies
 from controller.report.record import ExperimentRecord, TrialRecord
 from controller.report.tables import aligned, run_time, shortened, shown_state
 from suggest.trial import Measurement, TrialState
@@ -41,6 +42,7 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
         ("Trials", ", ".join(f"{n} {state.value}" for state, n in record.counts.items()) or "none yet"),
         ("Imported", _imported(record)),
         ("Best", _best(record)),
+        ("Final", _final(record, now=now)),
     ]
     parts = [_facts(facts)]
     running = [one for one in record.trials if one.state is TrialState.RUNNING]
@@ -64,6 +66,58 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
     parts += _events(record.events)
     parts.append(f"Why: {why_experiment(record)}")
     return "\n".join(parts) + "\n"
+
+
+def _final(record: ExperimentRecord, *, now: datetime) -> str:
+    final = record.final
+    if final is None:
+        return "" if record.experiment.spec.final is None else "runs when the search has ended"
+    newest = final.newest
+    for_s = f" for {figures.between(newest.start_time, now)}" if final.state == "running" else ""
+    return f"{final.state}{for_s}, with the parameters of trial {final.run.trial}" + (
+        f": {newest.reason}" if newest.reason else ""
+    )
+
+
+def describe_final(record: ExperimentRecord, final: FinalRecord, *, log: Path | None, now: datetime) -> str:
+    name = f"{record.experiment.name}/final"
+    whose = next((one.trial for one in record.trials if one.trial.number == final.run.trial), None)
+    metric = record.experiment.spec.objective.metric
+    facts = [
+        ("Final", name),
+        ("Name", final.name),
+        ("State", final.state),
+        ("Of trial", str(final.run.trial)),
+        ("Value", "" if final.newest.value is None else f"{metric} {figures.number(final.newest.value)}"),
+        ("Parameters", "" if whose is None else figures.parameters(whose.parameters)),
+        ("Log", "" if log is None else str(log)),
+        ("Outputs", final.directory or where_it_lies(record.experiment.spec, final.name)),
+    ]
+    parts = [_facts(facts)]
+    parts.append("Attempts\n" + _indented(_attempts(record, final.attempts, now=now)))
+    if final.outputs:
+        rows = [[each.path, str(each.size_bytes)] for each in final.outputs]
+        parts.append("Left\n" + _indented(aligned(("PATH", "BYTES"), rows)))
+    parts += _events(record.events)
+    parts.append(f"Why: {why_final(record, final)}")
+    return "\n".join(parts) + "\n"
+
+
+def why_final(record: ExperimentRecord, final: FinalRecord) -> str:
+    name = record.experiment.name
+    match final.state:
+        case "succeeded":
+            return f"it ended well; see what it left with: tuner best {name}"
+        case "failed":
+            return f"{final.newest.reason}; mend it, then: tuner resume {name}"
+        case "running" if record.controlled_by:
+            return f"it runs; follow it with: tuner logs -f {name}/final"
+        case "running":
+            return f"it may run on without a controller; go on with: tuner resume {name}"
+        case "queued" if record.controlled_by:
+            return final.newest.reason or "it is being started"
+        case _:
+            return f"{final.newest.reason or 'it has not ended'}; go on with: tuner resume {name}"
 
 
 def _algorithm(record: ExperimentRecord) -> str:
@@ -91,7 +145,7 @@ def describe_trial(record: ExperimentRecord, one: TrialRecord, *, log: Path | No
     values = [[name, figures.parameter(value)] for name, value in one.trial.parameters.items()]
     parts = [_facts(facts), "Parameters\n" + _indented(aligned(("", ""), values, headers=False))]
     if not (one.imported_from or one.value_of):
-        parts.append("Attempts\n" + _indented(_attempts(record, one, now=now)))
+        parts.append("Attempts\n" + _indented(_attempts(record, one.attempts, now=now)))
     measured = record.measurements.get(number, ())
     if measured:
         header = ("METRIC", "READINGS", "FIRST", "LAST", "MIN", "MAX", "TREND")
@@ -101,18 +155,18 @@ def describe_trial(record: ExperimentRecord, one: TrialRecord, *, log: Path | No
     return "\n".join(parts) + "\n"
 
 
-def _attempts(record: ExperimentRecord, one: TrialRecord, *, now: datetime) -> str:
+def _attempts(record: ExperimentRecord, attempts: Sequence[Attempt], *, now: datetime) -> str:
     """What only a cluster tells has its columns where it was told."""
     columns = {
-        "NUMBER": [str(each.number) for each in one.attempts],
-        "STATE": [each.state.value for each in one.attempts],
-        "FOR": [figures.between(each.start_time, each.end_time or now) for each in one.attempts],
-        "EXIT": ["" if each.exit_code is None else str(each.exit_code) for each in one.attempts],
-        "CLASS": ["" if each.failure_class is None else each.failure_class.value for each in one.attempts],
-        "NODE": [each.node for each in one.attempts],
-        "IMAGE": [figures.digest(each.image) for each in one.attempts],
-        "GPU-S": [f"{spent:.0f}" if (spent := record.gpu_seconds(each, now=now)) else "" for each in one.attempts],
-        "REASON": [shortened(each.reason, 80) for each in one.attempts],
+        "NUMBER": [str(each.number) for each in attempts],
+        "STATE": [each.state.value for each in attempts],
+        "FOR": [figures.between(each.start_time, each.end_time or now) for each in attempts],
+        "EXIT": ["" if each.exit_code is None else str(each.exit_code) for each in attempts],
+        "CLASS": ["" if each.failure_class is None else each.failure_class.value for each in attempts],
+        "NODE": [each.node for each in attempts],
+        "IMAGE": [figures.digest(each.image) for each in attempts],
+        "GPU-S": [f"{spent:.0f}" if (spent := record.gpu_seconds(each, now=now)) else "" for each in attempts],
+        "REASON": [shortened(each.reason, 80) for each in attempts],
     }
     shown = {name: cells for name, cells in columns.items() if name not in _TOLD_BY_CLUSTERS or any(cells)}
     return aligned(list(shown), list(zip(*shown.values(), strict=True)))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from controller.model import FINAL
 from controller.report import figures
 from controller.report.record import ExperimentRecord, TrialRecord
 from controller.report.tables import aligned, run_time, shortened, shown_state
@@ -31,7 +32,15 @@ def top(record: ExperimentRecord, *, rooms: Sequence[Room] | None, trouble: str,
         parts.append(_gpus(record, rooms, trouble))
     running = [one for one in record.trials if one.state is TrialState.RUNNING]
     queued = [one for one in record.trials if one.state is TrialState.QUEUED]
-    parts.append("\n" + (_running(record, running, now=now) if running else "nothing runs\n"))
+    final = record.final
+    if final is not None and final.state in ("running", "queued"):
+        why = f": {final.newest.reason}" if final.newest.reason else ""
+        age = figures.between(final.newest.start_time, now)
+        parts.append(
+            f"\nfinal stage  {final.state}{why}  of trial {final.run.trial}  {age}  {final.newest.node}".rstrip() + "\n"
+        )
+    else:
+        parts.append("\n" + (_running(record, running, now=now) if running else "nothing runs\n"))
     if queued:
         rows = [[str(one.trial.number), shortened(record.reason_of(one), 100)] for one in queued[:MOST_QUEUED]]
         more = f"and {len(queued) - MOST_QUEUED} more\n" if len(queued) > MOST_QUEUED else ""
@@ -52,8 +61,12 @@ def _headline(record: ExperimentRecord) -> str:
 
 def _gpus(record: ExperimentRecord, rooms: Sequence[Room] | None, trouble: str) -> str:
     running = sum(one.state is TrialState.RUNNING for one in record.trials)
+    gpus = record.gpus * running
+    if record.final is not None and record.final.state == "running":
+        template = record.experiment.spec.template_of(FINAL)
+        running, gpus = 1, template.resources.gpu * template.workers
     holds = "holds" if record.controlled_by or not running else "when last seen held"
-    held = f"this experiment {holds} {record.gpus * running:g}" if record.gpus else "this experiment asks for none"
+    held = f"this experiment {holds} {gpus:g}" if record.gpus or gpus else "this experiment asks for none"
     where = f"GPUs in {record.experiment.namespace}"
     if rooms is None:
         return f"{where}: unknown, {trouble}; {held}\n"

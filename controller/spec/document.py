@@ -33,7 +33,7 @@ Json = dict[str, Any]  # plain data in the shape that `native.FILE` describes
 DEFAULT_TRIALS = 100
 LEAST_FAILED_TRIALS = 5
 ENDS_BY_ITSELF = "grid"
-REVISABLE = ("spec.trial", "spec.parallelism", "spec.budget", "spec.pruning")
+REVISABLE = ("spec.trial", "spec.final", "spec.parallelism", "spec.budget", "spec.pruning")
 
 
 def fill_defaults(document: Json) -> None:
@@ -101,6 +101,7 @@ def from_document(document: Mapping[str, object]) -> ExperimentSpec:
         canary_s=parse_duration(spec["canary"]),
         runtime=spec["runtime"],
         trial=_trial(spec["trial"]),
+        final=None if "final" not in spec else _trial(completed(spec["final"], spec["trial"])),
         document=document,
     )
 
@@ -109,6 +110,12 @@ def _pruning(given: Json | None) -> PruningSpec | None:
     if given is None:
         return None
     return PruningSpec(given["name"], {name: value for name, value in given.items() if name != "name"})
+
+
+def completed(final: Json, trial: Json) -> Json:
+    """The final stage as a trial's section: what it does not say is as in `trial`, each variable and resource too."""
+    whole = {**trial, **final}
+    return whole | {key: {**trial.get(key, {}), **final.get(key, {})} for key in ("env", "resources")}
 
 
 def _trial(given: Json) -> TrialTemplate:

@@ -7,6 +7,7 @@ import re
 from controller.model import MAX_NAME_LENGTH
 from controller.spec.cluster_section import LABELS
 from controller.spec.fields import (
+    ABSENT,
     REQUIRED,
     Key,
     ListOf,
@@ -17,6 +18,7 @@ from controller.spec.fields import (
     Whole,
     Word,
 )
+from controller.spec.final_section import FINAL_STAGE
 from controller.spec.parameters import ParameterKind
 from controller.spec.sections import MapOf, Section
 from controller.spec.trial_section import TRIAL, duration
@@ -124,6 +126,13 @@ SPEC = Section(
         ),
         Key("runtime", Word(RUNTIMES), "Where trials run.", "local"),
         Key("trial", TRIAL, "What a trial executes.", REQUIRED),
+        Key(
+            "final",
+            FINAL_STAGE,
+            "What the best parameters run as once more when the search has ended well.",
+            ABSENT,
+            says="none",
+        ),
     ),
     what="a mapping with objective, parameters and trial",
     elsewhere={

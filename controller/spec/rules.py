@@ -36,6 +36,11 @@ def check(document: Json, raw: Json, say: Complaints) -> None:
         if names is not None:
             _placeholders(trial, names, _conditional(raw_parameters), say)
         _volumes(trial, say)
+    final = spec.get("final")
+    if isinstance(final, dict):
+        _final(final, raw_trial, spec.get("runtime", "local"), say)
+        if names is not None:
+            _placeholders(final, names, _conditional(raw_parameters), say, section="spec.final")
 
 
 def _space(spec: Json, raw: Json, say: Complaints) -> None:
@@ -72,10 +77,23 @@ def _conditional(raw: Any) -> set[str]:
     return {name for name, given in raw.items() if isinstance(given, dict) and given.get("when")}
 
 
-def _workload(trial: Json, raw: Json, runtime: str, say: Complaints) -> None:
-    gpu = trial.get("resources", {}).get("gpu", 0)
+def _whole_gpus(workload: Json, section: str, runtime: str, say: Complaints) -> None:
+    gpu = workload.get("resources", {}).get("gpu", 0)
     if runtime == "kubernetes" and isinstance(gpu, float):
-        say.add("spec.trial.resources.gpu", f"{gpu} is no whole number, and a cluster shares no GPU; use 1, or local")
+        say.add(f"{section}.resources.gpu", f"{gpu} is no whole number, and a cluster shares no GPU; use 1, or local")
+
+
+def _final(final: Json, raw_trial: object, runtime: str, say: Complaints) -> None:
+    _whole_gpus(final, "spec.final", runtime, say)
+    if isinstance(raw_trial, dict) and raw_trial.get("template") is not None:
+        cure = "end the search without it, and run the best parameters (tuner best) by an object of your own"
+        say.add(
+            "spec.final", f"does not go with trial.template, which has no command to be replaced; {cure}", at_key=True
+        )
+
+
+def _workload(trial: Json, raw: Json, runtime: str, say: Complaints) -> None:
+    _whole_gpus(trial, "spec.trial", runtime, say)
     if raw.get("template") is None:
         if raw.get("command") is None:
             say.add("spec.trial.command", "is missing; write the program as a list: [python, train.py]")
@@ -124,17 +142,19 @@ def _keys(data: object, path: str) -> Iterator[tuple[str, str]]:
             yield from _keys(item, f"{path}[{index}]")
 
 
-def workload_strings(trial: Json) -> Iterator[tuple[str, str]]:
+def workload_strings(workload: Json, section: str = "spec.trial") -> Iterator[tuple[str, str]]:
     """Every string in which `${name}` is filled in, with its path."""
     for key in WORKLOAD:
-        yield from _strings(trial.get(key), f"spec.trial.{key}")
+        yield from _strings(workload.get(key), f"{section}.{key}")
 
 
-def _placeholders(trial: Json, names: list[str], conditional: set[str], say: Complaints) -> None:
-    for path, key in _keys(trial.get("template"), "spec.trial.template"):
+def _placeholders(
+    workload: Json, names: list[str], conditional: set[str], say: Complaints, *, section: str = "spec.trial"
+) -> None:
+    for path, key in _keys(workload.get("template"), f"{section}.template"):
         for name in placeholders(key):
             say.add(path, f"the key {key!r} is not substituted; ${{{name}}} may stand in values only")
-    for path, text in workload_strings(trial):
+    for path, text in workload_strings(workload, section):
         for opened in unclosed(text):
             likely = opened if opened in names else meant_by(opened, names) or next(iter(names), "name")
             say.add(path, f"${{ is never closed; write ${{{likely}}}, or $${{ for a literal")
@@ -148,12 +168,12 @@ def _placeholders(trial: Json, names: list[str], conditional: set[str], say: Com
                 have = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
                 cure = f"; $${{{name}}} stands for a literal ${{{name}}}" if name else ""
                 say.add(path, f"${{{name}}} is no parameter; there are {have}{cure}")
-        in_command = path.startswith(("spec.trial.command[", "spec.trial.args["))
+        in_command = path.startswith((f"{section}.command[", f"{section}.args["))
         alone = _ALONE.fullmatch(text)
         if in_command and alone and alone[1] in conditional:
             flag = f"--{alone[1]}=${{{alone[1]}}}"
             say.add(path, f"{text} is not always there, and its flag would be left alone; write {flag} as one element")
-        elif path == "spec.trial.command[0]" and any(name in conditional for name in placeholders(text)):
+        elif path == f"{section}.command[0]" and any(name in conditional for name in placeholders(text)):
             say.add(path, f"{text} is not always there, and a trial needs its program; use a choice without when")
 
 

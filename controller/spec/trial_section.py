@@ -204,7 +204,16 @@ TRIAL = Section(
         ),
         Key(
             "distributed",
-            Section((Key("workers", Whole(1), "Pods per attempt, locally processes; each is given all of `resources`.", REQUIRED),)),
+            Section(
+                (
+                    Key(
+                        "workers",
+                        Whole(1),
+                        "Pods per attempt, locally processes; each is given all of `resources`.",
+                        REQUIRED,
+                    ),
+                )
+            ),
             "One attempt as several pods or processes that find each other, also through torchrun.",
         ),
         Key(

@@ -280,7 +280,7 @@ def test_a_newer_schema_is_left_alone(path: Path) -> None:
         created(store)
     with closing(sqlite3.connect(path)) as raw, raw:
         raw.execute("UPDATE controller_schema SET version = 99")
-    with pytest.raises(StoreBroken, match=r"newer tuner \(schema 99, this one knows 1\); upgrade tuner"):
+    with pytest.raises(StoreBroken, match=r"newer tuner \(schema 99, this one knows 2\); upgrade tuner"):
         opened(path)
 
 

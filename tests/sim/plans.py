@@ -20,14 +20,31 @@ from controller.runtime.simulated import Script
 from suggest.space import Choice, Float, Int, Parameter, Space
 from tests.sim.world import Blow, Plan
 
-TIMEOUT_S, GRACE_S = 60.0, 5.0
+TIMEOUT_S, FINAL_TIMEOUT_S, GRACE_S = 60.0, 4.0, 5.0
 
 METHODS = (
     *("complete", "save") * 4,  # where outcomes are counted, and where ends become durable
     *("suggest", "suggest", "complete", "report", "save", "start", "stop", "remove")
     * 2,  # what changes something, twice as often
-    *("get_study", "create_study", "add_trial", "list_trials", "get_trial"),
+    *("get_study", "create_study", "add_trial", "list_trials", "get_trial", "optimal_trials"),
     *("observe", "read_log", "wait", "attempts", "stop_requested"),
+)
+
+LAST_METHODS = (
+    *("save",) * 3,
+    *("start", "stop", "remove", "observe", "wait", "attempts", "optimal_trials", "get_trial", "suggest"),
+)
+# Short, for each is played to its end with nothing beside it. It needs no metric, and 42 means nothing special.
+FINALS = (
+    *(Script((), 1.1, 0),) * 4,
+    *(Script((), 1.1, None, signal.SIGKILL),) * 2,
+    Script((), 0.0, 0),
+    Script(((0.5, "cannot open the model"),), 0.6, 1),
+    Script(((0.5, "too big"),), 0.6, 42),
+    Script((), None),
+    Script((), 1.1, 0, ignores_sigterm=True, waits_s=0.7),
+    Script((), 1.1, 0, vanishes_at=0.5),
+    Script(refused="command not found"),
 )
 
 GRID = Space((Parameter("a", Choice(("x", "y"))), Parameter("b", Int(1, 3))))
@@ -97,6 +114,15 @@ def _script(draw: st.DrawFn, lines: tuple[tuple[float, str], ...], end_s: float)
 @st.composite
 def specs(draw: st.DrawFn) -> ExperimentSpec:
     grid = draw(st.booleans())
+    trial = TrialTemplate(
+        command=("true",),
+        timeout_s=TIMEOUT_S,
+        grace_s=GRACE_S,
+        retries={
+            FailureClass.INFRASTRUCTURE: draw(st.integers(0, 3)),
+            FailureClass.USER_ERROR: draw(st.integers(0, 1)),
+        },
+    )
     return ExperimentSpec(
         name="sim",
         namespace="default",
@@ -105,15 +131,8 @@ def specs(draw: st.DrawFn) -> ExperimentSpec:
             "score", True, draw(st.sampled_from([None, None, 0.9])), draw(st.sampled_from(["last", "best"]))
         ),
         algorithm=AlgorithmSpec("grid" if grid else "random", 1),
-        trial=TrialTemplate(
-            command=("true",),
-            timeout_s=TIMEOUT_S,
-            grace_s=GRACE_S,
-            retries={
-                FailureClass.INFRASTRUCTURE: draw(st.integers(0, 3)),
-                FailureClass.USER_ERROR: draw(st.integers(0, 1)),
-            },
-        ),
+        trial=trial,
+        final=draw(st.sampled_from([None, replace(trial, timeout_s=FINAL_TIMEOUT_S)])),
         initial=draw(st.sampled_from([(), ({"b": 2},), ({"b": 1}, {"b": 3})])),
         pruning=draw(st.sampled_from([None, PruningSpec("median", {"warmupSteps": 1, "minTrials": 2})])),
         parallelism=draw(st.integers(1, 4)),
@@ -134,8 +153,17 @@ def plans(draw: st.DrawFn) -> Plan:
     return Plan(
         spec=draw(specs()),
         scripts=draw(st.lists(scripts(), min_size=1, max_size=8)),
+        finals=draw(st.lists(st.sampled_from(FINALS), min_size=1, max_size=3)),
         blows=draw(
             st.dictionaries(st.tuples(st.sampled_from(METHODS), st.integers(1, 8)), st.sampled_from(Blow), max_size=8)
         ),
         wishes=sorted(wishes, key=lambda pair: pair[0]),
+        last_blows=draw(
+            st.dictionaries(
+                st.tuples(st.sampled_from(LAST_METHODS), st.integers(1, 4)), st.sampled_from(Blow), max_size=3
+            )
+        ),
+        last_wishes=draw(
+            st.lists(st.tuples(st.floats(0, 3), st.sampled_from(["interrupt", "kill", "stop", "detach"])), max_size=1)
+        ),
     )

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from controller import budget, memory
-from controller.decide import Wish
 from controller.loop import Loop
 from controller.model import (
+    FINAL,
     Attempt,
     AttemptState,
     Experiment,
@@ -32,11 +32,14 @@ from controller.model import (
 from controller.runtime.protocol import Launch, RuntimeLost
 from controller.runtime.simulated import EPOCH, Script, SimulatedRuntime, VirtualClock
 from controller.search import study_name
+from controller.snapshot import Wish
 from controller.store import Changes, SqlStore
 from suggest.errors import Unavailable
 from suggest.store.sqlite_store import SqliteStore as StudyStore
 from suggest.studies import Studies
 from suggest.trial import Trial, TrialState
+from tests.sim.finals import check_final_end, check_final_start
+from tests.sim.violation import Violation
 
 T = TypeVar("T")
 
@@ -57,21 +60,22 @@ class Killed(BaseException):
     """The controller's process is dead; nothing in it may catch this."""
 
 
-class Violation(AssertionError):
-    """An invariant does not hold."""
-
-
 @dataclass(frozen=True)
 class Plan:
     """What is drawn: the experiment, what each attempt does, what befalls which call, what the person does when.
 
-    scripts: cycled over (trial, attempt). blows: (method, hit) -> blow. wishes: (virtual second, wish).
+    scripts: cycled over (trial, attempt). finals: what each attempt of the final stage does, the last one again and
+    again. blows: (method, hit) -> blow. wishes: (virtual second, wish). last_blows, last_wishes: likewise, counted from
+    the final stage's first record.
     """
 
     spec: ExperimentSpec
     scripts: Sequence[Script]
+    finals: Sequence[Script] = ()
     blows: Mapping[tuple[str, int], Blow] = field(default_factory=dict)
     wishes: Sequence[tuple[float, str]] = ()
+    last_blows: Mapping[tuple[str, int], Blow] = field(default_factory=dict)
+    last_wishes: Sequence[tuple[float, str]] = ()
 
 
 class World:
@@ -99,6 +103,7 @@ class World:
         self.advised: set[tuple[int, int]] = set()  # (trial, attempt) that the study called hopeless, and was heard
         self.blows_left = dict(plan.blows)
         self.wishes_left = list(plan.wishes)
+        self.in_final = False
         self.loop: Loop | None = None
 
     # The play
@@ -144,11 +149,13 @@ class World:
 
     def _launch(self, experiment: Experiment, trial: Trial, attempts: Sequence[Attempt]) -> Launch:
         attempt = attempts[-1]
-        name = attempt_name(experiment.name, experiment.uid, trial.number, attempt.number)
-        template = experiment.spec.trial
+        name = attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number)
+        template = experiment.spec.template_of(attempt.trial)
         recorded = {(known.trial, known.number) for known in self.store.attempts(experiment.uid)}
         if (attempt.trial, attempt.number) not in recorded:
             raise Violation(f"{name} is started before it is recorded")
+        if attempt.trial == FINAL:
+            check_final_start(trial, self._trials(), self._stored())
         slots = experiment.spec.parallelism
         return Launch(name, ("true",), {}, Path("/"), Path("/"), template.timeout_s, template.grace_s, slots=slots)
 
@@ -158,6 +165,8 @@ class World:
     def _script_of(self, attempt: str) -> Script:
         name = attempt.removeprefix(f"{self.experiment.name}-{self.experiment.uid[:5]}-")
         number, _, repeat = name.partition("-r")
+        if number == "final":
+            return self.plan.finals[min(int(repeat or 1), len(self.plan.finals)) - 1]
         return self.plan.scripts[(int(number) + 7 * (int(repeat or 1) - 1)) % len(self.plan.scripts)]
 
     def _lift(self) -> None:
@@ -193,6 +202,14 @@ class World:
                 if wish == "kill":
                     self.loop.kill()
 
+    def note_save(self, changes: Changes) -> None:
+        """From its first record on the final stage has a fate of its own."""
+        if not self.in_final and any(attempt.trial == FINAL for attempt in changes.attempts):
+            self.in_final = True
+            self.calls_of.clear()
+            self.blows_left = dict(self.plan.last_blows)
+            self.wishes_left = [(self.clock.elapsed_s() + after_s, wish) for after_s, wish in self.plan.last_wishes]
+
     # The invariants
 
     def check_call(self) -> None:
@@ -201,6 +218,8 @@ class World:
         running = self.runtime.running()
         if len(running) > self.experiment.spec.parallelism:
             raise Violation(f"{len(running)} running, parallelism is {self.experiment.spec.parallelism}: {running}")
+        if any(name.partition("-r")[0].endswith("-final") for name in running) and len(running) > 1:
+            raise Violation(f"beside the final stage something else runs: {running}")
         twice = [name for name, n in Counter(self.runtime.starts).items() if n > 1]
         if twice:
             raise Violation(f"started twice: {twice}")
@@ -321,8 +340,10 @@ class World:
 
     def _check_nothing_lost(self, trials: Sequence[Trial]) -> None:
         """Every attempt that ended well is some trial's outcome, and every process was somebody's attempt."""
-        recorded = self.store.attempts(self.experiment.uid)
-        names = {attempt_name(self.experiment.name, self.experiment.uid, a.trial, a.number) for a in recorded}
+        everything = self.store.attempts(self.experiment.uid)
+        check_final_end(self._stored(), [a for a in everything if a.trial == FINAL], trials)
+        recorded = [a for a in everything if a.trial != FINAL]
+        names = {attempt_name(self.experiment.name, self.experiment.uid, a.trial, a.number) for a in everything}
         if strangers := set(self.runtime.starts) - names:
             raise Violation(f"ran without a record: {strangers}")
         by_number = {t.number: t for t in trials}
@@ -403,6 +424,7 @@ class _Proxy:
     def _stored(self, method: str, call: Any, *args: Any) -> Any:
         if method == "save":
             self._world.check_canary(args[1])
+            self._world.note_save(args[1])
         return self._befall(method, lambda: call(*args))
 
     def _befall(self, method: str, call: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from datetime import UTC, datetime, timedelta
 
-from controller.decide import OpenTrial, Snapshot, Wish
 from controller.model import (
     AlgorithmSpec,
     Attempt,
@@ -20,6 +19,7 @@ from controller.model import (
     StopCause,
     TrialTemplate,
 )
+from controller.snapshot import OpenTrial, Snapshot, Wish
 from suggest.space import Choice, Condition, Float, Parameter, Space, Value
 from suggest.trial import Trial, TrialState
 

@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.budget import counted
-from controller.decide import (
+from controller.decide import beginnings, decide
+from controller.model import AttemptState, ExperimentState, FailureClass, StopCause
+from controller.snapshot import (
     Action,
     AskStop,
     ChangeState,
@@ -18,10 +20,7 @@ from controller.decide import (
     StartAttempt,
     Suggest,
     Wish,
-    beginnings,
-    decide,
 )
-from controller.model import AttemptState, ExperimentState, FailureClass, StopCause
 from suggest.trial import Outcome, TrialState
 from tests.unit.builders import (
     CANCELLED,

@@ -44,7 +44,7 @@ def _ours(launch: Launch, part: ClusterPart) -> list[tuple[Raw, Raw]]:
     if claim is None:
         return [*pairs, _scratch("tuner-checkpoints", at)]
     # The trial's own folder of the experiment's own: the kubelet makes both, so the path is there as on a laptop.
-    folder = f"{short_name(part.experiment, part.uid)}/{part.trial}"
+    folder = f"{short_name(part.experiment, part.uid)}/{at.rpartition('/')[2]}"
     kept = {"name": "tuner-checkpoints", "persistentVolumeClaim": {"claimName": claim}}
     return [*pairs, (kept, {"name": "tuner-checkpoints", "mountPath": at, "subPath": folder})]
 

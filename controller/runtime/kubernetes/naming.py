@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from controller.model import trial_label
 from controller.runtime.protocol import ClusterPart, Launch
 
 Raw = dict[str, Any]
@@ -35,7 +36,7 @@ def labels_of(part: ClusterPart) -> dict[str, str]:
         MANAGED_BY: "tuner",
         EXPERIMENT: part.experiment,
         UID: part.uid,
-        TRIAL: str(part.trial),
+        TRIAL: trial_label(part.trial),
         ATTEMPT: str(part.attempt),
     }
 

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from controller.model import attempt_name
+from controller.model import FINAL, attempt_name, trial_label
 from controller.runtime.kubernetes.checkup import listed
 from controller.runtime.kubernetes.client import EVENTS, JOBS, LIMIT_RANGES, PODS, QUOTAS, Client, Kind
 from controller.runtime.kubernetes.errors import ApiError
@@ -146,7 +146,8 @@ def attempt_of(found: Raw) -> tuple[int, int] | None:
     """(trial, attempt), as its labels say."""
     labels = found.get("metadata", {}).get("labels", {})
     with contextlib.suppress(KeyError, ValueError):
-        return int(labels[TRIAL]), int(labels[ATTEMPT])
+        trial = labels[TRIAL]
+        return FINAL if trial == trial_label(FINAL) else int(trial), int(labels[ATTEMPT])
     return None
 
 

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from controller import budget, decide, failures, journal, loop, observe, search
-from controller.decide import OpenTrial, Snapshot
+from controller import snapshot as asked
 from controller.failures import Facts, Judgement
 from controller.metrics import LogReader
 from controller.model import Attempt, AttemptState, ExperimentSpec, ExperimentState, FailureClass, StopCause
 from controller.runtime.protocol import Launch
+from controller.snapshot import OpenTrial, Snapshot
 from controller.states import Ended
 from controller.store import Changes
 from suggest.trial import Outcome, TrialState
@@ -101,7 +102,7 @@ def nobody_misses_the_vanished(attempt: Attempt, log: LogReader, now: datetime) 
 def interrupted_is_cancelled(trial: OpenTrial, snapshot: Snapshot) -> Any:
     newest = trial.newest
     if newest is not None and newest.state is AttemptState.CANCELLED and trial.running:
-        return decide.Complete(trial.number, Outcome(TrialState.CANCELLED, reason=newest.reason))
+        return asked.Complete(trial.number, Outcome(TrialState.CANCELLED, reason=newest.reason))
     return _close(trial, snapshot)
 
 
@@ -126,8 +127,8 @@ async def every_request_has_a_new_id(self: Any, count: int, *, handed_out: int) 
 
 @mutant("a kill between start and record runs the attempt twice", (loop.Loop, "_act"))
 async def start_before_the_record(self: Loop, action: Any) -> bool:
-    if not isinstance(action, decide.CreateAttempt):
-        return await _act(self, action)  # type: ignore[no-any-return]
+    if not isinstance(action, asked.CreateAttempt):
+        return bool(await _act(self, action))
     known = self._memory.opened[action.trial]
     created = Attempt(action.trial, action.number)
     template = self.experiment.spec.trial
@@ -186,4 +187,4 @@ def stops_are_recorded_only(left: Sequence[OpenTrial], snapshot: Snapshot, cause
     for trial in left:
         newest = trial.newest
         if newest is not None and newest.state in (AttemptState.CREATED, AttemptState.RUNNING):
-            yield decide.AskStop(trial.number, cause, reason)
+            yield asked.AskStop(trial.number, cause, reason)

@@ -1,0 +1,55 @@
+"""What is promised of the final stage, whatever happens meanwhile: checked as each attempt starts, and at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from controller.model import Attempt, AttemptState, Experiment, ExperimentState, FailureClass, StopCause
+from suggest.trial import Trial, TrialState
+from tests.sim.violation import Violation
+
+
+def check_final_start(of: Trial, trials: Sequence[Trial], experiment: Experiment) -> None:
+    """After the last trial, with the best parameters, and recorded as such."""
+    if unfinished := [trial.number for trial in trials if not trial.finished]:
+        raise Violation(f"the final stage starts, and trials {unfinished} have not ended")
+    if of.value != _best_value(trials, experiment):
+        raise Violation(f"the final stage has the parameters of {of}, which is not the best")
+    if experiment.final is None or experiment.final.trial != of.number:
+        raise Violation(f"it runs with trial {of.number}; recorded is {experiment.final}")
+
+
+def check_final_end(experiment: Experiment, attempts: Sequence[Attempt], trials: Sequence[Trial]) -> None:
+    """Exactly one has succeeded, unless it failed for its own reason."""
+    ends = [attempt.state for attempt in attempts]
+    if any(not attempt.ended for attempt in attempts):
+        raise Violation(f"the experiment ended before its final stage: {attempts}")
+    due = experiment.spec.final is not None and experiment.state is ExperimentState.SUCCEEDED
+    if not (due and _best_value(trials, experiment) is not None):
+        if AttemptState.SUCCEEDED in ends:
+            raise Violation(f"a final stage of nothing: {attempts}")
+        return
+    if not attempts or attempts[-1].state not in (AttemptState.SUCCEEDED, AttemptState.FAILED):
+        raise Violation(f"it succeeded, and its final stage did not run to an end: {attempts}")
+    if AttemptState.SUCCEEDED in ends[:-1]:
+        raise Violation(f"the final stage ran again after it had succeeded: {attempts}")
+    _check_failures(experiment, attempts)
+
+
+def _check_failures(experiment: Experiment, attempts: Sequence[Attempt]) -> None:
+    last = attempts[-1]
+    if any(attempt.stop_cause is StopCause.PRUNED for attempt in attempts):
+        raise Violation(f"the final stage was pruned: {attempts}")
+    if last.state is not AttemptState.FAILED:
+        return
+    retries = experiment.spec.trial.retries.get(last.failure_class or FailureClass.CONFIGURATION, 0)
+    spent = sum(attempt.failure_class is last.failure_class for attempt in attempts)
+    if spent != retries + 1:
+        raise Violation(f"the final stage failed after {spent} failures of that class, with {retries} retries")
+    if "its final stage failed" not in experiment.reason:
+        raise Violation(f"the final stage failed, and nobody is told: {experiment.reason}")
+
+
+def _best_value(trials: Sequence[Trial], experiment: Experiment) -> float | None:
+    values = [trial.value for trial in trials if trial.state is TrialState.SUCCEEDED and trial.value is not None]
+    return (max if experiment.spec.objective.maximize else min)(values, default=None)

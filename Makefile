@@ -10,7 +10,7 @@ MUTANTS := $(BIN)/python -m tests.sim.mutants
 
 .PHONY: help
 help:  ## show this
-	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z0-9-]*\):.*  ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
 
 .PHONY: demo
 demo: $(VENV)/demo.stamp  ## tune a small network on handwritten digits, live; state in .demo, wiped first
@@ -100,7 +100,11 @@ test-torch: torch-packages  ## run the tests of the programs that train with tor
 
 .PHONY: image-digits
 image-digits: $(VENV)/demo.stamp  ## build the digits trial's image with docker, podman or buildah: BASE=python:3.11-slim TAG=tuner/digits:1
-	PYTHON=$(BIN)/python BASE='$(BASE)' TAG='$(TAG)' trial_image/build.sh
+	PYTHON=$(BIN)/python BASE='$(BASE)' TAG='$(TAG)' trial_image/build.sh digits
+
+.PHONY: image-cifar10
+image-cifar10:  ## build the CIFAR-10 trial's image: TORCH=cuda|cpu BASE=python:3.11-slim TAG=tuner/cifar10:1 WHEELS=… DATA=…
+	TORCH='$(or $(TORCH),cuda)' BASE='$(BASE)' TAG='$(TAG)' WHEELS='$(WHEELS)' DATA='$(DATA)' trial_image/build.sh cifar10
 
 .PHONY: clean
 clean:  ## remove what make made

@@ -1,17 +1,25 @@
 #!/bin/sh
-# Build the image of the digits trial with docker, podman or buildah, whichever works here.
+# Build the image of a trial, digits (if none is named) or cifar10, with docker, podman or buildah, whichever works here.
 #
-#   BASE     image to build on (python:3.11-slim); anything with Python 3.11 or later, and with pip or NumPy
-#   TAG      name of the result (tuner/digits:1)
+#   BASE     image to build on (python:3.11-slim); anything with Python 3.11 or later, and pip
+#   TAG      name of the result (tuner/digits:1, tuner/cifar10:1)
 #   BUILDER  docker, podman or buildah, instead of the first that works
+#
+# digits:
 #   PYTHON   a Python that has scikit-learn, whose wheel holds the images of the digits (python3)
+#
+# cifar10:
+#   TORCH    cuda or cpu (cuda)
+#   WHEELS   folder with wheels of torch, NumPy, Pillow and what they need: no package index is asked then
+#   DATA     data to bring along, decoded in the build, as `data.py --data` takes it; without it, it is mounted at run time
 #
 # buildah without privileges or overlay file systems: STORAGE_DRIVER=vfs BUILDAH_ISOLATION=chroot, which it reads itself.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
+trial=${1:-digits}
 base=${BASE:-python:3.11-slim}
-tag=${TAG:-tuner/digits:1}
+tag=${TAG:-tuner/$trial:1}
 
 die() {
   echo "trial_image/build.sh: $*" >&2
@@ -36,20 +44,48 @@ else
   [ -n "$builder" ] || die "it takes docker with its daemon running, podman or buildah, and none is here; on Debian: apt install buildah"
 fi
 
-data=$("${PYTHON:-python3}" -c '
+context=$(mktemp -d)
+trap 'rm -rf "$context"' EXIT
+
+digits() {
+  data=$("${PYTHON:-python3}" -c '
 import importlib.util, pathlib, sys
 package = importlib.util.find_spec("sklearn")
 if package is None:
     sys.exit(1)
 print(pathlib.Path(package.origin).parent / "datasets/data/digits.csv.gz")') ||
-  die "the digits come with scikit-learn, which ${PYTHON:-python3} does not have: pip install scikit-learn, or PYTHON=…"
+    die "the digits come with scikit-learn, which ${PYTHON:-python3} does not have: pip install scikit-learn, or PYTHON=…"
+  cp "$here/digits/Dockerfile" "$here/../examples/digits/train.py" "$here/../examples/digits/parallel.py" "$data" "$context"
+}
 
-context=$(mktemp -d)
-trap 'rm -rf "$context"' EXIT
-cp "$here/digits/Dockerfile" "$here/../examples/digits/train.py" "$here/../examples/digits/parallel.py" "$data" "$context"
+cifar10() {
+  case ${TORCH:=cuda} in cuda | cpu) ;; *) die "TORCH=$TORCH is neither cuda nor cpu" ;; esac
+  cp "$here/Dockerfile" "$context"
+  mkdir "$context/programs" "$context/wheels" "$context/data"
+  cp "$here"/*.py "$context/programs"
+  rm -f "$context/programs/bench.py"
+  if [ -n "${WHEELS:-}" ]; then
+    ls "$WHEELS"/*.whl >/dev/null 2>&1 || die "WHEELS=$WHEELS is no folder with wheels (*.whl)"
+    cp "$WHEELS"/*.whl "$context/wheels"
+  fi
+  if [ -n "${DATA:-}" ]; then
+    [ -e "$DATA" ] || die "DATA=$DATA is not there"
+    cp -R -p "$DATA" "$context/data"
+  fi
+}
+
+set --
+case $trial in
+  digits) digits ;;
+  cifar10)
+    cifar10
+    set -- --build-arg "TORCH=$TORCH" --build-arg "DATA=${DATA:+$(basename "$DATA")}"
+    ;;
+  *) die "$trial is neither digits nor cifar10" ;;
+esac
 
 # docker and every kubelet read tuner/digits:1 as docker.io/tuner/digits:1, podman and buildah as localhost/tuner/digits:1.
-set -- --build-arg "BASE=$base" --tag "$tag"
+set -- --build-arg "BASE=$base" "$@" --tag "$tag"
 if [ "$builder" != docker ]; then
   case $tag in
     */*) registry=${tag%%/*} ;;
@@ -64,4 +100,4 @@ case $builder in
   buildah) buildah bud "$@" "$context" ;;
   *) "$builder" build "$@" "$context" ;;
 esac
-echo "built ${TAG:-tuner/digits:1} on $base with $builder"
+echo "built ${TAG:-tuner/$trial:1} on $base with $builder"

@@ -43,13 +43,14 @@ def default_folder() -> Path:
 def key_of(files: list[Path]) -> str:
     """Names these contents without reading them all: at every start 170 MB would be a second.
 
-    Size, time of change, and both ends of each file. The end of a .tar.gz and of an .npz holds checksums of the whole.
+    Size, time of change (in seconds: an image's layers keep no less), and both ends of each file. The end of a .tar.gz
+    and of an .npz holds checksums of the whole.
     """
     told = hashlib.sha256(f"{FORMAT}".encode())
     for file in files:
         with file.open("rb") as opened:
             found = os.fstat(opened.fileno())
-            told.update(f"\0{file.name}\0{found.st_size}\0{found.st_mtime_ns}\0".encode())
+            told.update(f"\0{file.name}\0{found.st_size}\0{int(found.st_mtime)}\0".encode())
             told.update(opened.read(ENDS))
             opened.seek(max(found.st_size - ENDS, 0))
             told.update(opened.read(ENDS))

@@ -1,6 +1,6 @@
-"""The script that builds the digits trial's image: which builder it takes, what it gives it, what it says without one.
+"""The script that builds the trials' images: which builder it takes, what it gives it, what it says without one.
 
-The builders here are stand-ins that print what they are called with; a real buildah builds it in tests/cluster.
+The builders here are stand-ins that print what they are called with; a real buildah builds digits in tests/cluster.
 """
 
 from __future__ import annotations
@@ -14,11 +14,18 @@ from pathlib import Path
 import pytest
 
 BUILD = Path(__file__).resolve().parents[2] / "trial_image" / "build.sh"
-TOOLS = ("basename", "cat", "cp", "dirname", "ls", "mktemp", "rm", "sh")
-WORKING = '#!/bin/sh\necho "$(basename "$0")" "$@"\nfor last in "$@"; do :; done\n[ ! -d "$last" ] || ls "$last"\n'
+TOOLS = ("basename", "cat", "cp", "dirname", "ls", "mkdir", "mktemp", "rm", "sh")
+WORKING = """#!/bin/sh
+echo "$(basename "$0")" "$@"
+for last in "$@"; do :; done
+[ ! -d "$last" ] || ls "$last"
+for folder in programs wheels data; do
+  [ ! -d "$last/$folder" ] || echo "$folder:" $(ls "$last/$folder")
+done
+"""
 
 
-def build(folder: Path, *builders: str, **settings: str) -> subprocess.CompletedProcess[str]:
+def build(folder: Path, *builders: str, trial: str = "digits", **settings: str) -> subprocess.CompletedProcess[str]:
     """On a machine that has these builders; one called `docker-client` is docker without its daemon."""
     path = folder / "bin"
     path.mkdir()
@@ -32,7 +39,7 @@ def build(folder: Path, *builders: str, **settings: str) -> subprocess.Completed
         stand_in.chmod(0o755)
     env = {**{name: os.environ[name] for name in ("TMPDIR",) if name in os.environ}, "PATH": str(path)}
     return subprocess.run(
-        ["sh", BUILD],
+        ["sh", BUILD, trial],
         env={**env, "PYTHON": sys.executable, **settings},
         capture_output=True,
         text=True,
@@ -95,3 +102,55 @@ def test_what_is_missing_is_said(builders: list[str], settings: dict[str, str], 
     done = build(tmp_path, *builders, **settings)
     assert done.stderr.startswith(f"trial_image/build.sh: {problem}")
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
+
+
+def test_cifar10_gets_its_programs_and_nothing_of_ours_beside_them(tmp_path: Path) -> None:
+    done = build(tmp_path, "docker", trial="cifar10")
+    call, *context, last = done.stdout.splitlines()
+    settings = "--build-arg BASE=python:3.11-slim --build-arg TORCH=cuda --build-arg DATA="
+    assert call.startswith(f"docker build {settings} --tag tuner/cifar10:1 /")
+    programs = sorted(path.name for path in BUILD.parent.glob("*.py") if path.name != "bench.py")
+    assert context == [
+        "Dockerfile",
+        "data",
+        "programs",
+        "wheels",
+        f"programs: {' '.join(programs)}",
+        "wheels:",
+        "data:",
+    ]
+    assert last == "built tuner/cifar10:1 on python:3.11-slim with docker"
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not Path(call.split()[-1]).exists()
+
+
+def test_cifar10_takes_wheels_and_data_along(tmp_path: Path) -> None:
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "wheels" / "torch-2.15.0.whl").touch()
+    (tmp_path / "wheels" / "notes.txt").touch()
+    (tmp_path / "my pack.npz").touch()
+    settings = {"WHEELS": str(tmp_path / "wheels"), "DATA": str(tmp_path / "my pack.npz"), "TORCH": "cpu"}
+    done = build(tmp_path, "podman", trial="cifar10", TAG="registry.example/cifar10:1", **settings)
+    call, *context, _ = done.stdout.splitlines()
+    assert "--build-arg TORCH=cpu --build-arg DATA=my pack.npz --tag registry.example/cifar10:1 /" in call
+    assert context[-2:] == ["wheels: torch-2.15.0.whl", "data: my pack.npz"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"trial": "mnist"}, "mnist is neither digits nor cifar10"),
+        ({"TORCH": "rocm"}, "TORCH=rocm is neither cuda nor cpu"),
+        ({"WHEELS": "/"}, "WHEELS=/ is no folder with wheels (*.whl)"),
+        ({"DATA": "/gone.npz"}, "DATA=/gone.npz is not there"),
+    ],
+)
+def test_what_cifar10_cannot_be_built_of_is_said(settings: dict[str, str], problem: str, tmp_path: Path) -> None:
+    done = build(tmp_path, "docker", **{"trial": "cifar10", **settings})
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"trial_image/build.sh: {problem}\n")
+
+
+def test_the_images_run_as_a_number_that_is_not_root() -> None:
+    for dockerfile in (BUILD.parent / "Dockerfile", BUILD.parent / "digits" / "Dockerfile"):
+        lines = dockerfile.read_text(encoding="utf-8").splitlines()
+        assert [line for line in lines if line.startswith("USER ")] == ["USER 65532:65532"]

@@ -1,4 +1,4 @@
-"""What may be typed: verbs, flags and their help. Decides nothing, imports argparse only: `tuner --help` is instant.
+"""What may be typed: verbs, their flags and help. Decides nothing, imports argparse only: `tuner --help` is instant.
 
 A flag may stand before or after its verb; `tuner -v run x.yaml` is `tuner run -v x.yaml`.
 """
@@ -9,6 +9,8 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
+
+from controller.cli import flags
 
 _GROUPS = ("get", "db", "debug")  # their next word is part of the verb
 
@@ -97,26 +99,27 @@ _Flags = Callable[[argparse.ArgumentParser], None]
 
 def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
     def verb(
-        name: str, does: str, module: str, *flags: _Flags, example: str, more: str = ""
+        name: str, does: str, module: str, *takes: _Flags, example: str, more: str = ""
     ) -> argparse.ArgumentParser:
-        return _add(verbs, name, does, module, *flags, example=example, more=more)
+        return _add(verbs, name, does, module, *takes, example=example, more=more)
 
     yield verb(
-        "run", "run an experiment; the same file again resumes it", "run:run", _file, _set, _where, _service, _dry_run,
+        "run", "run an experiment; the same file again resumes it", "run:run",
+        flags.file, flags.overrides, flags.where, flags.service, flags.dry_run,
         example="tuner run experiment.yaml --set spec.parallelism=4",
         more="Progress on stderr, the best trial on stdout. Ctrl-C stops cleanly: interrupted trials cost nothing and\n"
         "run again on resume. A second Ctrl-C kills.",
     )  # fmt: skip
     yield verb(
         "resume", "go on after a stop, a pause or an allowed change", "run:resume",
-        _file_or_name, _set, _where, _service, _from_cluster,
+        flags.file_or_name, flags.overrides, flags.where, flags.service, flags.from_cluster,
         example="tuner resume experiment.yaml",
         more="With a file: changes under spec.trial, spec.parallelism, spec.budget and spec.pruning are accepted and\n"
         "recorded as a revision. Lifts a pause, and runs again the trials that failed for it.",
     )  # fmt: skip
     yield verb(
         "extend", "more trials, wider ranges, new choices: then on with the search", "growing:extend",
-        _file_or_name_to_extend, _trials, _set, _service,
+        flags.file_or_name_to_extend, flags.trials, flags.overrides, flags.service,
         example="tuner extend digits --trials +20 --set spec.parameters.lr.max=10",
         more="Of an experiment that nobody runs now, finished or not. All its trials are kept, and the search learns\n"
         "from them. Ranges may become wider, steps finer, choices more; anything else would be another search, and\n"
@@ -125,7 +128,7 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
     )  # fmt: skip
     yield verb(
         "import", "take finished trials from elsewhere, to learn from them", "importing:import_trials",
-        _name_or_file_to_fill, _sources, _set, _where, _service,
+        flags.name_or_file_to_fill, flags.sources, flags.overrides, flags.where, flags.service,
         example="tuner import experiment.yaml --from results.csv",
         more="SOURCE is an experiment's name, the URL of a store (sqlite:///studies.db, postgresql+psycopg://…) or of\n"
         "an Optuna database, or a CSV file with a column for each parameter and one for the value. Each trial is\n"
@@ -133,12 +136,14 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         "there yet, the experiment is made, and waits for tuner run.",
     )  # fmt: skip
     yield verb(
-        "validate", "check a file and start nothing", "check:validate", _file, _set, _where, _service,
+        "validate", "check a file and start nothing", "check:validate",
+        flags.file, flags.overrides, flags.where, flags.service,
         example="tuner validate experiment.yaml",
     )  # fmt: skip
     yield verb(
-        "init", "write a commented file to start from", "check:init", _new_file, example="tuner init experiment.yaml"
-    )
+        "init", "write a commented file to start from", "check:init", flags.new_file,
+        example="tuner init experiment.yaml",
+    )  # fmt: skip
     yield verb(
         "schema",
         "print the file's JSON Schema, for editors",
@@ -149,49 +154,60 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
                            description="List experiments, or an experiment's trials.", allow_abbrev=False)  # fmt: skip
     of = get.add_subparsers(metavar="WHAT", required=True, title="what")
     yield _add(
-        of, "experiments", "list experiments", "show:experiments", _listing, _service, example="tuner get experiments"
-    )
+        of, "experiments", "list experiments", "show:experiments", flags.listing, flags.service,
+        example="tuner get experiments",
+    )  # fmt: skip
     yield _add(
-        of, "trials", "list an experiment's trials", "show:trials", _name, _listing, _service,
+        of, "trials", "list an experiment's trials", "show:trials", flags.name, flags.listing, flags.service,
         example="tuner get trials digits -o csv",
     )  # fmt: skip
     yield verb(
-        "describe", "tell all about an experiment or a trial, and why", "show:describe", _name_or_trial, _service,
+        "describe", "tell all about an experiment or a trial, and why", "show:describe",
+        flags.name_or_trial, flags.service,
         example="tuner describe digits/12",
     )  # fmt: skip
     yield verb(
-        "logs", "print what a trial printed", "logs:logs", _name_or_trial, _follow, _service,
+        "logs", "print what a trial printed", "logs:logs", flags.name_or_trial, flags.follow, flags.service,
         example="tuner logs -f digits/12",
         more="NAME alone: the running trials (each line after its trial's number), else the last one.",
     )  # fmt: skip
     yield verb(
-        "best", "print the best trial", "show:best", _name, _best_output, _service, example="tuner best digits -o json"
-    )
+        "report", "list the trials, best first, and what each parameter does to the value", "reporting:report",
+        flags.name, flags.reporting, flags.service,
+        example="tuner report digits",
+        more="Of any experiment, running or not. The first 20 trials; -o json, yaml and csv have all of them.",
+    )  # fmt: skip
     yield verb(
-        "export", "write all trials as CSV or JSON", "show:export", _name, _format, _service,
+        "best", "print the best trial", "show:best", flags.name, flags.best_output, flags.service,
+        example="tuner best digits -o json",
+    )  # fmt: skip
+    yield verb(
+        "export", "write all trials as CSV or JSON", "show:export", flags.name, flags.export_format, flags.service,
         example="tuner export digits --format csv > digits.csv",
     )  # fmt: skip
     yield verb(
-        "stop", "end an experiment's trials for good", "control:stop", _name, _service,
+        "stop", "end an experiment's trials for good", "control:stop", flags.name, flags.service,
         example="tuner stop digits",
         more="What runs is cancelled. tuner resume NAME goes on with new trials.",
     )  # fmt: skip
     yield verb(
-        "delete", "remove an experiment with its trials' folders", "control:delete", _name, _yes, _service,
+        "delete", "remove an experiment with its trials' folders", "control:delete",
+        flags.name, flags.yes, flags.service,
         example="tuner delete digits --yes",
     )  # fmt: skip
     yield verb(
-        "top", "show what runs, what it holds, and what waits for what", "top:top", _name, _watch, _service,
+        "top", "show what runs, what it holds, and what waits for what", "top:top",
+        flags.name, flags.watch, flags.service,
         example="tuner top digits -w",
     )  # fmt: skip
     yield verb(
         "doctor", "check this machine, the cluster and a file for what stands in the way", "doctor:doctor",
-        _optional_file, _set, _where, _service,
+        flags.optional_file, flags.overrides, flags.where, flags.service,
         example="tuner doctor experiment.yaml --context lab",
         more="Changes nothing. Exit code 0 when nothing FAILs, 4 where a right is missing, else 7.",
     )  # fmt: skip
     yield verb(
-        "serve", "run the suggestion service by itself", "serve:serve", _serving,
+        "serve", "run the suggestion service by itself", "serve:serve", flags.serving,
         example="tuner serve --address 127.0.0.1:7117 --tokens tokens.yaml --storage sqlite:////var/lib/tuner/studies.db",
     )  # fmt: skip
     yield verb("version", "print versions", "about:print_version", example="tuner version")
@@ -199,12 +215,12 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
                           formatter_class=_Formatter, allow_abbrev=False)  # fmt: skip
     of = db.add_subparsers(metavar="WHAT", required=True, title="what")
     yield _add(
-        of, "check", "say what schema the study store has", "database:check", _storage,
+        of, "check", "say what schema the study store has", "database:check", flags.storage,
         example="tuner db check --storage postgresql+psycopg://tuner@db.example.org/tuner",
         more="Changes nothing. Exit code 0 if it is the newest, 5 if there is no store, 7 if it is another.",
     )  # fmt: skip
     yield _add(
-        of, "upgrade", "bring the study store to the newest schema", "database:upgrade", _storage,
+        of, "upgrade", "bring the study store to the newest schema", "database:upgrade", flags.storage,
         example="tuner db upgrade --storage postgresql+psycopg://tuner@db.example.org/tuner",
     )  # fmt: skip
     debug = verbs.add_parser("debug", help="for tests of tuner itself", description="For tests of tuner itself.",
@@ -217,7 +233,7 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
 
 
 def _add(
-    verbs: _Verbs, name: str, does: str, verb: str, *flags: _Flags, example: str, more: str = ""
+    verbs: _Verbs, name: str, does: str, verb: str, *takes: _Flags, example: str, more: str = ""
 ) -> argparse.ArgumentParser:
     parser = verbs.add_parser(
         name,
@@ -227,7 +243,7 @@ def _add(
         formatter_class=_Formatter,
         allow_abbrev=False,
     )
-    for add in flags:
+    for add in takes:
         add(parser)
     _common(parser)
     parser.set_defaults(verb=verb)
@@ -242,155 +258,3 @@ def _common(parser: argparse.ArgumentParser) -> None:
     volume.add_argument("-v", "--verbose", action="store_true", help="say everything on stderr")
     group.add_argument("--log-format", choices=("text", "json"), default="text", help="of stderr (default text)")
     group.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="(default auto)")
-
-
-def _file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="the experiment; - is standard input")
-
-
-def _optional_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", nargs="?", help="an experiment: also check what its trials need")
-
-
-def _file_or_name(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", metavar="FILE|NAME", help="the experiment's file, or its name")
-
-
-def _file_or_name_to_extend(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME|FILE", help="the experiment, or its file with changes in it")
-    parser.set_defaults(context=None, runtime=None)
-
-
-def _trials(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--trials", metavar="+N", default="", help="so many more; without the +, so many in all")
-
-
-def _name_or_file_to_fill(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="FILE|NAME", help="the experiment that is to learn from them")
-
-
-def _sources(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--from", metavar="SOURCE", dest="source", required=True, help="where the trials are")
-    parser.add_argument("--study", metavar="S", default="", help="which study of a store, if it has several")
-    parser.add_argument(
-        "--value", metavar="V", default="", help="what the value is there: a CSV's column, a metric, an objective"
-    )
-    parser.add_argument(
-        "--fill",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="a parameter that is missing there; repeatable",
-    )
-
-
-def _new_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", nargs="?", default="experiment.yaml", help="(default experiment.yaml)")
-
-
-def _name(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="the experiment")
-
-
-def _name_or_trial(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME[/N]", help="the experiment, or its trial number N")
-
-
-def _set(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--set", metavar="PATH=VALUE", action="append", default=[], help="override a value of the file; repeatable"
-    )
-
-
-def _where(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--runtime", choices=("local", "kubernetes"), help="where trials run (default local)")
-    parser.add_argument("--context", metavar="C", help="of the Kubernetes configuration")
-
-
-def _dry_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--dry-run", choices=("client", "server"),
-        help="make nothing: print what a cluster would get (client), or have it check that (server)",
-    )  # fmt: skip
-
-
-def _from_cluster(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--from-cluster", action="store_true", help="the database is lost: rebuild what the cluster still has of NAME"
-    )
-
-
-def _service(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-n", "--namespace", metavar="NS", help="whose experiment (default: the file's, else any)")
-    service = parser.add_mutually_exclusive_group()
-    service.add_argument(
-        "--server", metavar="ADDRESS", help="a running suggestion service (host:port, unix:PATH; several with commas)"
-    )
-    service.add_argument("--storage", metavar="URL", help="the study store (default <state-dir>/studies.db)")
-    parser.add_argument(
-        "--token-file", metavar="FILE", help="your token for --server (else TUNER_TOKEN, TUNER_TOKEN_FILE)"
-    )
-    parser.add_argument(
-        "--tls-ca", metavar="FILE", help="who may vouch for --server, or system; without it no TLS (else TUNER_TLS_CA)"
-    )
-
-
-def _listing(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-o", "--output", choices=("table", "json", "yaml", "csv", "name"), default="table", help="(default table)"
-    )
-    parser.add_argument("--no-headers", action="store_true", help="of table and csv")
-    parser.add_argument(
-        "-w", "--watch", action="store_true", help="go on with what changes, until the experiment has ended"
-    )
-
-
-def _watch(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-w", "--watch", action="store_true", help="again every two seconds, until it has ended")
-
-
-def _best_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table", help="(default table)")
-
-
-def _format(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", choices=("csv", "json"), default="csv", help="(default csv)")
-
-
-def _follow(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until the trial ends")
-
-
-def _yes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-
-
-def _storage(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--storage", metavar="URL", help="the study store (default <state-dir>/studies.db)")
-
-
-def _serving(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--address", metavar="ADDR", default="127.0.0.1:7117", help="HOST:PORT or unix:PATH")
-    _storage(parser)
-    parser.add_argument(
-        "--advertise", metavar="ADDR", default="", help="where other servers' clients reach this one (default ADDRESS)"
-    )
-    parser.add_argument(
-        "--tokens", metavar="FILE", default="", help="who may come, and what each may do (docs/api.md, Tokens)"
-    )
-    parser.add_argument("--tls-cert", metavar="FILE", default="", help="the server's certificate (PEM, chain after it)")
-    parser.add_argument("--tls-key", metavar="FILE", default="", help="the certificate's key")
-    parser.add_argument(
-        "--limits", metavar="FILE", default="", help="how much clients and namespaces may have (docs/server.md)"
-    )
-    parser.add_argument(
-        "--metrics-address", metavar="ADDR", default="", help="HOST:PORT for Prometheus: /metrics and /healthz"
-    )
-    parser.add_argument(
-        "--insecure", action="store_true", help="let all in who reach HOST:PORT; with --tokens: without TLS"
-    )
-    parser.add_argument("--check", action="store_true", help="start nothing: say what is well and what is not")
-    parser.add_argument(
-        "--sync", choices=("normal", "full"), default="normal",
-        help="what an answered write survives: the process's death (default normal), or also the machine's",
-    )  # fmt: skip

@@ -166,7 +166,7 @@ def _csv_row(record: ExperimentRecord, one: TrialRecord) -> Row:
         len(one.attempts),
         _time(min(starts, default=None)),
         _time(end),
-        _seconds(one),
+        "" if (spent := seconds(one)) is None else spent,
         *(_cell(one.trial, name) for name in _parameter_names(record)),
     ]
 
@@ -176,14 +176,14 @@ def _cell(trial: Trial, name: str) -> object:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-def _seconds(one: TrialRecord) -> object:
+def seconds(one: TrialRecord) -> float | None:
     """Run time over all attempts that have ended."""
     spans = [
         (each.end_time - each.start_time).total_seconds()
         for each in one.attempts
         if each.start_time is not None and each.end_time is not None
     ]
-    return round(sum(spans), 3) if spans else ""
+    return round(sum(spans), 3) if spans else None
 
 
 def run_time(one: TrialRecord, *, now: datetime) -> str:

@@ -74,6 +74,15 @@ def test_the_grid_tries_every_combination_once(tmp_path: Path) -> None:
     points = [tuple(sorted(trial["parameters"].items())) for trial in trials]
     assert {trial["state"] for trial in trials} <= {"succeeded", "infeasible"}
     assert (len(points), len(set(points))) == (24, 24)
+    told = tuner("report", "digits-grid", "-o", "json", state=tmp_path)
+    assert told.returncode == 0, told.stderr
+    report = json.loads(told.stdout)
+    values = [trial["value"] for trial in report["trials"] if trial["state"] == "succeeded"]
+    assert values == sorted(values, reverse=True)
+    assert {effect["parameter"] for effect in report["effects"]} == set(trials[0]["parameters"])
+    shown = tuner("report", "digits-grid", state=tmp_path)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "and 4 more: --all" in shown.stdout
 
 
 def test_a_random_search_can_be_made_shorter_on_the_command_line(tmp_path: Path) -> None:

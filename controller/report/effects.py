@@ -1,0 +1,196 @@
+"""What each parameter does to the value, out of trials that succeeded: figures only. Pure.
+
+What did not succeed has no value that could be compared (a pruned trial's is of an earlier step) and is counted beside
+the levels instead: a level that lost many looks better here than it is, and the count says so.
+"""
+
+from __future__ import annotations
+
+import statistics
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from suggest.domain import identity
+from suggest.space import Choice, Parameter, Space, Value
+from suggest.trial import Trial, TrialState
+
+MAX_LEVELS = 8  # a number that took more values than this is told in bins
+BINS = 4  # so is one whose values mostly stand alone
+
+Key: TypeAlias = tuple[str, Value]
+Point: TypeAlias = tuple[tuple[str, Key], ...]  # names and values, by name
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Trials that share a value of the parameter, or have one in low..high, both included (a bin).
+
+    mean, median, best: of `trials` succeeded ones; None when there are none. left_out: the others, by how they ended.
+    """
+
+    low: Value
+    high: Value
+    trials: int
+    mean: float | None
+    median: float | None
+    best: float | None
+    left_out: Mapping[TrialState, int] = field(default_factory=dict)
+
+    @property
+    def is_bin(self) -> bool:
+        return identity(self.low) != identity(self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """From the first level to another: the mean of value(other) - value(first) over pairs of points that are equal in
+    all other parameters, with the smallest and the largest. A point that ran several times counts once, by its mean."""
+
+    level: Value
+    pairs: int
+    mean: float
+    lowest: float
+    highest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Of one parameter that took at least two values. spread: the largest mean of a level less the smallest.
+
+    rank_correlation: Spearman's, of numbers told in bins; positive: larger values of both go together.
+    """
+
+    name: str
+    levels: Sequence[Level]
+    spread: float
+    steps: Sequence[Step] = ()
+    rank_correlation: float | None = None
+
+
+def effects(space: Space, trials: Iterable[Trial], *, maximize: bool) -> list[Effect]:
+    """The largest spread first. Parameters with one value only have none."""
+    finished = [trial for trial in trials if trial.finished]
+    points = _points(finished)
+    found = []
+    for parameter in space.parameters:
+        effect = _effect(parameter, finished, points, maximize=maximize)
+        if effect is not None:
+            found.append(effect)
+    return sorted(found, key=lambda effect: -effect.spread)
+
+
+def _points(finished: Sequence[Trial]) -> dict[Point, float]:
+    """The mean value at each point."""
+    values: dict[Point, list[float]] = defaultdict(list)
+    for trial in finished:
+        if (value := succeeded(trial)) is not None:
+            values[tuple(sorted((name, identity(v)) for name, v in trial.parameters.items()))].append(value)
+    return {point: statistics.fmean(found) for point, found in values.items()}
+
+
+def _effect(
+    parameter: Parameter, finished: Sequence[Trial], points: Mapping[Point, float], *, maximize: bool
+) -> Effect | None:
+    name = parameter.name
+    active = [trial for trial in finished if name in trial.parameters]
+    values = {identity(trial.parameters[name]): trial.parameters[name] for trial in active}
+    if len(values) < 2:
+        return None
+    many = len(values) > MAX_LEVELS or BINS < len(values) > len(active) / 2
+    if many and not isinstance(parameter.domain, Choice):
+        return _in_bins(name, [(float(trial.parameters[name]), trial) for trial in active], maximize=maximize)
+    of_level: dict[Key, list[Trial]] = defaultdict(list)
+    for trial in active:
+        of_level[identity(trial.parameters[name])].append(trial)
+    order = _ordered(parameter, values)
+    levels = [_level(of_level[identity(value)], value, value, maximize=maximize) for value in order]
+    return Effect(name, levels, _spread(levels), steps=_steps(name, order, points))
+
+
+def _in_bins(name: str, placed: Sequence[tuple[float, Trial]], *, maximize: bool) -> Effect:
+    levels = []
+    for low, high in _bins([place for place, _ in placed]):
+        inside = [trial for place, trial in placed if low <= place <= high]
+        levels.append(_level(inside, low, high, maximize=maximize))
+    told = [(place, value) for place, trial in placed if (value := succeeded(trial)) is not None]
+    return Effect(name, levels, _spread(levels), rank_correlation=spearman(told))
+
+
+def succeeded(trial: Trial) -> float | None:
+    return trial.value if trial.state is TrialState.SUCCEEDED else None
+
+
+def _ordered(parameter: Parameter, values: Mapping[Key, Value]) -> list[Value]:
+    """Choices as the file has them, numbers by size."""
+    if isinstance(parameter.domain, Choice):
+        places = {identity(value): at for at, value in enumerate(parameter.domain.values)}
+        return [values[key] for key in sorted(values, key=lambda key: places.get(key, len(places)))]
+    return sorted(values.values(), key=float)
+
+
+def _level(trials: Sequence[Trial], low: Value, high: Value, *, maximize: bool) -> Level:
+    values = [value for trial in trials if (value := succeeded(trial)) is not None]
+    others: Counter[TrialState] = Counter(trial.state for trial in trials if trial.state is not TrialState.SUCCEEDED)
+    left_out = {state: others[state] for state in TrialState if others[state]}
+    if not values:
+        return Level(low, high, 0, None, None, None, left_out)
+    best = max(values) if maximize else min(values)
+    return Level(low, high, len(values), statistics.fmean(values), statistics.median(values), best, left_out)
+
+
+def _spread(levels: Sequence[Level]) -> float:
+    means = [level.mean for level in levels if level.mean is not None]
+    return max(means) - min(means) if means else 0.0
+
+
+def _steps(name: str, order: Sequence[Value], points: Mapping[Point, float]) -> list[Step]:
+    first, *others = order
+    of_level: dict[Key, dict[Point, float]] = {identity(level): {} for level in order}
+    at = 0  # the same place in nearly every point
+    for point, value in points.items():
+        if at >= len(point) or point[at][0] != name:
+            at = next((place for place, (each, _) in enumerate(point) if each == name), len(point))
+        if at < len(point):
+            of_level[point[at][1]][point[:at] + point[at + 1 :]] = value
+    steps = []
+    for level in others:
+        there = of_level[identity(level)]
+        gains = [there[rest] - value for rest, value in of_level[identity(first)].items() if rest in there]
+        if gains:
+            steps.append(Step(level, len(gains), statistics.fmean(gains), min(gains), max(gains)))
+    return steps
+
+
+def _bins(values: Sequence[float]) -> list[tuple[float, float]]:
+    """Four of as many trials each, as far as equal values stay together: the smallest and largest value of each."""
+    ranked = sorted(values)
+    edges = sorted({ranked[at * len(ranked) // BINS] for at in range(BINS)})
+    ends = [bisect_left(ranked, edge) for edge in edges[1:]] + [len(ranked)]
+    return [(low, ranked[end - 1]) for low, end in zip(edges, ends, strict=True)]
+
+
+def spearman(points: Sequence[tuple[float, float]]) -> float | None:
+    """Pearson's correlation of the ranks, equal ones sharing the mean of theirs; None where one side never changes."""
+    if len(points) < 2:
+        return None
+    first, second = _ranks([x for x, _ in points]), _ranks([y for _, y in points])
+    if len(set(first)) == 1 or len(set(second)) == 1:
+        return None
+    return statistics.correlation(first, second)
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    order = sorted(range(len(values)), key=values.__getitem__)
+    ranks = [0.0] * len(values)
+    at = 0
+    while at < len(order):
+        end = at
+        while end + 1 < len(order) and values[order[end + 1]] == values[order[at]]:
+            end += 1
+        for place in order[at : end + 1]:
+            ranks[place] = (at + end) / 2
+        at = end + 1
+    return ranks

@@ -1,0 +1,244 @@
+"""What `tuner report` shows: an experiment's trials, best first, and what each parameter does.
+
+Pure: a record in, text or JSON out. The figures come from `effects`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from controller.report import figures, tables
+from controller.report.effects import Effect, Level, effects, succeeded
+from controller.report.record import ExperimentRecord, TrialRecord
+from suggest.domain import identity
+from suggest.space import Value
+from suggest.trial import TrialState
+
+Json = dict[str, Any]
+
+SHOWN = 20
+_MAX_COLUMNS = 4
+_MAX_CELLS = 64
+_ORDER = (TrialState.SUCCEEDED, TrialState.PRUNED, TrialState.RUNNING, TrialState.QUEUED, TrialState.INFEASIBLE,
+          TrialState.FAILED, TrialState.CANCELLED)  # fmt: skip
+
+
+def ranked(record: ExperimentRecord) -> ExperimentRecord:
+    """With its trials in order: what succeeded, best first; what was pruned, likewise; all else by number."""
+    sign = -1.0 if record.experiment.spec.objective.maximize else 1.0
+
+    def place(one: TrialRecord) -> tuple[int, float, int]:
+        value = one.trial.value if one.state in (TrialState.SUCCEEDED, TrialState.PRUNED) else None
+        at = math.inf if value is None or not math.isfinite(value) else sign * value
+        return _ORDER.index(one.state), at, one.trial.number
+
+    return replace(record, trials=sorted(record.trials, key=place))
+
+
+def effects_of(record: ExperimentRecord) -> list[Effect]:
+    """Of the trials that were run, here or where they were imported from."""
+    trials = [one.trial for one in record.trials if not one.value_of]
+    return effects(record.experiment.spec.space, trials, maximize=record.experiment.spec.objective.maximize)
+
+
+def text(record: ExperimentRecord, *, most: int | None) -> str:
+    """record: ranked. most: rows of the first table; None = all."""
+    found = effects_of(record)
+    parts = [_headline(record), _rows(record, most), _grid(record, found), _effects(record, found)]
+    return "\n".join(part for part in parts if part)
+
+
+def _headline(record: ExperimentRecord) -> str:
+    objective = record.experiment.spec.objective
+    states = [one.state for one in record.trials]
+    counts = ", ".join(f"{states.count(state)} {state.value}" for state in _ORDER if state in states)
+    better = "the higher the better" if objective.maximize else "the lower the better"
+    return f"{record.experiment.name}: {counts or 'no trials yet'}; {objective.metric}, {better}\n"
+
+
+def _rows(record: ExperimentRecord, most: int | None) -> str:
+    if not record.trials:
+        return ""
+    names = [parameter.name for parameter in record.experiment.spec.space.parameters]
+    shown = record.trials[:most]
+    rows = [
+        [
+            str(one.trial.number),
+            one.state.value,
+            figures.number(one.trial.value),
+            _seconds(one),
+            *(figures.parameter(v) if (v := one.trial.parameters.get(name)) is not None else "" for name in names),
+        ]
+        for one in shown
+    ]
+    table = tables.aligned(["TRIAL", "STATE", "VALUE", "SECONDS", *names], rows)
+    left = len(record.trials) - len(shown)
+    return table + (f"and {left} more: --all\n" if left else "")
+
+
+def _seconds(one: TrialRecord) -> str:
+    spent = tables.seconds(one)
+    return "" if spent is None else f"{spent:.1f}"
+
+
+# A whole grid, with its last parameter across
+
+
+def _grid(record: ExperimentRecord, found: Sequence[Effect]) -> str:
+    """Empty unless every combination of levels has been tried, and a screen holds them."""
+    space = record.experiment.spec.space
+    levels = {effect.name: [level.low for level in effect.levels] for effect in found}
+    names = [parameter.name for parameter in space.parameters if parameter.name in levels]
+    if len(names) < 2 or any(level.is_bin for effect in found for level in effect.levels):
+        return ""
+    *down, across = names
+    if len(levels[across]) > _MAX_COLUMNS or math.prod(map(len, levels.values())) > _MAX_CELLS:
+        return ""
+    cells: dict[tuple[object, ...], list[TrialRecord]] = {}
+    for one in record.trials:
+        if one.trial.finished and not one.value_of:
+            if any(name not in one.trial.parameters for name in names):
+                return ""
+            cells.setdefault(tuple(identity(one.trial.parameters[name]) for name in names), []).append(one)
+    if len(cells) < math.prod(map(len, levels.values())):
+        return ""
+    rows = [
+        [*map(figures.parameter, point), *(_cell(cells[*map(identity, (*point, value)),]) for value in levels[across])]
+        for point in _points([levels[name] for name in down])
+    ]
+    heads = [f"{across}={figures.parameter(value)}" for value in levels[across]]
+    return tables.aligned([*down, *heads], rows)
+
+
+def _points(levels: Sequence[Sequence[Value]]) -> list[tuple[Value, ...]]:
+    from itertools import product
+
+    return list(product(*levels))
+
+
+def _cell(ones: Sequence[TrialRecord]) -> str:
+    """The mean of those that succeeded, and their seconds; else how the first ended."""
+    values = [value for one in ones if (value := succeeded(one.trial)) is not None]
+    if not values:
+        return ones[0].state.value
+    spent = [
+        seconds for one in ones if succeeded(one.trial) is not None and (seconds := tables.seconds(one)) is not None
+    ]
+    took = f" ({sum(spent) / len(spent):.0f} s)" if spent else ""
+    return figures.number(sum(values) / len(values)) + took
+
+
+# What each parameter does
+
+
+def _effects(record: ExperimentRecord, found: Sequence[Effect]) -> str:
+    if not any(level.trials for effect in found for level in effect.levels):
+        return ""
+    metric = record.experiment.spec.objective.metric
+    some_left_out = any(level.left_out for effect in found for level in effect.levels)
+    some_steps = any(effect.steps for effect in found)
+    header = ["PARAMETER", "LEVEL", "TRIALS", "MEAN", "MEDIAN", "BEST"]
+    header += ["STEP", "PAIRS", "RANGE"] if some_steps else []
+    header += ["LEFT OUT"] if some_left_out else []
+    rows = []
+    for effect in found:
+        for at, level in enumerate(effect.levels):
+            row = [effect.name if at == 0 else "", *_level_cells(level)]
+            if some_steps:
+                row += _step_cells(effect, level)
+            if some_left_out:
+                row.append(", ".join(f"{n} {state.value}" for state, n in level.left_out.items()))
+            rows.append(row)
+    notes = [f"What each parameter does to {metric}, the largest difference of means first:\n\n"]
+    notes.append(tables.aligned(header, rows))
+    if some_steps:
+        notes.append(
+            "\nSTEP: from the parameter's first level to this one, the mean difference over PAIRS of points that are\n"
+            "equal in all else, and the RANGE of these differences.\n"
+        )
+    correlations = [(e.name, e.rank_correlation) for e in found if e.rank_correlation is not None]
+    if correlations:
+        told = ", ".join(f"{name} {value:+.2f}" for name, value in correlations)
+        notes.append(f"\nSpearman's rank correlation with {metric}: {told}\n")
+    if some_left_out:
+        notes.append(
+            "\nLEFT OUT: trials that did not succeed have no value to compare. Where many were pruned, what is left\n"
+            "of a level looks better than the level is.\n"
+        )
+    return "".join(notes)
+
+
+def _level_cells(level: Level) -> list[str]:
+    low, high = figures.parameter(level.low), figures.parameter(level.high)
+    return [
+        f"{low} to {high}" if level.is_bin else low,
+        str(level.trials),
+        figures.number(level.mean),
+        figures.number(level.median),
+        figures.number(level.best),
+    ]
+
+
+def _step_cells(effect: Effect, level: Level) -> list[str]:
+    for step in effect.steps:
+        if identity(step.level) == identity(level.low):
+            return [_signed(step.mean), str(step.pairs), f"{_signed(step.lowest)} to {_signed(step.highest)}"]
+    return ["", "", ""]
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.4g}"
+
+
+# The same for programs
+
+
+def document(record: ExperimentRecord) -> Json:
+    """record: ranked. docs/cli.md describes the keys."""
+    objective = record.experiment.spec.objective
+    return {
+        "name": record.experiment.name,
+        "namespace": record.experiment.namespace,
+        "metric": objective.metric,
+        "direction": "maximize" if objective.maximize else "minimize",
+        "trials": [_trial(one) for one in record.trials],
+        "effects": [_effect(effect) for effect in effects_of(record)],
+    }
+
+
+def _trial(one: TrialRecord) -> Json:
+    value = one.trial.value
+    return {
+        "number": one.trial.number,
+        "state": one.state.value,
+        **({} if value is None or not math.isfinite(value) else {"value": value}),
+        **({} if (spent := tables.seconds(one)) is None else {"seconds": spent}),
+        "parameters": dict(one.trial.parameters),
+    }
+
+
+def _effect(effect: Effect) -> Json:
+    return {
+        "parameter": effect.name,
+        "spread": effect.spread,
+        **({} if effect.rank_correlation is None else {"rankCorrelation": effect.rank_correlation}),
+        "levels": [_level(level) for level in effect.levels],
+        "steps": [
+            {"from": effect.levels[0].low, "to": step.level, "pairs": step.pairs, "mean": step.mean,
+             "min": step.lowest, "max": step.highest}
+            for step in effect.steps
+        ],
+    }  # fmt: skip
+
+
+def _level(level: Level) -> Json:
+    told = {"mean": level.mean, "median": level.median, "best": level.best}
+    return {
+        **({"min": level.low, "max": level.high} if level.is_bin else {"value": level.low}),
+        "trials": level.trials,
+        **{key: value for key, value in told.items() if value is not None},
+        "leftOut": {state.value: count for state, count in level.left_out.items()},
+    }

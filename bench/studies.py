@@ -162,12 +162,14 @@ class Load:
         self.completions.clear()
 
     async def run(self, *, per_s: float, for_s: float) -> None:
-        rng, began, under_way = random.Random(2), time.monotonic(), set()
+        """One study after the other is asked for a trial, which is completed before the same study's next turn."""
+        began, under_way = time.monotonic(), set()
         for turn in range(int(per_s * for_s)):
             due = began + turn / per_s
             if (early_s := due - time.monotonic()) > 0:
                 await asyncio.sleep(early_s)
-            task = asyncio.create_task(self._trial(name_of(rng.randrange(self.studies)), due, after_s=1.0))
+            name, lasts_s = name_of(turn % self.studies), min(0.5, 0.5 * self.studies / per_s)
+            task = asyncio.create_task(self._trial(name, due, after_s=lasts_s))
             under_way.add(task)
             task.add_done_callback(under_way.discard)
         await asyncio.gather(*under_way)

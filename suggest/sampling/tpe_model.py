@@ -6,6 +6,7 @@ then each of its points joins the running trials as one more kernel, and the res
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from suggest.sampling import parzen
 from suggest.sampling.columns import Columns, decode, dimension, encode
-from suggest.sampling.frame import Dimension, Frame, Points, points
+from suggest.sampling.frame import Frame, Points, points
 from suggest.sampling.normal import Floats, Indexes
 from suggest.sampling.parzen import Mixture
 from suggest.sampling.pending import Pending
@@ -27,6 +28,10 @@ from suggest.trial import Trial
 TOGETHER = 64  # trials, of a batch, after which the model is fitted anew
 AT_A_TIME = 2**15  # densities of a kernel at a candidate
 
+# Of all studies, one after the other: threads that compute at once would share one interpreter, and each proposal would
+# take as long as all of them together.
+_COMPUTING = threading.Lock()
+
 
 class Model:
     def __init__(self, spec: StudySpec, seed: int, settings: OwnSettings) -> None:
@@ -37,11 +42,13 @@ class Model:
         self._place = {p.name: k for k, p in enumerate(modelled)}
         self._dimensions = {p.name: dimension(p.domain) for p in modelled}
         self._groups = tuple(groups(spec.space))
+        self._frames: dict[tuple[str, ...], Frame] = {}
+        self._good: dict[tuple[str, ...], tuple[bytes, Mixture]] = {}
         self._columns = Columns(modelled, -1.0 if spec.objective.direction is Direction.MAXIMIZE else 1.0)
 
     def propose(self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[Wanted]) -> list[Assignment]:
         # Far from all trials densities underflow to zero, which is meant and which NumPy would warn of.
-        with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
+        with _COMPUTING, np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
             batch = self.fit(learnt, running)
             points: list[Assignment] = []
             for place, one in enumerate(wanted):
@@ -67,10 +74,22 @@ class Model:
         group = batch.groups.get(names)
         if group is None:
             rows = np.array([self._place[name] for name in names], dtype=np.intp)
-            group = batch.groups[names] = Group(
-                batch, rows, [self._dimensions[name] for name in names], sharpness=self._settings.sharpness
-            )
+            frame = self._frames.get(names)
+            if frame is None:
+                frame = self._frames[names] = Frame([self._dimensions[name] for name in names])
+            good = self._fitted_to_good(batch, names, frame, rows)
+            group = batch.groups[names] = Group(batch, rows, frame, good)
         return group
+
+    def _fitted_to_good(self, batch: Batch, names: tuple[str, ...], frame: Frame, rows: Indexes) -> Mixture:
+        """In a long study most trials leave the good ones as they are: fitted anew only when they change."""
+        which = batch.good.numbers.tobytes()
+        known = self._good.get(names)
+        if known is not None and known[0] == which:
+            return known[1]
+        good = parzen.fit(frame, batch.good.having(rows).values, sharpness=self._settings.sharpness)
+        self._good[names] = which, good
+        return good
 
     def _point(self, batch: Batch, wanted: Sequence[Wanted], one: Wanted, numbers: dict[str, float]) -> Assignment:
         """Fills `numbers` with the point as its columns have it."""
@@ -167,12 +186,11 @@ class Batch:
 class Group:
     """Parameters that are modelled together: how dense the good trials are where, and how dense the others."""
 
-    def __init__(self, batch: Batch, rows: Indexes, dimensions: list[Dimension], *, sharpness: float) -> None:
+    def __init__(self, batch: Batch, rows: Indexes, frame: Frame, good: Mixture) -> None:
         self._batch = batch
         self._rows = rows
-        self._sharpness = sharpness
-        self.frame = Frame(dimensions)
-        self.good = parzen.fit(self.frame, batch.good.having(rows).values, sharpness=sharpness)
+        self.frame = frame
+        self.good = good
         self._finished = batch.finished.having(rows)
         self._places: dict[tuple[int, int], slice] = {}
 
@@ -183,7 +201,7 @@ class Group:
 
     def others(self) -> Mixture:
         """Fitted to them as they are now."""
-        return parzen.fit(self.frame, self.known().values, sharpness=self._sharpness)
+        return parzen.fit(self.frame, self.known().values, sharpness=self.good.sharpness)
 
     def draw(self, wanted: Sequence[Wanted], quantiles: Floats) -> None:
         """Candidates for these trials, equally many for each, and how dense all trials are there now."""

@@ -177,3 +177,25 @@ def test_an_exported_model_takes_images_and_needs_none_of_this_code(tmp_path: Pa
         answers = torch.jit.load(str(path))(images).argmax(1).numpy()
     right = np.mean(answers == SMALL.labels[JUDGE])
     assert right == pytest.approx(small.accuracy(JUDGE)[0])
+
+
+def test_memory_that_is_lacking_is_said_so_that_the_tuner_knows_it() -> None:
+    import torch
+    from life import out_of_memory
+
+    from controller.failures import NO_MEMORY_SAID
+    from tests.trial.small_trainings import recipe
+
+    with pytest.raises(RuntimeError) as torch_s:
+        torch.zeros(2**60, dtype=torch.uint8)
+    with pytest.raises(MemoryError) as numpy_s:
+        np.ones(2**60, np.uint8)
+    gpu_s = torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+    for error in (torch_s.value, numpy_s.value, gpu_s):
+        sentence = out_of_memory(error, recipe("--batch=4096"))
+        assert sentence is not None
+        assert NO_MEMORY_SAID.search(sentence)
+        assert sentence.endswith(
+            "has no room for --batch 4096 and --width 64; use smaller ones, or fewer trials beside it"
+        )
+    assert out_of_memory(RuntimeError("shape '[2]' is invalid"), recipe()) is None

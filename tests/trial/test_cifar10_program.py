@@ -1,0 +1,225 @@
+"""The program as trials run it, on a small stand-in: its lines, its ends, and where an attempt goes on after another's.
+
+The workers of a distributed training are real processes that talk over loopback.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.torch_here import needs_torch
+from tests.trial.nursery import PROGRAM, Child, Nursery, nursery
+from tests.trial.stand_ins import as_binary, stand_in
+
+pytestmark = needs_torch
+TINY = ("--no-verify", "--recipe=fast", "--width=4", "--batch=20", "--valid-images=20", "--device=cpu", "--lr=4")
+LINE = re.compile(r"epoch=(\d+) accuracy=(\d\.\d{5}) loss=(\d+\.\d{5}) seconds=[\d.]+ images_per_second=\d+")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    folder = tmp_path_factory.mktemp("data")
+    return {"CIFAR10_DATA": as_binary(folder, stand_in(per_class=24)), "TUNER_CIFAR10_CACHE": folder / "cache"}
+
+
+@pytest.fixture(scope="module")
+def trials() -> Iterator[Nursery]:
+    with nursery() as it:
+        yield it
+
+
+def told(lines: list[str]) -> list[tuple[str, ...]]:
+    """(epoch, accuracy, loss) of each line that reports."""
+    return [found.groups() for line in lines if (found := LINE.fullmatch(line))]
+
+
+def numbers(lines: list[str]) -> list[tuple[float, ...]]:
+    return [tuple(map(float, line)) for line in told(lines)]
+
+
+def workers(trials: Nursery, folder: Path, *flags: str, size: int = 2, **environment: object) -> list[Child]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": size, **environment}
+    return [
+        trials.start(*TINY, *flags, log=folder / f"{len(list(folder.iterdir()))}.txt", RANK=rank, **world)
+        for rank in range(size)
+    ]
+
+
+def test_a_training_says_a_line_an_epoch_and_a_result_and_imports_no_compiler(
+    tmp_path: Path, data: dict[str, object]
+) -> None:
+    show = "import sys; print(sorted({'torch.optim.sgd', 'torch._dynamo', 'torchvision'} & set(sys.modules)))"
+    code = f"import sys; sys.path.insert(0, {str(PROGRAM.parent)!r}); import cifar10; assert not cifar10.main(); {show}"
+    told_to = {name: str(value) for name, value in data.items()} | {"TUNER_CHECKPOINT_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *TINY, "--epochs=2"],
+        env={**os.environ, **told_to},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    *lines, result, imported = done.stdout.splitlines()
+    assert [epoch for epoch, _, _ in told(lines)] == ["1", "2"]
+    assert len(lines) == 2
+    assert imported in ("[]", "['torch.optim.sgd']"), (
+        "torch itself imports the module; making an optimiser imports more"
+    )
+    result = json.loads(result)
+    assert result["data"] == "CIFAR-10 (unverified copy)"
+    assert (result["of"], result["trainImages"]) == ("20 held-out images", 180)
+    assert set(result["seconds"]) >= {"imports", "context", "data", "training", "evaluation", "total"}
+
+
+def test_the_final_run_learns_from_all_reads_the_test_set_once_and_leaves_a_model(
+    tmp_path: Path, data: dict[str, object], trials: Nursery
+) -> None:
+    flags = ("--epochs=2", "--final", "--tta")
+    child = trials.start(*TINY, *flags, log=tmp_path / "log", TUNER_OUTPUT_DIR=tmp_path / "output", **data)
+    assert child.wait() == 0, child.lines
+    first, said, last, result = child.lines
+    assert re.fullmatch(r"epoch=1 train_loss=\S+ seconds=\S+ images_per_second=\S+", first)
+    assert said == "the test set is read now, and only once: 40 images"
+    assert LINE.fullmatch(last)
+    found = json.loads(result)
+    assert (found["of"], found["trainImages"]) == ("the test set, read once: 40 images", 200)
+    assert found["model"] == str(tmp_path / "output" / "model.pt")
+    assert 0 <= found["accuracySixViews"] <= 1
+
+
+def test_sigterm_ends_it_at_once_and_the_next_attempt_ends_as_one_that_was_never_stopped(
+    tmp_path: Path, data: dict[str, object], trials: Nursery
+) -> None:
+    def start(name: str, folder: str, end_at: str = "") -> Child:
+        where = {"TUNER_CHECKPOINT_DIR": tmp_path / folder}
+        return trials.start(*TINY, "--epochs=6", log=tmp_path / name, end_at=end_at, **where, **data)
+
+    stopped, whole = start("stopped", "a", end_at="epoch=3 "), start("whole", "b")
+    assert stopped.wait() == 143
+    assert [epoch for epoch, _, _ in told(stopped.lines)] == ["1", "2", "3"]
+    assert len(stopped.lines) == 3
+    resumed = start("resumed", "a")
+    assert (resumed.wait(), whole.wait()) == (0, 0)
+    assert told(resumed.lines) == told(whole.lines)
+    ends = [tensors(tmp_path / folder / "checkpoint.pt") for folder in "ab"]
+    assert len(ends[0]) > 20
+    assert json.loads(resumed.lines[-1])["resumedAfterEpoch"] == 2, "the third was said and not yet kept"
+    assert ends[0] == ends[1], "to the last bit"
+
+
+def tensors(checkpoint: Path) -> list[bytes]:
+    """A line, then torch's own form of a zip file: what lies in `data` is what the tensors hold."""
+    with zipfile.ZipFile(io.BytesIO(checkpoint.read_bytes().partition(b"\n")[2])) as kept:
+        return [kept.read(name) for name in sorted(kept.namelist()) if "/data/" in name]
+
+
+def test_a_loss_that_is_not_finite_is_infeasible(tmp_path: Path, data: dict[str, object], trials: Nursery) -> None:
+    flags = ("--recipe=sweep", "--lr=1000", "--momentum=0.99", "--batch-norm=false", "--epochs=9")
+    child = trials.start(*TINY, *flags, log=tmp_path / "log", **data)
+    assert child.wait() == 42
+    assert re.match(r"the loss is no longer finite in epoch \d: --lr 1000 is too large with", child.lines[-1])
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "sentence"),
+    [
+        (("--batch=181",), 42, "--batch 181 is larger than the 180 training images; use at most 180"),
+        (
+            ("--train-images=181",),
+            2,
+            "cifar10.py: --train-images 181 and --valid-images 20 are more than the 200 images",
+        ),
+        (("--device=gpu",), 2, "cifar10.py: --device gpu is not allowed; it is auto, cpu, cuda or cuda:N"),
+        (("--data=/nothing/here",), 1, "cifar10.py: /nothing/here: "),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence(
+    flags: tuple[str, ...], code: int, sentence: str, tmp_path: Path, data: dict[str, object], trials: Nursery
+) -> None:
+    child = trials.start(*TINY, *flags, log=tmp_path / "log", **data)
+    assert child.wait() == code
+    (line,) = child.lines
+    assert line.startswith(sentence)
+
+
+def test_a_gpu_that_is_asked_for_and_not_there_is_missed(
+    tmp_path: Path, data: dict[str, object], trials: Nursery
+) -> None:
+    child = trials.start(*TINY, "--device=cuda", log=tmp_path / "log", CUDA_VISIBLE_DEVICES="", **data)
+    assert child.wait() == 1
+    assert re.match(r"cifar10.py: --device cuda: torch \S+ finds no GPU here \(.*\); use --device cpu", child.lines[-1])
+
+
+def test_two_workers_learn_what_one_does_from_the_same_batches(
+    tmp_path: Path, data: dict[str, object], trials: Nursery
+) -> None:
+    flags = ("--epochs=1.2", "--sync-bn")
+    alone = trials.start(*TINY, *flags, log=tmp_path / "alone", **data)
+    both = workers(trials, tmp_path, *flags, **data)
+    assert [child.wait() for child in (alone, *both)] == [0, 0, 0], [child.lines for child in both]
+    for mine, its in zip(numbers(both[0].lines), numbers(alone.lines), strict=True):
+        assert mine == pytest.approx(its, abs=1e-4)
+    assert both[1].lines == [], "only the first says anything"
+    assert json.loads(both[0].lines[-1])["workers"] == 2
+
+
+def test_a_lost_worker_ends_the_other_and_the_next_attempt_goes_on(
+    tmp_path: Path, data: dict[str, object], trials: Nursery
+) -> None:
+    kept = {"TUNER_CHECKPOINT_DIR": tmp_path / "checkpoint", **data}
+    flags = ("--epochs=9999", "--train-images=40")
+    first, second = workers(trials, tmp_path, *flags, **kept)
+    first.until("epoch=2")
+    second.send(signal.SIGKILL)
+    assert (second.wait(), first.wait()) == (-signal.SIGKILL, 75)
+    assert re.match(r"cifar10.py: a worker of 2 was lost \(.*\); rank 0 ends too", first.lines[-1])
+    again = workers(trials, tmp_path, *flags, **kept)
+    kept_lines = first.lines[:-2]  # but for the sentence, and for a line that may have been said and not kept
+    again[0].until(f"epoch={len(kept_lines) + 3} ")
+    for child in again:
+        child.send(signal.SIGTERM)
+    assert {child.wait() for child in again} <= {143, 75}, "the one may see the other go before it is told itself"
+    assert again[0].lines[: len(kept_lines)] == kept_lines
+    assert [int(epoch) for epoch, _, _ in told(again[0].lines)] == list(range(1, len(again[0].lines) + 1))
+
+
+def test_workers_that_train_different_things_are_refused(
+    tmp_path: Path, data: dict[str, object], trials: Nursery
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": server.getsockname()[1]}
+    for other, size, what in (("--seed=2", 2, "parameters"), ("--seed=1", 4, "world size")):
+        ranks = [
+            trials.start(*TINY, seed, log=tmp_path / f"{what}{rank}", RANK=rank, WORLD_SIZE=its_size, **world, **data)
+            for rank, seed, its_size in ((0, "--seed=1", 2), (1, other, size))
+        ]
+        assert [child.wait() for child in ranks] == [2, 2]
+        for child in ranks:
+            (line,) = child.lines
+            assert f"the workers differ in their {what}: " in line
+            assert line.endswith("start all with the same command and the same data")
+
+
+def test_a_worker_that_does_not_come_is_waited_for_no_longer_than_said(
+    tmp_path: Path, data: dict[str, object], trials: Nursery
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": server.getsockname()[1], "WORLD_SIZE": 2, "RANK": 0}
+    first = trials.start(*TINY, "--join-seconds=1", log=tmp_path / "log", **world, **data)
+    assert first.wait() == 75
+    assert first.lines[-1] == "cifar10.py: rank 1 of 2 did not join within 1 s; rank 0 ends"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import importlib.util
 import json
 import signal
 import subprocess
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.torch_here import needs_torch
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 TUNER = Path(sys.executable).parent / "tuner"
@@ -97,7 +98,7 @@ def test_two_processes_train_each_network_together(tmp_path: Path) -> None:
     assert [(log.name, bool(log.read_text())) for log in logs] == [("log.1.txt", False), ("log.txt", True)] * 2
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed: make test-torch")
+@needs_torch
 def test_the_same_search_with_torch(tmp_path: Path) -> None:
     run("torch.yaml", "spec.budget.trials=4", state=tmp_path)
     states = {trial["state"] for trial in trials_of("digits-torch", state=tmp_path)}

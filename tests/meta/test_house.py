@@ -23,13 +23,15 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", sources("suggest", "controller", "examples", "bench", "proto", "tests"), ids=name_of)
+@pytest.mark.parametrize(
+    "path", sources("suggest", "controller", "trial_image", "examples", "bench", "proto", "tests"), ids=name_of
+)
 def test_a_module_says_what_it_is_for(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     assert ast.get_docstring(tree) or (path.name == "__init__.py" and not tree.body), "it needs a header"
 
 
-@pytest.mark.parametrize("path", sources("suggest", "controller"), ids=name_of)
+@pytest.mark.parametrize("path", sources("suggest", "controller", "trial_image"), ids=name_of)
 def test_a_module_is_a_room_and_not_a_hall(path: Path) -> None:
     lines = len(path.read_text(encoding="utf-8").splitlines())
     assert lines <= LONGEST, f"{lines} lines; find the second purpose in it"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from controller.cli.check import checked
 from controller.cli.exits import ExitCode
-from controller.cli.preflight import manifests_of
+from controller.cli.preflight import final_manifests_of, manifests_of
 from controller.cli.specimen import UID, first_point
 from controller.model import ExperimentSpec
 from controller.report import figures
@@ -32,15 +32,21 @@ def dry_run(arguments: argparse.Namespace) -> ExitCode:
     from controller.runtime.kubernetes.rehearsal import pods_of
 
     objects = manifests_of(spec)
+    final = final_manifests_of(spec)
     if arguments.dry_run == "client":
         sys.stdout.write(_heading(spec) + yaml_documents([*objects, *pods_of(objects)]))
+        if final:
+            sys.stdout.write(_FINAL_HEADING + yaml_documents([*final, *pods_of(final)]))
         return ExitCode.OK
-    verdicts, never = asyncio.run(_asked(arguments, spec, objects))
+    verdicts, never = asyncio.run(_asked(arguments, spec, {"A trial": objects, "The final stage": final}))
     for verdict in verdicts:
         print(verdict)
-    if never:
-        print(f"A trial as a whole: refused: {never}")
+    for what, why in never.items():
+        print(f"{what} as a whole: refused: {why}")
     return exit_code(verdicts) or (ExitCode.USAGE if never else ExitCode.OK)
+
+
+_FINAL_HEADING = "# Its final stage, after the last trial; it will have the parameters of the best one.\n"
 
 
 def exit_code(verdicts: Sequence[Verdict]) -> ExitCode:
@@ -53,9 +59,9 @@ def exit_code(verdicts: Sequence[Verdict]) -> ExitCode:
 
 
 async def _asked(
-    arguments: argparse.Namespace, spec: ExperimentSpec, objects: Sequence[Raw]
-) -> tuple[list[Verdict], str]:
-    """The answers, and why a trial can never run although each of its objects may be made."""
+    arguments: argparse.Namespace, spec: ExperimentSpec, stages: Mapping[str, Sequence[Raw]]
+) -> tuple[list[Verdict], dict[str, str]]:
+    """The answers, and of each stage why it can never run although each of its objects may be made."""
     from controller.cli.runtimes import anchor
     from controller.runtime.kubernetes.checkup import listed
     from controller.runtime.kubernetes.client import NODES, Client
@@ -64,11 +70,17 @@ async def _asked(
 
     client = await Client.connect(arguments.context or None)
     try:
-        verdicts = await rehearse(client, spec.namespace, [anchor(spec, UID), *objects, *pods_of(objects)])
+        everything = [each for objects in stages.values() for each in (*objects, *pods_of(objects))]
+        verdicts = await rehearse(client, spec.namespace, [anchor(spec, UID), *everything])
         if exit_code(verdicts) is not ExitCode.OK:
-            return verdicts, ""
+            return verdicts, {}
         nodes = await listed(client, NODES, None) or []
-        return verdicts, await no_room(client, spec.namespace, objects, nodes=nodes)
+        never = {
+            what: await no_room(client, spec.namespace, objects, nodes=nodes)
+            for what, objects in stages.items()
+            if objects
+        }
+        return verdicts, {what: why for what, why in never.items() if why}
     finally:
         await client.close()
 

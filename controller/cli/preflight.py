@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from controller.cli.home import Home
-from controller.model import ExperimentSpec, attempt_name, short_name
+from controller.model import FINAL, ExperimentSpec, attempt_name, short_name, trial_name
 from controller.spec import Document
 from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, Unavailable
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Raw = dict[str, Any]
 
-TEMPLATE = "spec.trial.template"
+TEMPLATE, FINAL_STAGE = "spec.trial.template", "spec.final"
 
 
 def check_file(document: Document) -> None:
@@ -31,6 +31,7 @@ def check_file(document: Document) -> None:
         return
     try:
         manifests_of(document.spec)
+        final_manifests_of(document.spec)
     except InvalidArgument as error:
         raise document.locate(error.problems) from error
 
@@ -60,6 +61,22 @@ def manifests_of(spec: ExperimentSpec) -> list[Raw]:
     return objects
 
 
+def final_manifests_of(spec: ExperimentSpec) -> list[Raw]:
+    """What its final stage would be with the parameters of trial 0; none without one. Raises like manifests_of."""
+    from controller.cli.specimen import specimen
+    from controller.runtime.kubernetes.demand import demand_of
+    from controller.runtime.kubernetes.manifests import job_for
+
+    if spec.final is None:
+        return []
+    objects = job_for(specimen(spec, FINAL), owner=None)
+    try:
+        demand_of(objects)
+    except ValueError as error:
+        raise InvalidArgument([Problem(f"{FINAL_STAGE}.resources", str(error))]) from error
+    return objects
+
+
 async def check_cluster(client: Client, document: Document, home: Home) -> None:
     """Raises SpecErrors, NotFound, NotAllowed, FailedPrecondition, Unavailable; ApiError where the server has trouble.
 
@@ -73,7 +90,7 @@ async def check_cluster(client: Client, document: Document, home: Home) -> None:
     spec = document.spec
     objects = manifests_of(spec)
     answers = await asyncio.gather(
-        rehearse(client, spec.namespace, [anchor(spec, UID), *objects]),
+        rehearse(client, spec.namespace, [anchor(spec, UID), *objects, *final_manifests_of(spec)]),
         _missing(client, spec, objects),
         _others(client, spec, objects[-1], home),
         return_exceptions=True,
@@ -98,6 +115,7 @@ async def check_cluster(client: Client, document: Document, home: Home) -> None:
 def _judge(
     client: Client, document: Document, *, verdicts: Sequence[Verdict], missing: Sequence[tuple[Right, tuple[str, ...]]]
 ) -> None:
+    from controller.cli.specimen import UID
     from controller.runtime.kubernetes.errors import NotAllowed
     from controller.runtime.kubernetes.rehearsal import Answer
 
@@ -116,6 +134,7 @@ def _judge(
             raise NotAllowed(each.why)
         if each.answer is Answer.REFUSED:
             path = TEMPLATE if "template" in document.spec.trial.cluster else "spec.trial"
+            path = FINAL_STAGE if each.name == trial_name(document.spec.name, UID, FINAL) else path
             raise document.locate([Problem(path, f"the cluster does not take {each.kind} {each.name}: {each.why}")])
 
 

@@ -17,7 +17,7 @@ from typing import cast
 from controller.cli.admission import Admitted, Desk
 from controller.cli.embedded import SessionClient
 from controller.cli.home import Home
-from controller.model import Attempt, AttemptState, Experiment, ExperimentSpec, FailureClass
+from controller.model import FINAL, Attempt, AttemptState, Experiment, ExperimentSpec, FailureClass
 from controller.runtime.kubernetes.client import CONFIG_MAPS, JOBS, Client, Kind, Raw
 from controller.runtime.kubernetes.kinds import kind_of
 from controller.runtime.kubernetes.naming import EXPERIMENT, MANAGED_BY, PARAMETERS, UID
@@ -59,6 +59,7 @@ async def look(name: str, *, context: str | None, namespace: str | None) -> Rema
         text = anchor["data"]["experiment"]
         spec = from_document(json.loads(text))
         objects, _ = await client.list(await _kind(client, spec), where, labels=f"{UID}={uid}")
+        _refuse_ended(objects, name, anchor["metadata"]["name"], where)
         document = Document(f"the cluster of context {client.context}", text, spec, (), Marks({}, {}))
         return Remains(uid, client.context, document, _trials(objects))
     finally:
@@ -85,6 +86,20 @@ async def _kind(client: Client, spec: ExperimentSpec) -> Kind:
         case {"apiVersion": str(), "kind": str()} as template:
             return await kind_of(client, cast(Raw, template))
     return JOBS
+
+
+def _refuse_ended(objects: Sequence[Raw], name: str, anchor: str, namespace: str) -> None:
+    """What its trials were worth is lost: nobody could say what the final stage is of, nor take it for a trial."""
+    for each in objects:
+        whose = attempt_of(each)
+        if whose is not None and whose[0] == FINAL:
+            running = each["metadata"]["name"]
+            raise FailedPrecondition(
+                f"the search of {name} had ended, and {running} is its final stage: how its trials ended is lost with "
+                f"the database, so there is nothing to go on with. It runs on: kubectl -n {namespace} logs -f "
+                f"job/{running}. To begin anew, delete it and all else of it: kubectl -n {namespace} delete configmap "
+                f"{anchor}"
+            )
 
 
 def _trials(objects: Sequence[Raw]) -> dict[int, tuple[Assignment, list[int]]]:

@@ -1,4 +1,5 @@
-"""Trial 0 of a file that was never run, to be shown or to be checked: nobody suggested it, and nothing is stored."""
+"""Trial 0 of a file that was never run, and its final stage, to be shown or to be checked: nobody suggested it, and
+nothing is stored."""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ from suggest.trial import Trial, TrialState
 UID = "dryrunaaaaaaaaaa"  # as good as any other, and the same each time
 
 
-def specimen(spec: ExperimentSpec) -> Launch:
-    """As a cluster would execute it."""
+def specimen(spec: ExperimentSpec, stage: int = 0) -> Launch:
+    """As a cluster would execute it. stage: 0, or FINAL with the same parameters."""
     experiment = Experiment(uid=UID, spec=spec, revision=1, directory="", study="")
     trial = Trial(0, TrialState.RUNNING, first_point(spec))
-    return cluster_launch(experiment, trial, [Attempt(0, 1)], ExperimentFolders(Path(UID)).attempt(0, 1))
+    return cluster_launch(experiment, trial, [Attempt(stage, 1)], ExperimentFolders(Path(UID)).attempt(stage, 1))
 
 
 def first_point(spec: ExperimentSpec) -> dict[str, Value]:

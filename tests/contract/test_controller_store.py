@@ -14,12 +14,14 @@ import sqlalchemy as sa
 
 from controller import store as store_module
 from controller.model import (
+    FINAL,
     Attempt,
     AttemptState,
     Event,
     Experiment,
     ExperimentState,
     FailureClass,
+    FinalRun,
     Revision,
     StopCause,
 )
@@ -290,3 +292,59 @@ def test_what_people_wrote_is_readable_by_its_owner_alone(tmp_path: Path) -> Non
         created(store)
         modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
     assert set(modes.values()) == {0o600}, modes
+
+
+def as_of_schema_1(path: Path) -> None:
+    """What the first version left."""
+    with closing(sqlite3.connect(path)) as raw, raw:
+        for column in ("final_trial", "final_first"):
+            raw.execute(f"ALTER TABLE experiments DROP COLUMN {column}")
+        raw.execute("UPDATE controller_schema SET version = 1")
+
+
+def test_a_database_of_the_first_schema_goes_on_with_all_that_it_has(path: Path) -> None:
+    with closing(opened(path)) as store:
+        before = created(store)
+        store.save(before.uid, Changes(attempts=[attempt(1, RUNNING)]))
+    as_of_schema_1(path)
+    with closing(opened(path)) as store:
+        assert store.experiment("default", "digits") == before
+        assert store.attempts(before.uid) == [attempt(1, RUNNING)]
+        begun = replace(before, final=FinalRun(7, 1))
+        store.save(before.uid, Changes(begun, [attempt(1, RUNNING, trial=FINAL)]))
+        assert store.experiment("default", "digits") == begun
+    with closing(opened(path)) as store:
+        assert store.attempts(before.uid, FINAL) == [attempt(1, RUNNING, trial=FINAL)]
+
+
+def test_two_that_come_at_once_to_an_old_database_upgrade_it_once(path: Path) -> None:
+    with closing(opened(path)) as store:
+        created(store)
+    as_of_schema_1(path)
+    found: list[Experiment | None] = []
+
+    def come() -> None:
+        with closing(opened(path)) as store:
+            found.append(store.experiment("default", "digits"))
+
+    threads = [threading.Thread(target=come) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(found) == 4
+    assert None not in found
+
+
+def test_an_upgraded_database_is_like_a_new_one(path: Path, tmp_path: Path) -> None:
+    with closing(opened(path)):
+        as_of_schema_1(path)
+    other = tmp_path / "new.db"
+    with closing(opened(path)), closing(opened(other)):
+        pass
+
+    def columns(at: Path) -> set[tuple[str, str, int]]:
+        with closing(sqlite3.connect(at)) as raw:
+            return {(name, kind, must) for _, name, kind, must, *_ in raw.execute("PRAGMA table_info(experiments)")}
+
+    assert columns(path) == columns(other)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Set
 from datetime import UTC, datetime, timedelta
 
 from controller.model import (
+    FINAL,
     AlgorithmSpec,
     Attempt,
     AttemptState,
@@ -19,7 +20,7 @@ from controller.model import (
     StopCause,
     TrialTemplate,
 )
-from controller.snapshot import OpenTrial, Snapshot, Wish
+from controller.snapshot import FinalStage, OpenTrial, Snapshot, Wish
 from suggest.space import Choice, Condition, Float, Parameter, Space, Value
 from suggest.trial import Trial, TrialState
 
@@ -66,6 +67,7 @@ def a_spec(
     objective: Objective | None = None,
     trial: TrialTemplate | None = None,
     name: str = "digits",
+    final: TrialTemplate | None = None,
 ) -> ExperimentSpec:
     return ExperimentSpec(
         name=name,
@@ -76,6 +78,7 @@ def a_spec(
         trial=trial or a_template(),
         parallelism=parallelism,
         budget=Budget(trials, failed_trials, wall_clock_s),
+        final=final,
         document={"name": name},
     )
 
@@ -98,6 +101,23 @@ def attempt(
 ) -> Attempt:
     start = None if state is CREATED else START
     return Attempt(trial, number, state, cause, start, value=value, failure_class=failed, reason=reason)
+
+
+def final_stage(
+    state: AttemptState | None = None,
+    *,
+    cause: StopCause | None = None,
+    failed: FailureClass | None = None,
+    reason: str = "",
+    earlier: tuple[Attempt, ...] = (),
+    first: int = 1,
+    kept: bool = True,
+) -> FinalStage:
+    """Whose newest attempt is in `state`; None: it has not begun. `first`: of its attempts' numbers in this ending."""
+    if state is None:
+        return FinalStage((), first - 1)
+    newest = attempt(first + len(earlier), state, trial=FINAL, cause=cause, failed=failed, reason=reason)
+    return FinalStage((*earlier, newest), first - 1, kept)
 
 
 def open_trial(
@@ -133,6 +153,7 @@ def snapshot(
     advised: Mapping[int, str] | None = None,
     sent: Mapping[int, float] | None = None,
     held: Set[int] = frozenset(),
+    final: FinalStage | None = None,
 ) -> Snapshot:
     """`done`: finished trials by outcome. `sent`: stops sent in this process's life, with their grace."""
     return Snapshot(
@@ -150,6 +171,7 @@ def snapshot(
         advised=advised or {},
         stops_sent=sent or {},
         held=held,
+        final=final,
     )
 
 

@@ -10,11 +10,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from controller import budget, decide, failures, journal, loop, observe, search
+from controller import budget, decide, failures, journal, loop, memory, observe, search
 from controller import snapshot as asked
 from controller.failures import Facts, Judgement
 from controller.metrics import LogReader
-from controller.model import Attempt, AttemptState, ExperimentSpec, ExperimentState, FailureClass, StopCause
+from controller.model import FINAL, Attempt, AttemptState, ExperimentSpec, ExperimentState, FailureClass, StopCause
 from controller.runtime.protocol import Launch
 from controller.snapshot import OpenTrial, Snapshot
 from controller.states import Ended
@@ -47,6 +47,7 @@ def mutant(costs: str, *places: tuple[Any, str]) -> Callable[[Callable[..., Any]
 
 _limit, _close, _judge, _missing = decide._limit, decide._close, failures.judge, observe._missing
 _open, _act = loop.Loop.open, loop.Loop._act
+_finish, _final_is_due = decide._finish, decide._final_is_due
 
 
 @mutant("more trials run at once than there are GPUs", (decide, "_limit"))
@@ -127,7 +128,7 @@ async def every_request_has_a_new_id(self: Any, count: int, *, handed_out: int) 
 
 @mutant("a kill between start and record runs the attempt twice", (loop.Loop, "_act"))
 async def start_before_the_record(self: Loop, action: Any) -> bool:
-    if not isinstance(action, asked.CreateAttempt):
+    if not isinstance(action, asked.CreateAttempt) or action.trial == FINAL:
         return bool(await _act(self, action))
     known = self._memory.opened[action.trial]
     created = Attempt(action.trial, action.number)
@@ -188,3 +189,26 @@ def stops_are_recorded_only(left: Sequence[OpenTrial], snapshot: Snapshot, cause
         newest = trial.newest
         if newest is not None and newest.state in (AttemptState.CREATED, AttemptState.RUNNING):
             yield asked.AskStop(trial.number, cause, reason)
+
+
+@mutant("the final stage takes a GPU from trials that still run", (decide, "_finish"))
+def final_stage_does_not_wait(final: Any, left: Any, snapshot: Snapshot, ending: Any, *, begin: bool) -> Iterator[Any]:
+    return _finish(final, [], snapshot, ending, begin=True)
+
+
+@mutant("the model that is shipped has the parameters of the last trial", (search.Search, "best"))
+async def latest_instead_of_best(self: Any) -> Any:
+    return max(
+        (trial for trial in await self.trials() if trial.state is TrialState.SUCCEEDED), key=lambda trial: trial.number
+    )
+
+
+@mutant("after a kill the final stage runs a second time", (memory.Memory, "recall_finals"))
+def final_stage_is_forgotten(self: Any, attempts: Sequence[Attempt], *, begun: Any) -> None:
+    self.finals, self.earlier_finals = [], max((each.number for each in attempts), default=0)
+
+
+@mutant("after Ctrl-C and resume there is no model", (decide, "_final_is_due"))
+def interrupted_final_stage_is_over(final: Any, snapshot: Snapshot, ending: Any) -> bool:
+    stopped = final.newest is not None and final.newest.state is AttemptState.CANCELLED
+    return not stopped and _final_is_due(final, snapshot, ending)

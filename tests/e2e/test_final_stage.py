@@ -1,0 +1,93 @@
+"""The final stage as a person meets it: what it leaves, what a kill, Ctrl-C and its own failure make of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.somebody import Person, ended, eventually, experiment, somebody
+
+FINAL = """
+  final:
+    command: [sh, -c, '{script}', sh, "${{x}}"]
+    env: {{MODEL: model.txt}}
+"""
+EXPORT = (
+    'echo "final $TUNER_TRIAL_NUMBER $TUNER_STAGE $1" >> starts.txt; {then}; '
+    "mkdir -p $TUNER_OUTPUT_DIR/sub; printf abc > $TUNER_OUTPUT_DIR/sub/$MODEL; echo exported"
+)
+UNTIL_GO = "while ! test -e go; do sleep 0.02; done"
+
+
+@pytest.fixture
+def person(tmp_path: Path) -> Iterator[Person]:
+    with somebody(tmp_path) as person:
+        yield person
+
+
+def write(person: Person, script: str) -> Path:
+    person.file.write_text(experiment(trials=3) + FINAL.format(script=script))
+    return person.file
+
+
+def finals(person: Person) -> list[str]:
+    return [line for line in person.starts() if line.startswith("final")]
+
+
+def test_it_outlives_its_controller_and_leaves_what_best_lists(person: Person) -> None:
+    file = write(person, EXPORT.format(then=UNTIL_GO))
+    process = person.start("run", file)
+    eventually(lambda: finals(person))
+    process.kill()
+    process.communicate()
+    assert "it may run on without a controller" in person.tuner("describe", "tiny/final")[1]
+    again = person.start("run", file)
+    (person.folder / "go").touch()
+    code, err = ended(again)
+    assert (code, "What its final stage left: tuner best tiny" in err) == (0, True), err
+    best = person.json("best", "tiny", "-o", "json")
+    started = f"final {best['number']} final {best['parameters']['x']!r}"
+    assert finals(person) == [started]
+    final = best["final"]
+    assert (final["trial"], final["state"], len(final["attempts"])) == (best["number"], "succeeded", 1)
+    assert final["outputs"] == [{"path": "sub/model.txt", "bytes": 3}]
+    assert (Path(final["outputDirectory"]) / "sub/model.txt").read_text() == "abc"
+    assert person.tuner("logs", "tiny/final")[1] == "exported\n"
+
+
+def test_one_that_fails_fails_no_search_and_runs_again_only_when_asked(person: Person) -> None:
+    file = write(person, EXPORT.format(then="echo no room for the model; exit 42"))
+    code, out, err = person.tuner("run", "-q", file)
+    said = "tiny succeeded: all 3 trials are done; its final stage failed: exit code 42: no room for the model"
+    assert (code, out.startswith("tiny: best score"), err.splitlines()[0]) == (1, True, said)
+    code, _, err = person.tuner("run", file)
+    assert (code, err.splitlines()[0], len(finals(person))) == (1, said, 1)
+    write(person, EXPORT.format(then=":"))
+    code, _, err = person.tuner("run", file)
+    assert (code, "take them with: tuner resume" in err) == (6, True)
+    code, _, err = person.tuner("resume", file)
+    assert (code, len(finals(person)), len(person.starts())) == (0, 2, 5), err
+    found = person.json("get", "experiments", "-o", "json")[0]
+    assert (found["state"], found["reason"]) == ("succeeded", "all 3 trials are done")
+    assert [attempt["number"] for attempt in found["final"]["attempts"]] == [2]
+
+
+def test_ctrl_c_leaves_it_for_resume_and_a_longer_search_runs_it_anew(person: Person) -> None:
+    file = write(person, EXPORT.format(then=UNTIL_GO))
+    process = person.start("run", file)
+    eventually(lambda: finals(person))
+    process.send_signal(signal.SIGINT)
+    code, err = ended(process)
+    assert (code, "ending its final stage (it runs again on resume" in err) == (130, True), err
+    (person.folder / "go").touch()
+    code, _, err = person.tuner("resume", "tiny")
+    assert (code, len(finals(person))) == (0, 2), err
+    code, _, err = person.tuner("extend", "tiny", "--trials", "+4")
+    assert code == 0, err
+    final = json.loads(person.tuner("best", "tiny", "-o", "json")[1])["final"]
+    assert (len(finals(person)), final["attempts"][0]["number"]) == (3, 3)
+    assert finals(person)[-1].startswith(f"final {final['trial']} ")

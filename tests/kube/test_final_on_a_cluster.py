@@ -1,0 +1,159 @@
+"""The final stage on a (fake) cluster: a Job of its own after the last trial's, adopted, never mistaken."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controller.cli import recovery
+from controller.cli.runtimes import anchor
+from controller.cli.specimen import UID, specimen
+from controller.model import FINAL as FINAL_NUMBER
+from controller.runtime.kubernetes.manifests import job_for
+from controller.spec import read
+from suggest.errors import FailedPrecondition
+from tests.kube.console import experiment, tuner
+from tests.kube.fake_api import FakeApi, kubeconfig_of
+from tests.kube.hand import Script
+
+TUNER = Path(sys.executable).parent / "tuner"
+FINAL = """
+  final:
+    command: [python, export.py, "--x=${x}"]
+    resources: {memory: 2Gi}
+    timeout: 30s
+"""
+TRIAL = "resources: {cpu: 1, memory: 1Gi}\n    checkpoints: {claim: kept}"
+
+
+class Cluster:
+    """A server, its hand, and `tuner` beside them, each command a process of its own."""
+
+    def __init__(self, api: FakeApi, folder: Path) -> None:
+        self.api = api
+        self.folder = folder
+        (folder / "x.yaml").write_text(experiment(trial=TRIAL) + FINAL)
+        (folder / "kubeconfig").write_text(yaml.safe_dump(api.kubeconfig()))
+        self.hand = api.hand
+        self.final = Script(seconds=0.1, lines=("exported",))
+        self.hand.play(self._script)
+
+    def _script(self, job: dict[str, Any]) -> Script:
+        name = job["metadata"]["name"]
+        if "-final" in name:
+            return self.final
+        return Script(lines=(f"score=0.{name.rpartition('-')[2]}",), seconds=0.05)
+
+    async def start(self, *words: str) -> asyncio.subprocess.Process:
+        env = {key: value for key, value in os.environ.items() if not key.startswith("TUNER_")}
+        env |= {"KUBECONFIG": str(self.folder / "kubeconfig"), "TUNER_STATE_DIR": str(self.folder / "state")}
+        pipe = asyncio.subprocess.PIPE
+        return await asyncio.create_subprocess_exec(
+            TUNER, *words, cwd=self.folder, env=env, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
+        )
+
+    async def told(self, *words: str) -> str:
+        answer = await tuner(self.api, self.folder, *words)
+        assert answer.code == 0, answer.err
+        return answer.out
+
+    def jobs(self) -> list[str]:
+        return [job["metadata"]["name"] for job in self.api.all("jobs", "user1")]
+
+
+async def eventually(condition: Callable[[], object], *, within_s: float = 30) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "never so"
+        await asyncio.sleep(0.02)
+
+
+def beside_a_cluster(folder: Path, play: Callable[[Cluster], Any]) -> None:
+    async def go() -> None:
+        async with FakeApi() as api:
+            await play(Cluster(api, folder))
+
+    asyncio.run(go())
+
+
+def test_a_final_stage_is_adopted_by_the_next_controller_and_is_no_trial(tmp_path: Path) -> None:
+    async def play(cluster: Cluster) -> None:
+        cluster.final = Script(forever=True)
+        process = await cluster.start("run", "x.yaml")
+        await eventually(lambda: any(name.endswith("-final") for name in cluster.jobs()))
+        await eventually(lambda: cluster.api.all("pods", "user1"))
+        (job,) = cluster.api.all("jobs", "user1")
+        assert job["metadata"]["labels"]["tuner.dev/trial"] == "final"
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        assert container["command"][:2] == ["python", "export.py"]
+        assert container["resources"]["limits"] == {"cpu": "1", "memory": "2Gi"}
+        env = {each["name"]: each.get("value") for each in container["env"]}
+        assert (env["TUNER_STAGE"], env["TUNER_TRIAL_NUMBER"]) == ("final", "2")
+        assert any(each.get("subPath", "").endswith("/final") for each in container["volumeMounts"])
+        process.kill()
+        await process.communicate()
+        shown = json.loads(await cluster.told("get", "trials", "tiny", "-o", "json"))
+        assert [one["state"] for one in shown] == ["succeeded"] * 3
+        again = await cluster.start("resume", "tiny")
+        (pod,) = cluster.api.all("pods", "user1")
+        cluster.hand.print(("user1", pod["metadata"]["name"]), "exported")
+        cluster.hand.end(("user1", pod["metadata"]["name"]), exit_code=0)
+        cluster.hand.finish_job("user1", job["metadata"]["name"])
+        async with asyncio.timeout(60):
+            _, err = await again.communicate()
+        assert again.returncode == 0, err
+        final = json.loads(await cluster.told("best", "tiny", "-o", "json"))["final"]
+        assert (final["state"], final["trial"], len(final["attempts"])) == ("succeeded", 2, 1)
+        assert "outputs" not in final
+        assert "is in the claim kept, folder tiny-" in await cluster.told("best", "tiny")
+        assert cluster.jobs() == []
+
+    beside_a_cluster(tmp_path, play)
+
+
+def test_a_lost_database_does_not_make_a_trial_of_it(tmp_path: Path) -> None:
+    spec = read(experiment(trial=TRIAL) + FINAL, source="x.yaml").spec
+    stage = specimen(spec, FINAL_NUMBER)
+
+    async def go() -> None:
+        async with FakeApi() as api:
+            owner = anchor(spec, UID)
+            owner["metadata"]["namespace"] = "user1"
+            api.put("configmaps", owner)
+            (job,) = job_for(stage, owner=None)
+            api.put("jobs", job)
+            with kubeconfig_of(api.kubeconfig()), pytest.raises(FailedPrecondition, match="is its final stage"):
+                await recovery.look("tiny", context=None, namespace="user1")
+
+    asyncio.run(go())
+
+
+def test_a_dry_run_shows_it_and_asks_the_server_about_it(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(experiment(trial=TRIAL) + FINAL)
+
+    async def go() -> None:
+        async with FakeApi() as api:
+            shown = await tuner(api, tmp_path, "run", str(tmp_path / "x.yaml"), "--dry-run=client")
+            kinds = [(each["kind"], each["metadata"]["name"]) for each in yaml.safe_load_all(shown.out)]
+            assert kinds[2:] == [("Job", "tiny-dryru-final"), ("Pod", "tiny-dryru-final")]
+            assert "# Its final stage, after the last trial" in shown.out
+            asked = await tuner(api, tmp_path, "run", str(tmp_path / "x.yaml"), "--dry-run=server")
+            assert (asked.code, "Job tiny-dryru-final: accepted" in asked.out) == (0, True)
+            hard = {"limits.memory": "1Gi"}
+            quota = {"metadata": {"name": "small", "namespace": "user1"}, "spec": {"hard": hard}}
+            api.put("resourcequotas", {**quota, "status": {"hard": hard}})
+            refused = await tuner(api, tmp_path, "run", str(tmp_path / "x.yaml"), "--dry-run=server")
+            assert refused.code == 2
+            assert "tiny-dryru-final: refused" in refused.out or "The final stage as a whole: refused" in refused.out
+
+    with kubeconfig_of({}):
+        asyncio.run(go())

@@ -1,0 +1,285 @@
+"""The final stage on paper: when it begins, what ends it, with whose parameters, and how its own end is judged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.decide import decide
+from controller.failures import Facts, judge
+from controller.folders import ExperimentFolders
+from controller.launch import cluster_launch, identity, launch
+from controller.memory import Memory
+from controller.model import (
+    FINAL,
+    Attempt,
+    AttemptState,
+    ExperimentState,
+    FailureClass,
+    FinalRun,
+    StopCause,
+    attempt_name,
+)
+from controller.runtime.kubernetes.naming import labels_of
+from controller.runtime.kubernetes.scene import attempt_of, name_of
+from controller.snapshot import (
+    Action,
+    AskStop,
+    ChangeState,
+    CreateAttempt,
+    Forget,
+    SendStop,
+    Snapshot,
+    StartAttempt,
+    Suggest,
+    Wish,
+)
+from suggest.trial import TrialState
+from tests.unit.builders import (
+    CANCELLED,
+    CREATED,
+    FAILED,
+    RUNNING,
+    STOPPING,
+    SUCCEEDED,
+    UID,
+    a_spec,
+    a_template,
+    a_trial,
+    an_experiment,
+    an_objective,
+    attempt,
+    final_stage,
+    open_trial,
+    snapshot,
+)
+
+LOST, CRASHED, CONFIG = FailureClass.INFRASTRUCTURE, FailureClass.USER_ERROR, FailureClass.CONFIGURATION
+INTERRUPTED, UNWANTED = StopCause.INTERRUPTED, StopCause.CANCELLED
+OK = TrialState.SUCCEEDED
+
+export = a_template("python", "export.py", "--lr=${lr}")
+two = a_spec(parallelism=2, trials=2, final=export)
+aiming = a_spec(parallelism=2, objective=an_objective(target=0.9), final=export)
+tried = {OK: 2}
+ALL = "all 2 trials are done"
+lost_once = attempt(1, FAILED, trial=FINAL, failed=LOST)
+lost_thrice = tuple(attempt(n, FAILED, trial=FINAL, failed=LOST) for n in (1, 2, 3))
+
+
+def over(reason: str = ALL) -> ChangeState:
+    return ChangeState(ExperimentState.SUCCEEDED, reason, True)
+
+
+def ended(final: object = None, **more: object) -> Snapshot:
+    """The search has tried all that it may, and something succeeded."""
+    return snapshot(two, done=tried, best=0.5, final=final, **more)  # type: ignore[arg-type]  # its own words
+
+
+SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
+    ("it begins when nothing is left of the search", ended(final_stage()), [CreateAttempt(FINAL, 1)]),
+    ("without one the experiment is over", ended(), [over()]),
+    (
+        "it waits for a trial that still runs",
+        snapshot(two, open_trial(1, RUNNING), done={OK: 1}, best=0.5, final=final_stage()),
+        [],
+    ),
+    (
+        "and for one that is told but not yet removed",
+        snapshot(two, open_trial(1, SUCCEEDED, running=False), done=tried, best=0.5, final=final_stage()),
+        [Forget(1)],
+    ),
+    (
+        "it goes on where the target was reached, which cancels trials",
+        snapshot(aiming, done={OK: 1}, best=0.95, final=final_stage(RUNNING)),
+        [],
+    ),
+    (
+        "nothing succeeded: there is nothing to run",
+        snapshot(two, done={TrialState.PRUNED: 2}, final=final_stage()),
+        [over()],
+    ),
+    (
+        "a search that failed has no final stage",
+        snapshot(
+            a_spec(trials=9, failed_trials=1, final=export),
+            done={OK: 1, TrialState.FAILED: 1},
+            best=0.5,
+            final=final_stage(),
+        ),
+        [ChangeState(ExperimentState.FAILED, "1 trials failed (budget.failedTrials: 1)", True)],
+    ),
+    ("recorded and not seen, it is started again", ended(final_stage(CREATED)), [StartAttempt(FINAL, 1)]),
+    ("what the runtime holds for room is waited for", ended(final_stage(CREATED), held={FINAL}), []),
+    ("it ended: the runtime forgets it", ended(final_stage(SUCCEEDED)), [Forget(FINAL)]),
+    ("and then the experiment is over", ended(final_stage(SUCCEEDED, kept=False)), [over()]),
+    ("lost with its machine it runs again", ended(final_stage(FAILED, failed=LOST)), [CreateAttempt(FINAL, 2)]),
+    (
+        "as often as a trial would",
+        ended(final_stage(FAILED, failed=LOST, earlier=lost_thrice, reason="gone", kept=False)),
+        [over(f"{ALL}; its final stage failed: gone")],
+    ),
+    (
+        "its own error ends it, and not the experiment's success",
+        ended(final_stage(FAILED, failed=CRASHED, reason="exit code 1: no such file", kept=False)),
+        [over(f"{ALL}; its final stage failed: exit code 1: no such file")],
+    ),
+    (
+        "a command that is not there pauses nothing: there is no budget to save",
+        ended(final_stage(FAILED, failed=CONFIG, reason="no such program", kept=False)),
+        [over(f"{ALL}; its final stage failed: no such program")],
+    ),
+    (
+        "what failed at an earlier end of the search does not count against it",
+        ended(final_stage(FAILED, failed=LOST, first=5)),
+        [CreateAttempt(FINAL, 6)],
+    ),
+    (
+        "a later end begins where the earlier one stopped counting",
+        ended(final_stage(first=3)),
+        [CreateAttempt(FINAL, 3)],
+    ),
+    # The person.
+    (
+        "Ctrl-C stops it so that it runs again",
+        ended(final_stage(RUNNING), wish=Wish.INTERRUPT),
+        [AskStop(FINAL, INTERRUPTED, "interrupted")],
+    ),
+    (
+        "the stop is sent once it is recorded",
+        ended(final_stage(STOPPING, cause=INTERRUPTED), wish=Wish.INTERRUPT),
+        [SendStop(FINAL, 30.0)],
+    ),
+    (
+        "interrupted, it is what resume goes on with",
+        ended(final_stage(CANCELLED, cause=INTERRUPTED), wish=Wish.INTERRUPT),
+        [ChangeState(ExperimentState.STOPPED, "interrupted; its final stage runs again on resume", True)],
+    ),
+    ("and resumed it runs again", ended(final_stage(CANCELLED, cause=INTERRUPTED)), [CreateAttempt(FINAL, 2)]),
+    (
+        "a controller that died while it stopped sends the stop again",
+        ended(final_stage(STOPPING, cause=INTERRUPTED)),
+        [SendStop(FINAL, 30.0)],
+    ),
+    (
+        "Ctrl-C before it began: it has not run",
+        ended(final_stage(), wish=Wish.INTERRUPT),
+        [ChangeState(ExperimentState.STOPPED, "interrupted; its final stage runs again on resume", True)],
+    ),
+    (
+        "tuner stop ends it for good",
+        ended(final_stage(RUNNING), wish=Wish.STOP),
+        [AskStop(FINAL, UNWANTED, "tuner stop"), ChangeState(ExperimentState.STOPPING, "tuner stop", False)],
+    ),
+    (
+        "tuner stop before it began: there is none",
+        ended(final_stage(), wish=Wish.STOP),
+        [ChangeState(ExperimentState.STOPPED, "stopped by tuner stop", True)],
+    ),
+    # The search has grown meanwhile.
+    (
+        "it makes way for a search that goes on, and nothing begins beside it",
+        snapshot(
+            a_spec(parallelism=2, trials=9, final=export),
+            open_trial(2),
+            done=tried,
+            best=0.5,
+            final=final_stage(RUNNING),
+        ),
+        [AskStop(FINAL, UNWANTED, "the search goes on")],
+    ),
+    (
+        "whether there is more to try is asked before it is stopped for it",
+        snapshot(a_spec(parallelism=2, final=export), done=tried, best=0.5, final=final_stage(RUNNING)),
+        [Suggest(2)],
+    ),
+    (
+        "the file has lost it: it is stopped",
+        snapshot(a_spec(trials=2), done=tried, best=0.5, final=final_stage(RUNNING)),
+        [AskStop(FINAL, UNWANTED, "the file has no final stage any more")],
+    ),
+]
+
+
+@pytest.mark.parametrize(("situation", "actions"), [s[1:] for s in SENTENCES], ids=[s[0] for s in SENTENCES])
+def test_what_is_done_about_it(situation: Snapshot, actions: list[Action]) -> None:
+    assert decide(situation) == actions
+
+
+# How it ended
+
+
+def test_it_needs_no_metric() -> None:
+    assert judge(Facts(code=0, of_trial=False), None).verdict is AttemptState.SUCCEEDED
+
+
+def test_42_is_a_failure_like_any_other() -> None:
+    judged = judge(Facts(code=42, last_line="too wide", of_trial=False), None)
+    assert (judged.verdict, judged.failure_class, judged.reason) == (FAILED, CRASHED, "exit code 42: too wide")
+
+
+# Whose parameters
+
+
+def test_the_attempts_of_an_earlier_end_are_no_attempts_of_this_one() -> None:
+    memory = Memory(two)
+    attempts = [Attempt(FINAL, n, AttemptState.SUCCEEDED) for n in (1, 2, 3)]
+    memory.recall_finals(attempts, begun=FinalRun(7, 3))
+    assert (memory.finals, memory.earlier_finals) == ([attempts[2]], 2)
+    memory.recall_finals(memory.finals, begun=None)
+    assert (memory.finals, memory.earlier_finals) == ([], 3)
+
+
+@pytest.mark.parametrize(("cause", "chosen_anew"), [(INTERRUPTED, False), (UNWANTED, True), (None, False)])
+def test_only_what_was_stopped_for_good_is_chosen_anew(cause: StopCause | None, chosen_anew: bool) -> None:
+    memory = Memory(two)
+    assert memory.may_choose_final
+    memory.recall_finals([attempt(1, CANCELLED, trial=FINAL, cause=cause)], begun=FinalRun(7, 1))
+    assert memory.may_choose_final is chosen_anew
+
+
+# What it is told, and what it is called
+
+
+def test_it_is_told_which_trial_it_is_of_and_that_it_is_none() -> None:
+    experiment = replace(an_experiment(two), final=FinalRun(12, 1))
+    folders = ExperimentFolders(Path("/state/x")).attempt(FINAL, 2)
+    made = launch(
+        experiment,
+        a_trial(12, lr=0.25),
+        Attempt(FINAL, 2),
+        folders,
+        environ={},
+        interpreter_directory=Path("/venv/bin"),
+    )
+    assert made.name == "digits-x7k2q-final-r2"
+    assert made.command == ("python", "export.py", "--lr=0.25")
+    assert (made.env["TUNER_STAGE"], made.env["TUNER_TRIAL_NUMBER"], made.env["TUNER_ATTEMPT"]) == ("final", "12", "2")
+    assert made.env["TUNER_TRIAL_NAME"] == "digits-x7k2q-final"
+    assert made.env["TUNER_OUTPUT_DIR"] == "/state/x/final/2/output"
+    assert made.env["TUNER_CHECKPOINT_DIR"] == "/state/x/final/checkpoint"
+
+
+def test_a_trial_is_told_of_no_stage() -> None:
+    told = identity(an_experiment(two), a_trial(12), Attempt(12, 1), output="/o", checkpoint="/c")
+    assert "TUNER_STAGE" not in told
+
+
+def test_each_end_of_the_search_has_checkpoints_of_its_own() -> None:
+    experiment = replace(an_experiment(two), final=FinalRun(12, 3))
+    folders = ExperimentFolders(Path("/state/x")).attempt(FINAL, 4)
+    part = cluster_launch(experiment, a_trial(12, lr=0.25), [Attempt(FINAL, 4)], folders)
+    assert part.env["TUNER_CHECKPOINT_DIR"] == "/tuner/checkpoints/final-r3"
+
+
+def test_a_cluster_finds_it_again_by_its_labels_and_takes_it_for_no_trial() -> None:
+    folders = ExperimentFolders(Path("/state/x")).attempt(FINAL, 2)
+    part = cluster_launch(an_experiment(two), a_trial(12, lr=0.25), [Attempt(FINAL, 2)], folders).cluster
+    assert part is not None
+    labels = labels_of(part)
+    assert (labels["tuner.dev/trial"], labels["tuner.dev/attempt"]) == ("final", "2")
+    found = {"metadata": {"labels": labels}}
+    assert attempt_of(found) == (FINAL, 2)
+    assert name_of(found, (FINAL, 2)) == attempt_name("digits", UID, FINAL, 2) == "digits-x7k2q-final-r2"

@@ -50,4 +50,3 @@ class ExperimentFolders:
         """apart: what tells its checkpoints from others of the same trial."""
         root = self.trial(trial) / str(attempt)
         return AttemptFolders(root, root / "output", self.trial(trial) / f"checkpoint{apart}")
-

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from suggest.access.protection import Protection
-    from suggest.checkup import Finding as Finding
-    from suggest.oversight import Oversight
+    from suggest.serving.checkup import Finding as Finding
+    from suggest.serving.oversight import Oversight
     from suggest.store.connections import Connections
     from suggest.store.sql import SqlStore
 
@@ -45,7 +45,7 @@ def check_up(
     address: str, storage_url: str, *, advertise: str, protection: Protection, oversight: Oversight
 ) -> Iterator[Finding]:
     """What a server would meet if it were started like this; nothing is."""
-    from suggest.checkup import look
+    from suggest.serving.checkup import look
 
     return look(address, storage_url, advertise=advertise, protection=protection, oversight=oversight)
 

@@ -1,7 +1,7 @@
 """Who sends the call that is being answered: the name of its token, or, where none is asked for, where it comes from.
 
-Known while the call lasts, in its task and in its worker thread (`suggest.interceptor` sees to that). Decides nothing:
-what a caller may do is said in `suggest.access`.
+Known while the call lasts, in its task and in its worker thread (`suggest.serving.interceptor` sees to that). Decides
+nothing: what a caller may do is said in `suggest.access`.
 """
 
 from __future__ import annotations

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from suggest.address import parse_addresses
 from suggest.async_client import AsyncClient
 from suggest.binding import import_grpc_quietly
-from suggest.identity import Identity
+from suggest.calling.identity import Identity
+from suggest.calling.retries import CHANNEL_OPTIONS, Attempts
+from suggest.calling.search import OpenTrial, Parameters, Search, maximize, minimize, search_of
 from suggest.imports import FinishedTrial, ImportResult
 from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
-from suggest.retries import CHANNEL_OPTIONS, Attempts
-from suggest.search import OpenTrial, Parameters, Search, maximize, minimize, search_of
 from suggest.space import Assignment, Choice, Float, Int, Scale, Space, Value
 from suggest.study import Objective, Pruning, Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
@@ -25,7 +25,7 @@ from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, Tr
 if TYPE_CHECKING:
     import grpc
 
-    from suggest.calls import Call, Pages
+    from suggest.calling.calls import Call, Pages
 
 __all__ = [
     "KEEP",
@@ -115,18 +115,18 @@ class Client:
         self, name: StudyName, spec: StudySpec, *, request_id: str, labels: Mapping[str, str] = NO_LABELS
     ) -> Study:
         """The same request_id and spec again returns the study; the name otherwise taken: AlreadyExists."""
-        from suggest import calls
+        from suggest.calling import calls
 
         return self._send(calls.create_study(name, spec, request_id=request_id, labels=labels))
 
     def get_study(self, name: StudyName) -> Study:
-        from suggest import calls
+        from suggest.calling import calls
 
         return self._send(calls.get_study(name))
 
     def list_studies(self, namespace: str = "-") -> list[Study]:
         """`-` means all namespaces."""
-        from suggest import calls
+        from suggest.calling import calls
 
         return self._all(calls.list_studies(namespace))
 
@@ -141,25 +141,25 @@ class Client:
     ) -> Study:
         """A space only grows: each of its points stays one. `pruning=None` switches it off; nothing else of a study can
         be changed. `validate_only`: what it would be."""
-        from suggest import calls
+        from suggest.calling import calls
 
         update = calls.update_study(name, space=space, pruning=pruning, labels=labels, validate_only=validate_only)
         return self._send(update)
 
     def delete_study(self, name: StudyName) -> None:
         """With all its trials, for good."""
-        from suggest import calls
+        from suggest.calling import calls
 
         self._send(calls.delete_study(name))
 
     def validate(self, spec: StudySpec) -> None:
         """Raises InvalidArgument with all problems; stores nothing."""
-        from suggest import calls
+        from suggest.calling import calls
 
         self._send(calls.validate(spec))
 
     def algorithms(self) -> list[AlgorithmInfo]:
-        from suggest import calls
+        from suggest.calling import calls
 
         return self._send(calls.algorithms())
 
@@ -174,7 +174,7 @@ class Client:
         labels: Mapping[str, str] = NO_LABELS,
     ) -> Trial:
         """Without an outcome: enqueued (may be partial), handed out by the next suggest(). With one: imported."""
-        from suggest import calls
+        from suggest.calling import calls
 
         return self._send(
             calls.add_trial(
@@ -191,29 +191,29 @@ class Client:
         self, name: StudyName, trials: Sequence[FinishedTrial], *, source: str, request_id: str
     ) -> list[ImportResult]:
         """Finished trials from elsewhere, at most 1000; each is taken once. What became of each, in their order."""
-        from suggest import calls
+        from suggest.calling import calls
 
         return self._send(calls.import_trials(name, trials, source=source, request_id=request_id))
 
     def get_trial(self, name: StudyName, number: int) -> Trial:
-        from suggest import calls
+        from suggest.calling import calls
 
         return self._send(calls.get_trial(name, number))
 
     def list_trials(self, name: StudyName, *, client_id: str = "", states: Iterable[TrialState] = ()) -> list[Trial]:
         """All that match, ordered by number."""
-        from suggest import calls
+        from suggest.calling import calls
 
         return self._all(calls.list_trials(name, client_id=client_id, states=states))
 
     def update_trial(self, name: StudyName, number: int, *, labels: Mapping[str, str]) -> Trial:
-        from suggest import calls
+        from suggest.calling import calls
 
         return self._send(calls.update_trial(name, number, labels))
 
     def delete_trial(self, name: StudyName, number: int) -> None:
         """Takes a queued or finished trial out of the study; its number is not given again."""
-        from suggest import calls
+        from suggest.calling import calls
 
         self._send(calls.delete_trial(name, number))
 
@@ -227,13 +227,13 @@ class Client:
         labels: Mapping[str, str] = NO_LABELS,
     ) -> Suggestions:
         """Up to `count` trials, running from now on. The same request_id again: the same trials, as they are now."""
-        from suggest import calls
+        from suggest.calling import calls
 
         return self._send(calls.suggest(name, count, client_id=client_id, request_id=request_id, labels=labels))
 
     def report(self, name: StudyName, number: int, measurements: Sequence[Measurement]) -> StopAdvice:
         """Known (attempt, metric, step) are ignored. A finished trial takes nothing new: FailedPrecondition."""
-        from suggest import calls
+        from suggest.calling import calls
 
         return self._send(calls.report(name, number, measurements))
 
@@ -241,19 +241,19 @@ class Client:
         self, name: StudyName, number: int, outcome: Outcome, *, measurements: Sequence[Measurement] = ()
     ) -> Trial:
         """`measurements` are stored with it, in one write. Completing the same way again succeeds."""
-        from suggest import calls
+        from suggest.calling import calls
 
         return self._send(calls.complete(name, number, outcome, measurements=measurements))
 
     def list_measurements(self, name: StudyName, number: int | None = None) -> list[tuple[int, Measurement]]:
         """(trial number, measurement), in the order in which they were reported; of one trial or of all."""
-        from suggest import calls
+        from suggest.calling import calls
 
         return self._all(calls.list_measurements(name, number))
 
     def optimal_trials(self, name: StudyName) -> list[Trial]:
         """The best succeeded trial, or nothing (a list: with several objectives there will be several)."""
-        from suggest import calls
+        from suggest.calling import calls
 
         return self._send(calls.optimal_trials(name))
 

@@ -1,6 +1,6 @@
 """How much clients and namespaces may have of the service: what its operator says in a file, else what is sensible.
 
-Pure: reads and judges bytes. `suggest.rates` and `suggest.rooms` hold others to it.
+Pure: reads and judges bytes. `suggest.serving.rates` and `suggest.rooms` hold others to it.
 """
 
 from __future__ import annotations

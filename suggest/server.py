@@ -22,14 +22,14 @@ from suggest import events
 from suggest.access.protection import RECHECK_S, Doors, Protection
 from suggest.address import parse_address
 from suggest.binding import bind, import_grpc_quietly
-from suggest.oversight import Bounds, Oversight
+from suggest.serving.oversight import Bounds, Oversight
 from suggest.store.location import shown
 
 if TYPE_CHECKING:
     import grpc
 
-    from suggest.interceptor import Guard
-    from suggest.metrics import Metrics
+    from suggest.serving.interceptor import Guard
+    from suggest.serving.metrics import Metrics
     from suggest.store.protocol import Store
     from suggest.studies import Studies
 
@@ -136,18 +136,18 @@ class Server:
         import_grpc_quietly()
         import grpc
 
-        from suggest.interceptor import Guard
-        from suggest.outages import Outages
-        from suggest.rates import Rates
-        from suggest.service import SuggestServicer
+        from suggest.serving.interceptor import Guard
+        from suggest.serving.outages import Outages
+        from suggest.serving.rates import Rates
+        from suggest.serving.service import SuggestServicer
+        from suggest.serving.turns import Turns
         from suggest.studies import Studies
-        from suggest.turns import Turns
         from suggest.v1.suggest_pb2_grpc import add_SuggestServiceServicer_to_server
 
         turns, outages, metrics, watch = Turns(executor, workers=WORKERS), Outages(), None, None
         if self._oversight.metrics_address:
-            from suggest.metrics import Metrics, Sources
-            from suggest.watching import Watch
+            from suggest.serving.metrics import Metrics, Sources
+            from suggest.serving.watching import Watch
 
             metrics = Metrics(self._oversight.metrics_address)
             undo.callback(metrics.close)

@@ -1,4 +1,4 @@
-"""Protobuf to nouns and back: the only room, with `suggest.service` and `suggest.calls`, that sees messages.
+"""Protobuf to nouns and back: the only room that sees messages, with `serving.service` and `calling.calls`.
 
 Reading collects every problem with its path in the request into the list it is given, and returns something usable in
 its stead; whoever reads raises once, at the end. Writing trusts the nouns, except for what protobuf cannot hold.

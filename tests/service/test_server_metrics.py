@@ -21,8 +21,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from suggest import events
 from suggest.client import Client
 from suggest.errors import InvalidArgument, NotFound, StoreBroken, StoreUnavailable, Unavailable
-from suggest.outages import Outages
 from suggest.server import Oversight
+from suggest.serving.outages import Outages
 from suggest.study import StudyName
 from suggest.trial import Outcome, TrialState
 from tests.service.running import NAME, SPEC, a_server

@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from suggest import requests, sizes
+from suggest import requests
 from suggest.access.grants import Verb
 from suggest.access.verbs import NEEDS
 from suggest.domain import MAX_CHOICES
 from suggest.errors import InvalidArgument, NotOwner, TunerError
-from suggest.service import DEFAULT_PAGE, MAX_PAGE
+from suggest.serving import sizes
+from suggest.serving.service import DEFAULT_PAGE, MAX_PAGE
 from suggest.status import DOMAIN, InternalError, code_of
 from suggest.v1 import suggest_pb2 as pb
 

@@ -6,7 +6,7 @@ import pytest
 
 from suggest.errors import InvalidArgument, RateLimited
 from suggest.limits import Limits, Rate, Room, read_limits
-from suggest.rates import Rates
+from suggest.serving.rates import Rates
 
 
 def read(text: str) -> Limits:

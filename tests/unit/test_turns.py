@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from suggest.errors import StudyBusy
-from suggest.turns import MAX_WAITING, Turns
+from suggest.serving.turns import MAX_WAITING, Turns
 
 WITHIN_S = 10
 

@@ -19,17 +19,18 @@ from typing import Any, TypeAlias, TypeVar
 import grpc
 from google.protobuf.message import DecodeError
 
-from suggest import deadline, events, sizes
+from suggest import deadline, events
 from suggest.access import audit
 from suggest.access.gate import Gate
 from suggest.access.verbs import changes
 from suggest.caller import caller_of
 from suggest.errors import InvalidArgument, Problem, TimedOut, TunerError, Unavailable
-from suggest.outages import Outages
-from suggest.rates import Rates
+from suggest.serving import sizes
+from suggest.serving.outages import Outages
+from suggest.serving.rates import Rates
+from suggest.serving.subjects import study_of, writes
+from suggest.serving.turns import Turns
 from suggest.status import InternalError, code_of, status_of
-from suggest.subjects import study_of, writes
-from suggest.turns import Turns
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from suggest.access.protection import Protection, watched_tokens
 from suggest.address import parse_address
 from suggest.binding import refuse_taken
 from suggest.errors import InvalidArgument, NotFound, Problem, StoreUnavailable, TunerError
-from suggest.oversight import Bounds, Oversight
+from suggest.serving.oversight import Bounds, Oversight
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -73,7 +73,7 @@ def _address(text: str, protection: Protection) -> str:
 
 
 def _metrics(text: str, served: str) -> str:
-    from suggest.metrics import metrics_address
+    from suggest.serving.metrics import metrics_address
 
     address = metrics_address(text)
     if address.port and address == parse_address(served):

@@ -81,7 +81,7 @@ class Search:
         Begins with the first page that had an open trial when last read: an outcome never changes. A trial deleted
         from an earlier page goes on counting here, so that there may be too few trials but never too many.
         """
-        from suggest import calls
+        from suggest.calling import calls
 
         pages = calls.list_trials(self.name, client_id="", states=(), page_size=_COUNTED_AT_ONCE)
         token, count = self._settled

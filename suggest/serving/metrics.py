@@ -20,10 +20,10 @@ from prometheus_client.exposition import choose_encoder
 from suggest.address import Address, parse_address
 from suggest.binding import refuse_taken
 from suggest.errors import InvalidArgument, Problem, Unavailable
-from suggest.outages import Outages
+from suggest.serving.outages import Outages
+from suggest.serving.turns import Turns
+from suggest.serving.watching import Watch
 from suggest.studies import Studies
-from suggest.turns import Turns
-from suggest.watching import Watch
 
 _BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _PATIENCE_S = 10.0  # with one who connects and asks nothing

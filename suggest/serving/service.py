@@ -1,6 +1,6 @@
 """The gRPC servicer: each method reads its request, asks `suggest.studies`, writes the reply.
 
-Methods are plain and blocking: `suggest.interceptor` runs them in worker threads and turns what they raise into
+Methods are plain and blocking: `suggest.serving.interceptor` runs them in worker threads and turns what they raise into
 statuses. No rule about studies lives here.
 """
 

@@ -54,7 +54,7 @@ class LocalRuntime:
         if launch.gpu > 0:
             env[gpus.VARIABLE] = ",".join(ids)
         if launch.workers > 1:
-            env |= ranks.world(launch)
+            env |= ranks.world(launch, env, cores=_cores())
             if ranks.PORT not in launch.env:
                 env.pop(ranks.PORT, None)  # of whatever started us: a free one is found
         try:
@@ -229,6 +229,11 @@ class LocalRuntime:
             ids += more
         self._lent[launch.name] = (launch.gpu, ids)
         return ids
+
+
+def _cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _exit(end: Message) -> Exit:

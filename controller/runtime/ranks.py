@@ -15,11 +15,12 @@ from controller.runtime import gpus
 from controller.runtime.protocol import Launch
 
 ADDRESS = "127.0.0.1"
+THREADS = "OMP_NUM_THREADS"
 PORT = "MASTER_PORT"  # where the file does not set it, the leader of the workers finds a free one
 
 
-def world(launch: Launch) -> dict[str, str]:
-    """The same for all workers; what the file sets wins."""
+def world(launch: Launch, inherited: Mapping[str, str], *, cores: int) -> dict[str, str]:
+    """The same for all workers; what the file sets wins. inherited: the environment that they get besides."""
     size = str(launch.workers)
     told = {
         "MASTER_ADDR": ADDRESS,
@@ -30,6 +31,9 @@ def world(launch: Launch) -> dict[str, str]:
         "PET_NNODES": size,
         "PET_NPROC_PER_NODE": "1",
     }
+    if THREADS not in inherited:
+        # Each would take all cores else, and threads that wait for one that does not run spin.
+        told[THREADS] = str(max(1, cores // launch.workers))
     return told | {name: value for name, value in launch.env.items() if name in told}
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from controller.model import FailureClass
-from controller.runtime import processes
+from controller.runtime import processes, ranks
 from controller.runtime.protocol import CannotStart, Launch, Runtime
 from tests.contract.local_world import LocalWorld, eventually, linux_only, local_world
 from tests.contract.runtime_contract import alike, ended, on_a_loop, printed, seen
@@ -83,6 +83,13 @@ async def test_what_the_file_says_of_the_meeting_point_holds(world: LocalWorld) 
     await ended(runtime, "a")
     assert [of_rank(world, rank) for rank in range(2)] == [b"::1 4000 4000\n"] * 2
     await runtime.close()
+
+
+def test_workers_share_the_cores_unless_somebody_says_how_many_threads(world: LocalWorld) -> None:
+    launch = several(world, "", workers=3)
+    shares = [ranks.world(launch, {}, cores=cores).get("OMP_NUM_THREADS") for cores in (1, 2, 8, 64)]
+    assert shares == ["1", "1", "2", "21"]
+    assert "OMP_NUM_THREADS" not in ranks.world(launch, {"OMP_NUM_THREADS": "7"}, cores=8)
 
 
 @on_a_loop

@@ -184,7 +184,7 @@ def add_knobs(parser: argparse.ArgumentParser) -> None:
         "--seed", type=whole("a number from 0", 0, 2**32 - 1), default=0, help="of weights, order and augmentation"
     )
     for knob in KNOBS:
-        defaults = f"{_shown(knob.fast)} fast, {_shown(knob.sweep)} sweep"
+        defaults = f"{shown(knob.fast)} fast, {shown(knob.sweep)} sweep"
         text = f"{knob.about}; {knob.range} (default: {defaults})".replace("%", "%%")
         parser.add_argument(knob.flag, type=knob.parse, metavar=_metavar(knob), help=text)
 
@@ -219,7 +219,7 @@ def _metavar(knob: Knob) -> str:
     return "N" if isinstance(knob.fast, int) else "X"
 
 
-def _shown(value: Value) -> str:
+def shown(value: Value) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:.4g}" if isinstance(value, float) else str(value)

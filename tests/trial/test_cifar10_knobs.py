@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import subprocess
 import sys
+from pathlib import Path
 
 import cifar10
 import pytest
 import recipe
+
+PAGE = (Path(__file__).parents[2] / "docs" / "cifar10.md").read_text(encoding="utf-8")
 
 
 def refused(*flags: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -65,10 +71,22 @@ def test_a_batch_larger_than_the_data_is_infeasible() -> None:
     assert small.steps(200) == 10
 
 
-def test_a_command_line_is_read_without_torch() -> None:
-    import subprocess
-    from pathlib import Path
+def test_the_page_shows_every_flag_with_its_defaults_and_its_range() -> None:
+    for knob in recipe.KNOBS:
+        fast, sweep = recipe.shown(knob.fast), recipe.shown(knob.sweep)
+        assert f"| `{knob.flag}` | {fast} | {sweep} | {knob.range.replace('|', '/')} | {knob.about} |" in PAGE
+    flags = [flag for action in cifar10.parser()._actions for flag in action.option_strings if flag.startswith("--")]
+    assert [flag for flag in flags if flag not in PAGE and flag != "--help"] == []
 
+
+def test_the_commands_on_the_page_are_taken() -> None:
+    commands = re.findall(r"^(?:python|torchrun .*) trial_image/cifar10.py(.*)$", PAGE, re.MULTILINE)
+    assert len(commands) >= 4
+    for command in commands:
+        cifar10.parser().parse_args(shlex.split(command))
+
+
+def test_a_command_line_is_read_without_torch() -> None:
     program = Path(cifar10.__file__)
     code = f"import sys; sys.path.insert(0, {str(program.parent)!r}); import cifar10; cifar10.parser(); "
     shown = subprocess.run(

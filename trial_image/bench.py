@@ -1,0 +1,161 @@
+"""What a training costs: seconds an epoch, memory, and where a start's time goes; on a GPU also to its accuracy.
+
+    python trial_image/bench.py --data PATH [--seeds 3]
+
+Each figure is of whole processes, as trials are. On the CPU in a reduced form; on a GPU, where there is one, as the
+recipe is meant. Writes to docs/benchmarks.md, with the word for the data. Needs the checkout: it is not in the image.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "bench"))
+
+from record import keep, machine, median, table
+
+PROGRAM = Path(__file__).parent / "cifar10.py"
+REDUCED = ("--device=cpu", "--width=16", "--batch=256", "--train-images=5000", "--valid-images=1000", "--epochs=3")
+FORMS = {"fast": (*REDUCED,), "sweep": (*REDUCED, "--recipe=sweep", "--width=8")}
+# Counted for an image, there and back, at full width; and what an H100-class chip does in half precision.
+GIGAFLOPS = {"fast": 0.708, "sweep": 2.27}
+CHIP_FLOPS = 798e12
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    result: dict[str, Any]
+    epochs: list[float]  # seconds each
+    cpu_s: float
+    wall_s: float
+
+    @property
+    def parts(self) -> dict[str, float]:
+        return {**self.result["seconds"], "first step": self.result.get("firstStepSeconds", 0.0)}
+
+
+def run(data: str, *flags: str, workers: int = 1, threads: int = 1) -> Run:
+    """The first worker's. CPU seconds are of all."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(server.getsockname()[1]), "WORLD_SIZE": str(workers)}
+    began, before = time.perf_counter(), os.times()
+    command = [sys.executable, str(PROGRAM), "--data", data, *flags]
+    processes = [
+        subprocess.Popen(
+            command,
+            env={**os.environ, **world, "RANK": str(rank), "OMP_NUM_THREADS": str(threads)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(workers)
+    ]
+    said = [process.communicate()[0] for process in processes]
+    if any(process.returncode for process in processes):
+        sys.exit(f"{' '.join(command)} ended with {[process.returncode for process in processes]}")
+    after = os.times()
+    *lines, result = said[0].splitlines()
+    epochs = [float(line.partition(" seconds=")[2].split()[0]) for line in lines if line.startswith("epoch=")]
+    cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
+    return Run(json.loads(result), epochs, cpu_s, time.perf_counter() - began)
+
+
+def on_cpu(data: str, seeds: int) -> tuple[str, str]:
+    """The table, and the word for the data."""
+    cases = [
+        ("fast, one thread", FORMS["fast"], 1, 1),
+        ("fast, two threads", FORMS["fast"], 1, 2),
+        ("fast, two workers of one thread", FORMS["fast"], 2, 1),
+        ("fast, two workers, `--sync-bn`", (*FORMS["fast"], "--sync-bn"), 2, 1),
+        ("sweep, one thread", FORMS["sweep"], 1, 1),
+    ]
+    rows, word = [], ""
+    for name, flags, workers, threads in cases:
+        runs = [run(data, *flags, f"--seed={seed}", workers=workers, threads=threads) for seed in range(seeds)]
+        word = runs[0].result["data"]
+        rows.append(
+            [
+                name,
+                f"{median([median(each.epochs[1:]) for each in runs]):.2f}",
+                f"{median([each.cpu_s for each in runs]):.1f}",
+                f"{median([each.wall_s for each in runs]):.1f}",
+                f"{max(each.result['peakMemoryBytes'] for each in runs) / 2**20:.0f}",
+                _accuracies(runs),
+            ]
+        )
+    header = ["5,000 images, 3 epochs", "s an epoch", "CPU s in all", "s in all", "MB a process", "accuracy, held out"]
+    return table(header, rows), word
+
+
+def starts(data: str, device: str) -> str:
+    """Where the time goes before and after training; the second start on a machine, whose files are in memory."""
+    parts = ("imports", "context", "data", "first step", "training", "evaluation", "total")
+    rows = []
+    for recipe, flags in FORMS.items():
+        flags = flags if device == "cpu" else (f"--recipe={recipe}",)
+        run(data, *flags)
+        found = run(data, *flags).parts
+        rows.append([recipe, *(f"{found[part]:.2f}" for part in parts)])
+    return table(["seconds", *parts], rows)
+
+
+def on_gpu(data: str, seeds: int) -> str:
+    """As the recipes are meant: the accuracy that they reach is the measure, so all of the seeds count."""
+    rows = []
+    for recipe, gigaflops in GIGAFLOPS.items():
+        runs = [run(data, f"--recipe={recipe}", "--tta", f"--seed={seed}") for seed in range(seeds)]
+        training = [each.result["seconds"]["training"] for each in runs]
+        speed = median([each.result["imagesPerSecond"] for each in runs])
+        rows.append(
+            [
+                recipe,
+                f"{median(training):.2f} ({min(training):.2f} to {max(training):.2f})",
+                f"{median([each.wall_s for each in runs]):.2f}",
+                f"{speed:,.0f}",
+                f"{speed * gigaflops * 1e9 / CHIP_FLOPS:.0%}",
+                f"{max(each.result['peakGpuMemoryBytes'] for each in runs) / 2**30:.1f}",
+                _accuracies(runs),
+            ]
+        )
+    header = ["recipe", "s of training", "s in all", "images/s", "of the matrix peak", "GiB", "accuracy, held out"]
+    return table(header, rows)
+
+
+def _accuracies(runs: Sequence[Run]) -> str:
+    found = sorted(each.result["accuracy"] for each in runs)
+    return f"{median(found):.3f} ({found[0]:.3f} to {found[-1]:.3f})" if len(found) > 1 else f"{found[0]:.3f}"
+
+
+def there_is_a_gpu() -> bool:
+    code = "import torch; raise SystemExit(not torch.cuda.is_available())"
+    return subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default=os.environ.get("CIFAR10_DATA"), help="default: CIFAR10_DATA")
+    parser.add_argument("--seeds", type=int, default=3)
+    options = parser.parse_args()
+    if not options.data:
+        sys.exit("bench.py: neither --data nor CIFAR10_DATA names the data")
+    where = f"{machine()[:-1]}, torch {importlib.metadata.version('torch')}."
+    cpu, word = on_cpu(options.data, options.seeds)
+    start = starts(options.data, "cpu")
+    keep("cifar10-cpu", f"{word}, in a reduced form, on the CPU:\n\n{cpu}\n\n{start}\n\n{where}")
+    if there_is_a_gpu():
+        gpu = on_gpu(options.data, options.seeds)
+        keep("cifar10-gpu", f"{word}, on a GPU:\n\n{gpu}\n\n{starts(options.data, 'cuda')}\n\n{where}")
+
+
+if __name__ == "__main__":
+    main()

@@ -114,8 +114,9 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         "resume", "go on after a stop, a pause or an allowed change", "run:resume",
         flags.file_or_name, flags.overrides, flags.where, flags.service, flags.from_cluster,
         example="tuner resume experiment.yaml",
-        more="With a file: changes under spec.trial, spec.parallelism, spec.budget and spec.pruning are accepted and\n"
-        "recorded as a revision. Lifts a pause, and runs again the trials that failed for it.",
+        more="With a file: changes under spec.trial, spec.final, spec.parallelism, spec.budget and spec.pruning are\n"
+        "accepted and recorded as a revision. Lifts a pause, and runs again the trials that failed for it; of an\n"
+        "experiment that has ended it runs a final stage that failed, or is new in the file.",
     )  # fmt: skip
     yield verb(
         "extend", "more trials, wider ranges, new choices: then on with the search", "growing:extend",

@@ -18,7 +18,7 @@ from controller.cli.check import checked
 from controller.cli.exits import ExitCode
 from controller.cli.home import Home
 from controller.cli.specimen import UID
-from controller.model import ExperimentSpec
+from controller.model import FINAL, ExperimentSpec
 from controller.runtime.gpus import VARIABLE, visible_gpus
 from controller.runtime.kubernetes.errors import ApiError, BadKubeconfig, NotAllowed, Unreachable
 from controller.runtime.kubernetes.findings import Finding, Level, fail, ok, warn
@@ -105,7 +105,11 @@ def _state(home: Home) -> Iterator[Finding]:
 
 
 def _program(spec: ExperimentSpec) -> Iterator[Finding]:
-    program = spec.trial.command[0]
+    for program in dict.fromkeys((spec.trial.command[0], spec.template_of(FINAL).command[0])):
+        yield from _found(program)
+
+
+def _found(program: str) -> Iterator[Finding]:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     if "/" in program or "${" in program:
         return  # beside the file, or a parameter's

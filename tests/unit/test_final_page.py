@@ -1,0 +1,44 @@
+"""docs/final.md: its file is one, its commands the command line takes, its variables are told."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+from controller.cli.arguments import parse
+from controller.launch import identity
+from controller.model import FINAL, Attempt
+from controller.spec import read
+from tests.unit.builders import a_trial, an_experiment
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = (DOCS / "final.md").read_text(encoding="utf-8")
+
+
+def test_its_file_is_an_experiment_with_a_final_stage() -> None:
+    (file,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    document = read(file, source="final.md")
+    assert document.warnings == ()
+    assert document.spec.final is not None
+    assert (document.spec.final.timeout_s, document.spec.final.resources.cpu) == (3600.0, 1.0)
+
+
+def test_every_command_on_the_page_is_one() -> None:
+    (block,) = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+    for line in block.splitlines():
+        program, *words = shlex.split(line, comments=True)
+        assert program == "tuner"
+        assert parse(words).verb in ("show:describe", "logs:logs", "show:best", "run:resume")
+
+
+def test_every_variable_that_it_names_is_told() -> None:
+    told = identity(an_experiment(), a_trial(12), Attempt(FINAL, 1), output="/o", checkpoint="/c")
+    named = set(re.findall(r"TUNER_[A-Z_]+", PAGE))
+    assert named
+    assert named <= set(told)
+
+
+def test_every_page_that_it_links_to_is_there() -> None:
+    linked = re.findall(r"\]\(([^)#]+)", PAGE)
+    assert [link for link in linked if not (DOCS / link).exists()] == []

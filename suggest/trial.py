@@ -29,9 +29,12 @@ class TrialState(enum.Enum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
+    # Enum's own is a function in Python, called for every look-up.
+    __hash__ = object.__hash__
+
     @property
     def finished(self) -> bool:
-        return self not in OPEN
+        return self is not TrialState.QUEUED and self is not TrialState.RUNNING
 
 
 OPEN = frozenset({TrialState.QUEUED, TrialState.RUNNING})

@@ -17,6 +17,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import QueuePool
 
 from suggest.errors import InvalidArgument, Problem, StoreBroken, StoreUnavailable
+from suggest.store.documents import read_json
 from suggest.store.statements import Statements
 
 POOL = 12  # more than a server has workers
@@ -98,6 +99,7 @@ class Database:
         try:
             self._engine = create_engine(
                 parsed,
+                json_deserializer=read_json,
                 execution_options={"preserve_rowcount": True},  # what an INSERT could not write is told by it
                 poolclass=QueuePool,
                 pool_size=POOL,

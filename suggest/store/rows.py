@@ -17,6 +17,8 @@ from suggest.trial import Measurement, Trial, TrialState
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
+_STATES = {state.value: state for state in TrialState}
+
 # A row of any of our tables; its columns are checked by the contract tests, not by types.
 AnyRow = Row[Any]
 Columns = dict[str, Any]
@@ -105,21 +107,25 @@ def outcome_columns(trial: Trial) -> Columns:
 
 
 def trial_of(row: AnyRow) -> Trial:
+    """`row`: all columns of `trials`, in their order. By their places: a study has thousands, and to ask a row for a
+    name takes as long as to read the rest of it."""
+    columns: Sequence[Any] = row
+    (_, _, number, word, parameters, value, step, reason, failure_class, client_id, request_id, _, labels, create_us,
+     end_us, deleted) = columns  # fmt: skip
     # A deleted trial only ever reaches an engine, for which it is one that nobody wants any more.
-    state = TrialState.CANCELLED if row.deleted else TrialState(row.state)
     return Trial(
-        number=row.number,
-        state=state,
-        parameters=row.parameters,
-        value=None if row.deleted else row.value,
-        step=None if row.deleted else row.step,
-        reason=row.reason,
-        failure_class=row.failure_class,
-        client_id=row.client_id,
-        request_id=row.request_id,
-        labels=row.labels,
-        create_time=moment(row.create_time_us),
-        end_time=moment(row.end_time_us),
+        number,
+        TrialState.CANCELLED if deleted else _STATES[word],
+        parameters,
+        None if deleted else value,
+        None if deleted else step,
+        reason,
+        failure_class,
+        client_id,
+        request_id,
+        labels,
+        moment(create_us),
+        moment(end_us),
     )
 
 

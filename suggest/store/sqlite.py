@@ -20,6 +20,7 @@ from sqlalchemy.pool import QueuePool, StaticPool
 
 from suggest.deadline import locked
 from suggest.errors import StoreBroken, StoreUnavailable
+from suggest.store.documents import read_json
 from suggest.store.statements import Statements
 
 BUSY_TIMEOUT_S = 5.0
@@ -80,7 +81,7 @@ class Database:
         self._writers = self._engine(StaticPool, "BEGIN IMMEDIATE")
         # Kept: to take it from its pool and give it back would cost more than the one statement.
         with translated(path):
-            self._single = create_engine("sqlite+pysqlite://", creator=self._connect, poolclass=StaticPool).connect()
+            self._single = self._new_engine(StaticPool).connect()
         self._readers = self._engine(QueuePool, "BEGIN")
 
     @contextmanager
@@ -114,10 +115,13 @@ class Database:
             self._writers.dispose()
 
     def _engine(self, pool: type[QueuePool] | type[StaticPool], begin: str) -> Engine:
-        engine = create_engine("sqlite+pysqlite://", creator=self._connect, poolclass=pool)
+        engine = self._new_engine(pool)
         # sqlite3 would begin transactions late and never IMMEDIATE, so they are begun by hand.
         event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
         return engine
+
+    def _new_engine(self, pool: type[QueuePool] | type[StaticPool]) -> Engine:
+        return create_engine("sqlite+pysqlite://", creator=self._connect, poolclass=pool, json_deserializer=read_json)
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)

@@ -1,0 +1,1 @@
+../../trial_image/cifar10.py

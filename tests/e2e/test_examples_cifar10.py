@@ -1,0 +1,110 @@
+"""The CIFAR-10 examples: every file and every command that their pages show, and real trainings on a small stand-in."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from controller.cli.main import main
+from tests.torch_here import needs_torch
+from tests.trial.stand_ins import as_binary, stand_in
+
+ROOT = Path(__file__).resolve().parents[2]
+CIFAR10 = ROOT / "examples" / "cifar10"
+TUNER = Path(sys.executable).parent / "tuner"
+PAGES = (CIFAR10 / "README.md", ROOT / "docs" / "cifar10.md")
+SMALL = "spec.trial.args=[--no-verify, --device=cpu, --width=2, --epochs=1, --valid-images=20]"
+
+
+def shown() -> list[str]:
+    """Every command of ours on the pages, as it is typed in the example's folder."""
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    lines = [line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+    return sorted({line.replace("examples/cifar10/", "") for line in lines if line.startswith("tuner ")})
+
+
+def tuner(*arguments: str | Path, state: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [TUNER, *arguments, "--state-dir", state], cwd=CIFAR10, env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+
+
+def typed(words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """In this process: none of these starts anything. What it prints."""
+    monkeypatch.chdir(CIFAR10)
+    code = main([*words, "--state-dir", str(folder)])
+    told = capsys.readouterr()
+    assert (code, told.err) == (0, "")
+    return told.out
+
+
+@pytest.mark.parametrize("file", ["sweep.yaml", "search.yaml", "distributed.yaml"])
+def test_every_file_is_valid(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "is valid" in typed(["validate", file], tmp_path, monkeypatch, capsys)
+
+
+def test_the_pages_show_the_three_places_for_each_file() -> None:
+    runs = [command for command in shown() if command.startswith("tuner run")]
+    for file in CIFAR10.glob("*.yaml"):
+        assert len([command for command in runs if file.name in command]) >= 2
+    assert any("resources.gpu=0 " in command for command in runs)
+    assert any("resources.gpu=0.25" in command for command in runs)
+    assert any("--runtime kubernetes" in command for command in runs)
+
+
+@pytest.mark.parametrize("command", [command for command in shown() if command.startswith("tuner run")])
+def test_every_run_that_the_pages_show_would_be_accepted(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, _, *rest = shlex.split(command)
+    if "kubernetes" not in rest:
+        assert "is valid" in typed(["validate", *rest], tmp_path, monkeypatch, capsys)
+        return
+    objects = typed(["run", *rest, "--dry-run=client"], tmp_path, monkeypatch, capsys)
+    assert "claimName: cifar10" in objects
+    assert "mountPath: /cache" in objects
+
+
+@needs_torch
+def test_the_sweep_is_run_reported_and_its_best_trained_once_more(tmp_path: Path) -> None:
+    data = {
+        "CIFAR10_DATA": str(as_binary(tmp_path, stand_in(per_class=24))),
+        "TUNER_CIFAR10_CACHE": str(tmp_path / "c"),
+    }
+    settings = (SMALL, "spec.trial.resources.gpu=0", "spec.parameters.lr=[0.4]", "spec.parameters.cutout=[5]",
+                "spec.parameters.momentum=[0.9]", "spec.parameters.batch=[50]",
+                "spec.trial.env.OMP_NUM_THREADS=1")  # fmt: skip
+    overrides = [word for setting in settings for word in ("--set", setting)]
+    done = tuner("run", "sweep.yaml", *overrides, state=tmp_path / "s", **data)
+    assert done.returncode == 0, done.stderr
+    report = tuner("report", "cifar10-sweep", "-o", "json", state=tmp_path / "s")
+    trials = json.loads(report.stdout)["trials"]
+    assert [(trial["state"], trial["parameters"]["batch"]) for trial in trials] == [("succeeded", 50)]
+    (log,) = [log for log in tmp_path.glob("s/**/log.txt") if "read now, and only once" in log.read_text()]
+    assert json.loads(log.read_text().splitlines()[-1])["of"] == "the test set, read once: 40 images"
+    assert "model" in tuner("best", "cifar10-sweep", state=tmp_path / "s").stdout
+
+
+@needs_torch
+def test_two_workers_train_each_network_together(tmp_path: Path) -> None:
+    data = {
+        "CIFAR10_DATA": str(as_binary(tmp_path, stand_in(per_class=24))),
+        "TUNER_CIFAR10_CACHE": str(tmp_path / "c"),
+    }
+    settings = (SMALL, "spec.trial.resources.gpu=0", "spec.parameters.batch=[50, 100]", "spec.budget.trials=1")
+    overrides = [word for setting in settings for word in ("--set", setting)]
+    done = tuner("run", "distributed.yaml", *overrides, state=tmp_path / "s", **data)
+    assert done.returncode == 0, done.stderr
+    (log,) = tmp_path.glob("s/experiments/*/trials/0/1/log.txt")
+    assert json.loads(log.read_text().splitlines()[-1])["workers"] == 2
+    assert log.with_name("log.1.txt").read_text() == ""

@@ -14,6 +14,7 @@ from typing import Any
 
 from sqlalchemy import (
     ARRAY,
+    JSON,
     Column,
     ColumnElement,
     Connection,
@@ -49,7 +50,7 @@ _FINISH_TRIAL = update(trials).where(
 
 @dataclass(frozen=True, slots=True)
 class _Plain:
-    """A statement as the driver takes it. `converted`: the places of values that are none of the driver's own types."""
+    """A statement as the driver takes it. `converted`: the places of documents, all that it does not know."""
 
     text: str
     ordered: Callable[[Mapping[str, object]], tuple[object, ...]]
@@ -63,6 +64,8 @@ class _Plain:
         return connection.exec_driver_sql(self.text, lines if len(lines) > 1 else lines[0]).rowcount
 
     def _line(self, values: Columns) -> tuple[object, ...]:
+        if not self.converted:
+            return self.ordered(values)
         line = list(self.ordered(values))
         for place, convert in self.converted:
             line[place] = convert(line[place])
@@ -74,8 +77,10 @@ def _plain(statement: Insert | Update, dialect: Dialect, columns: list[str]) -> 
     assert isinstance(compiled, SQLCompiler)
     places = compiled.positiontup
     assert places is not None, "SQLite's parameters go by their places"
-    types = [compiled.binds[name].type.dialect_impl(dialect).bind_processor(dialect) for name in places]
-    converted = [(place, convert) for place, convert in enumerate(types) if convert is not None]
+    types = [compiled.binds[name].type for name in places]
+    documents = [(place, kind.dialect_impl(dialect)) for place, kind in enumerate(types) if isinstance(kind, JSON)]
+    processors = [(place, kind.bind_processor(dialect)) for place, kind in documents]
+    converted = [(place, convert) for place, convert in processors if convert is not None]
     return _Plain(compiled.string, itemgetter(*places), compiled.params, converted)
 
 

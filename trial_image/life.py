@@ -162,32 +162,37 @@ class Life:
         options, device = self.options, training.device
         accuracy, loss = self.measured
         model = self._timed("export", lambda: self._export(training)) if options.final else None
+        self.seconds["firstStep"] = training.first_step_s or 0.0  # is part of training
         self.seconds["total"] = time.perf_counter() - self.started
         on_gpu = device.type == "cuda"
         result = {
+            # Numbers on this level are what the tuner takes for measurements: those of the last line again, no others.
+            "epoch": training.done,
             "accuracy": round(accuracy, 5),
-            "accuracySixViews": round(views[0], 5) if views else None,
             "loss": round(loss, 5),
+            "accuracySixViews": round(views[0], 5) if views else None,
             "of": f"the test set, read once: {len(judge)} images" if options.final else f"{len(judge)} held-out images",
             "data": data.name,
-            "trainImages": len(learn),
-            "recipe": self.recipe.name,
-            "knobs": dict(self.recipe.knobs),
-            "seed": self.recipe.seed,
-            "epochs": training.epochs,
-            "steps": training.total,
-            "resumedAfterEpoch": self.resumed or None,
-            "weights": sum(weight.numel() for weight in training.network.parameters()),
-            "device": torch.cuda.get_device_name(device) if on_gpu else f"cpu, {torch.get_num_threads()} threads",
-            "precision": str(training.views.dtype).removeprefix("torch."),
-            "captured": (training.step.graph is not None if isinstance(training.step, Captured) else None),
-            "workers": training.world.size,
-            "imagesPerSecond": round(self.speed) or None,
-            "firstStepSeconds": round(training.first_step_s, 4) if training.first_step_s else None,
-            "seconds": {part: round(seconds, 4) for part, seconds in self.seconds.items()},
-            "peakMemoryBytes": peak_memory_bytes(),
-            "peakGpuMemoryBytes": torch.cuda.max_memory_allocated(device) if on_gpu else None,
             "model": str(model) if model else None,
+            "training": {
+                "recipe": self.recipe.name,
+                "knobs": dict(self.recipe.knobs),
+                "seed": self.recipe.seed,
+                "images": len(learn),
+                "steps": training.total,
+                "weights": sum(weight.numel() for weight in training.network.parameters()),
+                "resumedAfterEpoch": self.resumed,
+            },
+            "machine": {
+                "device": torch.cuda.get_device_name(device) if on_gpu else f"cpu, {torch.get_num_threads()} threads",
+                "precision": str(training.views.dtype).removeprefix("torch."),
+                "captured": isinstance(training.step, Captured) and training.step.graph is not None,
+                "workers": training.world.size,
+                "imagesPerSecond": round(self.speed),
+                "peakMemoryBytes": peak_memory_bytes(),
+                "peakGpuMemoryBytes": torch.cuda.max_memory_allocated(device) if on_gpu else 0,
+            },
+            "seconds": {part: round(seconds, 4) for part, seconds in self.seconds.items()},
         }
         return {name: value for name, value in result.items() if value is not None}
 

@@ -81,8 +81,10 @@ def test_a_training_says_a_line_an_epoch_and_a_result_and_imports_no_compiler(
         "torch itself imports the module; making an optimiser imports more"
     )
     result = json.loads(result)
+    numbers_of_it = {name for name, value in result.items() if isinstance(value, int | float)}
+    assert numbers_of_it == {"epoch", "accuracy", "loss"}, "the tuner takes them for measurements"
     assert result["data"] == "CIFAR-10 (unverified copy)"
-    assert (result["of"], result["trainImages"]) == ("20 held-out images", 180)
+    assert (result["of"], result["training"]["images"]) == ("20 held-out images", 180)
     assert set(result["seconds"]) >= {"imports", "context", "data", "training", "evaluation", "total"}
 
 
@@ -97,7 +99,7 @@ def test_the_final_run_learns_from_all_reads_the_test_set_once_and_leaves_a_mode
     assert said == "the test set is read now, and only once: 40 images"
     assert LINE.fullmatch(last)
     found = json.loads(result)
-    assert (found["of"], found["trainImages"]) == ("the test set, read once: 40 images", 200)
+    assert (found["of"], found["training"]["images"]) == ("the test set, read once: 40 images", 200)
     assert found["model"] == str(tmp_path / "output" / "model.pt")
     assert 0 <= found["accuracySixViews"] <= 1
 
@@ -118,7 +120,7 @@ def test_sigterm_ends_it_at_once_and_the_next_attempt_ends_as_one_that_was_never
     assert told(resumed.lines) == told(whole.lines)
     ends = [tensors(tmp_path / folder / "checkpoint.pt") for folder in "ab"]
     assert len(ends[0]) > 20
-    assert json.loads(resumed.lines[-1])["resumedAfterEpoch"] == 2, "the third was said and not yet kept"
+    assert json.loads(resumed.lines[-1])["training"]["resumedAfterEpoch"] == 2, "the third was said and not yet kept"
     assert ends[0] == ends[1], "to the last bit"
 
 
@@ -175,7 +177,7 @@ def test_two_workers_learn_what_one_does_from_the_same_batches(
     for mine, its in zip(numbers(both[0].lines), numbers(alone.lines), strict=True):
         assert mine == pytest.approx(its, abs=1e-4)
     assert both[1].lines == [], "only the first says anything"
-    assert json.loads(both[0].lines[-1])["workers"] == 2
+    assert json.loads(both[0].lines[-1])["machine"]["workers"] == 2
 
 
 def test_a_lost_worker_ends_the_other_and_the_next_attempt_goes_on(

@@ -27,7 +27,7 @@ test-cluster: cluster-binaries  ## run the tests on a real Kubernetes, started h
 
 .PHONY: soak
 soak: cluster-binaries  ## run what takes too long for every change: everything killed again and again, nodes that vanish
-	$(BIN)/python -m pytest -m soak $(or $(TESTS),tests/service tests/cluster)
+	$(BIN)/python -m pytest -m soak $(or $(TESTS),tests/e2e tests/service tests/cluster)
 
 .PHONY: cluster-binaries
 cluster-binaries: $(VENV)/dev.stamp  ## build what those need, once: ten minutes, with Go 1.26

@@ -95,6 +95,7 @@ def test_the_sweep_is_run_reported_and_its_best_trained_once_more(tmp_path: Path
     assert "model" in tuner("best", "cifar10-sweep", state=tmp_path / "s").stdout
 
 
+@pytest.mark.soak  # its parts are tested by themselves: tests/trial, tests/contract/test_local_workers.py
 @needs_torch
 def test_two_workers_train_each_network_together(tmp_path: Path) -> None:
     data = {

@@ -237,9 +237,9 @@ def _cores() -> int:
 
 
 def _exit(end: Message) -> Exit:
-    if (lost := ranks.reason_of(end)) is not None:
-        time = datetime.fromtimestamp(end["time"], UTC)
-        return Exit(time, failure_class=FailureClass.USER_ERROR, reason=lost)
+    if (cause := ranks.cause_of(end)) is not None:
+        failure_class, reason = cause
+        return Exit(datetime.fromtimestamp(end["time"], UTC), failure_class=failure_class, reason=reason)
     refused = end.get("refused")
     blame = FailureClass.INFRASTRUCTURE if end.get("infrastructure") else FailureClass.CONFIGURATION
     return Exit(

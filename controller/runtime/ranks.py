@@ -10,7 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from controller.failures import INFEASIBLE_EXIT_CODE
+from controller.failures import INFEASIBLE_EXIT_CODE, class_by_itself
+from controller.model import FailureClass
 from controller.runtime import gpus
 from controller.runtime.protocol import Launch
 
@@ -48,7 +49,7 @@ def workers(launch: Launch, ids: Sequence[str]) -> list[dict[str, str]]:
     return own
 
 
-def reason_of(end: Mapping[str, Any]) -> str | None:
+def cause_of(end: Mapping[str, Any]) -> tuple[FailureClass, str] | None:
     """Why the attempt failed, if another worker than the first is the cause: the attempt's log does not say it."""
     lost, code = end.get("lost"), end.get("code")
     if lost is None or code in (None, 0, INFEASIBLE_EXIT_CODE):
@@ -56,4 +57,5 @@ def reason_of(end: Mapping[str, Any]) -> str | None:
     if end["stopped"] or end["timed_out"] or end["out_of_memory"]:
         return None
     said = f": {lost['said']}" if lost["said"] else ""
-    return f"worker {lost['rank']} of {lost['workers']}: exit code {code}{said}"
+    failure_class = class_by_itself(code, lost["said"]) or FailureClass.USER_ERROR
+    return failure_class, f"worker {lost['rank']} of {lost['workers']}: exit code {code}{said}"

@@ -137,12 +137,22 @@ async def test_the_first_that_fails_ends_the_others_and_the_attempt_ends_as_it_d
     await runtime.close()
 
 
+@pytest.mark.parametrize(
+    ("said", "code", "failure_class"),
+    [
+        ("ValueError: no", 1, FailureClass.USER_ERROR),
+        ("torch.OutOfMemoryError: CUDA out of memory.", 1, FailureClass.OUT_OF_MEMORY),
+        ("rank 0 was lost", 75, FailureClass.INFRASTRUCTURE),
+    ],
+)
 @on_a_loop
-async def test_what_another_than_the_first_said_last_is_the_reason(world: LocalWorld) -> None:
+async def test_what_another_than_the_first_said_last_is_the_reason(
+    world: LocalWorld, said: str, code: int, failure_class: FailureClass
+) -> None:
     runtime = await world.open()
-    await runtime.start(several(world, each(ON, "echo Traceback; echo 'ValueError: no' >&2; echo; echo ==; exit 1")))
-    reason = "worker 1 of 2: exit code 1: ValueError: no"
-    assert alike(await ended(runtime, "a"), failure_class=FailureClass.USER_ERROR, reason=reason)
+    await runtime.start(several(world, each(ON, f"echo Traceback; echo '{said}' >&2; echo; echo ==; exit {code}")))
+    reason = f"worker 1 of 2: exit code {code}: {said}"
+    assert alike(await ended(runtime, "a"), failure_class=failure_class, reason=reason)
     await runtime.close()
 
 

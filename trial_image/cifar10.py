@@ -16,6 +16,7 @@ import json  # noqa: E402
 import os  # noqa: E402
 import signal  # noqa: E402
 import sys  # noqa: E402
+import traceback  # noqa: E402
 from typing import TYPE_CHECKING, NoReturn  # noqa: E402
 
 from recipe import Infeasible, Recipe, add_knobs, chosen, whole  # noqa: E402
@@ -134,7 +135,11 @@ def trouble(sentence: str, code: int) -> int:
 
 
 if __name__ == "__main__":
-    code = main()
+    try:
+        code = main()
+    except Exception:
+        traceback.print_exc()
+        code = 1
     sys.stdout.flush()
-    # torch takes a fifth of a second to say goodbye, and with a lost worker it waits for it.
+    # torch takes a fifth of a second to say goodbye, and where another worker is lost it waits for that.
     os._exit(code)

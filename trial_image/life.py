@@ -55,14 +55,15 @@ class Life:
         data = self._timed("data", self._data)
         learn, judge = self._rows(data)
         self.recipe.steps(len(learn))  # whether it is feasible is known before others are waited for
+        identity = self._identity(data, learn, judge)
         if not world.alone:
-            about = {"parameters": self._identity(data, learn), "data": fingerprint(data)}
+            about = {"parameters": identity, "data": fingerprint(data)}
             self._timed("joining", lambda: world.join(about, device, patience_s=self.options.join_seconds))
         images = self._timed("data", lambda: Images.on(device, data.images, data.labels))
-        training = self._timed("context", lambda: self._training(images, learn, world))
-        self._resume(training, self._identity(data, learn))
+        training = self._timed("network", lambda: self._training(images, learn, world))
+        self._resume(training, identity)
         while training.done < training.epochs:
-            self._epoch(training, judge, self._identity(data, learn))
+            self._epoch(training, judge, identity)
         result = self._result(training, data, learn, judge)
         world.leave()
         return result if self.place.first else {}
@@ -93,11 +94,11 @@ class Life:
             raise Refused(f"--final: {data.name} has no test images here")
         return learn, test
 
-    def _identity(self, data: Dataset, learn: np.ndarray) -> str:
+    def _identity(self, data: Dataset, learn: np.ndarray, judge: np.ndarray) -> str:
         """What a checkpoint has to have been made with, and the other workers have to be started with."""
         options = self.options
-        also = f"{len(learn)} images, final={options.final}, precision={options.precision}, sync_bn={options.sync_bn}"
-        return f"{self.recipe.fingerprint} {data.name} {also}"
+        flags = f"final={options.final} precision={options.precision} sync_bn={options.sync_bn}"
+        return f"{self.recipe.fingerprint} {flags}, {data.name}, {len(learn)} + {len(judge)} images"
 
     def _training(self, images: Images, learn: np.ndarray, world: World) -> Training:
         device, precision = images.pixels.device, self.options.precision

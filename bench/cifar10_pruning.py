@@ -1,8 +1,8 @@
-"""What pruning saves on the CIFAR-10 sweep and search: epochs, seconds, and what it costs in accuracy.
+"""What pruning saves on the CIFAR-10 sweep and search: epochs, processor seconds, and what it costs in accuracy.
 
 Runs the examples in reduced form on the processor, each without pruning and with the median rule, with one seed, and
 writes the table and the sweep's results to docs/benchmarks.md. By hand, with the data: `CIFAR10_DATA=… python
-bench/cifar10_pruning.py`; half an hour of a processor. What has run stays in `--state-dir`, and is not run again.
+bench/cifar10_pruning.py`; a quarter of an hour of a processor. Linux: processor seconds are read from /proc.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,32 +31,49 @@ RULE = "spec.pruning={name: median, warmupSteps: 2, minTrials: 4}"
 FORMS = {"sweep": (SMALL, *ALSO), "search": (SMALL, *ALSO, *FEWER)}
 
 
+class Meter(threading.Thread):
+    """What the trials under a state directory take of the processor, looked at while they run; each is one process."""
+
+    def __init__(self, state: Path) -> None:
+        super().__init__(daemon=True)
+        self._state = state
+        self._over = threading.Event()
+        self.seconds: dict[Path, float] = {}
+
+    def run(self) -> None:
+        tick = os.sysconf("SC_CLK_TCK")
+        while not self._over.wait(0.1):
+            for written in self._state.glob("experiments/*/trials/*/*/process.json"):
+                try:
+                    pid = json.loads(written.read_text())["pid"]
+                    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                except (OSError, ValueError):
+                    continue  # it has ended, or is just being written down
+                if not written.with_name("exit.json").exists():
+                    self.seconds[written] = (int(fields[11]) + int(fields[12])) / tick
+
+    def stop(self) -> float:
+        self._over.set()
+        self.join()
+        return sum(self.seconds.values())
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     best: float
     trials: int
     pruned: int
     epochs: int
-    seconds: float
+    cpu_s: float
 
     @classmethod
-    def of(cls, export: dict[str, Any]) -> Run:
+    def of(cls, export: dict[str, Any], cpu_s: float) -> Run:
         trials = export["trials"]
         won = [trial["value"] for trial in trials if trial["state"] == "succeeded"]
         measured = [{m["step"] for m in trial["measurements"] if m["metric"] == "accuracy"} for trial in trials]
-        spent = [tuner_seconds(trial) for trial in trials]
         pruned = sum(trial["state"] == "pruned" for trial in trials)
-        return cls(max(won), len(trials), pruned, sum(len(steps & set(range(1, EPOCHS + 1))) for steps in measured),
-                   sum(spent))  # fmt: skip
-
-
-def tuner_seconds(trial: dict[str, Any]) -> float:
-    from datetime import datetime
-
-    def at(text: str) -> datetime:
-        return datetime.fromisoformat(text.replace("Z", "+00:00"))
-
-    return sum((at(each["endTime"]) - at(each["startTime"])).total_seconds() for each in trial["attempts"])
+        epochs = sum(len(steps & set(range(1, EPOCHS + 1))) for steps in measured)
+        return cls(max(won), len(trials), pruned, epochs, cpu_s)
 
 
 def tuner(*arguments: str, state: Path) -> str:
@@ -70,28 +89,32 @@ def run(which: str, *, pruning: bool, state: Path) -> tuple[Run, str]:
     """What it came to, and its report."""
     name = f"cifar10-{which}-{'pruned' if pruning else 'whole'}"
     settings = [*FORMS[which], f"metadata.name={name}", RULE if pruning else "spec.pruning=null"]
+    meter = Meter(state)
+    meter.start()
     tuner("run", f"{which}.yaml", *(word for setting in settings for word in ("--set", setting)), state=state)
+    cpu_s = meter.stop()
     export = json.loads(tuner("export", name, "--format", "json", state=state))
-    return Run.of(export), tuner("report", name, state=state)
+    return Run.of(export, cpu_s), tuner("report", name, state=state)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="What pruning saves on the CIFAR-10 examples in reduced form.")
-    parser.add_argument("--state-dir", type=Path, default=Path(tempfile.gettempdir()) / "tuner-bench-cifar10")
     parser.add_argument("--only", choices=tuple(FORMS), help="run this one and write nothing")
     options = parser.parse_args()
     chosen = [options.only] if options.only else list(FORMS)
-    runs = {(which, pruning): run(which, pruning=pruning, state=options.state_dir)
-            for which in chosen for pruning in (False, True)}  # fmt: skip
+    runs = {}
+    for which, pruning in product(chosen, (False, True)):
+        with tempfile.TemporaryDirectory() as state:
+            runs[which, pruning] = run(which, pruning=pruning, state=Path(state))
     rows = []
     for (which, pruning), (it, _) in runs.items():
         whole = runs[which, False][0]
         rows.append([
             f"{which}, {'median rule' if pruning else 'no pruning'}", str(it.trials), str(it.pruned),
-            f"{it.epochs} ({it.epochs / whole.epochs:.0%})", f"{it.seconds:.0f} s ({it.seconds / whole.seconds:.0%})",
+            f"{it.epochs} ({it.epochs / whole.epochs:.0%})", f"{it.cpu_s:.0f} s ({it.cpu_s / whole.cpu_s:.0%})",
             f"{it.best:.4f}", f"{whole.best - it.best:+.4f}" if pruning else "",
         ])  # fmt: skip
-    header = ("experiment", "trials", "pruned", "epochs", "seconds of trials", "best accuracy", "regret")
+    header = ("experiment", "trials", "pruned", "epochs", "processor seconds", "best accuracy", "regret")
     table = record.table(header, rows)
     if options.only:
         print(table)

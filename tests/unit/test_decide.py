@@ -1,5 +1,7 @@
 """What to do next, as a table: a sentence, a snapshot, the actions that follow."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -123,6 +125,11 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     ("the machine holds fewer than parallelism allows", snapshot(four, slots=3), [Suggest(3)]),
     ("the machine holds more than parallelism allows", snapshot(two, slots=9), [Suggest(2)]),
     ("a machine that cannot hold one pauses", snapshot(greedy, slots=0), [done(PAUSED, NO_GPU)]),
+    (
+        "nor one whose workers do not all fit",
+        snapshot(replace(greedy, trial=replace(greedy.trial, cluster={"distributed": {"workers": 2}})), slots=0),
+        [done(PAUSED, NO_GPU.replace(":", " for each of 2 workers:"))],
+    ),
     ("the canary cannot run there either", snapshot(greedy, slots=0, canary_over=False), [done(PAUSED, NO_GPU)]),
     (
         "nor can a trial that waits",

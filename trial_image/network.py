@@ -5,6 +5,8 @@ So one set of weights serves float32, float16 and bfloat16 alike, and an update 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from recipe import Recipe
 from torch import Tensor, nn
@@ -102,18 +104,22 @@ class Fast(nn.Module):
         x = self.groups(F.gelu(self.whitening(x)))
         return self.head(F.max_pool2d(x, 3).flatten(1))
 
-    def look_at(self, images: Tensor) -> None:
-        """Make the first layer's filters those that whiten 2 x 2 patches of `images`, (n, 3, 32, 32) in float32."""
-        self.whitening.weight.data.copy_(whitening_filters(images))
+    def look_at(self, portions: Iterable[Tensor]) -> None:
+        """Make the first layer's filters those that whiten 2 x 2 patches of these images, (n, 3, 32, 32) in float32."""
+        self.whitening.weight.data.copy_(whitening_filters(portions))
 
 
-def whitening_filters(images: Tensor) -> Tensor:
-    """The directions of the patches, each divided by its spread, widest first; then the same with the other sign."""
-    second_moments, count = images.new_zeros(12, 12), 0
-    for part in images.split(500):  # a patch for each pixel: twelve times the images' size, were it done at once
-        patches = part.unfold(2, 2, 1).unfold(3, 2, 1).permute(0, 2, 3, 1, 4, 5).reshape(-1, 12)
-        second_moments += patches.T @ patches
+def whitening_filters(portions: Iterable[Tensor]) -> Tensor:
+    """The directions of the patches, each divided by its spread, widest first; then the same with the other sign.
+
+    In portions, since there is a patch for each pixel, and of all that is four times the size of the images.
+    """
+    sums, count = [], 0
+    for images in portions:
+        patches = images.unfold(2, 2, 1).unfold(3, 2, 1).permute(0, 2, 3, 1, 4, 5).reshape(-1, 12)
+        sums.append(patches.T @ patches)
         count += len(patches)
+    second_moments = torch.stack(sums).sum(0)
     # On the CPU: a GPU's solver takes longer to load than this takes.
     variances, directions = torch.linalg.eigh((second_moments / count).cpu())
     filters = (directions / (variances + WHITENING_FLOOR).sqrt()).T.flip(0).reshape(12, 3, 2, 2)

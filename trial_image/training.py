@@ -68,8 +68,8 @@ class Training:
         self.seen_plain = Views(images.pixels, dtype=dtype)
         self.network = build(recipe, world if sync_bn and not world.alone else None)
         if isinstance(self.network, Fast):
-            looked_at = plain(self.rows[:LOOKED_AT].to(self.device))
-            self.network.look_at(Views(images.pixels, dtype=torch.float32)(looked_at).cpu())
+            seen, looked_at = Views(images.pixels, dtype=torch.float32), plain(self.rows[:LOOKED_AT].to(self.device))
+            self.network.look_at(seen(part) for part in looked_at.split(AT_ONCE["cpu"], dim=1))
         self.network.to(self.device, memory_format=torch.channels_last)
         self.optimiser = Optimiser(groups_of(self.network, recipe), recipe.number("momentum"))
         self.lookahead = Lookahead(self.network) if recipe.on("lookahead") else None

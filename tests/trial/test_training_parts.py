@@ -79,7 +79,7 @@ def test_whitening_filters_make_patches_uncorrelated() -> None:
         [[[1.0]], [[2]], [[4]]]
     )
     images = noise + 0.6 * noise.roll(1, 2) + 0.3 * noise.roll(1, 3)
-    filters = whitening_filters(images).reshape(24, 12).double().numpy()
+    filters = whitening_filters(images.split(9)).reshape(24, 12).double().numpy()
     pixels = images.double().numpy()
     patches = np.array(
         [pixels[n, :, r : r + 2, c : c + 2].flatten() for n in range(40) for r in range(31) for c in range(31)]

@@ -21,6 +21,7 @@ from controller.snapshot import (
     FinalStage,
     Forget,
     OpenTrial,
+    OutdateFinal,
     SendStop,
     Snapshot,
     StartAttempt,
@@ -37,7 +38,10 @@ PAUSED = "the experiment was paused before its turn came"
 
 
 def decide(snapshot: Snapshot) -> list[Action]:
-    actions: list[Action] = []
+    final = snapshot.final
+    # First: none of these trials may be gone before it is known that the search went on.
+    outdated = final is not None and final.attempts and not final.active and snapshot.trials
+    actions: list[Action] = [OutdateFinal()] if outdated else []
     left: list[OpenTrial] = []  # trials that stay open after what ends here
     forgets: list[Action] = []  # last: nobody waits for them, and a free slot waits for what comes before
     counts = dict(snapshot.counts)
@@ -61,16 +65,16 @@ def decide(snapshot: Snapshot) -> list[Action]:
     else:
         actions += _stops(left, snapshot)
         starts = _starts(left, counts, snapshot, suggest=ending is None)
-        if snapshot.final is None or not snapshot.final.active:
+        if final is None or not final.active:
             actions += starts
         elif not left:  # whether the search has more to try is asked before the final stage is stopped for it
             actions += (action for action in starts if isinstance(action, Suggest))
     actions += forgets
-    if snapshot.final is not None:
+    if final is not None:
         quiet = not left and not actions
-        actions += _finish(snapshot.final, left, snapshot, ending, begin=quiet)
-        if snapshot.final.active or (quiet and _final_is_due(snapshot.final, snapshot, ending)):
-            left.append(snapshot.final.as_trial)
+        actions += _finish(final, left, snapshot, ending, begin=quiet)
+        if final.active or (quiet and _final_is_due(final, snapshot, ending)):
+            left.append(final.as_trial)
     actions += _change(left, actions, snapshot, ending)
     return actions
 

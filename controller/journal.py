@@ -54,6 +54,9 @@ class Journal:
             experiment = replace(self.experiment, final=begun, state=ExperimentState.RUNNING, reason=reason)
         self._save(Changes(experiment, [attempt], [Event(now, "created", message, attempt.trial, attempt.number)]))
 
+    def final_outdated(self) -> None:
+        self._save(Changes(replace(self.experiment, final=None)))
+
     def attempts_changed(self, changes: list[tuple[Attempt, Attempt]], *, now: datetime) -> None:
         """(before, after) of each attempt; one write for all."""
         events = [self._transition(before, after, now) for before, after in changes if before.state is not after.state]

@@ -107,9 +107,8 @@ def cluster_launch(
 
 
 def kept_apart(experiment: Experiment, attempt: Attempt) -> str:
-    """What tells its checkpoints from those of an earlier end of the search, which had other parameters."""
-    first = experiment.final.first if attempt.trial == FINAL and experiment.final is not None else 1
-    return "" if first == 1 else f"-r{first}"
+    """What its checkpoints' folder is called beside others of the final stage; "" of a trial's."""
+    return experiment.final.apart if attempt.trial == FINAL and experiment.final is not None else ""
 
 
 def _let_down_by(attempts: Sequence[Attempt]) -> tuple[str, ...]:

@@ -324,6 +324,9 @@ class Loop:
                 await self._complete(number, outcome)
             case wanted.Forget(number):
                 await self._close(number)
+            case wanted.OutdateFinal():
+                self._journal.final_outdated()
+                self._memory.recall_finals(self._memory.finals, begun=None)
             case wanted.ChangeState(state, reason, done):
                 end = done and state is not ExperimentState.PAUSED
                 reason = reason or self.experiment.reason

@@ -258,6 +258,11 @@ class FinalRun:
     trial: int
     first: int
 
+    @property
+    def apart(self) -> str:
+        """What tells its checkpoints from those of an earlier end, which had other parameters."""
+        return "" if self.first == 1 else f"-r{self.first}"
+
 
 @dataclass(frozen=True, slots=True)
 class Experiment:

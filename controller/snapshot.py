@@ -157,6 +157,11 @@ class Suggest:
 
 
 @dataclass(frozen=True, slots=True)
+class OutdateFinal:
+    """The search goes on: what the final stage did belongs to an earlier end of it."""
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeState:
     """Of the experiment. `done`: nothing is left to do for this controller."""
 
@@ -165,4 +170,6 @@ class ChangeState:
     done: bool
 
 
-Action: TypeAlias = Complete | Forget | CreateAttempt | StartAttempt | AskStop | SendStop | Suggest | ChangeState
+Action: TypeAlias = (
+    Complete | Forget | CreateAttempt | StartAttempt | AskStop | SendStop | Suggest | OutdateFinal | ChangeState
+)

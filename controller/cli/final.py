@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from controller.cli.home import Home
 from controller.model import FINAL, Attempt, AttemptState, Experiment, trial_name
 from controller.report.final import FinalRecord, OutputFile
+from controller.report.record import ExperimentRecord
 from controller.store import SqlStore
 
 
@@ -38,8 +40,16 @@ def find_final(home: Home, store: SqlStore, experiment: Experiment) -> FinalReco
         name=trial_name(experiment.name, experiment.uid, FINAL),
         over=experiment.state.finished,
         directory=str(directory) if here else "",
-        outputs=sorted(_files(directory), key=lambda file: file.path) if here else (),
     )
+
+
+def with_outputs(record: ExperimentRecord) -> ExperimentRecord:
+    """There may be many: only what lists them looks."""
+    final = record.final
+    if final is None or not final.directory:
+        return record
+    found = sorted(_files(Path(final.directory)), key=lambda file: file.path)
+    return replace(record, final=replace(final, outputs=found))
 
 
 def _files(directory: Path) -> Iterator[OutputFile]:

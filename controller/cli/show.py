@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from controller.cli.embedded import Access, SessionClient
 from controller.cli.exits import ExitCode
 from controller.cli.facts import gather, keep_looking, look_up, opened, split_name, with_client
+from controller.cli.final import with_outputs
 from controller.cli.home import Home
 from controller.cli.listing import Printer
 from controller.model import FINAL, Experiment, ExperimentState
@@ -56,6 +57,7 @@ def over(record: ExperimentRecord) -> bool:
 def describe(arguments: argparse.Namespace) -> ExitCode:
     name, number = split_name(arguments.name)
     record = look_up(arguments, name=name, trial=number, measurements=number not in (None, FINAL), latest=True)
+    record = with_outputs(record) if number == FINAL else record
     folders = Home.find(arguments.state_dir).folders(record.experiment.uid)
     now = datetime.now(UTC)
     if number is None:
@@ -80,7 +82,7 @@ def best(arguments: argparse.Namespace) -> ExitCode:
     """Exit code 3, as a run's: there is no succeeded trial."""
     from controller.report.ending import final_stage, result
 
-    record = look_up(arguments)
+    record = with_outputs(look_up(arguments))
     found = record.best
     if found is None:
         name = record.experiment.name

@@ -42,7 +42,7 @@ def best(record: ExperimentRecord, one: TrialRecord) -> Json:
 
 
 def final(it: FinalRecord) -> Json:
-    """`outputs`: absent where they are not on this machine."""
+    """`outputs`: only where they were looked for, and are on this machine."""
     newest = it.newest
     return _present(
         trial=it.run.trial,
@@ -53,7 +53,7 @@ def final(it: FinalRecord) -> Json:
         failureClass=None if newest.failure_class is None else newest.failure_class.value,
         attempts=[attempt(each) for each in it.attempts],
         outputDirectory=it.directory or None,
-        outputs=[{"path": each.path, "bytes": each.size_bytes} for each in it.outputs] if it.directory else None,
+        outputs=None if it.outputs is None else [{"path": each.path, "bytes": each.size_bytes} for each in it.outputs],
     )
 
 

@@ -30,7 +30,7 @@ def final_stage(record: ExperimentRecord) -> str:
     why = f": {final.newest.reason}" if final.newest.reason else ""
     lines = [f"final stage (trial {final.run.trial}): {final.state}{said}{why}"]
     if not final.directory:
-        lines.append(f"  {where_it_lies(record.experiment.spec, final.name)}")
+        lines.append(f"  {where_it_lies(record.experiment.spec, final)}")
     elif final.outputs:
         lines.append(f"  {final.directory}")
         width = max(len(each.path) for each in final.outputs)

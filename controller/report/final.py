@@ -20,15 +20,16 @@ class OutputFile:
 
 @dataclass(frozen=True, slots=True)
 class FinalRecord:
-    """As it began when the search last ended. `attempts`: oldest first, at least one. `directory`: where its outputs
-    are; "" where they are not on this machine. `over`: the experiment has ended, and this with it."""
+    """As it began when the search last ended. `attempts`: oldest first, at least one. `over`: the experiment has ended,
+    and this with it. `directory`: where its outputs are; "" where they are not on this machine. `outputs`: None = not
+    looked for."""
 
     run: FinalRun
     attempts: Sequence[Attempt]
     name: str
     over: bool
     directory: str = ""
-    outputs: Sequence[OutputFile] = ()
+    outputs: Sequence[OutputFile] | None = None
 
     @property
     def newest(self) -> Attempt:
@@ -47,10 +48,11 @@ class FinalRecord:
         return "running" if state is AttemptState.STOPPING else str(state.value)
 
 
-def where_it_lies(spec: ExperimentSpec, name: str) -> str:
+def where_it_lies(spec: ExperimentSpec, final: FinalRecord) -> str:
     """What became of an output folder that is not on this machine."""
     stays = ""
     match spec.trial.cluster.get("checkpoints"):
         case {"claim": str(claim)}:
-            stays = f"; what it wrote to TUNER_CHECKPOINT_DIR is in the claim {claim}, folder {name.rpartition('-')[0]}"
+            folder = "/final".join(final.name.rsplit("-final", 1)) + final.run.apart
+            stays = f"; what it wrote to TUNER_CHECKPOINT_DIR is in the claim {claim}, folder {folder}"
     return f"TUNER_OUTPUT_DIR ended with its pod: what is to stay belongs on a volume of spec.trial.volumes{stays}"

@@ -91,7 +91,7 @@ def describe_final(record: ExperimentRecord, final: FinalRecord, *, log: Path | 
         ("Value", "" if final.newest.value is None else f"{metric} {figures.number(final.newest.value)}"),
         ("Parameters", "" if whose is None else figures.parameters(whose.parameters)),
         ("Log", "" if log is None else str(log)),
-        ("Outputs", final.directory or where_it_lies(record.experiment.spec, final.name)),
+        ("Outputs", final.directory or where_it_lies(record.experiment.spec, final)),
     ]
     parts = [_facts(facts)]
     parts.append("Attempts\n" + _indented(_attempts(record, final.attempts, now=now)))
@@ -183,6 +183,8 @@ def why_experiment(record: ExperimentRecord) -> str:
     match it.state:
         case ExperimentState.RUNNING | ExperimentState.STOPPING if not record.controlled_by:
             return f"{_left(it)}; go on with: tuner resume {name}"
+        case ExperimentState.RUNNING if record.final is not None and not record.final.over:
+            return f"its search is over, and its final stage runs; follow it with: tuner logs -f {name}/final"
         case ExperimentState.RUNNING:
             return (
                 f"running with {running} of at most {it.spec.parallelism} trials at a time, {queued} queued"

@@ -21,6 +21,8 @@ def check_final_start(of: Trial, trials: Sequence[Trial], experiment: Experiment
 
 def check_final_end(experiment: Experiment, attempts: Sequence[Attempt], trials: Sequence[Trial]) -> None:
     """Exactly one has succeeded, unless it failed for its own reason."""
+    run = experiment.final
+    attempts = [attempt for attempt in attempts if run is None or attempt.number >= run.first]
     ends = [attempt.state for attempt in attempts]
     if any(not attempt.ended for attempt in attempts):
         raise Violation(f"the experiment ended before its final stage: {attempts}")
@@ -33,6 +35,10 @@ def check_final_end(experiment: Experiment, attempts: Sequence[Attempt], trials:
         raise Violation(f"it succeeded, and its final stage did not run to an end: {attempts}")
     if AttemptState.SUCCEEDED in ends[:-1]:
         raise Violation(f"the final stage ran again after it had succeeded: {attempts}")
+    if run is None or all(
+        trial.number != run.trial or trial.value != _best_value(trials, experiment) for trial in trials
+    ):
+        raise Violation(f"it ended with {run}, which is not the best")
     _check_failures(experiment, attempts)
 
 

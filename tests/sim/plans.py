@@ -158,6 +158,7 @@ def plans(draw: st.DrawFn) -> Plan:
             st.dictionaries(st.tuples(st.sampled_from(METHODS), st.integers(1, 8)), st.sampled_from(Blow), max_size=8)
         ),
         wishes=sorted(wishes, key=lambda pair: pair[0]),
+        grows=draw(st.sampled_from(["", "", "", "finished", "killed"])),
         last_blows=draw(
             st.dictionaries(
                 st.tuples(st.sampled_from(LAST_METHODS), st.integers(1, 4)), st.sampled_from(Blow), max_size=3

@@ -76,6 +76,7 @@ class Plan:
     wishes: Sequence[tuple[float, str]] = ()
     last_blows: Mapping[tuple[str, int], Blow] = field(default_factory=dict)
     last_wishes: Sequence[tuple[float, str]] = ()
+    grows: str = ""  # once it has succeeded: "finished" extends it as it is, "killed" before its end was written
 
 
 class World:
@@ -135,7 +136,9 @@ class World:
                 self._resume()
             else:
                 self._check_end(ended)
-                return ended.state
+                if not (self.plan.grows and ended.state is ExperimentState.SUCCEEDED):
+                    return ended.state
+                self._extend()
 
     def _loop(self) -> Loop:
         return Loop(
@@ -173,6 +176,16 @@ class World:
         """A person has mended what paused it."""
         self.plan = replace(self.plan, scripts=[replace(s, refused="") for s in self.plan.scripts])
         self._set_running()
+
+    def _extend(self) -> None:
+        """`tuner extend`: more trials, by hand of a person who found it so."""
+        spec, uid = self.experiment.spec, self.experiment.uid
+        trials = None if spec.budget.trials is None else spec.budget.trials + 2
+        SPECS[uid] = replace(spec, budget=replace(spec.budget, trials=trials))
+        found = self._stored()
+        kept = found.final if self.plan.grows == "killed" else None
+        self.plan = replace(self.plan, grows="")
+        self.store.save(uid, Changes(replace(found, state=ExperimentState.RUNNING, reason="", final=kept)))
 
     def _resume(self) -> None:
         self._set_running()

@@ -30,6 +30,7 @@ from controller.snapshot import (
     ChangeState,
     CreateAttempt,
     Forget,
+    OutdateFinal,
     SendStop,
     Snapshot,
     StartAttempt,
@@ -63,6 +64,7 @@ OK = TrialState.SUCCEEDED
 export = a_template("python", "export.py", "--lr=${lr}")
 two = a_spec(parallelism=2, trials=2, final=export)
 aiming = a_spec(parallelism=2, objective=an_objective(target=0.9), final=export)
+nine = a_spec(parallelism=2, trials=9, final=export)
 tried = {OK: 2}
 ALL = "all 2 trials are done"
 lost_once = attempt(1, FAILED, trial=FINAL, failed=LOST)
@@ -194,6 +196,16 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         "whether there is more to try is asked before it is stopped for it",
         snapshot(a_spec(parallelism=2, final=export), done=tried, best=0.5, final=final_stage(RUNNING)),
         [Suggest(2)],
+    ),
+    (
+        "what ended before the search went on is of an earlier end",
+        snapshot(nine, open_trial(2, RUNNING), done=tried, best=0.5, final=final_stage(SUCCEEDED)),
+        [OutdateFinal(), Suggest(1), Forget(FINAL)],
+    ),
+    (
+        "and so is what was stopped for it",
+        snapshot(nine, open_trial(2), done=tried, best=0.5, final=final_stage(CANCELLED, cause=UNWANTED, kept=False)),
+        [OutdateFinal(), CreateAttempt(2, 1), Suggest(1)],
     ),
     (
         "the file has lost it: it is stopped",

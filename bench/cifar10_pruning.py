@@ -117,7 +117,7 @@ def main() -> None:
     header = ("experiment", "trials", "pruned", "epochs", "processor seconds", "best accuracy", "regret")
     table = record.table(header, rows)
     if options.only:
-        print(table)
+        print(f"{table}\n\n{runs[options.only, False][1]}")
         return
     sweep = runs["sweep", False][1].rstrip()
     record.keep("cifar10-pruning", f"{table}\n\n```\n{sweep}\n```\n\n{record.machine()}")

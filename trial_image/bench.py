@@ -95,14 +95,15 @@ def on_cpu(data: str, seeds: int) -> tuple[str, str]:
 
 def starts(data: str, device: str) -> str:
     """Where the time goes before and after training; the second start on a machine, whose files are in memory."""
-    parts = ("imports", "context", "data", "firstStep", "training", "evaluation", "total")
+    parts = ("imports", "context", "data", "network", "training", "firstStep", "evaluation", "total")
     rows = []
     for recipe, flags in FORMS.items():
         flags = flags if device == "cpu" else (f"--recipe={recipe}",)
         run(data, *flags)
         found = run(data, *flags).result["seconds"]
         rows.append([recipe, *(f"{found[part]:.2f}" for part in parts)])
-    return table(["seconds", *parts], rows)
+    names = ["of it the first step" if part == "firstStep" else part for part in parts]
+    return table(["seconds", *names], rows)
 
 
 def on_gpu(data: str, seeds: int) -> str:

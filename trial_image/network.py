@@ -32,6 +32,10 @@ class Conv(nn.Conv2d):
 class Norm(nn.Module):
     """Batch norm, in float32 whatever comes in; over all workers' images where `world` is given, else over its own."""
 
+    weight: Tensor
+    running_mean: Tensor
+    running_var: Tensor
+
     def __init__(self, channels: int, *, momentum: float, eps: float, scaled: bool, world: World | None) -> None:
         super().__init__()
         self.momentum, self.eps, self.world = momentum, eps, world

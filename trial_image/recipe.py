@@ -179,7 +179,7 @@ class Recipe:
         return [at(step + lead) for step in range(total)]
 
 
-def add_knobs(parser: argparse.ArgumentParser) -> None:
+def add_knobs(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     parser.add_argument("--recipe", choices=RECIPES, default="fast", help="whose defaults hold (default: fast)")
     parser.add_argument(
         "--seed", type=whole("a number from 0", 0, 2**32 - 1), default=0, help="of weights, order and augmentation"

@@ -148,8 +148,7 @@ def test_a_training_that_goes_on_from_its_state_ends_as_if_it_had_never_stopped(
     assert losses[2][1] == 48, "half an epoch"
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("recipe", ["fast", "sweep"])
+@pytest.mark.parametrize(("recipe", "dtype"), [("fast", "float16"), ("sweep", "bfloat16")])
 def test_half_precision_learns_nearly_the_same(recipe: str, dtype: str) -> None:
     import torch
 
@@ -177,6 +176,45 @@ def test_an_exported_model_takes_images_and_needs_none_of_this_code(tmp_path: Pa
         answers = torch.jit.load(str(path))(images).argmax(1).numpy()
     right = np.mean(answers == SMALL.labels[JUDGE])
     assert right == pytest.approx(small.accuracy(JUDGE)[0])
+
+
+WORLD = {"WORLD_SIZE": "4", "MASTER_ADDR": "digits-0.digits", "MASTER_PORT": "29500"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, (0, 1, 0)),
+        ({"WORLD_SIZE": "1", "RANK": "0"}, (0, 1, 0)),
+        ({**WORLD, "RANK": "3"}, (3, 4, 0)),
+        ({**WORLD, "RANK": "3", "LOCAL_RANK": "1", "JOB_COMPLETION_INDEX": "0"}, (3, 4, 1)),
+        ({**WORLD, "JOB_COMPLETION_INDEX": "2"}, (2, 4, 0)),
+    ],
+)
+def test_a_worker_learns_its_place_from_torchrun_or_an_indexed_job(
+    environment: dict[str, str], expected: tuple[int, int, int]
+) -> None:
+    from world import place_of
+
+    place = place_of(environment)
+    assert (place.rank, place.size, place.local) == expected
+
+
+@pytest.mark.parametrize(
+    ("environment", "sentence"),
+    [
+        (WORLD, "RANK is not set: torchrun and tuner set it"),
+        ({**WORLD, "RANK": "4"}, "RANK=4 is not below WORLD_SIZE=4: ranks count from 0"),
+        ({**WORLD, "RANK": "first"}, "RANK=first is not a whole number"),
+        ({"WORLD_SIZE": "2", "RANK": "0"}, "WORLD_SIZE is 2, and MASTER_ADDR is not set: torchrun and tuner set it"),
+    ],
+)
+def test_a_place_that_makes_no_sense_is_refused(environment: dict[str, str], sentence: str) -> None:
+    from world import Refused, place_of
+
+    with pytest.raises(Refused) as refusal:
+        place_of(environment)
+    assert str(refusal.value) == sentence
 
 
 def test_memory_that_is_lacking_is_said_so_that_the_tuner_knows_it() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import sys
 from collections.abc import Sequence
@@ -203,7 +204,8 @@ class World:
 
 
 def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)[:200]
+    """Without the place in torch's source that gloo names first."""
+    return re.sub(r"^\[\S+\] ", "", next(iter(str(error).splitlines()), type(error).__name__))[:200]
 
 
 def shared_moments(x: Tensor, world: World) -> tuple[Tensor, Tensor, int]:

@@ -39,9 +39,7 @@ PAUSED = "the experiment was paused before its turn came"
 
 def decide(snapshot: Snapshot) -> list[Action]:
     final = snapshot.final
-    # First: none of these trials may be gone before it is known that the search went on.
-    outdated = final is not None and final.attempts and not final.active and snapshot.trials
-    actions: list[Action] = [OutdateFinal()] if outdated else []
+    actions: list[Action] = [OutdateFinal()] if _final_is_outdated(snapshot) else []
     left: list[OpenTrial] = []  # trials that stay open after what ends here
     forgets: list[Action] = []  # last: nobody waits for them, and a free slot waits for what comes before
     counts = dict(snapshot.counts)
@@ -126,6 +124,12 @@ def _final_is_due(final: FinalStage, snapshot: Snapshot, ending: budget.Ending |
             return may_retry(final.attempts, snapshot.spec.trial.retries)
         case _:
             return False
+
+
+def _final_is_outdated(snapshot: Snapshot) -> bool:
+    """There are trials again. Noted before anything is done about them: once they are gone, nothing would say so."""
+    final = snapshot.final
+    return final is not None and bool(final.attempts) and not final.active and bool(snapshot.trials)
 
 
 def beginnings(snapshot: Snapshot) -> list[CreateAttempt]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from controller.model import Attempt, AttemptState, Experiment, ExperimentState, FailureClass, StopCause
 from suggest.trial import Trial, TrialState
@@ -19,10 +19,20 @@ def check_final_start(of: Trial, trials: Sequence[Trial], experiment: Experiment
         raise Violation(f"it runs with trial {of.number}; recorded is {experiment.final}")
 
 
-def check_final_end(experiment: Experiment, attempts: Sequence[Attempt], trials: Sequence[Trial]) -> None:
-    """Exactly one has succeeded, unless it failed for its own reason."""
+def check_final_end(
+    experiment: Experiment,
+    attempts: Sequence[Attempt],
+    trials: Sequence[Trial],
+    *,
+    seen: Mapping[int, int],
+    before: int,
+) -> None:
+    """Exactly one has succeeded, unless it failed for its own reason. `seen`: how many trials there were when the
+    attempt of that number started. `before`: how many attempts there were when the search was last extended."""
     run = experiment.final
-    attempts = [attempt for attempt in attempts if run is None or attempt.number >= run.first]
+    now = [attempt for attempt in attempts if attempt.number > before]
+    # Extended, and it had nothing more to try: what there was may stand.
+    attempts = now or [attempt for attempt in attempts if run is not None and attempt.number >= run.first]
     ends = [attempt.state for attempt in attempts]
     if any(not attempt.ended for attempt in attempts):
         raise Violation(f"the experiment ended before its final stage: {attempts}")
@@ -39,6 +49,8 @@ def check_final_end(experiment: Experiment, attempts: Sequence[Attempt], trials:
         trial.number != run.trial or trial.value != _best_value(trials, experiment) for trial in trials
     ):
         raise Violation(f"it ended with {run}, which is not the best")
+    if seen.get(attempts[-1].number, len(trials)) != len(trials):
+        raise Violation(f"trials have run since its final stage: {seen} of {len(trials)}, {attempts}")
     _check_failures(experiment, attempts)
 
 

@@ -31,7 +31,7 @@ METHODS = (
 )
 
 LAST_METHODS = (
-    *("save",) * 3,
+    *("save",) * 6,
     *("start", "stop", "remove", "observe", "wait", "attempts", "optimal_trials", "get_trial", "suggest"),
 )
 # Short, for each is played to its end with nothing beside it. It needs no metric, and 42 means nothing special.
@@ -158,7 +158,7 @@ def plans(draw: st.DrawFn) -> Plan:
             st.dictionaries(st.tuples(st.sampled_from(METHODS), st.integers(1, 8)), st.sampled_from(Blow), max_size=8)
         ),
         wishes=sorted(wishes, key=lambda pair: pair[0]),
-        grows=draw(st.sampled_from(["", "", "", "finished", "killed"])),
+        grows=draw(st.sampled_from(["", "", "finished", "killed"])),
         last_blows=draw(
             st.dictionaries(
                 st.tuples(st.sampled_from(LAST_METHODS), st.integers(1, 4)), st.sampled_from(Blow), max_size=3

@@ -105,6 +105,8 @@ class World:
         self.blows_left = dict(plan.blows)
         self.wishes_left = list(plan.wishes)
         self.in_final = False
+        self.finals_before = 0  # when the search was extended
+        self.seen_by_final: dict[int, int] = {}  # by attempt: how many trials there were when it started
         self.loop: Loop | None = None
 
     # The play
@@ -158,7 +160,9 @@ class World:
         if (attempt.trial, attempt.number) not in recorded:
             raise Violation(f"{name} is started before it is recorded")
         if attempt.trial == FINAL:
-            check_final_start(trial, self._trials(), self._stored())
+            trials = self._trials()
+            check_final_start(trial, trials, self._stored())
+            self.seen_by_final[attempt.number] = len(trials)
         slots = experiment.spec.parallelism
         return Launch(name, ("true",), {}, Path("/"), Path("/"), template.timeout_s, template.grace_s, slots=slots)
 
@@ -185,6 +189,7 @@ class World:
         found = self._stored()
         kept = found.final if self.plan.grows == "killed" else None
         self.plan = replace(self.plan, grows="")
+        self.finals_before = sum(attempt.trial == FINAL for attempt in self.store.attempts(uid))
         self.store.save(uid, Changes(replace(found, state=ExperimentState.RUNNING, reason="", final=kept)))
 
     def _resume(self) -> None:
@@ -354,7 +359,8 @@ class World:
     def _check_nothing_lost(self, trials: Sequence[Trial]) -> None:
         """Every attempt that ended well is some trial's outcome, and every process was somebody's attempt."""
         everything = self.store.attempts(self.experiment.uid)
-        check_final_end(self._stored(), [a for a in everything if a.trial == FINAL], trials)
+        finals = [a for a in everything if a.trial == FINAL]
+        check_final_end(self._stored(), finals, trials, seen=self.seen_by_final, before=self.finals_before)
         recorded = [a for a in everything if a.trial != FINAL]
         names = {attempt_name(self.experiment.name, self.experiment.uid, a.trial, a.number) for a in everything}
         if strangers := set(self.runtime.starts) - names:

@@ -212,3 +212,8 @@ def final_stage_is_forgotten(self: Any, attempts: Sequence[Attempt], *, begun: A
 def interrupted_final_stage_is_over(final: Any, snapshot: Snapshot, ending: Any) -> bool:
     stopped = final.newest is not None and final.newest.state is AttemptState.CANCELLED
     return not stopped and _final_is_due(final, snapshot, ending)
+
+
+@mutant("a search that was extended ships the model of its first end", (decide, "_final_is_outdated"))
+def final_stage_never_ages(snapshot: Snapshot) -> bool:
+    return False

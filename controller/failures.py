@@ -23,6 +23,8 @@ NO_MEMORY_SAID = re.compile(
 )
 SHELL_CANNOT_EXECUTE = frozenset({126, 127})  # what shells answer for a command that is not executable, or not there
 CRASHES = frozenset({signals.SIGSEGV, signals.SIGABRT, signals.SIGBUS, signals.SIGFPE, signals.SIGILL, signals.SIGSYS})
+# What is left of a crash where a shell, or a container's runtime, tells an exit code for it.
+CRASH_CODES = {128 + crash: crash.name for crash in CRASHES}
 REASON_LENGTH = 500
 
 
@@ -81,10 +83,11 @@ def verdict_of(cause: StopCause) -> AttemptState:
 
 
 def _judge_code(facts: Facts) -> Judgement:
+    said = facts.reason or facts.last_line  # a reason beside an error: of a worker whose log is not the attempt's
     if facts.code == 0 and not facts.of_trial:
         return Judgement(AttemptState.SUCCEEDED)
     if facts.code == INFEASIBLE_EXIT_CODE and facts.of_trial:
-        return Judgement(AttemptState.INFEASIBLE, reason=facts.last_line or "exit code 42")
+        return Judgement(AttemptState.INFEASIBLE, reason=said[:REASON_LENGTH] or "exit code 42")
     if facts.code == 0:
         if facts.value is None and facts.reason:  # of what it said something is lost, and no fault of its own
             return _failed(FailureClass.INFRASTRUCTURE, f"exit code 0, but {facts.reason}")
@@ -101,19 +104,27 @@ def _judge_code(facts: Facts) -> Judgement:
         return Judgement(AttemptState.SUCCEEDED)
     if facts.out_of_memory:  # a child of it was killed, or a container's runtime turned the signal into 137
         return _failed(FailureClass.OUT_OF_MEMORY, f"the system killed it for memory (exit code {facts.code})")
-    said = f": {facts.last_line}" if facts.last_line else ", and nothing in its log"
-    if (failure_class := class_by_itself(facts.code, facts.last_line)) is not None:
-        return _failed(failure_class, f"exit code {facts.code}{said}")
+    told = f": {said}" if said else ", and nothing in its log"
+    if (failure_class := class_by_itself(facts.code, said)) is not None:
+        return _failed(failure_class, f"{called(facts.code)}{told}")
     if facts.code in SHELL_CANNOT_EXECUTE and facts.value is None:
-        return _failed(FailureClass.CONFIGURATION, f"exit code {facts.code} (a command could not be executed){said}")
-    return _failed(FailureClass.USER_ERROR, f"exit code {facts.code}{said}")
+        return _failed(FailureClass.CONFIGURATION, f"exit code {facts.code} (a command could not be executed){told}")
+    return _failed(FailureClass.USER_ERROR, f"exit code {facts.code}{told}")
 
 
 def class_by_itself(code: int | None, last_line: str) -> FailureClass | None:
     """What a program that ended with an error says of it, if it says what class it is of."""
     if code == TEMPORARY_EXIT_CODE:
         return FailureClass.INFRASTRUCTURE
-    return FailureClass.OUT_OF_MEMORY if NO_MEMORY_SAID.search(last_line) else None
+    if NO_MEMORY_SAID.search(last_line):
+        return FailureClass.OUT_OF_MEMORY
+    return FailureClass.INFRASTRUCTURE if code in CRASH_CODES else None
+
+
+def called(code: int | None) -> str:
+    """An exit code in a reason."""
+    crash = CRASH_CODES.get(code or 0)
+    return f"exit code {code}" + (f" (its program crashed: {crash})" if crash else "")
 
 
 def _failed(failure_class: FailureClass, reason: str) -> Judgement:

@@ -121,7 +121,7 @@ def lived(life: Life, recipe: Recipe) -> int:
     try:
         result = life.live()
     except Infeasible as reason:
-        return infeasible(str(reason)) if life.place.first else INFEASIBLE_EXIT_CODE  # all say the same
+        return infeasible(str(reason))  # every worker: whichever ends first is the one that is asked why
     except (DataError, NoDevice) as error:
         return trouble(str(error), 1)
     except Refused as error:

@@ -251,5 +251,5 @@ def _exit(end: Message) -> Exit:
         out_of_memory=end["out_of_memory"],
         unknown=end.get("unknown", False),
         failure_class=None if refused is None else blame,
-        reason=refused or "",
+        reason=refused or ranks.why_infeasible(end),
     )

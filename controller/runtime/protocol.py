@@ -66,7 +66,8 @@ class Exit:
     signal: the process was killed by it. stopped: we had asked (stop()) before it ended. timed_out: the runtime ended
     it at its timeout. out_of_memory: the system says that it killed for memory. unknown: it is gone and nobody saw its
     exit (its supervisor was killed): infrastructure. failure_class, reason: the place where it ran knows why it failed
-    (evicted, image not found), and no exit code would tell. reason with code 0: what of its log was lost.
+    (evicted, image not found), and no exit code would tell. reason with code 0: what of its log was lost;
+    with 42: what a worker said of it whose log is not the attempt's.
     """
 
     time: datetime

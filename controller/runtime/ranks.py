@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from controller.failures import INFEASIBLE_EXIT_CODE, class_by_itself
+from controller.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
 from controller.model import FailureClass
 from controller.runtime import gpus
 from controller.runtime.protocol import Launch
@@ -49,6 +49,12 @@ def workers(launch: Launch, ids: Sequence[str]) -> list[dict[str, str]]:
     return own
 
 
+def why_infeasible(end: Mapping[str, Any]) -> str:
+    """What another worker than the first said of it; "": the attempt's log says it."""
+    lost = end.get("lost")
+    return str(lost["said"]) if lost is not None and end.get("code") == INFEASIBLE_EXIT_CODE else ""
+
+
 def cause_of(end: Mapping[str, Any]) -> tuple[FailureClass, str] | None:
     """Why the attempt failed, if another worker than the first is the cause: the attempt's log does not say it."""
     lost, code = end.get("lost"), end.get("code")
@@ -58,4 +64,4 @@ def cause_of(end: Mapping[str, Any]) -> tuple[FailureClass, str] | None:
         return None
     said = f": {lost['said']}" if lost["said"] else ""
     failure_class = class_by_itself(code, lost["said"]) or FailureClass.USER_ERROR
-    return failure_class, f"worker {lost['rank']} of {lost['workers']}: exit code {code}{said}"
+    return failure_class, f"worker {lost['rank']} of {lost['workers']}: {called(code)}{said}"

@@ -156,11 +156,18 @@ async def test_what_another_than_the_first_said_last_is_the_reason(
     await runtime.close()
 
 
+def test_a_crash_of_another_than_the_first_is_one_though_its_shell_tells_an_exit_code() -> None:
+    lost = {"rank": 1, "workers": 2, "said": "Segmentation fault"}
+    end = {"code": 139, "lost": lost, "stopped": False, "timed_out": False, "out_of_memory": False}
+    reason = "worker 1 of 2: exit code 139 (its program crashed: SIGSEGV): Segmentation fault"
+    assert ranks.cause_of(end) == (FailureClass.INFRASTRUCTURE, reason)
+
+
 @on_a_loop
 async def test_infeasible_is_infeasible_whoever_says_it(world: LocalWorld) -> None:
     runtime = await world.open()
-    await runtime.start(several(world, each(ON, "exit 42")))
-    assert alike(await ended(runtime, "a"), code=42)
+    await runtime.start(several(world, each(ON, "echo epoch=2; echo too wide; exit 42")))
+    assert alike(await ended(runtime, "a"), code=42, reason="too wide")
     await runtime.close()
 
 

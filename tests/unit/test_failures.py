@@ -58,6 +58,18 @@ ENDS = [
         None,
         Judgement(INFEASIBLE, reason="too wide"),
     ),
+    (
+        "what another worker said of it comes before what the first was saying",
+        Facts(code=42, last_line="epoch=2 accuracy=0.4", reason="too wide"),
+        None,
+        Judgement(INFEASIBLE, reason="too wide"),
+    ),
+    (
+        "42 of a final stage's worker",
+        Facts(code=42, last_line="epoch=2 accuracy=0.4", reason="too wide", of_trial=False),
+        None,
+        failed(USER, "exit code 42: too wide"),
+    ),
     ("42 without a word", Facts(code=42), None, Judgement(INFEASIBLE, reason="exit code 42")),
     (
         "an error of the program",
@@ -133,6 +145,24 @@ ENDS = [
         failed(INFRASTRUCTURE, "killed by SIGKILL, which tuner did not send"),
     ),
     ("crashed", Facts(signal=SEGV), None, failed(INFRASTRUCTURE, "its program crashed (SIGSEGV)")),
+    (
+        "crashed under a shell or in a container, which tell an exit code for it",
+        Facts(code=134, value=0.9, last_line="terminate called"),
+        None,
+        failed(INFRASTRUCTURE, "exit code 134 (its program crashed: SIGABRT): terminate called"),
+    ),
+    (
+        "crashed in the same way without a word",
+        Facts(code=139),
+        None,
+        failed(INFRASTRUCTURE, "exit code 139 (its program crashed: SIGSEGV), and nothing in its log"),
+    ),
+    (
+        "crashed for want of memory",
+        Facts(code=134, last_line="RuntimeError: CUDA error: out of memory"),
+        None,
+        failed(MEMORY, "exit code 134 (its program crashed: SIGABRT): RuntimeError: CUDA error: out of memory"),
+    ),
     (
         "killed by a nameless signal",
         Facts(signal=61),

@@ -553,8 +553,9 @@ def test_who_says_that_it_has_lost_another_is_not_the_cause_though_the_job_had_i
 def test_the_first_rank_speaks_for_itself_and_infeasible_for_all() -> None:
     zero = a_pod(ended(3), phase="Failed", index=0)
     assert workers(zero, a_pod(ended(143, after=7), phase="Failed", index=1, deleted=6)).exit == Exit(at(5), code=3)
-    bad = a_pod(ended(42), phase="Failed", index=1)
-    assert workers(a_pod(ended(1, after=6), phase="Failed", index=0), bad).exit == Exit(at(5), code=42)
+    bad = a_pod(ended(42, message="epoch=2 accuracy=0.4\ntoo wide\n"), phase="Failed", index=1)
+    found = workers(a_pod(ended(1, after=6), phase="Failed", index=0), bad)
+    assert found.exit == Exit(at(5), code=42, reason="too wide")
 
 
 def test_a_worker_killed_for_memory_is_out_of_memory() -> None:
@@ -573,6 +574,12 @@ def test_a_worker_may_say_itself_of_what_class_its_failure_is() -> None:
     missing = a_pod(ended(75), phase="Failed", index=1)
     found = workers(a_pod(ended(75, after=6), phase="Failed", index=0), missing)
     assert found.exit == lost(5, "worker 1 of 2: exit code 75")
+
+
+def test_a_worker_that_crashed_is_the_machines_fault() -> None:
+    crashed = a_pod(ended(134, message="ProcessGroupNCCL's watchdog got stuck"), phase="Failed", index=1)
+    reason = "worker 1 of 2: exit code 134 (its program crashed: SIGABRT): ProcessGroupNCCL's watchdog got stuck"
+    assert workers(a_pod(ended(1, after=6), phase="Failed", index=0), crashed).exit == lost(5, reason)
 
 
 def test_stopped_workers_have_ended_when_the_last_has() -> None:

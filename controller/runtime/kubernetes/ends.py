@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from controller.failures import class_by_itself
+from controller.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
 from controller.model import FailureClass
 from controller.runtime.kubernetes.kinds import Condition, Reading, reading_of
 from controller.runtime.kubernetes.members import (
@@ -40,7 +40,6 @@ from controller.runtime.protocol import Exit, Sighting
 
 Raw = dict[str, Any]
 
-INFEASIBLE = 42
 UNSEEN_S = 5.0  # a Job's end may be seen before its pod is; one that is not seen by then is gone
 
 
@@ -180,19 +179,21 @@ def _as_the_attempts(member: Member, *, main: Member) -> Exit:
     """A worker's end as that of all: its log is not the attempt's, so what it said is told in the reason."""
     end = member.end
     assert end is not None
-    if member is main or end.stopped or end.code == INFEASIBLE:
+    if member is main or end.stopped:
         if end.failure_class is None or not member.label:
             return end
         return replace(end, reason=f"{member.label}: {end.reason}")
     if end.failure_class is not None:
         return replace(end, reason=f"{member.label}: {end.reason}")
+    said = last_line((terminated(member.pod, member.container) or {}).get("message"))
+    if end.code == INFEASIBLE_EXIT_CODE:
+        return replace(end, reason=said)
     if end.out_of_memory:
         reason = f"{member.label} was killed for memory (exit code {end.code})"
         return Exit(end.time, failure_class=FailureClass.OUT_OF_MEMORY, reason=reason)
     if end.code is None:
         return end
-    said = last_line((terminated(member.pod, member.container) or {}).get("message"))
-    reason = f"{member.label}: exit code {end.code}" + (f": {said}" if said else "")
+    reason = f"{member.label}: {called(end.code)}" + (f": {said}" if said else "")
     return Exit(end.time, failure_class=class_by_itself(end.code, said) or FailureClass.USER_ERROR, reason=reason)
 
 

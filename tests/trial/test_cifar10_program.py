@@ -159,6 +159,15 @@ def test_what_is_wrong_is_said_in_one_sentence(
     assert line.startswith(sentence)
 
 
+def test_every_worker_says_why_it_is_infeasible_for_any_may_be_the_first_to_end(
+    tmp_path: Path, data: dict[str, object], trials: Nursery
+) -> None:
+    where = {"RANK": 1, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 9}
+    child = trials.start(*TINY, "--batch=181", log=tmp_path / "log", **where, **data)
+    assert child.wait() == 42
+    assert child.lines == ["--batch 181 cannot be shared by 2 workers; use a multiple of 2"]
+
+
 def test_a_gpu_that_is_asked_for_and_not_there_is_missed(
     tmp_path: Path, data: dict[str, object], trials: Nursery
 ) -> None:

@@ -19,6 +19,20 @@ from controller.spec.substitute import placeholders, unclosed
 from suggest.space import Space
 
 _ALONE = re.compile(r"\$\{([^{}]*)\}")
+# What every attempt is told of itself, whatever the file says: `controller.launch.identity`.
+GIVEN = frozenset(
+    {
+        "TUNER_EXPERIMENT",
+        "TUNER_TRIAL_NAME",
+        "TUNER_TRIAL_NUMBER",
+        "TUNER_ATTEMPT",
+        "TUNER_PARAMETERS",
+        "TUNER_OUTPUT_DIR",
+        "TUNER_CHECKPOINT_DIR",
+        "TUNER_STAGE",
+        "KATIB_TRIAL_NAME",
+    }
+)
 WORKLOAD = ("command", "args", "env", "template")
 
 
@@ -36,9 +50,11 @@ def check(document: Json, raw: Json, say: Complaints) -> None:
         if names is not None:
             _placeholders(trial, names, _conditional(raw_parameters), say)
         _volumes(trial, say)
+        _given(trial, "spec.trial", say)
     final = spec.get("final")
     if isinstance(final, dict):
         _final(final, raw_trial, spec.get("runtime", "local"), say)
+        _given(final, "spec.final", say)
         if names is not None:
             _placeholders(final, names, _conditional(raw_parameters), say, section="spec.final")
 
@@ -110,6 +126,17 @@ def _workload(trial: Json, raw: Json, runtime: str, say: Complaints) -> None:
         for key in ("apiVersion", "kind"):
             if not isinstance(template.get(key), str):
                 say.add(f"spec.trial.template.{key}", f"{found(template.get(key))} stands where a string is needed")
+
+
+def _given(workload: Json, section: str, say: Complaints) -> None:
+    for name in workload.get("env", {}):
+        if name in GIVEN:
+            cure = "use another name"
+            if name == "TUNER_CHECKPOINT_DIR":
+                cure = "spec.trial.checkpoints: {claim: …} keeps it on a cluster's volume"
+            elif name == "TUNER_OUTPUT_DIR":
+                cure = "tell the program of a place of your own by a flag, or by another name"
+            say.add(f"{section}.env.{name}", f"is tuner's to set, for each attempt anew; {cure}", at_key=True)
 
 
 def _volumes(trial: Json, say: Complaints) -> None:

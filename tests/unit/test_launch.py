@@ -11,6 +11,7 @@ from controller.folders import AttemptFolders, ExperimentFolders
 from controller.launch import launch
 from controller.model import SecretRef
 from controller.runtime.protocol import CannotStart, Launch
+from controller.spec.rules import GIVEN
 from tests.unit.builders import a_spec, a_template, a_trial, an_experiment, attempt
 
 PYTHON = Path("/opt/tuner/bin")
@@ -76,6 +77,7 @@ def test_the_files_own_path_replaces_ours() -> None:
 
 def test_nobody_takes_a_trials_identity_away() -> None:
     assert made(env={"TUNER_TRIAL_NUMBER": "99"}).env["TUNER_TRIAL_NUMBER"] == "12"
+    assert set(made().env) | {"TUNER_STAGE"} == GIVEN | {"PATH"}, "what a file is refused to set is what is set"
 
 
 def test_without_a_path_the_systems_own_is_searched() -> None:

@@ -294,6 +294,19 @@ def test_initial_points_are_checked_against_the_parameters_that_can_be_read(
     assert len(lines) == len(told) + 1
 
 
+def test_what_tuner_tells_each_attempt_is_not_the_files_to_set() -> None:
+    text = changed("  budget:", "  final: {env: {TUNER_CHECKPOINT_DIR: /keep}}\n  budget:")
+    text = text.replace(
+        "  trial:\n", "  trial:\n    env: {TUNER_OUTPUT_DIR: /models, KATIB_TRIAL_NAME: x, TUNER_MINE: y}\n"
+    )
+    begin = "is tuner's to set, for each attempt anew"
+    assert [line.partition(" ")[2] for line in complaints(text)] == [
+        f"spec.final.env.TUNER_CHECKPOINT_DIR: {begin}; spec.trial.checkpoints: {{claim: …}} keeps it on a cluster's volume",
+        f"spec.trial.env.TUNER_OUTPUT_DIR: {begin}; tell the program of a place of your own by a flag, or by another name",
+        f"spec.trial.env.KATIB_TRIAL_NAME: {begin}; use another name",
+    ]
+
+
 def test_parameters_that_nothing_mentions_are_a_warning() -> None:
     warnings = read(changed(', "--m=${momentum}"', ""), source="experiment.yaml").warnings
     assert warnings == ("momentum: not mentioned in command, args or env; it arrives in TUNER_PARAMETERS",)

@@ -62,7 +62,7 @@ def empty(database: Path) -> None:
 @pytest.mark.parametrize(
     ("database", "spoil", "sentence"),
     [
-        ("controller.db", newer, "was written by a newer tuner (schema 99, this one knows 1); upgrade tuner"),
+        ("controller.db", newer, "was written by a newer tuner (schema 99, this one knows 2); upgrade tuner"),
         ("controller.db", truncate, "it is damaged; restore it from a backup, or move it away to begin anew"),
         ("controller.db", overwrite, "it is damaged; restore it from a backup, or move it away to begin anew"),
         ("controller.db", make_a_directory, "it cannot be opened; see that"),

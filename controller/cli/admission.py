@@ -278,9 +278,9 @@ class Desk:
             return
         way_on = "a search cannot change these under way: "
         if all(map(allowed_in_revision, changes)):
-            way_on = f"take them with: tuner resume {document.source}, or "
+            way_on = f"take them with: tuner resume {_again(document)}, or "
         elif all(map(allowed_in_extension, changes)):
-            way_on = f"if they are growth, take them with: tuner extend {document.source}, or "
+            way_on = f"if they are growth, take them with: tuner extend {_again(document)}, or "
         in_force = self._home.folders(known.uid).revision(known.revision)
         since = f"The file in force since revision {known.revision}: {in_force}\n" if known.revision > 1 else ""
         raise Changed(
@@ -294,7 +294,7 @@ def _allowed_changes(known: Experiment, document: Document) -> Sequence[Change]:
     changes = diff(known.spec.document, document.spec.document)
     refused = [change for change in changes if not allowed_in_revision(change)]
     if refused:
-        growth = f"wider ranges and new choices go with: tuner extend {document.source}; "
+        growth = f"wider ranges and new choices go with: tuner extend {_again(document)}; "
         raise Changed(
             f"{document.source} changes what {known.name} cannot change any more:\n{listed(refused)}\n"
             "tuner resume accepts changes under spec.trial, spec.final, spec.parallelism, spec.budget and "
@@ -302,6 +302,11 @@ def _allowed_changes(known: Experiment, document: Document) -> Sequence[Change]:
             f"{growth if all(map(allowed_in_extension, refused)) else ''}for anything else choose another metadata.name"
         )
     return changes
+
+
+def _again(document: Document) -> str:
+    """What a command says that means the same."""
+    return f"{document.source} and the same flags" if document.overridden else document.source
 
 
 def listed(changes: Sequence[Change]) -> str:

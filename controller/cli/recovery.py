@@ -60,7 +60,7 @@ async def look(name: str, *, context: str | None, namespace: str | None) -> Rema
         spec = from_document(json.loads(text))
         objects, _ = await client.list(await _kind(client, spec), where, labels=f"{UID}={uid}")
         _refuse_ended(objects, name, anchor["metadata"]["name"], where)
-        document = Document(f"the cluster of context {client.context}", text, spec, (), Marks({}, {}))
+        document = Document(f"the cluster of context {client.context}", text, spec, (), Marks({}, {}), overridden=False)
         return Remains(uid, client.context, document, _trials(objects))
     finally:
         await client.close()

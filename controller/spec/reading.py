@@ -35,13 +35,17 @@ _PLACES = (
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file that was read: its experiment, its text as the person wrote it, and what is odd but allowed."""
+    """A file that was read: its experiment, its text as the person wrote it, and what is odd but allowed.
+
+    overridden: flags said something else than the text, so that whoever reads the file alone reads another experiment.
+    """
 
     source: str
     text: str
     spec: ExperimentSpec
     warnings: tuple[str, ...]
     marks: Marks
+    overridden: bool
 
     def locate(self, problems: Iterable[Problem]) -> SpecErrors:
         """The service's problems with the study, with their places in this file."""
@@ -95,7 +99,7 @@ def read(
         if service is not None and document and isinstance(data, dict):
             wrong += _asked(service, document, data, marks)
         raise SpecErrors(source, wrong)
-    return Document(source, text, from_document(document), rules.warnings(document), marks)
+    return Document(source, text, from_document(document), rules.warnings(document), marks, bool(overrides))
 
 
 def _asked(service: Service, document: Json, data: Json, marks: Marks) -> list[Placed]:

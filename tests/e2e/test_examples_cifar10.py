@@ -23,11 +23,15 @@ PAGES = (CIFAR10 / "README.md", ROOT / "docs" / "cifar10.md")
 SMALL = "spec.trial.args=[--no-verify, --device=cpu, --width=2, --epochs=1, --valid-images=20]"
 
 
-def shown() -> list[str]:
+def typed_lines(page: Path) -> list[str]:
+    text = page.read_text(encoding="utf-8")
+    return [line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+
+
+def shown(*pages: Path) -> list[str]:
     """Every command of ours on the pages, as it is typed in the example's folder."""
-    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
-    lines = [line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
-    return sorted({line.replace("examples/cifar10/", "") for line in lines if line.startswith("tuner ")})
+    lines = {line for page in pages for line in typed_lines(page) if line.startswith("tuner ")}
+    return sorted(line.replace("examples/cifar10/", "") for line in lines)
 
 
 def tuner(*arguments: str | Path, state: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -53,16 +57,33 @@ def test_every_file_is_valid(
     assert "is valid" in typed(["validate", file], tmp_path, monkeypatch, capsys)
 
 
-def test_the_pages_show_the_three_places_for_each_file() -> None:
-    runs = [command for command in shown() if command.startswith("tuner run")]
-    for file in CIFAR10.glob("*.yaml"):
-        assert len([command for command in runs if file.name in command]) >= 2
-    assert any("resources.gpu=0 " in command for command in runs)
-    assert any("resources.gpu=0.25" in command for command in runs)
-    assert any("--runtime kubernetes" in command for command in runs)
+@pytest.mark.parametrize("file", [path.name for path in sorted(CIFAR10.glob("*.yaml"))])
+@pytest.mark.parametrize("place", ["--set spec.trial.resources.gpu=0 ", "", "--runtime kubernetes"])
+def test_the_readme_shows_every_file_in_every_place(file: str, place: str) -> None:
+    runs = [command for command in shown(PAGES[0]) if command.startswith(f"tuner run {file}")]
+    assert [command for command in runs if place in command and (place or command == f"tuner run {file}")]
 
 
-@pytest.mark.parametrize("command", [command for command in shown() if command.startswith("tuner run")])
+def test_no_two_runs_of_a_namespace_that_the_readme_shows_are_of_one_name() -> None:
+    names = []
+    for command in shown(PAGES[0]):
+        if command.startswith("tuner run"):
+            _, _, file, *rest = shlex.split(command)
+            given = [word.removeprefix("metadata.name=") for word in rest if word.startswith("metadata.name=")]
+            names.append((*(given or [file]), "kubernetes" in rest))
+    assert sorted(set(names)) == sorted(names)
+
+
+def test_the_pages_say_where_the_data_come_from() -> None:
+    for page in PAGES:
+        (command,) = (line for line in typed_lines(page) if "--download" in line)
+        _, program, *flags = shlex.split(command)
+        assert (page.parent / program).exists() or (ROOT / program).exists()
+        assert flags == ["--download", "--data", "$HOME/data"]
+        assert "export CIFAR10_DATA=$HOME/data/cifar-10-batches-py" in typed_lines(page)
+
+
+@pytest.mark.parametrize("command", [command for command in shown(*PAGES) if command.startswith("tuner run")])
 def test_every_run_that_the_pages_show_would_be_accepted(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -73,6 +94,7 @@ def test_every_run_that_the_pages_show_would_be_accepted(
     objects = typed(["run", *rest, "--dry-run=client"], tmp_path, monkeypatch, capsys)
     assert "claimName: cifar10" in objects
     assert "mountPath: /cache" in objects
+    assert "claimName: checkpoints" in objects
 
 
 @needs_torch
@@ -107,5 +129,5 @@ def test_two_workers_train_each_network_together(tmp_path: Path) -> None:
     done = tuner("run", "distributed.yaml", *overrides, state=tmp_path / "s", **data)
     assert done.returncode == 0, done.stderr
     (log,) = tmp_path.glob("s/experiments/*/trials/0/1/log.txt")
-    assert json.loads(log.read_text().splitlines()[-1])["workers"] == 2
+    assert json.loads(log.read_text().splitlines()[-1])["machine"]["workers"] == 2
     assert log.with_name("log.1.txt").read_text() == ""

@@ -115,6 +115,15 @@ def test_one_that_was_deleted_meanwhile_leaves_no_folder(shop: Shop) -> None:
     assert not list(shop.home.experiments.iterdir())
 
 
+def test_the_command_that_takes_a_change_repeats_the_flags_that_made_it(shop: Shop) -> None:
+    with pytest.raises(Changed, match=r"tuner resume \S+/experiment\.yaml and the same flags, or choose another"):
+        shop.desk.run(shop.file(parallelism=2), shop.folder)
+    path = shop.folder / "experiment.yaml"
+    path.write_text(FILE.replace("trials: 3", "trials: 4"))
+    with pytest.raises(Changed, match=r"tuner resume \S+/experiment\.yaml, or choose another"):
+        shop.desk.run(read_path(str(path)), shop.folder)
+
+
 def test_a_refused_change_leaves_the_lock_free(shop: Shop) -> None:
     other = shop.file()
     shop.folder.joinpath("experiment.yaml").write_text(FILE.replace("max: 1}", "max: 2}"))

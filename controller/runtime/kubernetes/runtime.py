@@ -75,7 +75,7 @@ class KubernetesRuntime:
         self._leaving = Errands(failed=self._tell_news)
         self._steady = Steady()
         self._meaning = Meaning()
-        self._looked_for_room: set[bool] = set()  # of trials, of the final stage
+        self._looked_for_room: bool | None = None  # last for the final stage, or for a trial
         self._looked_at = 0.0
         self._news = asyncio.Event()
         self._growth = asyncio.Event()
@@ -100,8 +100,8 @@ class KubernetesRuntime:
         record = self._records.of(launch.directory)
         if record is not None and (record.removed or record.uid):
             raise CannotStart("it was made before, and is gone", FailureClass.INFRASTRUCTURE)
-        if (final := part.trial == FINAL) not in self._looked_for_room:
-            self._looked_for_room.add(final)
+        if self._looked_for_room is not (part.trial == FINAL):
+            self._looked_for_room = part.trial == FINAL
             quotas = scene.quotas
             if never := never_fits(demand_of(job_for(launch, owner=None)), quotas, scene.limit_ranges, []):
                 raise CannotStart(never)

@@ -1,7 +1,8 @@
 """Checkpoints: the state of a training, in one file that is whole or not there.
 
 A checkpoint is a help and never a condition: a disk that is full ends no training, and a file that does not read back,
-or that other parameters left, starts it anew. Each is told on stderr, and a trouble that stays is told once.
+or that other parameters left, starts it anew. Each is told on stderr, and a trouble that stays is told once. To pack a
+state and wait for a disk takes longer than an epoch on a GPU, so that `Keeper` does it beside the training.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import os
 import sys
 import zlib
+from concurrent.futures import Future, ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -74,6 +76,26 @@ def load(folder: Path, *, fingerprint: str) -> dict[str, Any] | None:
         _tell(f"{path}: left by other parameters or other data; training starts anew")
         return None
     return state
+
+
+class Keeper:
+    """Saves in the background, one state at a time, into one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._background = ThreadPoolExecutor(1, "checkpoints")
+        self._last: Future[bool] | None = None
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Returns at once, unless another state is still being saved. state: not to be changed from now on."""
+        self.wait()
+        self._last = self._background.submit(save, self.folder, state)
+
+    def wait(self) -> None:
+        """Until what was given to `save` is kept, or is told not to be. Raises what saving it raised."""
+        last, self._last = self._last, None
+        if last is not None:
+            last.result()
 
 
 def _tell(what: str) -> None:

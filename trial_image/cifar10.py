@@ -19,7 +19,7 @@ import sys  # noqa: E402
 import traceback  # noqa: E402
 from typing import TYPE_CHECKING, NoReturn  # noqa: E402
 
-from recipe import Infeasible, Recipe, add_knobs, chosen, whole  # noqa: E402
+from recipe import PRECISIONS, Infeasible, Recipe, add_knobs, chosen, whole  # noqa: E402
 
 if TYPE_CHECKING:
     from life import Life
@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--device", default="auto", help="auto | cpu | cuda | cuda:N (default: a GPU if there is one)")
     run.add_argument(
         "--precision",
-        choices=("auto", "float32", "float16", "bfloat16"),
+        choices=PRECISIONS,
         default="auto",
         help="of the images inside the network; weights are float32 (default: float16 on a GPU, else float32)",
     )
@@ -115,7 +115,8 @@ def main() -> int:
 
 def lived(life: Life, recipe: Recipe) -> int:
     from data import DataError
-    from life import NoDevice, out_of_memory
+    from device import NoDevice
+    from memory import out_of_memory
     from world import LOST_EXIT_CODE, Lost, Refused
 
     try:
@@ -135,7 +136,7 @@ def lived(life: Life, recipe: Recipe) -> int:
         return trouble(sentence, 1)
     if result:
         print(json.dumps(result), flush=True)
-    return 0
+    return trouble(life.trouble, 1) if life.trouble else 0
 
 
 def infeasible(reason: str) -> int:

@@ -1,18 +1,20 @@
-"""The trained network as one TorchScript file that needs none of this code: images in, scores out."""
+"""The trained network as a file that runs without this code: TorchScript, images in, scores out."""
 
 from __future__ import annotations
 
-import copy
 import os
+import shutil
 import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 from augment import MEAN, SIDE, STD
+from network import build
+from recipe import Recipe
 from torch import Tensor, nn
 
 NAME = "model.pt"
-CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
 class Served(nn.Module):
@@ -28,15 +30,18 @@ class Served(nn.Module):
         return self.network((images - self.mean) / self.std)
 
 
-def export(network: nn.Module, folder: Path) -> Path:
-    """Written whole or not at all, and read back: what is in the file answers as the network does.
+def export(recipe: Recipe, weights: Mapping[str, Tensor], folders: Sequence[Path]) -> Path:
+    """The same file in each of these folders, whole or not at all; the first one's path.
 
-    Raises OSError, and RuntimeError if it does not.
+    It is read back before it gets its name: what is in it answers as the network does. weights: a network's
+    `state_dict`. Raises OSError, and RuntimeError if it does not.
     """
-    served = Served(copy.deepcopy(network).to("cpu", memory_format=torch.contiguous_format)).eval()
+    network = build(recipe)  # anew: one that trained with others holds on to them
+    network.load_state_dict(weights)
+    served = Served(network).eval()
     images = torch.rand(16, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
-    path, beside = folder / NAME, folder / f".{NAME}.new"
-    folder.mkdir(parents=True, exist_ok=True)
+    path, beside = folders[0] / NAME, folders[0] / f".{NAME}.new"
+    folders[0].mkdir(parents=True, exist_ok=True)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that TorchScript is an old form, and that shapes are numbers in a trace
         torch.jit.save(torch.jit.trace(served, images[:2], check_trace=False), str(beside))
@@ -45,4 +50,8 @@ def export(network: nn.Module, folder: Path) -> Path:
         beside.unlink()
         raise RuntimeError(f"{path}: the exported model does not answer as the trained one does; it is not kept")
     os.replace(beside, path)  # noqa: PTH105
+    for folder in folders[1:]:
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, folder / beside.name)
+        os.replace(folder / beside.name, folder / NAME)  # noqa: PTH105
     return path

@@ -8,35 +8,36 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import resource
 import sys
 import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import checkpoints
 import numpy as np
 import torch
 from augment import split
+from checkpoints import Keeper
 from data import Dataset, load
+from device import DTYPES, chosen_device, chosen_precision, gpu_of
+from memory import is_lacking, peak_memory_bytes
 from recipe import Infeasible, Recipe
 from training import Captured, Images, Training
 from world import Place, Refused, World, place_of
 
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-# What torch and the libraries under it say; of these only the first is a class of its own.
-NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "_STATUS_ALLOC_FAILED")
-
-
-class NoDevice(Exception):
-    """The device that was asked for is not there. Its text is one sentence."""
+Outcome = TypeVar("Outcome")
 
 
 class Life:
     def __init__(self, options: argparse.Namespace, recipe: Recipe, *, started: float) -> None:
         self.options, self.recipe, self.started = options, recipe, started
         self.place = Place()
+        self.precision = options.precision
+        folder = os.environ.get("TUNER_CHECKPOINT_DIR")
+        self.keeper = Keeper(Path(folder)) if folder else None
+        self.trouble = ""  # a sentence: the training has ended well, and yet something is missing
         self.seconds: dict[str, float] = {}
         self.lines: list[str] = []
         self.resumed = 0  # epochs that an earlier attempt had done
@@ -51,28 +52,37 @@ class Life:
             raise Infeasible(
                 f"--batch {self.recipe.batch} cannot be shared by {world.size} workers; use a multiple of {world.size}"
             )
-        device = self._timed("context", lambda: chosen_device(self.options.device, self.place))
+        device = self._timed("context", lambda: chosen_device(self.options.device, self.place.local))
+        self.precision = chosen_precision(self.options.precision, device)
         data = self._timed("data", self._data)
         learn, judge = self._rows(data)
         self.recipe.steps(len(learn))  # whether it is feasible is known before others are waited for
         identity = self._identity(data, learn, judge)
         if not world.alone:
             about = {"parameters": identity, "data": fingerprint(data)}
-            self._timed("joining", lambda: world.join(about, device, patience_s=self.options.join_seconds))
+            about |= {"device": device.type, "precision": self.precision}
+            patience_s = self.options.join_seconds
+            self._timed("joining", lambda: world.join(about, device, gpu_of(device), patience_s=patience_s))
         images = self._timed("data", lambda: Images.on(device, data.images, data.labels))
         training = self._timed("network", lambda: self._training(images, learn, world))
         self._resume(training, identity)
-        while training.done < training.epochs:
-            self._epoch(training, judge, identity)
+        try:
+            while training.done < training.epochs:
+                self._epoch(training, judge, identity)
+        finally:
+            self._kept()
         result = self._result(training, data, learn, judge)
         world.leave()
         return result if self.place.first else {}
 
-    def _timed(self, part: str, action: Any) -> Any:
+    def _timed(self, part: str, action: Callable[[], Outcome]) -> Outcome:
         began = time.perf_counter()
         outcome = action()
-        self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - began
+        self._add(part, time.perf_counter() - began)
         return outcome
+
+    def _add(self, part: str, seconds: float) -> None:
+        self.seconds[part] = self.seconds.get(part, 0.0) + seconds
 
     def _data(self) -> Dataset:
         options = self.options
@@ -101,16 +111,13 @@ class Life:
         return f"{self.recipe.fingerprint} {flags}, {data.name}, {len(learn)} + {len(judge)} images"
 
     def _training(self, images: Images, learn: np.ndarray, world: World) -> Training:
-        device, precision = images.pixels.device, self.options.precision
-        if precision == "auto":
-            precision = "float16" if device.type == "cuda" else "float32"
-        return Training(self.recipe, images, learn, world=world, dtype=DTYPES[precision], sync_bn=self.options.sync_bn)
+        dtype = DTYPES[self.precision]
+        return Training(self.recipe, images, learn, world=world, dtype=dtype, sync_bn=self.options.sync_bn)
 
     def _resume(self, training: Training, identity: str) -> None:
         """The first worker's checkpoint is everybody's; without one, its weights are."""
-        folder = os.environ.get("TUNER_CHECKPOINT_DIR")
-        if folder and self.place.first:
-            state = checkpoints.load(Path(folder), fingerprint=identity)
+        if self.keeper and self.place.first:
+            state = checkpoints.load(self.keeper.folder, fingerprint=identity)
             if state is not None:
                 training.restore(state)
                 self.lines, self.measured = state["lines"], tuple(state["measured"])
@@ -143,18 +150,18 @@ class Life:
             f"epoch={training.done} {said} seconds={ended - began:.3f} images_per_second={self.speed:.0f}"
         )
         if self.place.first:
+            self._kept()  # before the line is said: whoever reads it knows that the epoch before is safe
             print(self.lines[-1], flush=True)
-            self._keep(training, identity)
+            self._timed("checkpoints", lambda: self._keep(training, identity))
 
     def _keep(self, training: Training, identity: str) -> None:
-        folder = os.environ.get("TUNER_CHECKPOINT_DIR")
-        if not folder:
-            return
-        state = {**training.state(), "fingerprint": identity, "lines": self.lines, "measured": self.measured}
-        self._timed("checkpoints", lambda: checkpoints.save(Path(folder), state))
+        if self.keeper:
+            about = {"fingerprint": identity, "lines": [*self.lines], "measured": self.measured}
+            self.keeper.save({**training.state(), **about})
 
-    def _add(self, part: str, seconds: float) -> None:
-        self.seconds[part] = self.seconds.get(part, 0.0) + seconds
+    def _kept(self) -> None:
+        if self.keeper:
+            self._timed("checkpoints", self.keeper.wait)
 
     def _result(self, training: Training, data: Dataset, learn: np.ndarray, judge: np.ndarray) -> dict[str, Any]:
         views = self._timed("views", lambda: training.accuracy(judge, views=6)) if self.options.tta else None
@@ -198,62 +205,25 @@ class Life:
         return {name: value for name, value in result.items() if value is not None}
 
     def _export(self, training: Training) -> Path | None:
+        """A cluster's pod takes its output along when it ends, and leaves what lies beside the checkpoints."""
         from export import export
 
-        folder = os.environ.get("TUNER_OUTPUT_DIR")
-        if not folder:
-            print("cifar10.py: TUNER_OUTPUT_DIR is not set: the model is not exported", file=sys.stderr, flush=True)
+        names = ("TUNER_OUTPUT_DIR", "TUNER_CHECKPOINT_DIR")
+        folders = [Path(folder) for folder in map(os.environ.get, names) if folder]
+        if not folders:
+            print(f"cifar10.py: {' and '.join(names)} are not set: the model is not exported", file=sys.stderr)
             return None
-        return export(training.network, Path(folder))
-
-
-def chosen_device(name: str, place: Place) -> torch.device:
-    """Ready to be used: a GPU's context is there. Raises NoDevice."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    kind, _, number = name.partition(":")
-    if kind not in ("cpu", "cuda") or (number and (kind == "cpu" or not number.isdecimal())):
-        raise Refused(f"--device {name} is not allowed; it is auto, cpu, cuda or cuda:N")
-    if kind == "cpu":
-        return torch.device("cpu")
-    if not torch.cuda.is_available():
-        why = "it is built without CUDA" if torch.version.cuda is None else "see nvidia-smi and CUDA_VISIBLE_DEVICES"
-        raise NoDevice(f"--device {name}: torch {torch.__version__} finds no GPU here ({why}); use --device cpu")
-    count = torch.cuda.device_count()
-    index = int(number) if number else place.local % count
-    if index >= count:
-        raise NoDevice(f"--device {name}: there are {count} GPUs here, counted from 0")
-    device = torch.device("cuda", index)
-    torch.cuda.set_device(device)
-    torch.backends.cudnn.benchmark = True  # all steps have the same shapes
-    torch.zeros(1, device=device)
-    torch.cuda.synchronize()
-    return device
+        try:
+            return export(self.recipe, training.network.state_dict(), folders)
+        except (OSError, RuntimeError) as error:
+            if is_lacking(error):
+                raise
+            said = next(iter(str(error).splitlines()), type(error).__name__)
+            self.trouble = f"the training has ended well, but its model is not exported: {said}"
+            return None
 
 
 def fingerprint(data: Dataset) -> str:
     """Of its name, its size, all labels and the first images: enough to tell two data sets apart, and at once done."""
     check = zlib.crc32(np.ascontiguousarray(data.images[:64]), zlib.crc32(np.ascontiguousarray(data.labels)))
     return f"{data.name}, {data.train} + {len(data.labels) - data.train} images, {check:08x}"
-
-
-def out_of_memory(error: BaseException, recipe: Recipe) -> str | None:
-    """One sentence, if that is what it says. Its first words are how the tuner knows the class of this failure."""
-    said = str(error)
-    if not isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) and not any(
-        words in said for words in NO_MEMORY
-    ):
-        return None
-    place = "this machine"
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        free, whole = torch.cuda.mem_get_info()
-        place = f"the GPU, of whose {whole / 2**30:.1f} GiB {free / 2**30:.1f} are free,"
-    return (
-        f"out of memory: {place} has no room for --batch {recipe.batch} and --width {recipe.whole('width')}; "
-        "use smaller ones, or fewer trials beside it"
-    )
-
-
-def peak_memory_bytes() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

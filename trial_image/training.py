@@ -171,7 +171,8 @@ class Training:
         return [*self.network.state_dict().values(), *self.optimiser.velocity, *slow]
 
     def state(self) -> dict[str, Any]:
-        return {"epochs": self.done, "tensors": [tensor.detach().cpu() for tensor in self.tensors()]}
+        """As it is now; what is learnt later changes nothing in it."""
+        return {"epochs": self.done, "tensors": [tensor.detach().to("cpu", copy=True) for tensor in self.tensors()]}
 
     def restore(self, state: dict[str, Any]) -> None:
         self.done = int(state["epochs"])

@@ -18,6 +18,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch
+from memory import is_lacking
 from torch import Tensor
 
 LOST_EXIT_CODE = 75  # sysexits' EX_TEMPFAIL: nothing is wrong with the parameters; another try may do
@@ -88,8 +89,13 @@ class World:
             return
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
         try:
-            self._distributed.all_reduce(flat)
+            # Said so and waited for: without it NCCL's sums return at once, and nothing here hears how they end.
+            self._distributed.all_reduce(flat, async_op=True).wait()
         except RuntimeError as error:
+            if is_lacking(error):  # NCCL's own buffers too
+                raise
+            if "invalid usage" in str(error):
+                raise Refused(f"NCCL does not take these workers: {_last_line(error)}") from error
             raise self._lost(error) from error
         start = 0
         for tensor in tensors:
@@ -118,12 +124,12 @@ class World:
         part = count // self.size
         return slice(self.rank * part, (self.rank + 1) * part)
 
-    def join(self, about: dict[str, str], device: torch.device, *, patience_s: float) -> None:
-        """Meet the others. about: what has to be the same for all, by what it is called.
+    def join(self, about: dict[str, str], device: torch.device, gpu: str, *, patience_s: float) -> None:
+        """Meet the others. about: what has to be the same for all, by what it is called. gpu: which has to be another.
 
         Raises:
             Lost: they were not all there within `patience_s`.
-            Refused: one of them trains something else.
+            Refused: one of them trains something else, or on the same GPU.
         """
         if self.alone:
             return
@@ -134,9 +140,12 @@ class World:
         if address in ("127.0.0.1", "localhost") and sys.platform == "linux":
             # Else gloo asks for the address of this machine's name, which a container need not have.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        if device.type == "cuda":
+            # A wait is one then, and ends with an error. Else a thread of torch's aborts the process if a sum is late.
+            os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")
         try:
             self._store = self._meet(address, timedelta(seconds=patience_s))
-            self._compare({"world size": str(self.size), **about}, patience_s)
+            self._compare({"world size": str(self.size), **about}, gpu, patience_s)
             distributed.init_process_group(
                 "nccl" if device.type == "cuda" else "gloo",
                 store=self._store,
@@ -162,13 +171,14 @@ class World:
         round_ = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         return self._distributed.PrefixStore(f"cifar10/{round_}", store)
 
-    def _compare(self, about: dict[str, str], patience_s: float) -> None:
-        """The first worker hears all others, and each of them the first: whoever is at odds, both say so."""
-        mine = json.dumps(about)
+    def _compare(self, about: dict[str, str], gpu: str, patience_s: float) -> None:
+        """The first worker hears all others, and each of them the first: who is at odds with the first says so, too."""
+        mine = json.dumps([about, gpu])
+        ranks = {gpu: self.rank}
         if self.rank > 0:
             first = json.loads(self._store.get("0"))
             self._store.set(str(self.rank), mine)
-            self._refuse(about, first, 0)
+            self._refuse(about, ranks, first, 0)
             return
         self._store.set("0", mine)
         for rank in range(1, self.size):
@@ -176,15 +186,24 @@ class World:
                 self._store.wait([str(rank)], timedelta(seconds=patience_s))
             except RuntimeError as error:
                 raise Lost(f"rank {rank} of {self.size} did not join within {patience_s:g} s; rank 0 ends") from error
-            self._refuse(about, json.loads(self._store.get(str(rank))), rank)
+            self._refuse(about, ranks, json.loads(self._store.get(str(rank))), rank)
 
-    def _refuse(self, about: dict[str, str], other: dict[str, str], rank: int) -> None:
+    def _refuse(
+        self, about: dict[str, str], ranks: dict[str, int], told: tuple[dict[str, str], str], rank: int
+    ) -> None:
+        """ranks: who has which GPU, as far as is known; `rank`, who told this, is added."""
+        other, gpu = told
         for what in about:
             if about[what] != other.get(what):
                 raise Refused(
                     f"the workers differ in their {what}: rank {self.rank} has {about[what]}, rank {rank} has "
                     f"{other.get(what)}; start all with the same command and the same data"
                 )
+        if gpu and ranks.setdefault(gpu, rank) != rank:
+            raise Refused(
+                f"ranks {ranks[gpu]} and {rank} are on the same GPU, {gpu}, which NCCL does not do; give each worker a "
+                "whole one of its own, or use --device cpu"
+            )
 
     def _lost(self, error: RuntimeError) -> Lost:
         return Lost(f"a worker of {self.size} was lost ({_first_line(error)}); rank {self.rank} ends too")
@@ -206,6 +225,11 @@ class World:
 def _first_line(error: Exception) -> str:
     """Without the place in torch's source that gloo names first."""
     return re.sub(r"^\[\S+\] ", "", next(iter(str(error).splitlines()), type(error).__name__))[:200]
+
+
+def _last_line(error: Exception) -> str:
+    """Where NCCL says what it means."""
+    return str(error).strip().rpartition("\n")[2][:200]
 
 
 def shared_moments(x: Tensor, world: World) -> tuple[Tensor, Tensor, int]:

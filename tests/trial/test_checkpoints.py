@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import resource
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoints import load, save
+from checkpoints import Keeper, load, save
 
 from tests.torch_here import needs_torch
 
@@ -131,3 +132,32 @@ def test_what_a_process_killed_while_it_saved_left_is_written_over(tmp_path: Pat
     assert save(tmp_path, state(2))
     assert (load(tmp_path, fingerprint="these") or {})["epoch"] == 2
     assert names(tmp_path) == [FILE]
+
+
+class Slow:
+    """Is packed when it is time."""
+
+    def __init__(self, time: threading.Event) -> None:
+        self.time = time
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        assert self.time.wait(30)
+        return int, (1,)
+
+
+def test_a_training_does_not_wait_for_a_state_to_be_kept(tmp_path: Path) -> None:
+    keeper, time = Keeper(tmp_path), threading.Event()
+    keeper.save({**state(1), "slow": Slow(time)})
+    assert names(tmp_path) == []
+    time.set()
+    keeper.save(state(2))
+    keeper.wait()
+    assert (load(tmp_path, fingerprint="these") or {})["epoch"] == 2
+    keeper.wait()
+
+
+def test_what_cannot_be_packed_is_raised_by_whoever_waits(tmp_path: Path) -> None:
+    keeper = Keeper(tmp_path)
+    keeper.save({"a function": lambda: None})
+    with pytest.raises(Exception, match="lambda"):
+        keeper.wait()

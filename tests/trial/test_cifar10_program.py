@@ -104,6 +104,30 @@ def test_the_final_run_learns_from_all_reads_the_test_set_once_and_leaves_a_mode
     assert 0 <= found["accuracySixViews"] <= 1
 
 
+def test_what_two_workers_learnt_from_all_is_kept_where_it_outlives_a_pod(
+    tmp_path: Path, data: dict[str, object], trials: Nursery
+) -> None:
+    where = {"TUNER_OUTPUT_DIR": tmp_path / "output", "TUNER_CHECKPOINT_DIR": tmp_path / "kept", **data}
+    (tmp_path / "logs").mkdir()
+    both = workers(trials, tmp_path / "logs", "--epochs=0.5", "--final", "--sync-bn", **where)
+    assert [child.wait() for child in both] == [0, 0], [child.lines for child in both]
+    assert json.loads(both[0].lines[-1])["model"] == str(tmp_path / "output" / "model.pt")
+    assert sorted(file.name for file in (tmp_path / "kept").iterdir()) == ["checkpoint.pt", "model.pt"]
+
+
+def test_a_model_that_cannot_be_exported_costs_the_model_and_not_the_result(
+    tmp_path: Path, data: dict[str, object], trials: Nursery
+) -> None:
+    (tmp_path / "file").touch()
+    flags, where = ("--epochs=0.5", "--final"), {"TUNER_OUTPUT_DIR": tmp_path / "file" / "folder"}
+    child = trials.start(*TINY, *flags, log=tmp_path / "log", **where, **data)
+    assert child.wait() == 1
+    *_, result, sentence = child.lines
+    assert "accuracy" in json.loads(result)
+    assert "model" not in json.loads(result)
+    assert sentence.startswith("cifar10.py: the training has ended well, but its model is not exported: [Errno 20]")
+
+
 def test_sigterm_ends_it_at_once_and_the_next_attempt_ends_as_one_that_was_never_stopped(
     tmp_path: Path, data: dict[str, object], trials: Nursery
 ) -> None:

@@ -141,7 +141,9 @@ def test_a_training_that_goes_on_from_its_state_ends_as_if_it_had_never_stopped(
     whole, first, second = (training(*flags) for _ in range(3))
     losses = [whole.epoch() for _ in range(whole.epochs)]
     first.epoch()
-    second.restore(first.state())
+    kept = first.state()
+    first.epoch()  # which changes nothing in what was kept
+    second.restore(kept)
     assert [second.epoch() for _ in range(2)] == losses[1:]
     assert second.accuracy(JUDGE) == whole.accuracy(JUDGE)
     assert all(map(torch.equal, second.tensors(), whole.tensors()))
@@ -169,8 +171,12 @@ def test_an_exported_model_takes_images_and_needs_none_of_this_code(tmp_path: Pa
 
     small = training("--width=4", "--batch=24")
     small.epoch()
-    path = export(small.network, tmp_path / "output")
-    assert [child.name for child in path.parent.iterdir()] == ["model.pt"]
+    path = export(small.recipe, small.network.state_dict(), [tmp_path / "output", tmp_path / "kept"])
+    assert [str(file.relative_to(tmp_path)) for file in sorted(tmp_path.rglob("*.*"))] == [
+        "kept/model.pt",
+        "output/model.pt",
+    ]
+    assert (tmp_path / "kept" / "model.pt").read_bytes() == path.read_bytes()
     images = torch.from_numpy(SMALL.images[JUDGE]).permute(0, 3, 1, 2) / 255
     with torch.inference_mode(), warnings.catch_warnings(action="ignore", category=FutureWarning):  # an old form
         answers = torch.jit.load(str(path))(images).argmax(1).numpy()
@@ -215,25 +221,3 @@ def test_a_place_that_makes_no_sense_is_refused(environment: dict[str, str], sen
     with pytest.raises(Refused) as refusal:
         place_of(environment)
     assert str(refusal.value) == sentence
-
-
-def test_memory_that_is_lacking_is_said_so_that_the_tuner_knows_it() -> None:
-    import torch
-    from life import out_of_memory
-
-    from controller.failures import NO_MEMORY_SAID
-    from tests.trial.small_trainings import recipe
-
-    with pytest.raises(RuntimeError) as torch_s:
-        torch.zeros(2**60, dtype=torch.uint8)
-    with pytest.raises(MemoryError) as numpy_s:
-        np.ones(2**60, np.uint8)
-    gpu_s = torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-    for error in (torch_s.value, numpy_s.value, gpu_s):
-        sentence = out_of_memory(error, recipe("--batch=4096"))
-        assert sentence is not None
-        assert NO_MEMORY_SAID.search(sentence)
-        assert sentence.endswith(
-            "has no room for --batch 4096 and --width 64; use smaller ones, or fewer trials beside it"
-        )
-    assert out_of_memory(RuntimeError("shape '[2]' is invalid"), recipe()) is None

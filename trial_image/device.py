@@ -1,0 +1,79 @@
+"""The device that a training runs on, and how precisely it counts there. A GPU that was lent is used or missed.
+
+Under `auto` a GPU that is there is taken. None is found to be wrong, not slow: where this process was lent one it says
+so, for a trial that quietly took the CPU would hold a GPU for hours.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import torch
+from world import Refused
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+class NoDevice(Exception):
+    """The device that was asked for is not there. Its text is one sentence."""
+
+
+def chosen_device(name: str, local: int) -> torch.device:
+    """Ready to be used: a GPU's context is there. local: this worker's number on its machine.
+
+    Raises:
+        NoDevice: there is no such device.
+        Refused: `name` is none.
+    """
+    asked = f"--device {name}"
+    if name == "auto":
+        lent = _lent(os.environ)
+        asked = f"{lent} lends this process a GPU"
+        name = "cuda" if lent or torch.cuda.is_available() else "cpu"
+    kind, _, number = name.partition(":")
+    if kind not in ("cpu", "cuda") or (number and (kind == "cpu" or not number.isdecimal())):
+        raise Refused(f"--device {name} is not allowed; it is auto, cpu, cuda or cuda:N")
+    if kind == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        why = "it is built without CUDA" if torch.version.cuda is None else "see nvidia-smi and CUDA_VISIBLE_DEVICES"
+        raise NoDevice(f"{asked}: torch {torch.__version__} finds no GPU here ({why}); use --device cpu")
+    count = torch.cuda.device_count()
+    index = int(number) if number else local % count
+    if index >= count:
+        raise NoDevice(f"--device {name}: there are {count} GPUs here, counted from 0")
+    device = torch.device("cuda", index)
+    torch.cuda.set_device(device)
+    torch.backends.cudnn.benchmark = True  # all steps have the same shapes
+    torch.zeros(1, device=device)
+    torch.cuda.synchronize()
+    return device
+
+
+def _lent(environment: Mapping[str, str]) -> str:
+    """The variable by which the tuner, or a cluster, gives this process GPUs; "" if neither does."""
+    named = environment.get("CUDA_VISIBLE_DEVICES", "").strip()
+    if named and named != "NoDevFiles" and not named.startswith("-1"):
+        return f"CUDA_VISIBLE_DEVICES={named}"
+    named = environment.get("NVIDIA_VISIBLE_DEVICES", "").strip()
+    if named not in ("", "void", "none", "all"):  # images that bring CUDA say `all` wherever they run
+        return f"NVIDIA_VISIBLE_DEVICES={named}"
+    return ""
+
+
+def chosen_precision(name: str, device: torch.device) -> str:
+    """What `auto` means here. float32 is float32: torch lets cuDNN round what it convolves to TF32's ten bits."""
+    if name == "auto":
+        name = "float16" if device.type == "cuda" else "float32"
+    if device.type == "cuda" and name == "float32":
+        torch.backends.cudnn.allow_tf32 = False
+    return name
+
+
+def gpu_of(device: torch.device) -> str:
+    """Its name and its id, which no other has in the world; "" on the CPU."""
+    if device.type == "cpu":
+        return ""
+    properties = torch.cuda.get_device_properties(device)
+    return f"{properties.name} ({properties.uuid})"

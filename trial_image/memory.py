@@ -1,0 +1,42 @@
+"""Memory that is lacking, as torch and the libraries under it say it, and memory that was used. Changes nothing."""
+
+from __future__ import annotations
+
+import resource
+import sys
+
+import torch
+from recipe import Recipe
+
+# Of these only the first has a class of its own in torch.
+NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "_STATUS_ALLOC_FAILED")
+
+
+def is_lacking(error: BaseException) -> bool:
+    return isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) or any(
+        words in str(error) for words in NO_MEMORY
+    )
+
+
+def out_of_memory(error: BaseException, recipe: Recipe) -> str | None:
+    """One sentence, if that is what it says. Its first words are how the tuner knows the class of this failure."""
+    if not is_lacking(error):
+        return None
+    place = _gpu() if torch.cuda.is_initialized() or "CUDA" in str(error) else "this machine"
+    return (
+        f"out of memory: {place} has no room for --batch {recipe.batch} and --width {recipe.whole('width')}; "
+        "use smaller ones, or fewer trials beside it"
+    )
+
+
+def _gpu() -> str:
+    try:
+        free, whole = torch.cuda.mem_get_info()
+    except (RuntimeError, AssertionError):  # there was no room for a context, and to ask takes one
+        return "the GPU"
+    return f"the GPU, of whose {whole / 2**30:.1f} GiB {free / 2**30:.1f} are free,"
+
+
+def peak_memory_bytes() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

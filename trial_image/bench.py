@@ -3,7 +3,8 @@
     python trial_image/bench.py --data PATH [--seeds 3]
 
 Each figure is of whole processes, as trials are. On the CPU in a reduced form; on a GPU, where there is one, as the
-recipe is meant. Writes to docs/benchmarks.md, with the word for the data. Needs the checkout: it is not in the image.
+recipe is meant, and the sweep of sixteen through `tuner run`. Writes to docs/benchmarks.md, with the word for the data.
+Needs the checkout: it is not in the image.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,14 +25,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "bench"))
 
-from record import keep, machine, median, table
+from record import ROOT, keep, machine, median, table
 
 PROGRAM = Path(__file__).parent / "cifar10.py"
 REDUCED = ("--device=cpu", "--width=16", "--batch=256", "--train-images=5000", "--valid-images=1000", "--epochs=3")
 FORMS = {"fast": (*REDUCED,), "sweep": (*REDUCED, "--recipe=sweep", "--width=8")}
-# Counted for an image, there and back, at full width; and what an H100-class chip does in half precision.
-GIGAFLOPS = {"fast": 0.708, "sweep": 2.27}
-CHIP_FLOPS = 798e12
+TUNER = Path(sys.executable).parent / "tuner"
+AT_ONCE = (1, 2, 4)  # trainings that share the GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +109,10 @@ def starts(data: str, device: str) -> str:
 
 def on_gpu(data: str, seeds: int) -> str:
     """As the recipes are meant: the accuracy that they reach is the measure, so all of the seeds count."""
+    roofline = json.loads(subprocess.check_output([sys.executable, str(ROOT / "bench" / "roofline.py")], text=True))
+    peaks: list[float] = roofline["peaks"]
     rows = []
-    for recipe, gigaflops in GIGAFLOPS.items():
+    for recipe, asked in roofline["perImage"].items():
         runs = [run(data, f"--recipe={recipe}", "--tta", f"--seed={seed}") for seed in range(seeds)]
         training = [each.result["seconds"]["training"] for each in runs]
         speed = median([each.result["machine"]["imagesPerSecond"] for each in runs])
@@ -119,17 +122,49 @@ def on_gpu(data: str, seeds: int) -> str:
                 f"{median(training):.2f} ({min(training):.2f} to {max(training):.2f})",
                 f"{median([each.wall_s for each in runs]):.2f}",
                 f"{speed:,.0f}",
-                f"{speed * gigaflops * 1e9 / CHIP_FLOPS:.0%}",
+                *(f"{speed * each / peak:.0%}" for each, peak in zip(asked, peaks, strict=True)),
                 f"{max(each.result['machine']['peakGpuMemoryBytes'] for each in runs) / 2**30:.1f}",
                 _accuracies(runs),
+                _accuracies(runs, "accuracySixViews"),
             ]
         )
-    header = ["recipe", "s of training", "s in all", "images/s", "of the matrix peak", "GiB", "accuracy, held out"]
-    return table(header, rows)
+    header = ["recipe", "s of training", "s in all", "images/s", "of the matrix peak", "of the memory peak", "GiB"]
+    found = table([*header, "accuracy, held out", "six views"], rows)
+    flops, bandwidth = (f"{peak / 1e12:.3g}" for peak in peaks)
+    return f"{found}\n\nPeaks, measured here: {flops} Tflop/s in float16, {bandwidth} TB/s ({roofline['gpu']})."
 
 
-def _accuracies(runs: Sequence[Run]) -> str:
-    found = sorted(each.result["accuracy"] for each in runs)
+def sweeps(data: str) -> str:
+    """The sixteen on one GPU, one after the other and several at once."""
+    found = {at_once: sweep(data, f"spec.trial.resources.gpu={1 / at_once:g}") for at_once in AT_ONCE}
+    alone_s = found[1][0]
+    rows = [
+        [str(at_once), f"{wall_s:.0f}", f"{alone_s / wall_s:.2f}", f"{best:.4f}"]
+        for at_once, (wall_s, best) in found.items()
+    ]
+    return table(["trainings at once", "s for all sixteen", "times as fast", "best accuracy, held out"], rows)
+
+
+def sweep(data: str, *settings: str) -> tuple[float, float]:
+    """(seconds, best accuracy), of `tuner run` as people call it."""
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+    environment = {**os.environ, "CIFAR10_DATA": str(Path(data).absolute()), "CUDA_VISIBLE_DEVICES": gpu}
+    folder = ROOT / "examples" / "cifar10"
+    with tempfile.TemporaryDirectory() as state:
+
+        def tuner(*words: str) -> str:
+            command = [str(TUNER), *words, "--state-dir", state]
+            return subprocess.check_output(command, cwd=folder, env=environment, text=True)
+
+        began = time.perf_counter()
+        tuner("run", "sweep.yaml", *(word for each in ("spec.final=null", *settings) for word in ("--set", each)))
+        wall_s = time.perf_counter() - began
+        trials = json.loads(tuner("export", "cifar10-sweep", "--format", "json"))["trials"]
+    return wall_s, max(trial["value"] for trial in trials if trial["state"] == "succeeded")
+
+
+def _accuracies(runs: Sequence[Run], name: str = "accuracy") -> str:
+    found = sorted(each.result[name] for each in runs)
     return f"{median(found):.3f} ({found[0]:.3f} to {found[-1]:.3f})" if len(found) > 1 else f"{found[0]:.3f}"
 
 
@@ -150,8 +185,8 @@ def main() -> None:
     start = starts(options.data, "cpu")
     keep("cifar10-cpu", f"{word}, in a reduced form, on the CPU:\n\n{cpu}\n\n{start}\n\n{where}")
     if there_is_a_gpu():
-        gpu = on_gpu(options.data, options.seeds)
-        keep("cifar10-gpu", f"{word}, on a GPU:\n\n{gpu}\n\n{starts(options.data, 'cuda')}\n\n{where}")
+        parts = [on_gpu(options.data, options.seeds), sweeps(options.data), starts(options.data, "cuda")]
+        keep("cifar10-gpu", "\n\n".join([f"{word}, on a GPU:", *parts, where]))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The device that a training runs on, and how precisely it counts there. A GPU that was lent is used or missed.
 
-Under `auto` a GPU that is there is taken. None is found to be wrong, not slow: where this process was lent one it says
-so, for a trial that quietly took the CPU would hold a GPU for hours.
+Under `auto` a GPU that is there is taken. Where this process was lent one and there is none, that is an error: a trial
+that quietly took the processor would hold a GPU for hours.
 """
 
 from __future__ import annotations

@@ -194,6 +194,10 @@ class Loop:
         self._spend_time()
         await self._look()
         actions = core.decide(self._snapshot())
+        if self._search.unanswered and not any(isinstance(each, wanted.Suggest) for each in actions):
+            # Nobody will ask again under the same id: what was handed out without our hearing of it must not stay open.
+            self._memory.take_in(await self._search.trials())
+            actions = core.decide(self._snapshot())
         for action in actions:
             if await self._act(action):
                 return True
@@ -393,6 +397,3 @@ class Loop:
         for known, after in changed:
             known.attempts[-1] = after
             self._memory.note_attempt(after)
-
-
-__all__ = ["Launcher", "Loop"]

@@ -74,6 +74,13 @@ class Memory:
     def open(self, trial: Trial, attempts: list[Attempt], *, running: bool = True) -> None:
         self.opened[trial.number] = Opened(trial, attempts, self.new_log(), running)
 
+    def take_in(self, trials: Sequence[Trial]) -> None:
+        """All that were handed out to us: those whose handing out we never heard of are open too."""
+        self.handed_out = len(trials)
+        for trial in trials:
+            if not trial.finished and trial.number not in self.opened:
+                self.open(trial, [])
+
     def recall_finals(self, attempts: Sequence[Attempt], *, begun: FinalRun | None) -> None:
         """Of the final stage's attempts those that count now; `begun` is None: none does any more."""
         self.finals = [each for each in attempts if begun is not None and each.number >= begun.first]

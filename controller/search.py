@@ -11,7 +11,7 @@ from typing import Protocol
 from controller.model import Experiment, ExperimentSpec, PruningSpec, short_name
 from suggest import failpoints
 from suggest.client import Suggestions
-from suggest.errors import FailedPrecondition, NotFound, NotOwner, StoreBroken
+from suggest.errors import FailedPrecondition, LimitReached, NotFound, NotOwner, StoreBroken
 from suggest.space import Assignment, Space, Value
 from suggest.study import Algorithm, Direction, Objective, Pruning, Study, StudyName, StudySpec, ValueRule
 from suggest.trial import Measurement, Outcome, StopAdvice, Trial
@@ -108,6 +108,7 @@ class Search:
         # Who it belongs to, on a service that many share.
         self._labels = {"tuner.dev/experiment": experiment.name, "tuner.dev/uid": experiment.uid}
         self._studies = studies
+        self.unanswered = False  # trials may have been handed out that we do not know of
 
     async def make(self, *, begun: bool) -> None:
         """The study exists, searches and prunes as the experiment's newest revision says, and has its fixed points.
@@ -140,7 +141,9 @@ class Search:
 
     async def trials(self) -> list[Trial]:
         """All that were ever handed out to this experiment."""
-        return await self._studies.list_trials(self._name, client_id=self._uid)
+        found = await self._studies.list_trials(self._name, client_id=self._uid)
+        self.unanswered = False
+        return found
 
     async def best(self) -> Trial:
         """Of all that succeeded, imported ones too. Raises FailedPrecondition: there is none."""
@@ -156,9 +159,15 @@ class Search:
         same id, by this process or the next."""
         failpoints.reach(BEFORE_SUGGEST)
         request_id = f"{self._uid}-{handed_out}"
-        suggestions = await self._studies.suggest(
-            self._name, count, client_id=self._uid, request_id=request_id, labels=self._spec.labels
-        )
+        self.unanswered = True
+        try:
+            suggestions = await self._studies.suggest(
+                self._name, count, client_id=self._uid, request_id=request_id, labels=self._spec.labels
+            )
+        except LimitReached:
+            self.unanswered = False
+            raise
+        self.unanswered = False
         failpoints.reach(AFTER_SUGGEST)
         return suggestions
 

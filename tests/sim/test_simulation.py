@@ -5,15 +5,17 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from controller.model import ExperimentState
-from tests.sim.plans import plans
-from tests.sim.world import Plan, World, stores
+from controller.model import AlgorithmSpec, ExperimentSpec, ExperimentState, FailureClass, Objective, TrialTemplate
+from controller.runtime.simulated import Script
+from tests.sim.plans import GRID, plans
+from tests.sim.world import Blow, Plan, World, stores
 
 _UIDS = (f"{n:05d}" for n in itertools.count())
 
@@ -38,3 +40,27 @@ def play_plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Pl
 @given(plan=plans())
 def test_no_experiment_breaks_a_promise(play_plan: Callable[[Plan], ExperimentState], plan: Plan) -> None:
     assert play_plan(plan).finished
+
+
+LOST = Plan(
+    ExperimentSpec(
+        "sim",
+        "default",
+        space=GRID,
+        objective=Objective("score", maximize=True, target=0.9),
+        algorithm=AlgorithmSpec("grid", seed=1),
+        trial=TrialTemplate(("true",), retries={FailureClass.INFRASTRUCTURE: 0}),
+        parallelism=2,
+        canary_s=0.0,
+    ),
+    scripts=[Script(((0.2, "score=0.0"),), 0.3, 0), Script(((0.3, "score=0.9"),), 0.35, 0)],
+)
+
+
+@pytest.mark.parametrize("hit", range(1, 6))
+def test_a_trial_whose_handing_out_was_never_heard_of_is_not_left_open(
+    play_plan: Callable[[Plan], ExperimentState], hit: int
+) -> None:
+    """The target is reached while nobody has repeated the request whose reply was lost."""
+    assert play_plan(replace(LOST, blows={("suggest", hit): Blow.REPLY_LOST})).finished
+    assert play_plan(replace(LOST, blows={("suggest", hit): Blow.REPLY_LOST}, wishes=[(0.31, "stop")])).finished

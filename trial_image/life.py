@@ -22,7 +22,7 @@ from augment import split
 from checkpoints import Keeper
 from data import Dataset, load
 from device import DTYPES, chosen_device, chosen_precision, gpu_of
-from memory import is_lacking, peak_memory_bytes
+from memory import peak_memory_bytes
 from recipe import Infeasible, Recipe
 from training import Captured, Images, Training
 from world import Place, Refused, World, place_of
@@ -215,9 +215,7 @@ class Life:
             return None
         try:
             return export(self.recipe, training.network.state_dict(), folders)
-        except (OSError, RuntimeError) as error:
-            if is_lacking(error):
-                raise
+        except (OSError, RuntimeError, MemoryError) as error:
             said = next(iter(str(error).splitlines()), type(error).__name__)
             self.trouble = f"the training has ended well, but its model is not exported: {said}"
             return None

@@ -52,10 +52,11 @@ class Journal:
             begun = FinalRun(of, attempt.number)
             reason = f"the search is over; its final stage runs with the parameters of trial {of}"
             experiment = replace(self.experiment, final=begun, state=ExperimentState.RUNNING, reason=reason)
-        self._save(Changes(experiment, [attempt], [Event(now, "created", message, attempt.trial, attempt.number)]))
+        created = Event(now, "created", message, attempt.trial, attempt.number)
+        self._save(Changes(experiment, [attempt], [created], final=of is not None))
 
     def final_outdated(self) -> None:
-        self._save(Changes(replace(self.experiment, final=None)))
+        self._save(Changes(replace(self.experiment, final=None), final=True))
 
     def attempts_changed(self, changes: list[tuple[Attempt, Attempt]], *, now: datetime) -> None:
         """(before, after) of each attempt; one write for all."""

@@ -48,11 +48,13 @@ _SAVE = failpoints.register("controller.store.save")
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What one turn changed; saved as a whole."""
+    """What one turn changed; saved as a whole. `final`: the record of the final stage too. Who does not change that may
+    not know of one that was stored without an answer."""
 
     experiment: Experiment | None = None
     attempts: Sequence[Attempt] = ()
     events: Sequence[Event] = ()
+    final: bool = False
 
     def __bool__(self) -> bool:
         return self.experiment is not None or bool(self.attempts) or bool(self.events)
@@ -173,7 +175,7 @@ class SqlStore:
         revised = replace(experiment, revision=revision.number, spec=revision.spec)
         with self._writing(_REVISE) as connection:
             connection.execute(sa.insert(tables.revisions).values(tables.revision_row(experiment.uid, revision)))
-            _write(connection, experiment.uid, Changes(experiment=revised, events=(event,)))
+            _write(connection, experiment.uid, Changes(experiment=revised, events=(event,), final=True))
         return revised
 
     def revisions(self, uid: Uid) -> list[Revision]:
@@ -273,6 +275,8 @@ def _write(connection: sa.Connection, uid: Uid, changes: Changes) -> None:
         row = tables.experiment_row(changes.experiment)
         # Another process asks for the stop; the controller's copy of that wish may be old.
         del row["stop_requested"]
+        if not changes.final:
+            del row["final_trial"], row["final_first"]
         connection.execute(_UPDATE_EXPERIMENT, {**row, "of_uid": uid})
     if changes.attempts:
         connection.execute(_UPSERT_ATTEMPT, [tables.attempt_row(uid, attempt) for attempt in changes.attempts])

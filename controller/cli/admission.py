@@ -236,7 +236,7 @@ class Desk:
             anew = self._without_old_final(known) if known.state.finished else known
             known = replace(anew, state=ExperimentState.RUNNING, reason="", end_time=None, stop_requested=False)
             event = Event(datetime.now(UTC), "resumed", f"resumed; it was {before}")
-            self._store.save(known.uid, Changes(experiment=known, events=(event,)))
+            self._store.save(known.uid, Changes(experiment=known, events=(event,), final=True))
             notes = (*notes, f"{known.name} goes on; it was {before}")
         elif self._store.attempts(known.uid):
             notes = (*notes, f"{known.name} goes on; its controller had ended without finishing it")

@@ -311,7 +311,7 @@ def test_a_database_of_the_first_schema_goes_on_with_all_that_it_has(path: Path)
         assert store.experiment("default", "digits") == before
         assert store.attempts(before.uid) == [attempt(1, RUNNING)]
         begun = replace(before, final=FinalRun(7, 1))
-        store.save(before.uid, Changes(begun, [attempt(1, RUNNING, trial=FINAL)]))
+        store.save(before.uid, Changes(begun, [attempt(1, RUNNING, trial=FINAL)], final=True))
         assert store.experiment("default", "digits") == begun
     with closing(opened(path)) as store:
         assert store.attempts(before.uid, FINAL) == [attempt(1, RUNNING, trial=FINAL)]

@@ -190,7 +190,7 @@ class World:
         kept = found.final if self.plan.grows == "killed" else None
         self.plan = replace(self.plan, grows="")
         self.finals_before = sum(attempt.trial == FINAL for attempt in self.store.attempts(uid))
-        self.store.save(uid, Changes(replace(found, state=ExperimentState.RUNNING, reason="", final=kept)))
+        self.store.save(uid, Changes(replace(found, state=ExperimentState.RUNNING, reason="", final=kept), final=True))
 
     def _resume(self) -> None:
         self._set_running()

@@ -6,6 +6,7 @@ that may have run ahead of it is thrown away, and loaded again when next needed.
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -117,6 +118,10 @@ class Seats:
             lease = self._lease(seat)
             if seat.engine is None:
                 seat.engine = self._loaded(name)
+                # What is left now stays: to look through all studies for garbage, again and again, would stop every call
+                # for a tenth of a second.
+                gc.collect()
+                gc.freeze()
             yield Writer(lease, seat.engine, seat)
             if seat.wanted:
                 seat.wanted = False

@@ -118,8 +118,8 @@ class Seats:
             lease = self._lease(seat)
             if seat.engine is None:
                 seat.engine = self._loaded(name)
-                # What is left now stays: to look through all studies for garbage, again and again, would stop every call
-                # for a tenth of a second.
+                # What is left now stays: to look through all studies for garbage, again and again, would each time stop
+                # every call for a tenth of a second.
                 gc.collect()
                 gc.freeze()
             yield Writer(lease, seat.engine, seat)

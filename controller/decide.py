@@ -32,8 +32,6 @@ from suggest.trial import Outcome, TrialState
 
 MAX_SUGGESTIONS = 100  # of one request
 MAX_AHEAD = 2  # successors that wait at the runtime: a slot is filled by the next in line, not by way of us
-
-
 PAUSED = "the experiment was paused before its turn came"
 
 

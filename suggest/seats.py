@@ -25,6 +25,7 @@ from suggest.trial import Trial
 
 EVERY = 2**31 - 1  # measurements of a trial: all
 WORTH_S = 0.02  # of a processor
+LONG = 1000  # trials; fewer are looked through in no time
 
 
 @dataclass(slots=True)
@@ -118,10 +119,11 @@ class Seats:
             lease = self._lease(seat)
             if seat.engine is None:
                 seat.engine = self._loaded(name)
-                # What is left now stays: to look through all studies for garbage, again and again, would each time stop
-                # every call for a tenth of a second.
-                gc.collect()
-                gc.freeze()
+                if seat.engine.size >= LONG:
+                    # What is left now stays: to look through all long studies for garbage, again and again, would each
+                    # time stop every call for a tenth of a second.
+                    gc.collect()
+                    gc.freeze()
             yield Writer(lease, seat.engine, seat)
             if seat.wanted:
                 seat.wanted = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -246,6 +247,8 @@ async def _serve(server: Server, announced: str) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end, number)
     await server.start()
+    gc.collect()
+    gc.freeze()  # the program itself stays: no study's first call waits until it has been looked through
     if announced:
         print(f"listening on {server.address}, storage {shown(announced)}", file=sys.stderr, flush=True)
     code = await ended

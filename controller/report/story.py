@@ -200,7 +200,9 @@ def why_experiment(record: ExperimentRecord) -> str:
             return f"failed, {it.reason}; look at one with: tuner describe {name}/{_last_failed(record)}"
         case ExperimentState.SUCCEEDED:
             result = f"see the result with: tuner best {name}"
-            if record.best is None:
+            if record.final is not None and record.final.failed:
+                result = f"see why with: tuner logs {name}/final; run it again with: tuner resume {name}"
+            elif record.best is None:
                 result = f"but no trial succeeded; look at one with: tuner describe {name}/{_last_failed(record)}"
             return f"{it.reason}; {result}"
 

@@ -66,6 +66,8 @@ def test_one_that_fails_fails_no_search_and_runs_again_only_when_asked(person: P
     assert (code, out.startswith("tiny: best score"), err.splitlines()[0]) == (1, True, said)
     code, _, err = person.tuner("run", file)
     assert (code, err.splitlines()[0], len(finals(person))) == (1, said, 1)
+    shown = person.tuner("describe", "tiny")[1]
+    assert "see why with: tuner logs tiny/final; run it again with: tuner resume tiny" in shown
     write(person, EXPORT.format(then=":"))
     code, _, err = person.tuner("run", file)
     assert (code, "take them with: tuner resume" in err) == (6, True)

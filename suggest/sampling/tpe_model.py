@@ -64,10 +64,10 @@ class Model:
         values, ranks, pending = self._columns.read(finished, liars)
         good, other = good_and_other(ranks, self._settings.good_share)
         numbers = np.array([t.number for t in finished], dtype=np.intp)
-        batch = Batch(Known(numbers[good], values[:, good]), Known(numbers[other], values[:, other]))
+        others = Others(Known(numbers[other], values[:, other]))
         if self._settings.constant_liar:
-            batch.liars = Known(np.array([t.number for t in liars], dtype=np.intp), pending)
-        return batch
+            others.running = Known(np.array([t.number for t in liars], dtype=np.intp), pending)
+        return Batch(Known(numbers[good], values[:, good]), others)
 
     def group(self, batch: Batch, names: tuple[str, ...]) -> Group:
         """The parameters that are drawn together, as the batch knows them."""
@@ -78,7 +78,7 @@ class Model:
             if frame is None:
                 frame = self._frames[names] = Frame([self._dimensions[name] for name in names])
             good = self._fitted_to_good(batch, names, frame, rows)
-            group = batch.groups[names] = Group(batch, rows, frame, good)
+            group = batch.groups[names] = Group(batch.others, rows, frame, good)
         return group
 
     def _fitted_to_good(self, batch: Batch, names: tuple[str, ...], frame: Frame, rows: Indexes) -> Mixture:
@@ -156,48 +156,62 @@ class Known:
         return Known(numbers[order], values[:, order])
 
 
-class Batch:
-    """What a proposal is fitted to: the good trials, and the others, running ones among them."""
+class Others:
+    """The trials that are not good ones, running ones among them. `running`: None where those do not count."""
 
-    def __init__(self, good: Known, finished: Known) -> None:
-        self.good = good
-        self.groups: dict[tuple[str, ...], Group] = {}
-        self.liars: Known | None = None
+    def __init__(self, finished: Known) -> None:
         self.finished = finished
-        self._pending: list[tuple[int, list[float]]] = []  # further ones, not among the liars yet
+        self.running: Known | None = None
+        self._pending: list[tuple[int, list[float]]] = []  # further ones, not among the running yet
 
     def pend(self, number: int, values: list[float]) -> None:
         """One more running trial, in place of the oldest where there are many."""
         self._pending.append((number, values))
+
+    def known(self, rows: Indexes) -> Known:
+        """As they are now, those that have all these parameters."""
+        if self._pending and self.running is not None:
+            numbers, values = zip(*self._pending, strict=True)
+            self._pending.clear()
+            running = self.running.and_those(Known(np.array(numbers, dtype=np.intp), np.array(values).T))
+            self.running = Known(running.numbers[-LIARS:], running.values[:, -LIARS:])
+        finished = self.finished.having(rows)
+        return finished if self.running is None else finished.and_those(self.running.having(rows))
+
+
+class Batch:
+    """What a proposal is fitted to."""
+
+    def __init__(self, good: Known, others: Others) -> None:
+        self.good = good
+        self.others = others
+        self.groups: dict[tuple[str, ...], Group] = {}
+
+    def pend(self, number: int, values: list[float]) -> None:
+        """One more running trial."""
+        self.others.pend(number, values)
         column = np.array(values)
         for group in self.groups.values():
             group.pend(column)
 
-    def running(self) -> Known | None:
-        """As they are now."""
-        if self._pending and self.liars is not None:
-            numbers, values = zip(*self._pending, strict=True)
-            self._pending.clear()
-            liars = self.liars.and_those(Known(np.array(numbers, dtype=np.intp), np.array(values).T))
-            self.liars = Known(liars.numbers[-LIARS:], liars.values[:, -LIARS:])
-        return self.liars
-
 
 class Group:
-    """Parameters that are modelled together: how dense the good trials are where, and how dense the others."""
+    """Parameters that are modelled together: how dense the good trials are where, and how dense the others.
 
-    def __init__(self, batch: Batch, rows: Indexes, frame: Frame, good: Mixture) -> None:
-        self._batch = batch
+    It does not know its batch: a circle would be freed only now and then, thousands of them at once, and every call
+    would wait for that.
+    """
+
+    def __init__(self, others: Others, rows: Indexes, frame: Frame, good: Mixture) -> None:
+        self._trials = others
         self._rows = rows
         self.frame = frame
         self.good = good
-        self._finished = batch.finished.having(rows)
         self._places: dict[tuple[int, int], slice] = {}
 
     def known(self) -> Known:
         """The trials that are not good ones, as they are now."""
-        liars = self._batch.running()
-        return self._finished if liars is None else self._finished.and_those(liars.having(self._rows))
+        return self._trials.known(self._rows)
 
     def others(self) -> Mixture:
         """Fitted to them as they are now."""

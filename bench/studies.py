@@ -1,7 +1,8 @@
 """What one server bears: a hundred long studies at once, a restart, floods of measurements; on SQLite and PostgreSQL.
 
 Calls are sent when they are due, whether or not earlier ones have been answered, and a call's time runs from when it
-was due: a server that stalls is not spared what it would have been sent meanwhile. The client is a process of its own
+was due: a server that stalls is not spared what it would have been sent meanwhile. Only what the client's own timer is
+late by is not the server's: it counts in whole milliseconds. The client is a process of its own
 on the same machine. `make bench` runs it; `--quick` is a smoke test that keeps nothing, `--only PART` one part.
 """
 
@@ -145,7 +146,10 @@ def peak_mb(pid: int) -> float:
 
 @dataclass
 class Load:
-    """`suggestions` and `completions`: seconds from when each was due until it was answered."""
+    """`suggestions` and `completions`: seconds from when each was due until it was answered.
+
+    Due is when the timer that was set for it goes off, or, with the client itself behind, when it should have.
+    """
 
     client: AsyncClient
     studies: int
@@ -168,6 +172,7 @@ class Load:
             due = began + turn / per_s
             if (early_s := due - time.monotonic()) > 0:
                 await asyncio.sleep(early_s)
+                due = time.monotonic()
             name, lasts_s = name_of(turn % self.studies), min(0.5, 0.5 * self.studies / per_s)
             task = asyncio.create_task(self._trial(name, due, after_s=lasts_s))
             under_way.add(task)

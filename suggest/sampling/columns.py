@@ -34,17 +34,20 @@ class Columns:
         """Values and ranks of the finished trials and values of the running ones; (parameters or 3, trials)."""
         rows = self._rows
         numbers, others = [t.number for t in learnt], [t.number for t in running]
-        if len(rows) > len(numbers) + len(others) or not rows.keys() <= {*numbers, *others}:
-            for gone in rows.keys() - {*numbers, *others}:
-                self._free.append(rows.pop(gone))
-                self._ranked.discard(gone)
-        for trial in (*learnt, *running):
-            number = trial.number
-            if number not in rows:
-                self._add(trial)
-            if number not in self._ranked and trial.state is not TrialState.RUNNING:
-                self._ranks[:, rows[number]] = rank(trial, self._sign)
-                self._ranked.add(number)
+        # By whole sets: nearly always one trial is new, among hundreds that are not.
+        wanted = {*numbers, *others}
+        for gone in rows.keys() - wanted:
+            self._free.append(rows.pop(gone))
+            self._ranked.discard(gone)
+        if new := wanted - rows.keys():
+            for trial in (*learnt, *running):
+                if trial.number in new:
+                    self._add(trial)
+        if unranked := set(numbers) - self._ranked:
+            for trial in learnt:
+                if trial.number in unranked and trial.state is not TrialState.RUNNING:
+                    self._ranks[:, rows[trial.number]] = rank(trial, self._sign)
+                    self._ranked.add(trial.number)
         finished = np.array([rows[n] for n in numbers], dtype=np.intp)
         pending = np.array([rows[n] for n in others], dtype=np.intp)
         return self._values[:, finished], self._ranks[:, finished], self._values[:, pending]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -208,6 +209,7 @@ class Group:
         self.frame = frame
         self.good = good
         self._places: dict[tuple[int, int], slice] = {}
+        self._pending: Pending | None = None  # of most requests, which are for one trial, there is none
 
     def known(self) -> Known:
         """The trials that are not good ones, as they are now."""
@@ -225,7 +227,8 @@ class Group:
         self.drawn = points(self.frame, parzen.draw(self.frame, self.good, quantiles))
         self._good = _density(self.frame, self.good, self.drawn)
         self._others = _density(self.frame, others, self.drawn)
-        self.pending = Pending(self.frame, others, self.drawn, room=len(wanted))
+        self._pending = None
+        self._new_pending = partial(Pending, self.frame, others, self.drawn, room=len(wanted))
 
     def has(self, one: Wanted) -> bool:
         """Whether there are candidates for this trial."""
@@ -235,12 +238,19 @@ class Group:
         """A point of the batch, one of those that candidates were drawn for: the next ones keep away from it."""
         mine = values[self._rows]
         if self._places and not np.isnan(mine).any():
-            self.pending.add(mine)
+            if self._pending is None:
+                self._pending = self._new_pending()
+            self._pending.add(mine)
+
+    def others_near(self, here: slice) -> Floats:
+        """The log of how dense the others are, the batch's own points among them, at these candidates."""
+        others = self._others[here]
+        return others if self._pending is None else self._pending.log_density(here, others)
 
     def best(self, one: Wanted) -> list[float]:
         """The candidate of this trial, which was drawn, that has most good trials near it for the others there."""
         here = self._places[one.number, one.again]
-        promise = self._good[here] - self.pending.log_density(here, self._others[here])
+        promise = self._good[here] - self.others_near(here)
         best: list[float] = self.drawn.numbers[:, here][:, np.argmax(promise)].tolist()
         return best
 

@@ -68,10 +68,10 @@ class Window:
         """Finished trials in the order of their numbers, at most the window's size."""
         ranked = [number for *_, number in self._succeeded] + [number for *_, number in self._pruned]
         chosen = set(ranked[:BEST])
-        for number in reversed(self._numbers):
-            if len(chosen) >= self._size:
-                break
-            chosen.add(number)
+        earliest = len(self._numbers)
+        while earliest and len(chosen) < self._size:  # some of the recent ones are among the best
+            latest, earliest = earliest, max(0, earliest - (self._size - len(chosen)))
+            chosen.update(self._numbers[earliest:latest])
         return (self._finished[number] for number in sorted(chosen))
 
     def running(self, most: int) -> Iterator[Trial]:

@@ -107,7 +107,7 @@ def test_a_point_of_a_batch_is_a_kernel_as_wide_as_a_fit_would_make_it() -> None
     alone = replace(anew, log_weights=np.where(np.arange(known.shape[1] + 2) == known.shape[1], 0.0, -np.inf))
     kernel = parzen.log_density(group.frame, alone, group.drawn, parzen.masses(anew, group.drawn))
     here = slice(0, 48)
-    after = group.pending.log_density(here, before)
+    after = group.others_near(here)
     np.testing.assert_allclose(after, np.logaddexp(before, kernel + fitted.log_weights[-1]), rtol=0, atol=1e-9)
 
 

@@ -267,8 +267,9 @@ def _change(
         yield ChangeState(ending.state, ending.reason + failure, True)
     elif snapshot.slots == 0 and snapshot.state is not ExperimentState.PAUSED and not busy:
         trial = snapshot.spec.trial
-        asked = f"{trial.resources.gpu:g} GPUs" + (f" for each of {trial.workers} workers" if trial.workers > 1 else "")
-        yield ChangeState(ExperimentState.PAUSED, f"a trial asks for {asked}: more than this machine has", True)
+        asked = f"{trial.resources.gpu:g}" + (f" for each of {trial.workers} workers" if trial.workers > 1 else "")
+        reason = f"a trial asks for more GPUs ({asked}) than this machine has; lower spec.trial.resources.gpu"
+        yield ChangeState(ExperimentState.PAUSED, reason, True)
     elif snapshot.state is ExperimentState.PAUSED:
         if not busy:
             yield ChangeState(ExperimentState.PAUSED, "", True)

@@ -363,7 +363,7 @@ class Loop:
         try:
             launch = self._launcher(self.experiment, known.trial, known.attempts)
             if self._runtime.slots(launch.gpu, launch.workers) == 0:  # of trials it is known before any is asked for
-                raise CannotStart(f"it asks for {launch.gpu:g} GPUs: more than this machine has")
+                raise CannotStart(f"it asks for more GPUs ({launch.gpu:g}) than this machine has")
             failpoints.reach(BEFORE_START)
             await self._runtime.start(launch)
             failpoints.reach(AFTER_START)

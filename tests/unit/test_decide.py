@@ -73,7 +73,7 @@ TIME_UP = "the wall clock is spent (budget.wallClock: 60 s)"
 TEN = "all 10 trials are done"
 AGAIN = "interrupted; its trials run again on resume"
 BY_STOP = "stopped by tuner stop"
-NO_GPU = "a trial asks for 16 GPUs: more than this machine has"
+NO_GPU = "a trial asks for more GPUs (16) than this machine has; lower spec.trial.resources.gpu"
 TRIED = "every point of the search space was tried"
 FOREIGN = "the trial was completed by another client"
 
@@ -128,7 +128,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     (
         "nor one whose workers do not all fit",
         snapshot(replace(greedy, trial=replace(greedy.trial, cluster={"distributed": {"workers": 2}})), slots=0),
-        [done(PAUSED, NO_GPU.replace(":", " for each of 2 workers:"))],
+        [done(PAUSED, NO_GPU.replace("16", "16 for each of 2 workers"))],
     ),
     ("the canary cannot run there either", snapshot(greedy, slots=0, canary_over=False), [done(PAUSED, NO_GPU)]),
     (

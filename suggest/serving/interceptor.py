@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import gc
 import inspect
 import logging
 import secrets
@@ -35,6 +36,7 @@ from suggest.status import InternalError, code_of, status_of
 log = logging.getLogger(__name__)
 
 SLOW_S = 1.0
+TIDY_EVERY = 250  # calls
 LARGE_BYTES = 8 << 10  # of a request: some hundred measurements
 
 # What requests, replies and contexts are is the handlers' affair.
@@ -53,6 +55,7 @@ class Guard(grpc.aio.ServerInterceptor):
         self._gate = gate
         self._closing = False
         self._known: dict[str, Handler] = {}  # by method: wrapped once, not at each call
+        self._since_tidied = 0  # calls
 
     @property
     def begun(self) -> int:
@@ -69,6 +72,7 @@ class Guard(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler | None:
+        self._tidy()
         method = str(handler_call_details.method)
         known = self._known.get(method)
         if known is not None:
@@ -79,6 +83,15 @@ class Guard(grpc.aio.ServerInterceptor):
         # Only methods that there are get here: strangers cannot make it grow.
         guarded = self._known[method] = self._wrapped(handler, method)
         return guarded
+
+    def _tidy(self) -> None:
+        """gRPC leaves a circle of objects behind for each call. Python counts what is made and freed to know when to
+        look for such, and a server that frees as much as it makes deceives it: tens of thousands of them would be freed
+        at once, and all calls wait for that."""
+        self._since_tidied += 1
+        if self._since_tidied == TIDY_EVERY:
+            self._since_tidied = 0
+            gc.collect(0)
 
     def _wrapped(self, handler: Handler, method: str) -> Handler:
         if handler.unary_unary is not None:

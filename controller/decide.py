@@ -31,7 +31,6 @@ from controller.snapshot import (
 from suggest.trial import Outcome, TrialState
 
 MAX_SUGGESTIONS = 100  # of one request
-MAX_AHEAD = 2  # successors that wait at the runtime: a slot is filled by the next in line, not by way of us
 PAUSED = "the experiment was paused before its turn came"
 
 
@@ -248,7 +247,7 @@ def _limit(snapshot: Snapshot) -> int:
     wanted = snapshot.spec.parallelism if snapshot.canary_over else 1
     if snapshot.slots is not None:
         return min(wanted, snapshot.slots)
-    return wanted + min(wanted, MAX_AHEAD) if snapshot.ahead and snapshot.canary_over else wanted
+    return wanted + min(wanted, snapshot.ahead) if snapshot.canary_over else wanted
 
 
 def _change(

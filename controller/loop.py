@@ -238,7 +238,7 @@ class Loop:
             advised=memory.advised,
             stops_sent=memory.stops_sent,
             held=memory.held,
-            ahead=memory.may_name_ahead,
+            ahead=memory.ahead,
             final=memory.final(),
         )
 

@@ -19,6 +19,8 @@ from suggest.trial import Measurement, Trial, TrialState
 
 BRISK_TRIALS = 4  # so many attempts in a row that took less than this are short trials
 BRISK_S = {"local": 3.0, "kubernetes": 15.0}  # on a cluster the way of an outcome to us and back takes longer
+MAX_AHEAD = 2  # successors that wait at the runtime: a slot is filled by the next in line, not by way of us
+LEARNER_AHEAD, LEARNER_PARALLEL = 1, 8  # a point that misses seven outcomes already may miss one more
 
 
 @dataclass(slots=True)
@@ -127,10 +129,14 @@ class Memory:
         self.trend.append(trial.value if value is None else value)
 
     @property
-    def may_name_ahead(self) -> bool:
-        """Nothing is lost by it, and trials are so short that the way of an outcome to us and back would tell."""
-        limit_s = BRISK_S[self._spec.runtime]
-        return self.independent and len(self._latest_s) == BRISK_TRIALS and max(self._latest_s) < limit_s
+    def ahead(self) -> int:
+        """How many successors may be named before there is a slot for them: as many as cost the search nothing, where
+        trials are so short that the way of an outcome to us and back would tell."""
+        if len(self._latest_s) < BRISK_TRIALS or max(self._latest_s) >= BRISK_S[self._spec.runtime]:
+            return 0
+        if self.independent:
+            return MAX_AHEAD
+        return LEARNER_AHEAD if self._spec.parallelism >= LEARNER_PARALLEL else 0
 
     @property
     def best_value(self) -> float | None:

@@ -83,8 +83,8 @@ class Snapshot:
     hold, None = no limit. canary_over: the first trial has shown itself. advised: trials that the study says are
     hopeless, and why. stops_sent: trials whose newest attempt was told to stop in this process's life, and its grace.
     held: trials whose newest attempt the runtime has accepted and does not run yet: it waits for room there.
-    ahead: successors may be named before a slot is free for them. final: None = the file has no final stage, and none
-    was begun.
+    ahead: how many successors may be named before a slot is free for them. final: None = the file has no final stage,
+    and none was begun.
     """
 
     spec: ExperimentSpec
@@ -101,7 +101,7 @@ class Snapshot:
     advised: Mapping[int, str] = field(default_factory=dict)
     stops_sent: Mapping[int, float] = field(default_factory=dict)
     held: Set[int] = frozenset()
-    ahead: bool = False
+    ahead: int = 0
     final: FinalStage | None = None
 
 

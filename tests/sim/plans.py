@@ -130,7 +130,7 @@ def specs(draw: st.DrawFn) -> ExperimentSpec:
         objective=Objective(
             "score", True, draw(st.sampled_from([None, None, 0.9])), draw(st.sampled_from(["last", "best"]))
         ),
-        algorithm=AlgorithmSpec("grid" if grid else "random", 1),
+        algorithm=AlgorithmSpec("grid" if grid else draw(st.sampled_from(["random", "tpe"])), 1),
         trial=trial,
         final=draw(st.sampled_from([None, replace(trial, timeout_s=FINAL_TIMEOUT_S)])),
         initial=draw(st.sampled_from([(), ({"b": 2},), ({"b": 1}, {"b": 3})])),

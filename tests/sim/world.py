@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 from controller import budget, memory
 from controller.loop import Loop
@@ -113,6 +114,11 @@ class World:
 
     def run(self) -> ExperimentState:
         """Lives of controllers, one after the other, until the experiment has ended for good."""
+        # Short searches must see successors named ahead too, and so must those with few trials at once.
+        with patch.multiple(memory, BRISK_TRIALS=1, BRISK_S={"local": MAX_VIRTUAL_S}, LEARNER_PARALLEL=3):
+            return self._live_on()
+
+    def _live_on(self) -> ExperimentState:
         while True:
             self.lives += 1
             if self.lives > 200:
@@ -255,6 +261,7 @@ class World:
         counting = [t for t in trials if t.state is not TrialState.CANCELLED]
         if limit is not None and len(counting) > limit:
             raise Violation(f"{len(counting)} trials count, the budget is {limit}")
+        self._check_ahead(trials)
         for trial in trials:
             known = self.outcomes.get(trial.number)
             if known is not None and known != trial:
@@ -264,6 +271,15 @@ class World:
                 self._check_outcome(trial)
             elif trial.value is not None:
                 raise Violation(f"{trial} has a value before its outcome")
+
+    def _check_ahead(self, trials: Sequence[Trial]) -> None:
+        """No point is asked for while outcomes are missing that it should have learned from."""
+        spec = self.experiment.spec
+        missing = sum(trial.state is TrialState.RUNNING for trial in trials)
+        learner = int(spec.parallelism >= memory.LEARNER_PARALLEL)
+        ahead = learner if spec.algorithm.name == "tpe" else min(2, spec.parallelism)
+        if missing > spec.parallelism + ahead:
+            raise Violation(f"{missing} are open, {spec.parallelism} may run, and {ahead} may wait for it")
 
     def _check_outcome(self, trial: Trial) -> None:
         attempts = [a for a in self.store.attempts(self.experiment.uid) if a.trial == trial.number]
@@ -476,8 +492,6 @@ def play(coroutine: Coroutine[Any, Any, T]) -> T:
 SPECS: dict[str, ExperimentSpec] = {}
 """By uid: the sim's specs are made by hand, not by a reader, so they are kept beside their documents."""
 GRID_POINTS = 6
-# Short searches must see successors named ahead too.
-memory.BRISK_TRIALS, memory.BRISK_S["local"] = 1, MAX_VIRTUAL_S
 
 
 def stores(folder: Path) -> tuple[SqlStore, Studies]:

@@ -55,6 +55,11 @@ def one_too_many_at_once(snapshot: Snapshot) -> int:
     return _limit(snapshot) + 1
 
 
+@mutant("a search that learns knows less than it could", (decide, "_limit"))
+def two_ahead_whoever_learns(snapshot: Snapshot) -> int:
+    return _limit(replace(snapshot, ahead=2))
+
+
 @mutant("a broken command fails in every slot at once", (decide, "_limit"))
 def no_canary(snapshot: Snapshot) -> int:
     return _limit(replace(snapshot, canary_over=True))

@@ -44,7 +44,7 @@ GRACE_S = 10.0
 NO_PROTECTION = Protection()  # enough for a socket
 NO_OVERSIGHT = Oversight()
 SENDING_S = 0.2
-SWITCH_S = 0.001
+SWITCH_S = 0.0002
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # a second server on the port must fail, not share it
     ("grpc.max_receive_message_length", 4 << 20),
@@ -227,8 +227,8 @@ def serve(
 
     `announce`: say on stderr where it listens, for whoever waits for that. Raises what Server.start() does.
     """
-    # A thread that computes lets others in only this often: by default they would wait five times as long, at each of
-    # the several turns that a call takes. It costs the one that computes nothing that can be measured.
+    # A thread that computes lets others in only this often: by default they would wait 25 times as long, at each of the
+    # several turns that a call takes. It costs the one that computes nothing that can be measured.
     sys.setswitchinterval(SWITCH_S)
     server = Server(storage_url, address, sync=sync, advertise=advertise, protection=protection, oversight=oversight)
     return asyncio.run(_serve(server, storage_url if announce else ""))

@@ -20,6 +20,7 @@ from sqlalchemy.pool import QueuePool, StaticPool
 
 from suggest.deadline import locked
 from suggest.errors import StoreBroken, StoreUnavailable
+from suggest.store.checkpoints import Checkpoints
 from suggest.store.documents import read_json
 from suggest.store.statements import Statements
 
@@ -83,6 +84,7 @@ class Database:
         with translated(path):
             self._single = self._new_engine(StaticPool).connect()
         self._readers = self._engine(QueuePool, "BEGIN")
+        self._checkpoints = Checkpoints(self._connect, self._turn)
 
     @contextmanager
     def writing(self, *, single: bool = False) -> Iterator[Connection]:
@@ -92,12 +94,13 @@ class Database:
             if not single:
                 with self._writers.begin() as connection:
                     yield connection
-                return
-            try:
-                yield self._single
-            finally:
-                # SQLAlchemy's idea of a transaction: SQLite has committed or undone the statement.
-                self._single.rollback()
+            else:
+                try:
+                    yield self._single
+                finally:
+                    # SQLAlchemy's idea of a transaction: SQLite has committed or undone the statement.
+                    self._single.rollback()
+            self._checkpoints.written(large=not single)
 
     @contextmanager
     def reading(self, *, single: bool = False) -> Iterator[Connection]:
@@ -108,6 +111,7 @@ class Database:
         """Whoever writes is alone already."""
 
     def close(self) -> None:
+        self._checkpoints.close()
         self._readers.dispose()
         with self._turn:
             self._single.close()
@@ -126,6 +130,7 @@ class Database:
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
         connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")  # `Checkpoints` does it
         connection.execute(f"PRAGMA synchronous = {self._sync}")
         return connection
 

@@ -1,0 +1,84 @@
+"""What SQLite has in its write-ahead log reaches the file while writes go on, and none of them does it."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from suggest.store.checkpoints import WRITES
+from suggest.store.sqlite import Database
+
+WITHIN_S = 30.0
+BEGINNING = 32  # bytes of a log: other ones each time that it begins anew
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "s.db"
+
+
+@pytest.fixture
+def database(path: Path) -> Iterator[Database]:
+    with closing(Database(path)) as made:
+        with made.writing() as connection:
+            connection.execute(text("CREATE TABLE words (word TEXT)"))
+        yield made
+
+
+def write(database: Database, count: int) -> None:
+    for _ in range(count):
+        with database.writing(single=True) as connection:
+            connection.execute(text("INSERT INTO words VALUES ('a word')"))
+
+
+def beginning(path: Path) -> bytes:
+    with Path(f"{path}-wal").open("rb") as log:
+        return log.read(BEGINNING)
+
+
+def test_the_log_begins_anew_while_writes_go_on(database: Database, path: Path) -> None:
+    before, deadline = beginning(path), time.monotonic() + WITHIN_S
+    while beginning(path) == before:
+        assert time.monotonic() < deadline, "the log only grows"
+        write(database, WRITES)
+
+
+def test_a_large_write_is_enough(database: Database, path: Path) -> None:
+    before, deadline = beginning(path), time.monotonic() + WITHIN_S
+    while beginning(path) == before:
+        assert time.monotonic() < deadline, "the log only grows"
+        with database.writing() as connection:
+            connection.execute(text("INSERT INTO words VALUES ('many'), ('words')"))
+        time.sleep(0.05)
+
+
+def test_no_write_does_it_itself(database: Database) -> None:
+    with database.writing(single=True) as connection:
+        assert connection.execute(text("PRAGMA wal_autocheckpoint")).scalar_one() == 0
+
+
+def test_a_reader_that_stays_stops_nothing(database: Database, path: Path) -> None:
+    with closing(sqlite3.connect(path)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM words").fetchone()
+        write(database, 3 * WRITES)
+        assert reader.execute("SELECT count(*) FROM words").fetchone() == (0,)
+    test_the_log_begins_anew_while_writes_go_on(database, path)
+
+
+def test_at_the_end_all_is_in_the_file_and_nothing_is_left(path: Path) -> None:
+    with closing(Database(path)) as database:
+        with database.writing() as connection:
+            connection.execute(text("CREATE TABLE words (word TEXT)"))
+        write(database, 2 * WRITES)
+    assert "checkpoints" not in [thread.name for thread in threading.enumerate()]
+    assert not Path(f"{path}-wal").exists()
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM words").fetchone() == (2 * WRITES,)

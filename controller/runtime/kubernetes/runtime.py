@@ -187,7 +187,7 @@ class KubernetesRuntime:
             self._whose[name] = whose
             self._made.add(name)
             own = pods.pop(whose, [])
-            sighting = self._steady.sighting(name, shown, own)
+            sighting = self._steady.sighting(name, shown, own, calm=scene.calm)
             sighting = sighting or await self._looked_after(scene, kind, name, shown, own, whose)
             if sighting is not None:
                 sightings[name] = sighting
@@ -299,8 +299,9 @@ class KubernetesRuntime:
             self._records.forget(directory)
             self._made.discard(name)
             return None
-        if sighting.start_time is None and sighting.exit is None:
-            sighting = self._sighting(name, shown, pods, whose, refusal=refusal, mounts=scene.mount_trouble(pods))
+        mounts = scene.mount_trouble(pods)
+        if (refusal or mounts) and sighting.start_time is None and sighting.exit is None:
+            sighting = self._sighting(name, shown, pods, whose, refusal=refusal, mounts=mounts)
         source = log_source(shown, pods)
         follower = self._followers.follow(name, source, directory)
         if sighting.exit is not None:

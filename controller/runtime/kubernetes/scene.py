@@ -126,6 +126,11 @@ class Scene:
             if attempt_of(pod) == whose:
                 del self.pods.deleted[name]
 
+    @property
+    def calm(self) -> bool:
+        """No event of the namespace says that a pod was refused or a volume could not be mounted."""
+        return not self._refusals.objects and not self._mounts.objects
+
     def refusal(self, uid: str) -> str:
         """Why a pod could not be created for the object of that uid; "" if none was refused."""
         return _newest(self._refusals, uid)

@@ -23,7 +23,7 @@ test: $(VENV)/dev.stamp  ## run all tests
 
 .PHONY: test-cluster
 test-cluster: cluster-binaries  ## run the tests on a real Kubernetes, started here; TESTS=tests/cluster/test_x.py
-	$(BIN)/python -m pytest -m 'not soak' $(or $(TESTS),tests/cluster)
+	$(BIN)/python -m pytest -m 'not soak' -n 2 --dist loadgroup $(or $(TESTS),tests/cluster)
 
 .PHONY: soak
 soak: cluster-binaries  ## run what takes too long for every change: everything killed again and again, nodes that vanish

@@ -34,6 +34,13 @@ def lacks(what: str) -> None:
         pytest.skip(what)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Each cluster's tests stay together, one after the other, while those of the other go on beside them."""
+    for item in items:
+        level = "level_c" if "level_c" in getattr(item, "fixturenames", ()) else "level_b"
+        item.add_marker(pytest.mark.xdist_group(level))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Of a failure: was it the cluster's?"""

@@ -130,8 +130,9 @@ def _final_is_outdated(snapshot: Snapshot) -> bool:
 
 
 def beginnings(snapshot: Snapshot) -> list[CreateAttempt]:
-    """What can be done about a suggestion at once: its trials begin. All else waits for another look."""
-    return [action for action in decide(snapshot) if isinstance(action, CreateAttempt)]
+    """What can be done about a suggestion at once: its trials begin. All else waits for another look, the final stage
+    too: what was decided before the suggestion is still to be done, and may be to forget how it ended last."""
+    return [action for action in decide(snapshot) if isinstance(action, CreateAttempt) and action.trial != FINAL]
 
 
 def better(best: float | None, value: float | None, *, maximize: bool) -> float | None:

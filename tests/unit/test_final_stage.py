@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.decide import decide
+from controller.decide import beginnings, decide
 from controller.failures import Facts, judge
 from controller.folders import ExperimentFolders
 from controller.launch import cluster_launch, identity, launch
@@ -221,6 +221,15 @@ def test_what_is_done_about_it(situation: Snapshot, actions: list[Action]) -> No
 
 
 # How it ended
+
+
+def test_no_suggestion_begins_it_though_what_was_decided_before_is_not_done_yet() -> None:
+    lost = final_stage(FAILED, failed=LOST)
+    asked = snapshot(a_spec(parallelism=2, final=export), done=tried, best=0.5, final=lost)
+    assert decide(asked) == [Suggest(2), Forget(FINAL)]
+    nothing_came = replace(asked, exhausted=True)
+    assert decide(nothing_came) == [CreateAttempt(FINAL, 2)]
+    assert beginnings(nothing_came) == []
 
 
 def test_it_needs_no_metric() -> None:

@@ -188,7 +188,9 @@ def test_the_generated_code_is_what_the_readmes_command_makes(tmp_path: Path) ->
     done = subprocess.run(
         ["./generate.sh", tmp_path], cwd=EXAMPLE, capture_output=True, text=True, timeout=280, check=False
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    # On a machine that has none of it, Go says what it fetches.
+    said = [line for line in done.stderr.splitlines() if not line.startswith("go: downloading ")]
+    assert (done.returncode, said) == (0, [])
     made = sorted(path.name for path in tmp_path.iterdir())
     assert made == sorted(path.name for path in (EXAMPLE / "suggestpb").iterdir())
     assert filecmp.cmpfiles(tmp_path, EXAMPLE / "suggestpb", made, shallow=False)[0] == made

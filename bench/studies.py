@@ -2,8 +2,8 @@
 
 Calls are sent when they are due, whether or not earlier ones have been answered, and a call's time runs from when it
 was due: a server that stalls is not spared what it would have been sent meanwhile. Only what the client's own timer is
-late by is not the server's: it counts in whole milliseconds. The client is a process of its own
-on the same machine. `make bench` runs it; `--quick` is a smoke test that keeps nothing, `--only PART` one part.
+late by is not the server's: it counts in whole milliseconds. The client is a process of its own on the same machine.
+`make bench` runs it; `--quick` is a smoke test that keeps nothing, `--only PART` one part.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from suggest.study import Direction
 from suggest.trial import Measurement
@@ -25,8 +25,10 @@ class Curve:
         self.values = array("d", [value for _, value in points])
 
     def __contains__(self, step: int) -> bool:
-        at = bisect_left(self.steps, step)
-        return at < len(self.steps) and self.steps[at] == step
+        steps = self.steps
+        if not steps or step > steps[-1]:
+            return False
+        return steps[bisect_left(steps, step)] == step
 
     def add(self, step: int, value: float) -> None:
         steps = self.steps
@@ -59,17 +61,27 @@ class Report:
         self.newest_attempt = 0
 
     def add(self, m: Measurement) -> None:
-        key = (m.attempt, m.metric)
-        curve = self._curves.get(key)
-        if curve is None:
-            curve = self._curves[key] = Curve()
-            self.newest_attempt = max(self.newest_attempt, m.attempt)
-        curve.add(m.step, m.value)
+        self.add_all((m,))
 
-    def __contains__(self, key: tuple[int, str, int]) -> bool:
-        attempt, metric, step = key
-        curve = self._curves.get((attempt, metric))
-        return curve is not None and step in curve
+    def add_all(self, measurements: Iterable[Measurement]) -> None:
+        curves = self._curves
+        for attempt, metric, step, value in measurements:
+            curve = curves.get((attempt, metric))
+            if curve is None:
+                curve = curves[attempt, metric] = Curve()
+                self.newest_attempt = max(self.newest_attempt, attempt)
+            curve.add(step, value)
+
+    def fresh(self, measurements: Iterable[Measurement]) -> tuple[Measurement, ...]:
+        """Those whose key is new; of several with the same key, the first."""
+        curves = self._curves
+        new: dict[tuple[int, str, int], Measurement] = {}
+        for m in measurements:
+            attempt, metric, step, _ = m
+            curve = curves.get((attempt, metric))
+            if curve is None or step not in curve:
+                new.setdefault((attempt, metric, step), m)
+        return tuple(new.values())
 
     def newest_with(self, further: Sequence[Measurement], metric: str) -> Curve | None:
         """What newest() would be had `further` been added; a copy, the report stays as it is."""

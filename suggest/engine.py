@@ -168,13 +168,7 @@ class Engine:
 
     def fresh(self, number: int, measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
         """Those whose (attempt, metric, step) is new; the first within the batch wins."""
-        report = self._report(number)
-        new: dict[tuple[int, str, int], Measurement] = {}
-        for m in measurements:
-            key = (m.attempt, m.metric, m.step)
-            if key not in new and key not in report:
-                new[key] = m
-        return tuple(new.values())
+        return self._report(number).fresh(measurements)
 
     def measure(self, number: int, measurements: Sequence[Measurement]) -> None:
         """Remember what has been stored."""
@@ -184,8 +178,7 @@ class Engine:
         report = self._reports.setdefault(number, Report())
         attempt, curve = report.newest_attempt, self._curve(number)
         last = curve.steps[-1] if curve is not None else None
-        for measurement in measurements:
-            report.add(measurement)
+        report.add_all(measurements)
         if not state.finished:
             self._before[number] = last if report.newest_attempt == attempt else None
         elif state is TrialState.SUCCEEDED:
@@ -194,9 +187,8 @@ class Engine:
     def take_in(self, trial: Trial, measurements: Sequence[Measurement]) -> None:
         """A new trial that comes finished, with all its measurements; stored before."""
         if measurements:
-            report = self._reports[trial.number] = Report()
-            for measurement in measurements:
-                report.add(measurement)
+            self._reports[trial.number] = report = Report()
+            report.add_all(measurements)
         self.put(trial)
 
     def value_of(self, number: int, further: Sequence[Measurement] = ()) -> tuple[float | None, int | None]:

@@ -57,8 +57,7 @@ class _Stored:
 
     def report(self, number: int) -> Report:
         report = Report()
-        for _, _, measurement in self.store.measurements(self.name, number, after=0, limit=EVERY):
-            report.add(measurement)
+        report.add_all(m for _, _, m in self.store.measurements(self.name, number, after=0, limit=EVERY))
         return report
 
     def curves(self) -> Iterator[Curve]:

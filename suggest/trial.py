@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
+from typing import NamedTuple
 
 from suggest.space import Assignment
 
@@ -40,11 +41,11 @@ class TrialState(enum.Enum):
 OPEN = frozenset({TrialState.QUEUED, TrialState.RUNNING})
 
 
-@dataclass(frozen=True, slots=True)
-class Measurement:
+class Measurement(NamedTuple):
     """The value of one metric at one step of one attempt. The key is (attempt, metric, step): the first report wins.
 
-    `value` may be NaN or infinite: that is what the trial said; it is never a best value.
+    `value` may be NaN or infinite: that is what the trial said; it is never a best value. A tuple, for they come by
+    thousands: made in a third of the time, and a row of the store as it is.
     """
 
     attempt: int

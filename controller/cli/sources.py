@@ -157,4 +157,4 @@ def _fitting(source: Source, spec: ExperimentSpec, value: str, fill: dict[str, s
 
 
 def _renamed(one: Measurement, old: str, new: str) -> Measurement:
-    return replace(one, metric=new) if one.metric == old != new else one
+    return one._replace(metric=new) if one.metric == old != new else one

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from sqlalchemy import ColumnElement, Exists, Table, and_, bindparam, literal, select
+from sqlalchemy import ColumnElement, Exists, Table, and_, bindparam, literal_column, select
 
 from suggest.errors import NotOwner
 from suggest.store.protocol import Lease
@@ -70,4 +70,4 @@ def taken_by(name: StudyName, address: str) -> NotOwner:
 
 def _locked(*conditions: ColumnElement[bool]) -> Exists:
     # FOR SHARE on PostgreSQL; SQLite has one writer at a time anyway.
-    return select(literal(1)).select_from(studies).where(*conditions).with_for_update(read=True).exists()
+    return select(literal_column("1")).select_from(studies).where(*conditions).with_for_update(read=True).exists()

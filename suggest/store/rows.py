@@ -129,21 +129,6 @@ def trial_of(row: AnyRow) -> Trial:
     )
 
 
-def measurement_columns(name: StudyName, number: int, measurements: Sequence[Measurement]) -> list[Columns]:
-    return [
-        {
-            "namespace": name.namespace,
-            "study": name.study,
-            "trial": number,
-            "attempt": m.attempt,
-            "metric": m.metric,
-            "step": m.step,
-            "value": None if math.isnan(m.value) else m.value,
-        }
-        for m in measurements
-    ]
-
-
 def measurement_of(row: AnyRow) -> Measurement:
     return Measurement(row.attempt, row.metric, row.step, math.nan if row.value is None else row.value)
 

@@ -37,7 +37,6 @@ from suggest.store.protocol import Addition, Counts, Lease, StudyContents, Study
 from suggest.store.rows import (
     AnyRow,
     Columns,
-    measurement_columns,
     measurement_of,
     outcome_columns,
     past_document,
@@ -177,27 +176,25 @@ class SqlStore:
         with self._write(_ADD_TRIAL, single=not measurements) as connection:
             columns = trial_columns(lease.name, trial, add_request_id=request_id)
             self._insert(connection, self._statements.insert_trial, lease, [columns])
-            self._insert_measurements(connection, lease, trial.number, measurements)
+            self._insert_measurements(connection, lease, (trial.number, measurements))
 
     def add_trials(self, lease: Lease, additions: Sequence[Addition]) -> None:
         name = lease.name
         rows = [trial_columns(name, each.trial, add_request_id=each.request_id) for each in additions]
-        measured = [
-            row for each in additions for row in measurement_columns(name, each.trial.number, each.measurements)
-        ]
-        with self._write(_ADD_TRIALS, single=self._statements.is_one(len(rows)) and not measured) as connection:
+        reports = [(each.trial.number, each.measurements) for each in additions if each.measurements]
+        with self._write(_ADD_TRIALS, single=self._statements.is_one(len(rows)) and not reports) as connection:
             self._insert(connection, self._statements.insert_trial, lease, rows)
-            self._insert(connection, self._statements.insert_measurement, lease, measured)
+            self._insert_measurements(connection, lease, *reports)
 
     def add_measurements(self, lease: Lease, number: int, measurements: Sequence[Measurement]) -> None:
-        with self._write(_ADD_MEASUREMENTS, single=self._statements.is_one(len(measurements))) as connection:
-            self._insert_measurements(connection, lease, number, measurements)
+        with self._write(_ADD_MEASUREMENTS, single=self._statements.is_one_block(len(measurements))) as connection:
+            self._insert_measurements(connection, lease, (number, measurements))
 
     def finish_trial(self, lease: Lease, trial: Trial, measurements: Sequence[Measurement]) -> None:
         with self._write(_FINISH_TRIAL, single=not measurements) as connection:
             if self._statements.finish(connection, lease, trial.number, outcome_columns(trial)) != 1:
                 raise _lost(lease)
-            self._insert_measurements(connection, lease, trial.number, measurements)
+            self._insert_measurements(connection, lease, (trial.number, measurements))
 
     def relabel_trial(self, lease: Lease, number: int, labels: Mapping[str, str]) -> None:
         with self._write(_RELABEL_TRIAL, single=True) as connection:
@@ -258,10 +255,12 @@ class SqlStore:
             return [(row.id, row.trial, measurement_of(row)) for row in rows]
 
     def _insert_measurements(
-        self, connection: Connection, lease: Lease, number: int, measurements: Sequence[Measurement]
+        self, connection: Connection, lease: Lease, *reports: tuple[int, Sequence[Measurement]]
     ) -> None:
-        rows = measurement_columns(lease.name, number, measurements)
-        self._insert(connection, self._statements.insert_measurement, lease, rows)
+        """`reports`: by the trials' numbers. Undone as those of `_insert` are."""
+        told = sum(len(measurements) for _, measurements in reports)
+        if told and self._statements.insert_measurements(connection, lease, reports) != told:
+            raise _lost(lease)
 
     def _insert(self, connection: Connection, statement: Insert, lease: Lease, rows: Sequence[Columns]) -> None:
         """Undone by the caller's transaction when the lease is outdated."""

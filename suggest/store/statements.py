@@ -2,13 +2,17 @@
 
 Many rows are one statement on PostgreSQL, whose every round trip counts: each column goes as an array. SQLite, a
 function call away, executes the statement for each row, and is handed text and values: SQLAlchemy would take several
-times as long over a row as SQLite does. Nothing is executed in any other way than by `insert` and `finish`.
+times as long over a row as SQLite does. Measurements, of which there are thousands, go there by blocks: for each
+statement the interpreter is let go and has to be waited for again.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -23,11 +27,13 @@ from sqlalchemy import (
     Update,
     bindparam,
     func,
+    insert,
     literal,
     or_,
     select,
     update,
 )
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.dml import Insert
 
@@ -35,7 +41,9 @@ from suggest.store.ownership import guard, held_by_parameters
 from suggest.store.protocol import Lease
 from suggest.store.rows import Columns
 from suggest.store.tables import measurements, studies, trials
-from suggest.trial import OPEN, TrialState
+from suggest.trial import OPEN, Measurement, TrialState
+
+BLOCK = 200  # measurements; with less than a thousand values in it every SQLite is content
 
 _HANDED_OUT = ("state", "parameters", "client_id", "request_id", "labels")
 
@@ -45,6 +53,23 @@ _FINISH_TRIAL = update(trials).where(
     trials.c.number == bindparam("this_number"),
     or_(*(trials.c.state == state.value for state in OPEN)),
     held_by_parameters(),
+)
+
+
+def _unnested(columns: Sequence[Column[Any]], *before: ColumnElement[Any]) -> Any:
+    """Rows of arrays, each with what stands before."""
+    arrays = [bindparam(c.name, type_=ARRAY(c.type)) for c in columns]
+    rows = func.unnest(*arrays).table_valued(*(c.name for c in columns)).render_derived()
+    return select(*before, *rows.c)
+
+
+_MEASURED = [c for c in measurements.c if c.name != "id"]  # at the end a `Measurement`, as it is
+_SAME = [c for c in _MEASURED if c.name in ("namespace", "study")]
+_INSERT_ARRAYS = insert(measurements).from_select(
+    _MEASURED,
+    _unnested(
+        [c for c in _MEASURED if c not in _SAME], *(bindparam(f"lease_{c.name}", type_=c.type) for c in _SAME)
+    ).where(held_by_parameters()),
 )
 
 
@@ -84,6 +109,30 @@ def _plain(statement: Insert | Update, dialect: Dialect, columns: list[str]) -> 
     return _Plain(compiled.string, itemgetter(*places), compiled.params, converted)
 
 
+def _insert_blocks(connection: Connection, lease: Lease, number: int, found: Sequence[Measurement]) -> int:
+    first, last = (lease.name.namespace, lease.name.study, number), tuple(guard(lease).values())
+    written = 0
+    for start in range(0, len(found), BLOCK):
+        block = found[start : start + BLOCK]
+        # What is not a number becomes NULL: SQLite sees to that.
+        values = (*first, *chain.from_iterable(block), *last)
+        written += connection.exec_driver_sql(_block(len(block)), values).rowcount
+    return written
+
+
+@functools.cache
+def _block(rows: int) -> str:
+    """Into `measurements`, for SQLite: namespace, study and trial, each row's own, and what guards the lease."""
+    same = len(_MEASURED) - len(Measurement._fields)
+    own = ", ".join(f"column{place + 1}" for place in range(len(Measurement._fields)))
+    each = f"({', '.join('?' * len(Measurement._fields))})"
+    condition = held_by_parameters().compile(dialect=sqlite.dialect())
+    return (
+        f"INSERT INTO {measurements.name} ({', '.join(c.name for c in _MEASURED)}) SELECT {'?, ' * same}{own} "
+        f"FROM (VALUES {', '.join([each] * rows)}) WHERE {condition}"
+    )
+
+
 class Statements:
     """`insert`: the dialect's own, which knows conflicts. `arrays`: all rows are one statement."""
 
@@ -93,9 +142,8 @@ class Statements:
         self.insert_study = insert(studies).on_conflict_do_nothing(
             index_elements=[studies.c.namespace, studies.c.study]
         )
-        self.insert_trial = self._guarded(insert, trials)
-        self.insert_measurement = self._guarded(insert, measurements)
-        inserted = self._guarded(insert, trials)
+        self.insert_trial = self._guarded(insert)
+        inserted = self._guarded(insert)
         self.hand_out: Insert = inserted.on_conflict_do_update(
             index_elements=[trials.c.namespace, trials.c.study, trials.c.number],
             set_={name: getattr(inserted.excluded, name) for name in _HANDED_OUT},
@@ -106,6 +154,10 @@ class Statements:
         """Whether to insert so many is one statement."""
         return self._arrays or rows == 1
 
+    def is_one_block(self, rows: int) -> bool:
+        """The same for measurements of one trial."""
+        return self._arrays or rows <= BLOCK
+
     def insert(self, connection: Connection, statement: Insert, lease: Lease, rows: Sequence[Columns]) -> int:
         """How many rows were written: of an outdated lease none."""
         same = guard(lease)
@@ -113,6 +165,22 @@ class Statements:
             columns = {name: [row[name] for row in rows] for name in rows[0]}
             return connection.execute(statement, {**columns, **same}).rowcount
         return self._plain(connection, statement, rows[0]).execute(connection, rows, same)
+
+    def insert_measurements(
+        self, connection: Connection, lease: Lease, reports: Sequence[tuple[int, Sequence[Measurement]]]
+    ) -> int:
+        """By the trials' numbers; how many were written: of an outdated lease none."""
+        if not self._arrays:
+            return sum(_insert_blocks(connection, lease, number, found) for number, found in reports)
+        told = [m for _, found in reports for m in found]
+        columns: Columns = {
+            "trial": [number for number, found in reports for _ in found],
+            "attempt": [m.attempt for m in told],
+            "metric": [m.metric for m in told],
+            "step": [m.step for m in told],
+            "value": [None if math.isnan(m.value) else m.value for m in told],
+        }
+        return connection.execute(_INSERT_ARRAYS, {**columns, **guard(lease)}).rowcount
 
     def finish(self, connection: Connection, lease: Lease, number: int, outcome: Columns) -> int:
         """How many trials have ended by it: of an outdated lease none."""
@@ -134,12 +202,8 @@ class Statements:
         pairs = each(studies.c.labels).table_valued("key", "value")
         return select(literal(1)).select_from(pairs).where(pairs.c.key == key, pairs.c.value == value).exists()
 
-    def _guarded(self, insert: Callable[[Table], Any], table: Table) -> Any:  # each dialect has an Insert of its own
-        columns = [c for c in table.c if c.name != "id"]
-        return insert(table).from_select(columns, self._source(columns).where(held_by_parameters()))
-
-    def _source(self, columns: Sequence[Column[Any]]) -> Any:
-        if not self._arrays:
-            return select(*(bindparam(c.name, type_=c.type) for c in columns))
-        arrays = [bindparam(c.name, type_=ARRAY(c.type)) for c in columns]
-        return select(func.unnest(*arrays).table_valued(*(c.name for c in columns)).render_derived())
+    def _guarded(self, insert: Callable[[Table], Any]) -> Any:  # each dialect has an Insert of its own
+        columns = list(trials.c)
+        given = [bindparam(c.name, type_=c.type) for c in columns]
+        source: Any = _unnested(columns) if self._arrays else select(*given)
+        return insert(trials).from_select(columns, source.where(held_by_parameters()))

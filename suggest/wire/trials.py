@@ -120,13 +120,13 @@ def write_states(states: Iterable[TrialState]) -> list[pb.TrialState.ValueType]:
 
 
 def read_measurements(messages: Iterable[pb.Measurement], path: str, problems: Problems) -> tuple[Measurement, ...]:
-    found = tuple(read_measurement(m) for m in messages)
-    for i, m in enumerate(found):
-        if m.attempt < 1:
-            problems.append(Problem(f"{path}[{i}].attempt", f"{m.attempt}: attempts count from 1"))
-        if m.step < 0:
-            problems.append(Problem(f"{path}[{i}].step", f"{m.step} is negative"))
-        if not 0 < len(m.metric) <= 256:
+    found = tuple([Measurement(m.attempt, m.metric, m.step, m.value) for m in messages])
+    for i, (attempt, metric, step, _) in enumerate(found):
+        if attempt < 1:
+            problems.append(Problem(f"{path}[{i}].attempt", f"{attempt}: attempts count from 1"))
+        if step < 0:
+            problems.append(Problem(f"{path}[{i}].step", f"{step} is negative"))
+        if not 0 < len(metric) <= 256:
             problems.append(Problem(f"{path}[{i}].metric", "a metric's name has 1 to 256 characters"))
     return found
 

@@ -59,6 +59,15 @@ def test_a_large_write_is_enough(database: Database, path: Path) -> None:
         time.sleep(0.05)
 
 
+def test_what_a_killed_process_left_is_brought_over_by_the_next_one(database: Database, path: Path) -> None:
+    write(database, WRITES // 2)
+    killed = path.with_name("killed.db")  # what it finds who comes after kill -9
+    for suffix in ("", "-wal"):
+        path.with_name(f"{killed.name}{suffix}").write_bytes(Path(f"{path}{suffix}").read_bytes())
+    with closing(Database(killed)), closing(sqlite3.connect(f"file:{killed}?immutable=1", uri=True)) as the_file_alone:
+        assert the_file_alone.execute("SELECT count(*) FROM words").fetchone() == (WRITES // 2,)
+
+
 def test_no_write_does_it_itself(database: Database) -> None:
     with database.writing(single=True) as connection:
         assert connection.execute(text("PRAGMA wal_autocheckpoint")).scalar_one() == 0

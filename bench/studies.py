@@ -167,7 +167,11 @@ class Load:
         self.completions.clear()
 
     async def run(self, *, per_s: float, for_s: float) -> None:
-        """One study after the other is asked for a trial, which is completed before the same study's next turn."""
+        """One study after the other is asked for a trial, which is completed before the same study's next turn.
+
+        When, is drawn: were all trials to last equally long, each would end in the very millisecond in which another
+        study is asked.
+        """
         # The client is not what is measured: its collector has nothing to look through but what the load makes.
         gc.collect()
         gc.freeze()
@@ -177,7 +181,8 @@ class Load:
             if (early_s := due - time.monotonic()) > 0:
                 await asyncio.sleep(early_s)
                 due = time.monotonic()
-            name, lasts_s = name_of(turn % self.studies), min(0.5, 0.5 * self.studies / per_s)
+            name = name_of(turn % self.studies)
+            lasts_s = random.uniform(0.25, 0.75) * min(1.0, self.studies / per_s)
             task = asyncio.create_task(self._trial(name, due, after_s=lasts_s))
             under_way.add(task)
             task.add_done_callback(under_way.discard)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import closing
 
 WRITES = 200  # small ones, after which it is time again; a large one is as many
-_PAUSE_S = 0.5  # at least, from the end of one to the next
+_PAUSE_S = 2.0  # at least, from the end of one to the next
 _BESIDE = 2  # times beside the writes: what is left then is what came meanwhile, and is little
 
 log = logging.getLogger(__name__)

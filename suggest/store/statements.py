@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
@@ -43,7 +43,7 @@ from suggest.store.rows import Columns
 from suggest.store.tables import measurements, studies, trials
 from suggest.trial import OPEN, Measurement, TrialState
 
-BLOCK = 200  # measurements; with less than a thousand values in it every SQLite is content
+BLOCK, ROUND = 1000, 100  # measurements; SQLite takes some 32,000 values, four of each
 
 _HANDED_OUT = ("state", "parameters", "client_id", "request_id", "labels")
 
@@ -112,12 +112,23 @@ def _plain(statement: Insert | Update, dialect: Dialect, columns: list[str]) -> 
 def _insert_blocks(connection: Connection, lease: Lease, number: int, found: Sequence[Measurement]) -> int:
     first, last = (lease.name.namespace, lease.name.study, number), tuple(guard(lease).values())
     written = 0
-    for start in range(0, len(found), BLOCK):
-        block = found[start : start + BLOCK]
+    start = 0
+    for rows in _blocks(len(found)):
+        block = found[start : start + rows]
+        start += rows
         # What is not a number becomes NULL: SQLite sees to that.
         values = (*first, *chain.from_iterable(block), *last)
-        written += connection.exec_driver_sql(_block(len(block)), values).rowcount
+        written += connection.exec_driver_sql(_block(rows), values).rowcount
     return written
+
+
+def _blocks(rows: int) -> Iterator[int]:
+    """Large ones of few sizes: each is a statement, and SQLite keeps those that it has compiled."""
+    while rows:
+        block = min(rows, BLOCK)
+        block -= block % ROUND if block > ROUND else 0
+        yield block
+        rows -= block
 
 
 @functools.cache
@@ -156,7 +167,7 @@ class Statements:
 
     def is_one_block(self, rows: int) -> bool:
         """The same for measurements of one trial."""
-        return self._arrays or rows <= BLOCK
+        return self._arrays or len(list(_blocks(rows))) == 1
 
     def insert(self, connection: Connection, statement: Insert, lease: Lease, rows: Sequence[Columns]) -> int:
         """How many rows were written: of an outdated lease none."""

@@ -172,6 +172,14 @@ class StoreContract:
         assert [type(v) for v in contents.trials[0].parameters.values()] == [float, int, bool, float]
         assert list(contents.measurements) == [(1, m) for m in reports]
 
+    @pytest.mark.parametrize("count", [2, 99, 100, 101, 700, 1000, 2345])
+    def test_many_measurements_come_back_in_their_order(self, store: Store, lease: Lease, count: int) -> None:
+        reports = [measured(step, 0.1 * step) for step in reversed(range(count))]
+        store.hand_out(lease, [running(0), running(1)])
+        store.add_measurements(lease, 1, reports)
+        found = store.measurements(NAME, None, after=0, limit=count + 1)
+        assert [(trial, m) for _, trial, m in found] == [(1, m) for m in reports]
+
     def test_nan_is_kept(self, store: Store, lease: Lease) -> None:
         store.hand_out(lease, [running(0)])
         store.add_measurements(lease, 0, [measured(0, math.nan)])
@@ -324,6 +332,7 @@ class StoreContract:
             lambda: store.add_trial(lease, queued(2), request_id="more", measurements=[]),
             lambda: store.add_trials(lease, [Addition(queued(2), "more", [measured(0, 1.0)]), Addition(queued(3), "")]),
             lambda: store.add_measurements(lease, 0, [measured(0, 1.0)]),
+            lambda: store.add_measurements(lease, 0, [measured(step, 1.0) for step in range(1234)]),
             lambda: store.finish_trial(lease, succeeded(running(0), 1.0), [measured(0, 1.0)]),
             lambda: store.relabel_trial(lease, 0, {}),
             lambda: store.delete_trial(lease, 0),

@@ -189,9 +189,9 @@ def test_who_freezes_inside_a_transaction_holds_nobody_up(postgres_url: str) -> 
 
 def write_frozen(store: PostgresStore, lease: Lease, *, until: Callable[[], bool]) -> None:
     with store._database.writing() as connection:
-        store._insert_measurements(connection, lease, 0, [measured(0, 0.5)])
+        store._insert_measurements(connection, lease, (0, [measured(0, 0.5)]))
         eventually(until)
-        store._insert_measurements(connection, lease, 0, [measured(1, 0.5)])
+        store._insert_measurements(connection, lease, (0, [measured(1, 0.5)]))
 
 
 def taken(other: PostgresStore) -> bool:

@@ -180,6 +180,13 @@ class StoreContract:
         found = store.measurements(NAME, None, after=0, limit=count + 1)
         assert [(trial, m) for _, trial, m in found] == [(1, m) for m in reports]
 
+    def test_a_metric_is_kept_whatever_its_characters(self, store: Store, lease: Lease) -> None:
+        odd = ['a"b', "a\\b", "a,b", "{a}", "NULL", " a ", "'a'", "é%s:a", "?", "line\nline"]
+        reports = [measured(0, 0.5, metric=metric) for metric in odd]
+        store.hand_out(lease, [running(0)])
+        store.add_measurements(lease, 0, reports)
+        assert [m for _, _, m in store.measurements(NAME, 0, after=0, limit=100)] == reports
+
     def test_nan_is_kept(self, store: Store, lease: Lease) -> None:
         store.hand_out(lease, [running(0)])
         store.add_measurements(lease, 0, [measured(0, math.nan)])

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from suggest import events, requests
+from suggest import courtesy, events, requests
 from suggest.domain import show
 from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, Problem
 from suggest.growth import grown
@@ -233,6 +233,7 @@ class Studies:
                     f"{name}: trial {number} is queued; it reports after SuggestTrials handed it out"
                 )
             if fresh:
+                courtesy.give_way()
                 with writer.changing():
                     self._store.add_measurements(writer.lease, number, fresh)
                     engine.measure(number, fresh)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
@@ -19,6 +20,7 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 from scipy.special import log_ndtr  # type: ignore[import-untyped]  # SciPy has no types of its own
 
+from suggest import courtesy
 from suggest.optuna_storage import STUDY_NAME, WindowStorage
 from suggest.sampling.sampler import Wanted
 from suggest.sampling.tpe import LIARS, TpeSettings, groups
@@ -52,16 +54,17 @@ class Model:
         self._frozen = {t.number: known.get(t.number) or self._freeze(t) for t in learnt}
         away = [self._freeze(t) for t in running]
         points: list[Assignment] = []
-        for one in wanted:
-            storage = WindowStorage(self._direction, [*self._frozen.values(), *away[-LIARS:]])
-            point = self._point(storage, one)
-            points.append(point)
-            insort(away, self._freeze(Trial(one.number, TrialState.RUNNING, point)), key=lambda t: t.number)
+        with courtesy.long_work():
+            for one in wanted:
+                storage = WindowStorage(self._direction, [*self._frozen.values(), *away[-LIARS:]])
+                point = self._point(storage, one)
+                points.append(point)
+                insort(away, self._freeze(Trial(one.number, TrialState.RUNNING, point)), key=lambda t: t.number)
         return points
 
     def _point(self, storage: WindowStorage, wanted: Wanted) -> Assignment:
         settings = self._settings
-        sampler = TPESampler(
+        sampler = _Polite(
             n_startup_trials=0,  # those were drawn before this model was asked
             n_ei_candidates=settings.candidates,
             multivariate=settings.multivariate,
@@ -117,6 +120,18 @@ class Model:
             intermediate_values=reported,
             trial_id=trial.number,
         )
+
+
+class _Polite(TPESampler):
+    """Gives way between its steps, which take milliseconds each."""
+
+    def _get_internal_repr(self, *given: Any) -> Any:
+        courtesy.give_way()
+        return super()._get_internal_repr(*given)
+
+    def _compute_acquisition_func(self, *given: Any) -> Any:
+        courtesy.give_way()
+        return super()._compute_acquisition_func(*given)
 
 
 def _distribution(domain: Domain) -> BaseDistribution:

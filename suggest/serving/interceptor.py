@@ -20,7 +20,7 @@ from typing import Any, TypeAlias, TypeVar
 import grpc
 from google.protobuf.message import DecodeError
 
-from suggest import deadline, events
+from suggest import courtesy, deadline, events
 from suggest.access import audit
 from suggest.access.gate import Gate
 from suggest.access.verbs import changes
@@ -166,6 +166,7 @@ class Guard(grpc.aio.ServerInterceptor):
                 began = time.monotonic()
                 given_s = context.time_remaining()
                 deadline.begin(given_s)
+                courtesy.begin(self._turns.at_work)
                 # In the thread too, it is known who calls, and until when. It does not get the context: gRPC crashes
                 # when asked about a call that has gone meanwhile.
                 run = contextvars.copy_context().run

@@ -29,6 +29,7 @@ class Turns:
         self._executor = executor
         self._workers = workers
         self._submitted = 0  # and not done yet
+        self._in_line = 0  # for their turn
         self._wanted = 0  # by callers that are still there
         self._idle = asyncio.Event()
         self._idle.set()
@@ -39,9 +40,13 @@ class Turns:
         """Work that somebody waits for, begun or not."""
         return self._wanted
 
+    def at_work(self) -> int:
+        """Work that somebody waits for and that waits for no turn. Any thread may ask."""
+        return self._wanted - self._in_line
+
     @property
     def waiting_for_study(self) -> int:
-        return sum(len(waiting) for waiting in self._waiting.values())
+        return self._in_line
 
     @property
     def waiting_for_worker(self) -> int:
@@ -100,6 +105,7 @@ class Turns:
             )
         turn = asyncio.get_running_loop().create_future()
         waiting.append(turn)
+        self._in_line += 1
         try:
             await turn
         except asyncio.CancelledError:
@@ -108,6 +114,8 @@ class Turns:
             elif turn in waiting:
                 waiting.remove(turn)
             raise
+        finally:
+            self._in_line -= 1
 
     def _finished(self, taken: list[str]) -> None:
         self._submitted -= 1

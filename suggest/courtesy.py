@@ -1,0 +1,45 @@
+"""Long work gives way: between its pieces, calls that are answered in no time go first.
+
+Threads that compute share one interpreter, and a short call asks for it some twenty times: beside one that computes
+without a pause it takes three times as long. Known in a call's worker thread, as its deadline is; elsewhere nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+PATIENCE_S = 0.004  # before each piece: somewhat longer than a short call takes
+_PAUSE_S = 0.0005
+
+_AT_WORK: ContextVar[Callable[[], int] | None] = ContextVar("at_work", default=None)
+_long: set[int] = set()  # the threads that give way; they do not wait for each other
+
+
+def begin(at_work: Callable[[], int]) -> None:
+    """at_work: how many calls are being worked on, this one among them."""
+    _AT_WORK.set(at_work)
+
+
+@contextmanager
+def long_work() -> Iterator[None]:
+    """What this thread does until the end is long."""
+    me = threading.get_ident()
+    _long.add(me)
+    try:
+        yield
+    finally:
+        _long.discard(me)
+
+
+def give_way() -> None:
+    """To be called between pieces, without a lock that others need. In work that is not long it does nothing."""
+    at_work = _AT_WORK.get()
+    if at_work is None or threading.get_ident() not in _long:
+        return
+    end = time.monotonic() + PATIENCE_S
+    while at_work() > len(_long) and time.monotonic() < end:
+        time.sleep(_PAUSE_S)

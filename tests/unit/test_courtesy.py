@@ -1,0 +1,112 @@
+"""Long work gives way to short calls, for a while; never to other long work, and never where nobody else is."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from suggest import courtesy
+from suggest.sampling import optuna_model
+from suggest.sampling.sampler import Wanted
+from suggest.sampling.tpe import TpeSettings
+from suggest.space import Float, Parameter, Space
+from suggest.study import Algorithm, Direction, Objective, StudySpec
+from suggest.trial import Trial, TrialState
+
+SPACE = Space((Parameter("x", Float(0.0, 1.0)), Parameter("y", Float(0.0, 1.0))))
+SPEC = StudySpec(SPACE, (Objective("loss", Direction.MINIMIZE),), Algorithm("optuna:tpe", seed=1))
+
+
+class Clock:
+    """Time that passes only by sleeping."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.sleeps = 0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.sleeps += 1
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    made = Clock()
+    monkeypatch.setattr(courtesy, "time", made)
+    yield made
+    assert not courtesy._long
+
+
+def in_a_call(at_work: Callable[[], int], work: Callable[[], None]) -> None:
+    def run() -> None:
+        courtesy.begin(at_work)
+        work()
+
+    contextvars.Context().run(run)
+
+
+def long_work() -> None:
+    with courtesy.long_work():
+        courtesy.give_way()
+
+
+def test_short_calls_go_first(clock: Clock) -> None:
+    at_work = iter([3, 3, 2, 1])
+    in_a_call(lambda: next(at_work), long_work)
+    assert clock.sleeps == 3
+
+
+def test_for_no_longer_than_one_takes(clock: Clock) -> None:
+    in_a_call(lambda: 2, long_work)
+    assert courtesy.PATIENCE_S <= clock.now_s < 2 * courtesy.PATIENCE_S
+
+
+def test_who_is_alone_goes_on(clock: Clock) -> None:
+    in_a_call(lambda: 1, long_work)
+    assert clock.sleeps == 0
+
+
+def test_long_ones_do_not_wait_for_each_other(clock: Clock) -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with courtesy.long_work():
+            begun.set()
+            over.wait(30)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert begun.wait(30)
+    in_a_call(lambda: 2, long_work)
+    over.set()
+    thread.join()
+    assert clock.sleeps == 0
+
+
+def test_outside_of_calls_nobody_is_waited_for(clock: Clock) -> None:
+    long_work()
+    assert clock.sleeps == 0
+
+
+def test_a_short_call_waits_for_nobody(clock: Clock) -> None:
+    in_a_call(lambda: 9, courtesy.give_way)
+    assert clock.sleeps == 0
+
+
+@pytest.mark.parametrize("multivariate", [False, True])
+def test_optunas_sampler_gives_way_at_each_step(monkeypatch: pytest.MonkeyPatch, multivariate: bool) -> None:
+    gave_way: list[int] = []
+    monkeypatch.setattr(courtesy, "give_way", lambda: gave_way.append(threading.get_ident() in courtesy._long))
+    model = optuna_model.Model(SPEC, 1, TpeSettings(multivariate=multivariate))
+    learnt = [
+        Trial(n, TrialState.SUCCEEDED, {"x": n / 20, "y": 0.5}, value=abs(n / 20 - 0.3), step=1) for n in range(20)
+    ]
+    model.propose(learnt, [], [Wanted(20, {}), Wanted(21, {})])
+    steps = 3  # the good trials, the others, and the candidates
+    assert gave_way == [True] * 2 * steps * (1 if multivariate else len(SPACE.parameters))

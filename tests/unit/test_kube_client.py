@@ -555,10 +555,12 @@ async def test_a_quota_or_an_admission_that_refuses_is_no_missing_rule(api: Fake
 
 def test_connecting_imports_neither_models_nor_the_synchronous_client_and_leaves_no_stand_ins() -> None:
     program = (
-        "import asyncio, sys\n"
+        "import asyncio, ssl, sys\n"
         "from controller.runtime.kubernetes.client import Client\n"
         "assert 'aiohttp' not in sys.modules\n"
+        "load = ssl.SSLContext.load_default_certs\n"
         "asyncio.run(Client.connect())\n"
+        "assert ssl.SSLContext.load_default_certs is load\n"
         "print(*(name for name in ('pydantic', 'requests', 'urllib3', 'kubernetes') if name in sys.modules))\n"
         "import kubernetes.client\n"
         "print(kubernetes.client.V1Job.__name__)\n"

@@ -13,8 +13,11 @@ import importlib
 import importlib.util
 import logging
 import os
+import ssl
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -70,6 +73,8 @@ def _import_without_hallways() -> Library:
             hallway = ModuleType(name)
             hallway.__path__ = [str(root / name.replace(".", os.sep))]
             sys.modules[name] = hallway
+        with _no_authorities_yet():
+            import aiohttp  # noqa: F401
         configuration = importlib.import_module("kubernetes.aio.client.configuration")
         hallway = sys.modules["kubernetes.aio.client"]
         # The loaders take these two names from there. ApiClient is what pulls in pydantic; only a helper that nobody
@@ -85,6 +90,23 @@ def _import_without_hallways() -> Library:
         for name in [name for name in sys.modules if _ours(name)]:
             del sys.modules[name]
         sys.modules.update(before)
+
+
+@contextmanager
+def _no_authorities_yet() -> Iterator[None]:
+    """aiohttp makes a context for TLS while it is imported, with all authorities of the system, which takes longer than
+    the rest of it. Each connection here has a context of its own."""
+    importing, load = threading.get_ident(), ssl.SSLContext.load_default_certs
+
+    def load_elsewhere(context: ssl.SSLContext, purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH) -> None:
+        if threading.get_ident() != importing:
+            load(context, purpose)
+
+    ssl.SSLContext.load_default_certs = load_elsewhere  # type: ignore[method-assign, assignment]  # for now
+    try:
+        yield
+    finally:
+        ssl.SSLContext.load_default_certs = load  # type: ignore[method-assign]
 
 
 def _ours(name: str) -> bool:

@@ -285,10 +285,10 @@ class Loop:
         name = self._journal.name(known.attempts[-1])
         for _ in range(MAX_PORTIONS):
             data = await self._runtime.read_log(name, known.log.offset, limit=LOG_PORTION)
-            if len(data) < THREAD_PORTION:
-                known.note(known.log.feed(data))
-            else:
+            if len(data) >= THREAD_PORTION:
                 known.note(await asyncio.to_thread(known.log.feed, data))
+            elif data:
+                known.note(known.log.feed(data))
             if len(data) < LOG_PORTION:
                 if ended:
                     known.note(known.log.finish())

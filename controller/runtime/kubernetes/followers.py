@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from controller.runtime import log_file
 from controller.runtime.kubernetes.client import Client
 from controller.runtime.kubernetes.logs import LogFollower
 
@@ -18,6 +19,7 @@ class Followers:
         self._grown = grown
         self._ended = ended
         self._by_name: dict[str, tuple[tuple[str, str], LogFollower]] = {}
+        self._left: dict[str, int] = {}  # how much there is of logs that nobody writes
 
     def follow(self, name: str, source: tuple[str, str] | None, directory: Path) -> LogFollower | None:
         """source: (pod, container) that speaks for the attempt now; None: nobody has yet. What an earlier pod of it has
@@ -30,6 +32,7 @@ class Followers:
             return known[1]
         follower = LogFollower(self._client, self._namespace, *source, directory, grown=lambda: self._tell(name))
         self._by_name[name] = source, follower
+        self._left.pop(name, None)
         follower.begin()
         return follower
 
@@ -37,9 +40,13 @@ class Followers:
         """Who speaks for the attempt is being followed."""
         return (known := self._by_name.get(name)) is not None and known[0] == source
 
-    def size(self, name: str) -> int | None:
-        """Bytes of the attempt's log so far; None: nobody writes it now."""
-        return None if (known := self._by_name.get(name)) is None else known[1].size
+    def size(self, name: str, directory: Path) -> int:
+        """Bytes of the attempt's log so far."""
+        if (known := self._by_name.get(name)) is not None:
+            return known[1].size
+        if name not in self._left:
+            self._left[name] = log_file.size(directory / "log.txt")
+        return self._left[name]
 
     def unreadable(self) -> Exception | None:
         """That logs may not be read: what a trial said would be lost with its pod."""
@@ -51,6 +58,7 @@ class Followers:
             follower.not_yet()
 
     async def drop(self, name: str) -> None:
+        self._left.pop(name, None)
         if (known := self._by_name.pop(name, None)) is not None:
             await known[1].close()
 

@@ -212,9 +212,9 @@ class KubernetesRuntime:
         whose = self._whose.get(name)
         if whose is None:
             return b""
-        if self._followers.size(name) == offset:
-            return b""
         directory = self._place.folder_of(*whose)
+        if self._followers.size(name, directory) == offset:
+            return b""
         return await log_file.read(directory / "log.txt", offset, limit)
 
     async def wait(self, within_s: float, *, log_growth: bool) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
+from controller.runtime.kubernetes import news
 from controller.runtime.kubernetes.client import (
     ApiError,
     BadKubeconfig,
@@ -46,10 +47,12 @@ class _Stumbled(RuntimeLost):
 
 
 class Reflector:
-    """`start` it, read it, close it. `changed` is called after every change, of `trouble` too, from the same loop."""
+    """`start` it, read it, close it. `changed` is called after every change that `matters`, of (before, after), and of
+    `trouble` too, from the same loop; not of what the owner himself did last, `drop`."""
 
     def __init__(self, client: Client, kind: Kind, namespace: str | None, *, labels: str = "", fields: str = "",
-                 changed: Callable[[], None], resync_s: float = 600.0, pace: Pace = Pace()) -> None:  # fmt: skip
+                 changed: Callable[[], None], matters: Callable[[Raw | None, Raw | None], bool] = news.always,
+                 resync_s: float = 600.0, pace: Pace = Pace()) -> None:  # fmt: skip
         self.objects: dict[str, Raw] = {}  # by name; a changed object is a new dict
         self.deleted: dict[str, Raw] = {}  # the last state of what is gone; the owner clears it when it has read it
         self.trouble = ""  # why nothing can be heard at present, for people
@@ -59,6 +62,7 @@ class Reflector:
         self._namespace = namespace
         self._selection = {"labels": labels, "fields": fields}
         self._changed = changed
+        self._matters = matters
         self._resync_s = resync_s
         self._pace = pace
         self._version = ""
@@ -92,7 +96,7 @@ class Reflector:
         if _uid(obj) not in self._dropped and (known is None or _version(known) < _version(obj)):
             self._unconfirmed[_uid(obj)] = _version(obj)
             self._replace(obj)
-            self._changed()
+            self._tell(known, obj)
 
     def drop(self, name: str) -> None:
         """What we have deleted: gone at once and not among `deleted`, whatever comes about its end."""
@@ -100,7 +104,6 @@ class Reflector:
         if known is not None:
             self._dropped.add(_uid(known))
             self._unconfirmed.pop(_uid(known), None)
-            self._changed()
 
     async def _follow(self) -> None:
         """Watch, list, and watch again, until cancelled."""
@@ -179,14 +182,15 @@ class Reflector:
         obj: Raw = event["object"]
         self._heard += 1
         self._version = obj["metadata"]["resourceVersion"]
+        known = self.objects.get(obj["metadata"].get("name", ""))  # a BOOKMARK has only a version
         match event["type"]:
-            case "ADDED" | "MODIFIED":
-                changed = self._show(obj)
-            case "DELETED":
-                changed = self._end(obj)
-            case _:  # BOOKMARK: only the version
-                changed = False
-        if changed:
+            case "ADDED" | "MODIFIED" if self._show(obj):
+                self._tell(known, obj)
+            case "DELETED" if self._end(obj):
+                self._tell(known, None)
+
+    def _tell(self, before: Raw | None, after: Raw | None) -> None:
+        if self._matters(before, after):
             self._changed()
 
     def _show(self, obj: Raw) -> bool:

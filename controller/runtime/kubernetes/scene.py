@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from controller.model import FINAL, attempt_name, trial_label
+from controller.runtime.kubernetes import news
 from controller.runtime.kubernetes.checkup import listed
 from controller.runtime.kubernetes.client import EVENTS, JOBS, LIMIT_RANGES, PODS, QUOTAS, Client, Kind
 from controller.runtime.kubernetes.errors import ApiError
@@ -30,18 +31,20 @@ class Scene:
         self._namespace = namespace
         self._changed = changed
         self._labels = f"{UID}={uid}"
-        self.pods = self._of(PODS)
+        self.pods = self._of(PODS, news.of_pod)
         self._quotas = Reflector(client, QUOTAS, namespace, changed=changed)
         self._refusals = Reflector(client, EVENTS, namespace, fields="reason=FailedCreate", changed=changed)
         self._mounts = Reflector(client, EVENTS, namespace, fields="reason=FailedMount", changed=changed)
-        self._objects = {JOBS: self._of(JOBS)}
+        self._objects = {JOBS: self._of(JOBS, news.of_job)}
         self._adding = asyncio.Lock()
         # As they are now: they hardly ever change, and only defaults are read off them.
         self.limit_ranges: list[Raw] = []
         self._optional = (self._quotas, self._refusals, self._mounts)
 
-    def _of(self, kind: Kind) -> Reflector:
-        return Reflector(self._client, kind, self._namespace, labels=self._labels, changed=self._changed)
+    def _of(self, kind: Kind, matters: Callable[[Raw | None, Raw | None], bool] = news.always) -> Reflector:
+        return Reflector(
+            self._client, kind, self._namespace, labels=self._labels, changed=self._changed, matters=matters
+        )
 
     async def open(self) -> None:
         """Returns when everything was listed once. Raises what the client raises."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from controller.model import FINAL, FailureClass, Uid
 from controller.runtime import log_file
+from controller.runtime.kubernetes.bell import Bell
 from controller.runtime.kubernetes.client import JOBS, PODS, SERVICES, Client, Kind
 from controller.runtime.kubernetes.demand import demand_of
 from controller.runtime.kubernetes.ends import log_source, sighting_of
@@ -66,19 +67,18 @@ class KubernetesRuntime:
         self._place = place
         self._gate = gate
         self._records = Records()
+        self._bell = Bell()
         self._opened: tuple[Scene, Intake] | None = None
         self._opening = asyncio.Lock()
         self._whose: dict[str, tuple[int, int]] = {}
-        self._followers = Followers(place.client, place.namespace, grown=self._tell_growth, ended=self._tell_news)
+        self._followers = Followers(place.client, place.namespace, grown=self._bell.growth, ended=self._bell.news)
         self._made: set[str] = set()  # seen on the cluster in this life
         self._over: set[str] = set()  # of these, whose pods have ended
-        self._leaving = Errands(failed=self._tell_news)
+        self._leaving = Errands(failed=self._bell.news)
         self._steady = Steady()
         self._meaning = Meaning()
         self._looked_for_room: bool | None = None  # last for the final stage, or for a trial
         self._looked_at = 0.0
-        self._news = asyncio.Event()
-        self._growth = asyncio.Event()
 
     @property
     def context(self) -> str:
@@ -168,8 +168,7 @@ class KubernetesRuntime:
     async def observe(self) -> Mapping[str, Sighting]:
         scene, intake = await self._open()
         self._looked_at = time.monotonic()
-        self._news.clear()
-        self._growth.clear()  # here, not where one log is read: what grows from now on is told
+        self._bell.clear()  # here, not where one log is read: what grows from now on is told
         scene.forget_the_gone()
         if (trouble := scene.trouble or self._followers.unreadable()) is not None:
             self._followers.not_yet()
@@ -221,14 +220,7 @@ class KubernetesRuntime:
         # News come in bursts, and each look costs: at most a third of the time is spent looking.
         cost_s = time.monotonic() - self._looked_at
         await asyncio.sleep(min(2 * cost_s, within_s, _LONGEST_REST_S))
-        waiters = [asyncio.ensure_future(self._news.wait())]
-        if log_growth:
-            waiters.append(asyncio.ensure_future(self._growth.wait()))
-        try:
-            await asyncio.wait(waiters, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for waiter in waiters:
-                waiter.cancel()
+        await self._bell.wait(within_s, growth=log_growth)
 
     def slots(self, gpu: float, workers: int) -> int | None:
         return None  # the quota decides, and the scheduler
@@ -256,7 +248,7 @@ class KubernetesRuntime:
         async with self._opening:
             if self._opened is None:
                 place = self._place
-                scene = Scene(place.client, place.namespace, place.uid, changed=self._news.set)
+                scene = Scene(place.client, place.namespace, place.uid, changed=self._bell.news)
                 try:
                     await self._ask(scene.open())
                     await self._ask(self._watch_template(scene))
@@ -264,7 +256,7 @@ class KubernetesRuntime:
                     await scene.close()
                     raise
                 maker = Maker(place.client, place.namespace, place.anchor)
-                self._opened = scene, Intake(self._gate, maker, scene, made=self._took_in, changed=self._news.set)
+                self._opened = scene, Intake(self._gate, maker, scene, made=self._took_in, changed=self._bell.news)
             return self._opened
 
     async def _watch_template(self, scene: Scene) -> None:
@@ -348,12 +340,6 @@ class KubernetesRuntime:
         if record.timed_out and sighting.exit is not None and sighting.exit.stopped:
             return replace(sighting, exit=replace(sighting.exit, timed_out=True, stopped=False))
         return sighting
-
-    def _tell_growth(self) -> None:
-        self._growth.set()
-
-    def _tell_news(self) -> None:
-        self._news.set()
 
     # Acting
 

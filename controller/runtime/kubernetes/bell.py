@@ -1,0 +1,43 @@
+"""Wakes the one who waits for news, at the price of one future: they are many, and tasks for each would be dear."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class Bell:
+    """What rang since `clear` is not lost: then nobody waits. News are for everybody, growth (of logs) for who asks."""
+
+    def __init__(self) -> None:
+        self._news = self._growth = False
+        self._waiting: asyncio.Future[None] | None = None
+        self._waits_for_growth = False
+
+    def clear(self) -> None:
+        self._news = self._growth = False
+
+    def news(self) -> None:
+        self._news = True
+        self._wake()
+
+    def growth(self) -> None:
+        self._growth = True
+        if self._waits_for_growth:
+            self._wake()
+
+    async def wait(self, within_s: float, *, growth: bool) -> None:
+        """One at a time."""
+        if self._news or (growth and self._growth):
+            return
+        loop = asyncio.get_running_loop()
+        self._waiting, self._waits_for_growth = loop.create_future(), growth
+        patience = loop.call_later(within_s, self._wake)
+        try:
+            await self._waiting
+        finally:
+            patience.cancel()
+            self._waiting = None
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)

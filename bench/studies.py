@@ -147,13 +147,15 @@ def peak_mb(pid: int) -> float:
 
 @dataclass
 class Load:
-    """`suggestions` and `completions`: seconds from when each was due until it was answered.
+    """`suggestions` and `completions`: seconds from when each was due until it was answered. `ends_drawn`: how long a
+    trial lasts; else all last equally long.
 
     Due is when the timer that was set for it goes off, or, with the client itself behind, when it should have.
     """
 
     client: AsyncClient
     studies: int
+    ends_drawn: bool = False
     suggestions: list[float] = field(default_factory=list)
     completions: list[float] = field(default_factory=list)
     first_s: float = 0.0  # until every study has been loaded, one after the other
@@ -167,11 +169,7 @@ class Load:
         self.completions.clear()
 
     async def run(self, *, per_s: float, for_s: float) -> None:
-        """One study after the other is asked for a trial, which is completed before the same study's next turn.
-
-        When, is drawn: were all trials to last equally long, each would end in the very millisecond in which another
-        study is asked.
-        """
+        """One study after the other is asked for a trial, which is completed before the same study's next turn."""
         # The client is not what is measured: its collector has nothing to look through but what the load makes.
         gc.collect()
         gc.freeze()
@@ -182,7 +180,8 @@ class Load:
                 await asyncio.sleep(early_s)
                 due = time.monotonic()
             name = name_of(turn % self.studies)
-            lasts_s = random.uniform(0.25, 0.75) * min(1.0, self.studies / per_s)
+            share = random.uniform(0.25, 0.75) if self.ends_drawn else 0.5
+            lasts_s = share * min(1.0, self.studies / per_s)
             task = asyncio.create_task(self._trial(name, due, after_s=lasts_s))
             under_way.add(task)
             task.add_done_callback(under_way.discard)
@@ -217,20 +216,26 @@ async def hundred(folder: Path, stores: dict[str, tuple[str, list[str]]], size: 
             p50, p99 = ms(load.suggestions, 0.5), ms(load.suggestions, 0.99)
             memory = peak_mb(pid)
             most = await saturation(client, size, P99_MS[store])
-            figures = [p50, p99, ms(load.completions, 0.5), ms(load.completions, 0.99)]
             first_ms = load.first_s / size.studies * 1e3
-            rows.append(
-                [store, *(f"{figure:.1f}" for figure in figures), *map("{:.0f}".format, (memory, first_ms, most))]
-            )
+            rows.append([store, *_figures(load), *map("{:.0f}".format, (memory, first_ms, most))])
             verdicts.append(
                 f"{store}: p50 at most {P50_MS[store]:g} ms, {verdict(p50, P50_MS[store])}; "
                 f"p99 at most {P99_MS[store]:g} ms, {verdict(p99, P99_MS[store])}; "
                 f"at most {MEMORY_MB:g} MB, {verdict(memory, MEMORY_MB)}"
             )
             print(rows[-1], file=sys.stderr)
+            if not flags:
+                drawn = Load(client, size.studies, ends_drawn=True)
+                await drawn.run(per_s=size.per_s, for_s=size.for_s)
+                rows.append([f"{store}, trials that end at random", *_figures(drawn), "", "", ""])
+                print(rows[-1], file=sys.stderr)
     head = ["store", "suggestion p50 in ms", "p99", "completion p50 in ms", "p99", "peak memory in MB",
             "first suggestion of a study in ms, mean", "most per second"]  # fmt: skip
     return table(head, rows) + "\n\nClaims: " + ". ".join(verdicts) + "."
+
+
+def _figures(load: Load) -> list[str]:
+    return [f"{ms(seconds, share):.1f}" for seconds in (load.suggestions, load.completions) for share in (0.5, 0.99)]
 
 
 async def saturation(client: AsyncClient, size: Size, p99_ms: float) -> float:

@@ -11,9 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any, TypeVar
 
 PATIENCE_S = 0.004  # before each piece: somewhat longer than a short call takes
 _PAUSE_S = 0.0005
+
+T = TypeVar("T")
 
 _AT_WORK: ContextVar[Callable[[], int] | None] = ContextVar("at_work", default=None)
 _long: set[int] = set()  # the threads that give way; they do not wait for each other
@@ -33,6 +36,12 @@ def long_work() -> Iterator[None]:
         yield
     finally:
         _long.discard(me)
+
+
+def at_length(work: Callable[..., T], *given: Any) -> T:
+    """Do it as long work."""
+    with long_work():
+        return work(*given)
 
 
 def give_way() -> None:

@@ -170,12 +170,14 @@ class Guard(grpc.aio.ServerInterceptor):
                 # In the thread too, it is known who calls, and until when. It does not get the context: gRPC crashes
                 # when asked about a call that has gone meanwhile.
                 run = contextvars.copy_context().run
+                large = len(serialized) > LARGE_BYTES
+                answer = functools.partial(courtesy.at_length, behaviour) if large else behaviour
                 if entry is None:
-                    work = functools.partial(run, behaviour, request, None)
+                    work = functools.partial(run, answer, request, None)
                 else:
-                    work = functools.partial(run, entry.run, behaviour, request)
+                    work = functools.partial(run, entry.run, answer, request)
                 # gRPC ends what has a deadline of its own.
-                running = self._turns.run(study, work, large=len(serialized) > LARGE_BYTES)
+                running = self._turns.run(study, work, large=large)
                 reply = await (_within(deadline.DEFAULT_S, running) if given_s is None else running)
                 if (seconds := time.monotonic() - began) > SLOW_S:
                     events.tell("slow_call", method=name, study=study_of(request), seconds=seconds)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from typing import Any, TypeVar
 
 from google.protobuf.empty_pb2 import Empty
@@ -24,13 +23,11 @@ from suggest.errors import InvalidArgument, Problem
 from suggest.replies import KEEP
 from suggest.studies import Studies
 from suggest.study import Study, StudyName, StudySpec
-from suggest.trial import StopAdvice
 from suggest.v1 import suggest_pb2 as pb
 from suggest.v1.suggest_pb2_grpc import SuggestServiceServicer
 
 MAX_PAGE = 1000
 DEFAULT_PAGE = 100
-MANY = 100  # measurements, which take longer than a short call
 MAX_REPLY_BYTES = 3 << 20  # clients in other languages take 4 MiB unless told otherwise
 
 _NO_STUDY = StudyName("", "")
@@ -195,11 +192,6 @@ class SuggestServicer(SuggestServiceServicer):
         )
 
     def ReportMeasurements(self, request: pb.ReportMeasurementsRequest, context: Any) -> pb.ReportMeasurementsResponse:
-        with courtesy.long_work() if len(request.measurements) > MANY else nullcontext():
-            advice = self._report(request)
-        return pb.ReportMeasurementsResponse(should_stop=advice.should_stop, reason=advice.reason)
-
-    def _report(self, request: pb.ReportMeasurementsRequest) -> StopAdvice:
         problems: wire.Problems = []
         study, number = _read_trial(request.name, "name", problems)
         measurements = wire.read_measurements(request.measurements, "measurements", problems)
@@ -208,7 +200,8 @@ class SuggestServicer(SuggestServiceServicer):
         problems += requests.measurement_problems(len(measurements))
         wire.raise_if(problems)
         courtesy.give_way()
-        return self._studies.report(study, number, measurements)
+        advice = self._studies.report(study, number, measurements)
+        return pb.ReportMeasurementsResponse(should_stop=advice.should_stop, reason=advice.reason)
 
     def CompleteTrial(self, request: pb.CompleteTrialRequest, context: Any) -> pb.Trial:
         problems: wire.Problems = []

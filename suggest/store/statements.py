@@ -165,8 +165,7 @@ class Statements:
         self.insert_study = insert(studies).on_conflict_do_nothing(
             index_elements=[studies.c.namespace, studies.c.study]
         )
-        self.insert_trial = self._guarded(insert)
-        inserted = self._guarded(insert)
+        inserted = self.insert_trial = self._guarded(insert)
         self.hand_out: Insert = inserted.on_conflict_do_update(
             index_elements=[trials.c.namespace, trials.c.study, trials.c.number],
             set_={name: getattr(inserted.excluded, name) for name in _HANDED_OUT},
@@ -199,7 +198,7 @@ class Statements:
         columns: Columns = {
             "trial": _array(str(number) for number, found in reports for _ in found),
             "attempt": _array([str(m.attempt) for m in told]),
-            "metric": _array(map({m.metric: _quoted(m.metric) for m in told}.__getitem__, [m.metric for m in told])),
+            "metric": _array([_quoted(m.metric) for m in told]),
             "step": _array([str(m.step) for m in told]),
             "value": _array(["NULL" if math.isnan(m.value) else repr(m.value) for m in told]),
         }

@@ -120,7 +120,7 @@ def write_states(states: Iterable[TrialState]) -> list[pb.TrialState.ValueType]:
 
 
 def read_measurements(messages: Iterable[pb.Measurement], path: str, problems: Problems) -> tuple[Measurement, ...]:
-    found = tuple([Measurement(m.attempt, m.metric, m.step, m.value) for m in messages])
+    found = tuple(map(read_measurement, messages))
     for i, (attempt, metric, step, _) in enumerate(found):
         if attempt < 1:
             problems.append(Problem(f"{path}[{i}].attempt", f"{attempt}: attempts count from 1"))

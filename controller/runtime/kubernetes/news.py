@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.runtime.kubernetes.pods import phase_of
+from controller.runtime.kubernetes.pods import ENDED, phase_of
 
 Raw = dict[str, Any]
-
-_ENDED = ("Succeeded", "Failed")
 
 
 def always(before: Raw | None, after: Raw | None) -> bool:
@@ -29,7 +27,7 @@ def of_job(before: Raw | None, after: Raw | None) -> bool:
 def of_pod(before: Raw | None, after: Raw | None) -> bool:
     """Not that it was made and found a node, nor how it is cleared away once it has ended."""
     if after is None:
-        return before is None or phase_of(before) not in _ENDED
+        return before is None or phase_of(before) not in ENDED
     return _said_by_pod(before or {}) != _said_by_pod(after)
 
 
@@ -41,7 +39,7 @@ def _said_by_job(job: Raw) -> tuple[object, ...]:
 def _said_by_pod(pod: Raw) -> tuple[object, ...]:
     status, phase = pod.get("status", {}), phase_of(pod)
     containers = status.get("containerStatuses")
-    if phase in _ENDED:
+    if phase in ENDED:
         return phase, containers
     troubles = [
         each

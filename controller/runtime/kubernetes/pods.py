@@ -10,6 +10,8 @@ from controller.runtime.kubernetes.naming import COMPLETION_INDEX
 
 Shown: TypeAlias = Mapping[str, Any]
 
+ENDED = ("Succeeded", "Failed")  # of phases, those that last
+
 _TRIAL = "trial"
 _DEFAULT_GRACE_S = 30
 
@@ -63,7 +65,7 @@ def started_at(pod: Shown, name: str) -> datetime | None:
 
 def terminated(pod: Shown, name: str) -> Shown | None:
     """How the container ended for good; None while it runs, waits, or will be started again."""
-    for_good = phase_of(pod) in ("Succeeded", "Failed") or pod.get("spec", {}).get("restartPolicy") == "Never"
+    for_good = phase_of(pod) in ENDED or pod.get("spec", {}).get("restartPolicy") == "Never"
     state = container_status(pod, name).get("state") or {}
     return state.get("terminated") if for_good else None
 
@@ -91,7 +93,7 @@ def deletion_asked(pod: Shown) -> datetime | None:
 def as_gone(pod: dict[str, Any]) -> dict[str, Any]:
     """A pod whose object is gone, as it was last seen: it has ended, whatever it said then."""
     status = pod.get("status", {})
-    if status.get("phase") in ("Succeeded", "Failed"):
+    if status.get("phase") in ENDED:
         return pod
     return {**pod, "status": {**status, "phase": "Failed", "gone": True}}
 

@@ -115,8 +115,9 @@ class SqlStore:
             _must_touch(connection, changed, lease)
 
     def delete_study(self, lease: Lease) -> None:
-        with self._write(_DELETE_STUDY, single=True) as connection:
+        with self._write(_DELETE_STUDY) as connection:
             _must_touch(connection, delete(studies).where(of(studies, lease.name), held(lease)), lease)
+            connection.execute(delete(measurements).where(of(measurements, lease.name)))
         self._ownership.deleted(lease)
 
     # Ownership

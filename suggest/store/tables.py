@@ -84,11 +84,8 @@ measurements = Table(
     Column("step", BigInteger, nullable=False),
     Column("value", Float(53)),
     UniqueConstraint("namespace", "study", "trial", "attempt", "metric", "step"),
-    ForeignKeyConstraint(
-        ["namespace", "study", "trial"],
-        ["trials.namespace", "trials.study", "trials.number"],
-        ondelete="CASCADE",
-    ),
+    # No reference to the trial: to look that up for each row would take as long as to insert it. Whoever deletes a
+    # trial or a study deletes its measurements.
 )
 
 # Who writes, where no file lock can say it: on PostgreSQL. A server that is silent for too long has lost its studies.

@@ -20,10 +20,10 @@ from sqlalchemy.pool import Pool
 from suggest.admin import open_store
 from suggest.errors import FailedPrecondition, InvalidArgument, StoreBroken, Unavailable
 from suggest.store import location, schema, sqlite
-from suggest.store.rows import study_columns
+from suggest.store.rows import study_columns, trial_columns
 from suggest.store.sqlite import Database
 from suggest.store.sqlite_store import SqliteStore
-from suggest.store.tables import studies
+from suggest.store.tables import measurements, studies, trials
 from suggest.studies import Studies
 from suggest.trial import Outcome, TrialState
 from tests.contract.store_contract import NAME, a_study, measured, running
@@ -66,8 +66,13 @@ def test_a_store_of_any_schema_is_upgraded_with_all_that_is_in_it(path: Path, ve
         there = {column["name"] for column in inspect(connection).get_columns("studies")}
         row = {name: value for name, value in study_columns(a_study()).items() if name in there}
         connection.execute(insert(studies).values(row))
+        connection.execute(insert(trials).values(trial_columns(NAME, running(3))))
+        reported = {"namespace": NAME.namespace, "study": NAME.study, "trial": 3, **measured(7, 0.5)._asdict()}
+        connection.execute(insert(measurements).values(id=41, **reported))
     with opened(path) as store:
         assert store.study(NAME) == a_study()
+        assert store.trial(NAME, 3) == running(3)
+        assert store.measurements(NAME, None, after=0, limit=9) == [(41, 3, measured(7, 0.5))]
         assert store.take(NAME, uid="default-digits", address="").epoch == 1
 
 

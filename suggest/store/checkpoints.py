@@ -49,8 +49,10 @@ class Checkpoints:
             self._thread.join()
 
     def _run(self) -> None:
-        while self._due.wait() and not self._closed.is_set():
-            self._due.clear()
+        while self._due.wait():
+            self._due.clear()  # before the look: close() may come between the two, and would not be heard
+            if self._closed.is_set():
+                return
             try:
                 self._bring_over()
             except sqlite3.Error as e:  # it stays in the log until the next time; who writes meets the same

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from suggest.store.checkpoints import WRITES
+from suggest.store.checkpoints import WRITES, Checkpoints
 from suggest.store.sqlite import Database
 
 WITHIN_S = 30.0
@@ -93,3 +93,26 @@ def test_at_the_end_all_is_in_the_file_and_nothing_is_left(path: Path) -> None:
     assert not Path(f"{path}-wal").exists()
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT count(*) FROM words").fetchone() == (2 * WRITES,)
+
+
+class ClosesWhenAsked(threading.Event):
+    """Between its thread's look whether it is closed and whatever comes next, somebody closes it."""
+
+    def __init__(self, other: threading.Event) -> None:
+        super().__init__()
+        self._other = other
+
+    def is_set(self) -> bool:
+        was = super().is_set()
+        self.set()
+        self._other.set()
+        return was
+
+
+def test_closing_is_heard_at_any_moment(path: Path) -> None:
+    checkpoints = Checkpoints(lambda: sqlite3.connect(path), threading.Lock())
+    checkpoints._closed = ClosesWhenAsked(checkpoints._due)
+    checkpoints.written(large=True)
+    assert checkpoints._thread is not None
+    checkpoints._thread.join(WITHIN_S)
+    assert not checkpoints._thread.is_alive(), "it waits for what nobody will tell it"

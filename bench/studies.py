@@ -28,6 +28,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import sqlalchemy
+from empty_calls import EmptyClient, answering
 from mixed import SPACE, drawn
 from record import keep, machine, quantile, table, verdict
 
@@ -59,7 +60,7 @@ class Size:
     flood_s: float
 
 
-WHOLE = Size(studies=100, trials=10_000, per_s=100, for_s=60.0, steps=50, flood_s=20.0)
+WHOLE = Size(studies=100, trials=10_000, per_s=100, for_s=60.0, steps=50, flood_s=60.0)
 QUICK = Size(studies=3, trials=100, per_s=20, for_s=2.0, steps=5, flood_s=1.0)
 
 
@@ -99,6 +100,10 @@ def filled(url: str, size: Size, *, studies: int, steps: int = 0) -> None:
                 f"WITH RECURSIVE s(step) AS (SELECT 0 UNION ALL SELECT step + 1 FROM s WHERE step < {steps - 1}) "
                 f"SELECT t.namespace, t.study, t.number, 1, 'loss', s.step, {value} FROM trials t, s"
             )
+    if engine.dialect.name == "postgresql":  # or it tidies up after the filling while it is measured
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql("VACUUM ANALYZE")
+            connection.exec_driver_sql("CHECKPOINT")
     engine.dispose()
 
 
@@ -153,7 +158,7 @@ class Load:
     Due is when the timer that was set for it goes off, or, with the client itself behind, when it should have.
     """
 
-    client: AsyncClient
+    client: AsyncClient | EmptyClient
     studies: int
     ends_drawn: bool = False
     suggestions: list[float] = field(default_factory=list)
@@ -205,6 +210,11 @@ def ms(seconds: list[float], share: float) -> float:
 
 async def hundred(folder: Path, stores: dict[str, tuple[str, list[str]]], size: Size) -> str:
     rows, verdicts = [], []
+    async with answering(folder) as nobody:
+        empty = Load(nobody, size.studies)
+        await empty.run(per_s=size.per_s, for_s=size.for_s / 3)
+        rows.append(["none: empty calls to a server that does nothing", *_figures(empty), "", "", ""])
+        print(rows[-1], file=sys.stderr)
     for store, (url, flags) in stores.items():
         print(f"{store}: filling {size.studies} studies of {size.trials} trials", file=sys.stderr)
         if not flags:  # the same file as the row before

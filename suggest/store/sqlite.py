@@ -99,7 +99,8 @@ class Database:
                     yield self._single
                 finally:
                     # SQLAlchemy's idea of a transaction: SQLite has committed or undone the statement.
-                    self._single.rollback()
+                    if self._single.in_transaction():
+                        self._single.rollback()
             self._checkpoints.written(large=not single)
 
     @contextmanager

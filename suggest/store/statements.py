@@ -97,8 +97,7 @@ class _Plain:
     def execute(self, connection: Connection, rows: Sequence[Columns], same: Columns) -> int:
         """For each of the rows; how many were touched."""
         same = {**self.constants, **same}
-        lines = [self._line({**same, **row}) for row in rows]
-        return connection.exec_driver_sql(self.text, lines if len(lines) > 1 else lines[0]).rowcount
+        return sum(_straight(connection, self.text, self._line({**same, **row})) for row in rows)
 
     def _line(self, values: Columns) -> tuple[object, ...]:
         if not self.converted:
@@ -121,6 +120,13 @@ def _plain(statement: Insert | Update, dialect: Dialect, columns: list[str]) -> 
     return _Plain(compiled.string, itemgetter(*places), compiled.params, converted)
 
 
+def _straight(connection: Connection, text: str, values: tuple[object, ...]) -> int:
+    """How many rows it has touched. Past SQLAlchemy, which takes longer over a statement than SQLite does."""
+    driver: Any = connection.connection.driver_connection
+    touched: int = driver.execute(text, values).rowcount
+    return touched
+
+
 def _insert_blocks(connection: Connection, lease: Lease, number: int, found: Sequence[Measurement]) -> int:
     first, last = (lease.name.namespace, lease.name.study, number), tuple(guard(lease).values())
     written = 0
@@ -130,7 +136,7 @@ def _insert_blocks(connection: Connection, lease: Lease, number: int, found: Seq
         start += rows
         # What is not a number becomes NULL: SQLite sees to that.
         values = (*first, *chain.from_iterable(block), *last)
-        written += connection.exec_driver_sql(_block(rows), values).rowcount
+        written += _straight(connection, _block(rows), values)
     return written
 
 

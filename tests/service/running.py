@@ -71,6 +71,7 @@ class ServerProcess:
         self._storage = storage
         self._revive = revive
         self._stopping = False
+        self._lock = threading.Lock()  # a process that starts while stop() is called hears of it once, too
         self._process = self._start(failpoint)
         self._watcher = threading.Thread(target=self._watch)
         self._watcher.start()
@@ -90,8 +91,9 @@ class ServerProcess:
 
     def stop(self) -> int:
         """Its exit code after SIGTERM."""
-        self._stopping = True
-        self._process.terminate()
+        with self._lock:
+            self._stopping = True
+            self._process.terminate()
         self.wake()  # a frozen one would not hear of it
         self._watcher.join()
         return self.deaths[-1]
@@ -120,7 +122,11 @@ class ServerProcess:
             self.deaths.append(self._process.returncode)
             if self._stopping or not self._revive:
                 return
-            self._process = self._start()
+            process = self._start()
+            with self._lock:
+                self._process = process
+                if self._stopping:
+                    process.terminate()
 
 
 @contextmanager

@@ -13,6 +13,12 @@ from typing import TypeAlias
 from controller.cli import flags
 
 _GROUPS = ("get", "db", "debug")  # their next word is part of the verb
+# What other programs call it.
+_ELSEWHERE = {
+    "apply": "run", "create": "run", "start": "run", "optimize": "run", "continue": "resume", "ps": "top",
+    "list": "get experiments", "ls": "get experiments", "trials": "get trials", "status": "describe",
+    "show": "describe", "kill": "stop", "cancel": "stop", "rm": "delete", "remove": "delete",
+}  # fmt: skip
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -31,7 +37,8 @@ def _unknown(word: str, verbs: frozenset[str]) -> str:
     from difflib import get_close_matches  # costs milliseconds, and only people who mistype need it
 
     near = get_close_matches(word, sorted(verbs), n=1)
-    return f"there is no verb {word}" + (f"; did you mean {near[0]}?" if near else "; see tuner --help")
+    meant = _ELSEWHERE.get(word) or (near[0] if near else "")
+    return f"there is no verb {word}; " + (f"did you mean {meant}?" if meant else "see tuner --help")
 
 
 def _verb_first(argv: list[str], valued: frozenset[str]) -> list[str]:

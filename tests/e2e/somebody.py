@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,8 +28,9 @@ def somebody(folder: Path) -> Iterator[Person]:
         person.let_go()
         for process in person.started:
             if process.poll() is None:
-                process.kill()
-            process.communicate(timeout=30)
+                process.send_signal(signal.SIGABRT)
+            _, err = process.communicate(timeout=30)
+            print(err, file=sys.stderr)  # shown if the test failed
         try:
             eventually(lambda: not processes_of(folder), within_s=15)
         finally:

@@ -46,6 +46,8 @@ def test_what_makes_no_sense_is_usage(line: str, capsys: pytest.CaptureFixture[s
         ("", "Finds good parameters for your program"),
         ("runn x", "there is no verb runn; did you mean run?"),
         ("-q resum x", "there is no verb resum; did you mean resume?"),
+        ("status tiny", "there is no verb status; did you mean describe?"),
+        ("-v ls", "there is no verb ls; did you mean get experiments?"),
         ("xyzzy", "there is no verb xyzzy; see tuner --help"),
     ],
 )

@@ -14,6 +14,7 @@ import contextlib
 import gc
 import math
 import multiprocessing
+import os
 import random
 import re
 import subprocess
@@ -105,6 +106,7 @@ def filled(url: str, size: Size, *, studies: int, steps: int = 0) -> None:
             connection.exec_driver_sql("VACUUM ANALYZE")
             connection.exec_driver_sql("CHECKPOINT")
     engine.dispose()
+    os.sync()  # what was filled in is not written to the disk while others wait for theirs
 
 
 def _columns(connection: sqlalchemy.Connection, name: str) -> list[str]:

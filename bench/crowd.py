@@ -154,7 +154,7 @@ def logs(arena: Arena, *, running: int) -> str:
         spec: dict[str, Any] = {"metrics": {"step": "epoch"}, **({"pruning": pruning} if pruning else {})}
         file = experiment(
             namespace, trials=running, parallelism=running,
-            trial=trial(run="30s", log="epoch={n} accuracy=0.{n}", KWOK_LOG_EVERY="1s"), **spec,
+            trial=trial(run="60s" if running > 200 else "30s", log="epoch={n} accuracy=0.{n}", KWOK_LOG_EVERY="1s"), **spec,
         )  # fmt: skip
         listener = Listener(arena, namespace, running)
         arena.ours([file], meanwhile=listener.listen)

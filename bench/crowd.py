@@ -148,13 +148,13 @@ def _delays(watcher: Watcher, run: Run, admitted: int) -> tuple[list[float], lis
 
 def logs(arena: Arena, *, running: int) -> str:
     """One experiment whose pods all print a line a second: without a pruner, and with one that waits for each line."""
-    rows = []
+    rows, lasts = [], "30s" if running <= 200 else "60s"  # until all run and have been listened to
     for pruning in (None, {"name": "median", "warmupSteps": 10**6}):
         namespace = arena.namespace()
         spec: dict[str, Any] = {"metrics": {"step": "epoch"}, **({"pruning": pruning} if pruning else {})}
         file = experiment(
             namespace, trials=running, parallelism=running,
-            trial=trial(run="60s" if running > 200 else "30s", log="epoch={n} accuracy=0.{n}", KWOK_LOG_EVERY="1s"), **spec,
+            trial=trial(run=lasts, log="epoch={n} accuracy=0.{n}", KWOK_LOG_EVERY="1s"), **spec,
         )  # fmt: skip
         listener = Listener(arena, namespace, running)
         arena.ours([file], meanwhile=listener.listen)

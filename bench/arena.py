@@ -103,12 +103,12 @@ class Arena:
             folder.mkdir(exist_ok=True)
         began = time.time()
         processes = [self._begin(folder, file) for folder, file in zip(folders, files, strict=True)]
-        if meanwhile is not None:
-            meanwhile([process.pid for process in processes])
         try:
+            if meanwhile is not None:
+                meanwhile([process.pid for process in processes])
             used = list(map(_end, processes, folders, files))
         finally:
-            for process in processes:  # one that failed leaves the others nothing to be compared with
+            for process in processes:  # where one has failed, or who looked on
                 if process.returncode is None:
                     process.kill()
         ended = time.time()

@@ -28,7 +28,8 @@ def somebody(folder: Path) -> Iterator[Person]:
         person.let_go()
         for process in person.started:
             if process.poll() is None:
-                process.send_signal(signal.SIGABRT)
+                process.send_signal(signal.SIGABRT)  # so that it says where each of its threads stands
+                process.send_signal(signal.SIGCONT)  # a frozen one would not hear of it
             _, err = process.communicate(timeout=30)
             print(err, file=sys.stderr)  # shown if the test failed
         try:

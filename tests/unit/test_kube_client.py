@@ -4,14 +4,16 @@ are told when they are not let in."""
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import socket
 import ssl
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import AsyncGenerator, Coroutine
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from typing import Any
 
@@ -504,7 +506,9 @@ def test_something_else_that_answers_there() -> None:
     asyncio.run(check())
 
 
-def test_a_certificate_that_nobody_vouches_for(tmp_path: Path) -> None:
+@pytest.fixture
+def speaks_tls(tmp_path: Path) -> tuple[ssl.SSLContext, bytes]:
+    """For a server at 127.0.0.1, and the certificate by which it is known."""
     made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
     key, certificate = tmp_path / "key", tmp_path / "certificate"
     try:
@@ -513,11 +517,14 @@ def test_a_certificate_that_nobody_vouches_for(tmp_path: Path) -> None:
             check=True, capture_output=True)  # fmt: skip
     except FileNotFoundError:
         pytest.skip("needs openssl")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    return context, certificate.read_bytes()
 
+
+def test_a_certificate_that_nobody_vouches_for(speaks_tls: tuple[ssl.SSLContext, bytes]) -> None:
     async def check() -> None:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(certificate, key)
-        server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=context)
+        server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=speaks_tls[0])
         config = FakeApi().kubeconfig()
         config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         problem = await said(config)
@@ -568,6 +575,40 @@ def test_connecting_imports_neither_models_nor_the_synchronous_client_and_leaves
     with kubeconfig_of(FakeApi().kubeconfig()):
         done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)  # fmt: skip # noqa: E501
     assert done.stdout == "\nV1Job\n", done.stderr
+
+
+def test_a_log_that_is_followed_over_tls_takes_little_memory(speaks_tls: tuple[ssl.SSLContext, bytes]) -> None:
+    context, certificate = speaks_tls
+    streams = 20
+
+    async def log(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        await writer.drain()
+        await reader.read()  # until the client has gone
+        writer.close()
+
+    async def check() -> None:
+        server = await asyncio.start_server(log, "127.0.0.1", 0, ssl=context)
+        config = FakeApi().kubeconfig()
+        config["clusters"][0]["cluster"] = {
+            "server": f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}",
+            "certificate-authority-data": base64.b64encode(certificate).decode(),
+        }
+        with kubeconfig_of(config):
+            opened = await connection.Connection.open(None)
+        async with AsyncExitStack() as followed:
+            tracemalloc.start()
+            for _ in range(streams):
+                await followed.enter_async_context(opened.answer("GET", "/log", {}, silence_s=30))
+            taken, _ = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+        assert taken / streams < 256 << 10, "both ends, which are of this process"
+        await opened.close()
+        server.close()
+        await server.wait_closed()
+
+    asyncio.run(check())
 
 
 def test_a_key_is_not_left_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ again, once. aiohttp is imported as lazily as the package that brings it: in fun
 from __future__ import annotations
 
 import asyncio
+import asyncio.sslproto
 import json
 import logging
 import os
@@ -31,6 +32,7 @@ _CONNECT_S = 5.0
 _ANSWER_S = 15.0
 _REQUEST_S = 60.0  # the server's own limit for what is no watch
 _BUFFER_BYTES = 1 << 16  # per stream, and there are hundreds of logs
+_TLS_BUFFER_BYTES = 1 << 15
 _KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # a peer that vanished is noticed in 30 s
 _log = logging.getLogger(__name__)
 
@@ -100,6 +102,9 @@ class Connection:
     def _use(self, access: kubeconfig.Access) -> None:
         import aiohttp
 
+        # Each TLS connection keeps a buffer of this size; by default of 256 KiB, which is a followed log's memory twice
+        # over. asyncio has no other place to say it. Larger pieces come in several reads.
+        asyncio.sslproto.SSLProtocol.max_size = _TLS_BUFFER_BYTES
         connector = aiohttp.TCPConnector(limit=0, ssl=access.rest.ssl_context, socket_factory=_lasting_socket)
         # Else each request reads the environment and ~/.netrc in a thread, and a name found there would shut us out.
         access.rest.proxy = access.rest.proxy or _proxy_for(access.server)

@@ -1,7 +1,9 @@
 """Long work gives way: between its pieces, calls that are answered in no time go first.
 
 Threads that compute share one interpreter, and a short call asks for it some twenty times: beside one that computes
-without a pause it takes three times as long. Known in a call's worker thread, as its deadline is; elsewhere nothing.
+without a pause it takes three times as long. Asking is not enough: who computes with NumPy lets go of the interpreter
+and takes it back so often that who waits is woken each time, comes too late each time, and never gets to insist. So
+long work also stops for a moment between its pieces, whether or not somebody is known to wait.
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ from typing import Any, TypeVar
 
 PATIENCE_S = 0.004  # before each piece: somewhat longer than a short call takes
 _PAUSE_S = 0.0005
+_BREATH_S = 0.00005  # enough for who waits to wake up and take over
 
 T = TypeVar("T")
 
 _AT_WORK: ContextVar[Callable[[], int] | None] = ContextVar("at_work", default=None)
 _long: set[int] = set()  # the threads that give way; they do not wait for each other
+_unasked: set[int] = set()  # those whose work is no call's
 
 
 def begin(at_work: Callable[[], int]) -> None:
@@ -29,13 +33,23 @@ def begin(at_work: Callable[[], int]) -> None:
 
 @contextmanager
 def long_work() -> Iterator[None]:
-    """What this thread does until the end is long."""
+    """What this thread does until the end is long, and a call's."""
+    yield from _among(_long)
+
+
+@contextmanager
+def unasked_work() -> Iterator[None]:
+    """What this thread does until the end nobody waits for yet."""
+    yield from _among(_unasked)
+
+
+def _among(threads: set[int]) -> Iterator[None]:
     me = threading.get_ident()
-    _long.add(me)
+    threads.add(me)
     try:
         yield
     finally:
-        _long.discard(me)
+        threads.discard(me)
 
 
 def at_length(work: Callable[..., T], *given: Any) -> T:
@@ -44,8 +58,16 @@ def at_length(work: Callable[..., T], *given: Any) -> T:
         return work(*given)
 
 
+def breathe() -> None:
+    """To be called between pieces of some tenths of a millisecond. In short work it does nothing."""
+    me = threading.get_ident()
+    if me in _long or me in _unasked:
+        time.sleep(_BREATH_S)
+
+
 def give_way() -> None:
     """To be called between pieces, without a lock that others need. In work that is not long it does nothing."""
+    breathe()
     at_work = _AT_WORK.get()
     if at_work is None or threading.get_ident() not in _long:
         return

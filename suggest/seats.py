@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from suggest import events
+from suggest import courtesy, events
 from suggest.ahead import Ahead
 from suggest.curves import Curve, Report
 from suggest.deadline import locked
@@ -161,7 +161,8 @@ class Seats:
         try:
             if seat.engine is not None and seat.prepares:
                 began = time.thread_time()
-                seat.engine.prepare()
+                with courtesy.unasked_work():
+                    seat.engine.prepare()
                 seat.prepares = time.thread_time() - began < WORTH_S
         finally:
             seat.lock.release()

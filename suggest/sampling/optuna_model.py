@@ -14,6 +14,7 @@ import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import TPESampler
 from optuna.samplers._tpe import _truncnorm
+from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator
 from optuna.study import Study as OptunaStudy
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
@@ -123,15 +124,29 @@ class Model:
 
 
 class _Polite(TPESampler):
-    """Gives way between its steps, which take milliseconds each."""
+    """Gives way between its steps, which take about a millisecond each."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self._parzen_estimator_cls = _PoliteEstimator
+
+    def _sample(self, *given: Any) -> Any:
+        courtesy.give_way()
+        return super()._sample(*given)
 
     def _get_internal_repr(self, *given: Any) -> Any:
         courtesy.give_way()
         return super()._get_internal_repr(*given)
 
-    def _compute_acquisition_func(self, *given: Any) -> Any:
+
+class _PoliteEstimator(_ParzenEstimator):
+    def sample(self, *given: Any) -> Any:
         courtesy.give_way()
-        return super()._compute_acquisition_func(*given)
+        return super().sample(*given)
+
+    def log_pdf(self, *given: Any) -> Any:
+        courtesy.give_way()
+        return super().log_pdf(*given)
 
 
 def _distribution(domain: Domain) -> BaseDistribution:

@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 
+from suggest import courtesy
 from suggest.sampling import parzen
 from suggest.sampling.columns import Columns, decode, dimension, encode
 from suggest.sampling.frame import Frame, Points, points
@@ -223,6 +224,7 @@ class Group:
         """Candidates for these trials, equally many for each, and how dense all trials are there now."""
         each = quantiles.shape[1] // len(wanted)
         self._places = {(one.number, one.again): slice(k * each, (k + 1) * each) for k, one in enumerate(wanted)}
+        courtesy.breathe()
         others = self.others()
         self.drawn = points(self.frame, parzen.draw(self.frame, self.good, quantiles))
         self._good = _density(self.frame, self.good, self.drawn)
@@ -257,6 +259,7 @@ class Group:
 
 def _density(frame: Frame, mixture: Mixture, at: Points) -> Floats:
     """In parts that stay in the nearest caches."""
+    courtesy.breathe()
     tables = parzen.masses(mixture, at)
     size = len(at.features)
     step = max(24, AT_A_TIME // mixture.mu.shape[1])

@@ -1,19 +1,22 @@
-"""Long work gives way to short calls, for a while; never to other long work, and never where nobody else is."""
+"""Long work gives way to short calls, for a while; never to other long work, and never where nobody else is. Between
+any two of its pieces it stops for a moment."""
 
 from __future__ import annotations
 
 import contextvars
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
 from suggest import courtesy
+from suggest.engine import Engine
 from suggest.sampling import optuna_model
 from suggest.sampling.sampler import Wanted
 from suggest.sampling.tpe import TpeSettings
 from suggest.space import Float, Parameter, Space
-from suggest.study import Algorithm, Direction, Objective, StudySpec
+from suggest.study import Algorithm, Direction, Objective, Study, StudyName, StudySpec
 from suggest.trial import Trial, TrialState
 
 SPACE = Space((Parameter("x", Float(0.0, 1.0)), Parameter("y", Float(0.0, 1.0))))
@@ -25,14 +28,17 @@ class Clock:
 
     def __init__(self) -> None:
         self.now_s = 0.0
-        self.sleeps = 0
+        self.waits = self.breaths = 0
 
     def monotonic(self) -> float:
         return self.now_s
 
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds
-        self.sleeps += 1
+        if seconds < courtesy._PAUSE_S:
+            self.breaths += 1
+        else:
+            self.waits += 1
 
 
 @pytest.fixture
@@ -40,7 +46,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     made = Clock()
     monkeypatch.setattr(courtesy, "time", made)
     yield made
-    assert not courtesy._long
+    assert not courtesy._long | courtesy._unasked
 
 
 def in_a_call(at_work: Callable[[], int], work: Callable[[], None]) -> None:
@@ -59,7 +65,7 @@ def long_work() -> None:
 def test_short_calls_go_first(clock: Clock) -> None:
     at_work = iter([3, 3, 2, 1])
     in_a_call(lambda: next(at_work), long_work)
-    assert clock.sleeps == 3
+    assert clock.waits == 3
 
 
 def test_for_no_longer_than_one_takes(clock: Clock) -> None:
@@ -69,7 +75,7 @@ def test_for_no_longer_than_one_takes(clock: Clock) -> None:
 
 def test_who_is_alone_goes_on(clock: Clock) -> None:
     in_a_call(lambda: 1, long_work)
-    assert clock.sleeps == 0
+    assert clock.waits == 0
 
 
 def test_long_ones_do_not_wait_for_each_other(clock: Clock) -> None:
@@ -86,17 +92,47 @@ def test_long_ones_do_not_wait_for_each_other(clock: Clock) -> None:
     in_a_call(lambda: 2, long_work)
     over.set()
     thread.join()
-    assert clock.sleeps == 0
+    assert clock.waits == 0
 
 
 def test_outside_of_calls_nobody_is_waited_for(clock: Clock) -> None:
     long_work()
-    assert clock.sleeps == 0
+    assert clock.waits == 0
 
 
 def test_a_short_call_waits_for_nobody(clock: Clock) -> None:
     in_a_call(lambda: 9, courtesy.give_way)
-    assert clock.sleeps == 0
+    assert (clock.waits, clock.breaths) == (0, 0)
+
+
+def test_each_piece_of_long_work_ends_with_a_moment_for_whoever_wants_the_interpreter(clock: Clock) -> None:
+    def pieces() -> None:
+        with courtesy.long_work():
+            courtesy.give_way()
+            courtesy.breathe()
+
+    in_a_call(lambda: 1, pieces)
+    pieces()
+    with courtesy.unasked_work():
+        courtesy.breathe()
+    courtesy.breathe()
+    assert (clock.waits, clock.breaths) == (0, 5)
+
+
+def test_a_proposal_that_nobody_waits_for_yet_breathes_before_each_fit_and_density(clock: Clock) -> None:
+    def proposed() -> None:
+        spec = replace(SPEC, algorithm=Algorithm("tpe", seed=1))
+        engine = Engine(Study(StudyName("user1", "a"), "uid", spec, seed=1), (), ())
+        for number in range(30):
+            engine.put(Trial(number, TrialState.SUCCEEDED, {"x": number / 30, "y": 0.5}, value=number / 30))
+        engine.prepare()
+        assert engine.is_prepared
+
+    proposed()
+    assert clock.breaths == 0, "asked for it is made at once"
+    with courtesy.unasked_work():
+        proposed()
+    assert clock.breaths == 3
 
 
 @pytest.mark.parametrize("multivariate", [False, True])
@@ -108,5 +144,5 @@ def test_optunas_sampler_gives_way_at_each_step(monkeypatch: pytest.MonkeyPatch,
         Trial(n, TrialState.SUCCEEDED, {"x": n / 20, "y": 0.5}, value=abs(n / 20 - 0.3), step=1) for n in range(20)
     ]
     model.propose(learnt, [], [Wanted(20, {}), Wanted(21, {})])
-    steps = 3  # the good trials, the others, and the candidates
+    steps = 6  # all trials, the good ones, the others, the candidates, and both of their densities
     assert gave_way == [True] * 2 * steps * (1 if multivariate else len(SPACE.parameters))

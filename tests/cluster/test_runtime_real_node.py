@@ -48,7 +48,7 @@ def test_the_digits_search_finds_a_good_network_on_two_gpus(me: Searcher) -> Non
     assert float(best[1]) >= 0.97
     trials = me.trials("digits")
     assert len(trials) == 40
-    # What is proposed depends on which of four ends first; some rates make a network diverge, which its trial says itself.
+    # What is proposed depends on which of four ends first; at some rates a network diverges, and its trial says so.
     assert {trial["state"] for trial in trials} <= {"succeeded", "pruned", "infeasible"}
     assert any(trial["state"] == "pruned" for trial in trials)
     assert all(trial["attempts"][-1]["node"] for trial in trials)

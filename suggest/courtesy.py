@@ -33,7 +33,7 @@ def begin(at_work: Callable[[], int]) -> None:
 
 @contextmanager
 def long_work() -> Iterator[None]:
-    """What this thread does until the end is long, and a call's."""
+    """What this thread does until the end is long."""
     yield from _among(_long)
 
 

@@ -40,7 +40,9 @@ def run(me: Searcher, file: str, *flags: str) -> tuple[str | Path, ...]:
 
 
 def test_the_digits_search_finds_a_good_network_on_two_gpus(me: Searcher) -> None:
-    flags = ("--set", "spec.parallelism=4", "--set", "spec.trial.resources={gpu: 1, cpu: 100m, memory: 256Mi}")
+    # What is proposed depends on which of four ends first, and no network diverges at the rates that are left.
+    changes = ("parallelism=4", "trial.resources={gpu: 1, cpu: 100m, memory: 256Mi}", "parameters.lr.max=0.1")
+    flags = [part for change in changes for part in ("--set", f"spec.{change}")]
     code, out, err = me.tuner(*run(me, "experiment.yaml", *flags), within_s=400)
     assert code == 0, err
     best = re.search(r"best accuracy (\S+)", out)
@@ -48,8 +50,7 @@ def test_the_digits_search_finds_a_good_network_on_two_gpus(me: Searcher) -> Non
     assert float(best[1]) >= 0.97
     trials = me.trials("digits")
     assert len(trials) == 40
-    # What is proposed depends on which of four ends first; at some rates a network diverges, and its trial says so.
-    assert {trial["state"] for trial in trials} <= {"succeeded", "pruned", "infeasible"}
+    assert {trial["state"] for trial in trials} <= {"succeeded", "pruned"}
     assert any(trial["state"] == "pruned" for trial in trials)
     assert all(trial["attempts"][-1]["node"] for trial in trials)
 

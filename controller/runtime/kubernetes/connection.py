@@ -102,8 +102,8 @@ class Connection:
     def _use(self, access: kubeconfig.Access) -> None:
         import aiohttp
 
-        # Each TLS connection keeps a buffer of this size; by default of 256 KiB, which is a followed log's memory twice
-        # over. asyncio has no other place to say it. Larger pieces come in several reads.
+        # Each TLS connection keeps a buffer of this size; by default of 256 KiB, which is more than all else that a
+        # followed log takes. asyncio has no other place to say it. Larger pieces come in several reads.
         asyncio.sslproto.SSLProtocol.max_size = _TLS_BUFFER_BYTES
         connector = aiohttp.TCPConnector(limit=0, ssl=access.rest.ssl_context, socket_factory=_lasting_socket)
         # Else each request reads the environment and ~/.netrc in a thread, and a name found there would shut us out.

@@ -22,8 +22,8 @@ _BREATH_S = 0.00005  # enough for who waits to wake up and take over
 T = TypeVar("T")
 
 _AT_WORK: ContextVar[Callable[[], int] | None] = ContextVar("at_work", default=None)
-_long: set[int] = set()  # the threads that give way; they do not wait for each other
-_unasked: set[int] = set()  # those whose work is no call's
+_long: set[int] = set()  # the threads whose call gives way; they do not wait for each other
+_unasked: set[int] = set()  # those whose long work no call waits for yet
 
 
 def begin(at_work: Callable[[], int]) -> None:
@@ -33,18 +33,12 @@ def begin(at_work: Callable[[], int]) -> None:
 
 @contextmanager
 def long_work() -> Iterator[None]:
-    """What this thread does until the end is long."""
-    yield from _among(_long)
-
-
-@contextmanager
-def unasked_work() -> Iterator[None]:
-    """What this thread does until the end nobody waits for yet."""
-    yield from _among(_unasked)
-
-
-def _among(threads: set[int]) -> Iterator[None]:
+    """What this thread does until the end is long; within other long work it changes nothing."""
     me = threading.get_ident()
+    threads = _unasked if _AT_WORK.get() is None else _long
+    if me in threads:
+        yield
+        return
     threads.add(me)
     try:
         yield

@@ -161,7 +161,7 @@ class Seats:
         try:
             if seat.engine is not None and seat.prepares:
                 began = time.thread_time()
-                with courtesy.unasked_work():
+                with courtesy.long_work():
                     seat.engine.prepare()
                 seat.prepares = time.thread_time() - began < WORTH_S
         finally:

@@ -49,7 +49,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     assert not courtesy._long | courtesy._unasked
 
 
-def in_a_call(at_work: Callable[[], int], work: Callable[[], None]) -> None:
+def in_a_call(at_work: Callable[[], int], work: Callable[[], object]) -> None:
     def run() -> None:
         courtesy.begin(at_work)
         work()
@@ -86,7 +86,7 @@ def test_long_ones_do_not_wait_for_each_other(clock: Clock) -> None:
             begun.set()
             over.wait(30)
 
-    thread = threading.Thread(target=other)
+    thread = threading.Thread(target=in_a_call, args=(lambda: 2, other))
     thread.start()
     assert begun.wait(30)
     in_a_call(lambda: 2, long_work)
@@ -98,6 +98,26 @@ def test_long_ones_do_not_wait_for_each_other(clock: Clock) -> None:
 def test_outside_of_calls_nobody_is_waited_for(clock: Clock) -> None:
     long_work()
     assert clock.waits == 0
+
+
+def test_long_work_that_no_call_waits_for_is_not_taken_for_a_call(clock: Clock) -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def ahead() -> None:
+        with courtesy.long_work():
+            with courtesy.long_work():  # Optuna's model says so itself
+                pass
+            begun.set()
+            over.wait(30)
+
+    thread = threading.Thread(target=ahead)
+    thread.start()
+    assert begun.wait(30)
+    at_work = iter([2, 2, 1])  # the long one and a short one
+    in_a_call(lambda: next(at_work), long_work)
+    over.set()
+    thread.join()
+    assert clock.waits == 2
 
 
 def test_a_short_call_waits_for_nobody(clock: Clock) -> None:
@@ -113,10 +133,8 @@ def test_each_piece_of_long_work_ends_with_a_moment_for_whoever_wants_the_interp
 
     in_a_call(lambda: 1, pieces)
     pieces()
-    with courtesy.unasked_work():
-        courtesy.breathe()
     courtesy.breathe()
-    assert (clock.waits, clock.breaths) == (0, 5)
+    assert (clock.waits, clock.breaths) == (0, 4)
 
 
 def test_a_proposal_that_nobody_waits_for_yet_breathes_before_each_fit_and_density(clock: Clock) -> None:
@@ -130,19 +148,19 @@ def test_a_proposal_that_nobody_waits_for_yet_breathes_before_each_fit_and_densi
 
     proposed()
     assert clock.breaths == 0, "asked for it is made at once"
-    with courtesy.unasked_work():
+    with courtesy.long_work():
         proposed()
     assert clock.breaths == 3
 
 
 @pytest.mark.parametrize("multivariate", [False, True])
 def test_optunas_sampler_gives_way_at_each_step(monkeypatch: pytest.MonkeyPatch, multivariate: bool) -> None:
-    gave_way: list[int] = []
+    gave_way: list[bool] = []
     monkeypatch.setattr(courtesy, "give_way", lambda: gave_way.append(threading.get_ident() in courtesy._long))
     model = optuna_model.Model(SPEC, 1, TpeSettings(multivariate=multivariate))
     learnt = [
         Trial(n, TrialState.SUCCEEDED, {"x": n / 20, "y": 0.5}, value=abs(n / 20 - 0.3), step=1) for n in range(20)
     ]
-    model.propose(learnt, [], [Wanted(20, {}), Wanted(21, {})])
+    in_a_call(lambda: 1, lambda: model.propose(learnt, [], [Wanted(20, {}), Wanted(21, {})]))
     steps = 6  # all trials, the good ones, the others, the candidates, and both of their densities
     assert gave_way == [True] * 2 * steps * (1 if multivariate else len(SPACE.parameters))

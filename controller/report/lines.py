@@ -130,7 +130,9 @@ def finished(progress: Progress) -> int:
 
 
 def time_left_s(progress: Progress) -> float | None:
-    """By the pace so far, and at most what the wall clock leaves; None while nothing is known."""
+    """By the pace so far, and at most what the wall clock leaves; None while nothing is known, or goes on."""
+    if progress.trouble:
+        return None
     experiment = progress.experiment
     budget = experiment.spec.budget
     done = finished(progress)

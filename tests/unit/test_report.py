@@ -230,6 +230,12 @@ def test_progress_in_one_line() -> None:
     assert lines.summary(progress) == "4/10 trials (3 succeeded, 1 pruned, 1 cancelled), 0 running, about 12s left"
 
 
+def test_while_something_is_waited_for_nobody_guesses_how_long_is_left() -> None:
+    counts = {TrialState.SUCCEEDED: 3}
+    progress = Progress(experiment(), counts, queued=0, running=(), best=None, trend=(), trouble="the disk is full")
+    assert lines.summary(progress) == "3/10 trials (3 succeeded), 0 running"
+
+
 def test_what_an_algorithm_chose_is_told_and_nothing_more_of_one_that_was_named() -> None:
     chosen = {"chosen": "tpe", "candidates": 200, "multivariate": True, "duplicates": "resample"}
     shown = replace(record(), settings=chosen)

@@ -22,6 +22,8 @@ from tests.kube.small_cluster import eventually
 
 FOREVER = Script(lines=("epoch=1",), forever=True)
 FRESH = "status unknown for quota: team, resources: requests.cpu"
+ROOMY = {"metadata": {"name": "team", "namespace": NAMESPACE}, "spec": {"hard": {"pods": "9"}},
+         "status": {"hard": {"pods": "9"}, "used": {"pods": "0"}}}  # fmt: skip
 
 
 @pytest.fixture
@@ -200,6 +202,7 @@ async def test_a_job_that_a_fresh_quota_refuses_waits_for_room(experiment: Exper
 @on_a_loop
 async def test_a_pod_that_a_fresh_quota_refuses_is_taken_back_and_waits_for_room(experiment: Experiment) -> None:
     made: list[str] = []
+    experiment.api.put("resourcequotas", ROOMY)
     api, runtime, name = experiment.api, await experiment.open(), experiment.name(0)
 
     def play(job: dict[str, Any]) -> Script | None:

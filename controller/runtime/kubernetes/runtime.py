@@ -153,6 +153,7 @@ class KubernetesRuntime:
         self._made.discard(name)
         self._over.discard(name)
         self._steady.forget(name)
+        scene.complaints.forget(name)
         await self._followers.drop(name)
 
     async def _remove(self, scene: Scene, kind: Kind, shown: Raw, running: Sequence[Raw]) -> None:
@@ -186,7 +187,7 @@ class KubernetesRuntime:
             self._whose[name] = whose
             self._made.add(name)
             own = pods.pop(whose, [])
-            sighting = self._steady.sighting(name, shown, own, calm=scene.calm)
+            sighting = self._steady.sighting(name, shown, own, calm=scene.complaints.none)
             sighting = sighting or await self._looked_after(scene, kind, name, shown, own, whose)
             if sighting is not None:
                 sightings[name] = sighting
@@ -284,14 +285,18 @@ class KubernetesRuntime:
         kept."""
         directory = self._place.folder_of(*whose)
         sighting = self._sighting(name, shown, pods, whose)
-        refusal = "" if pods else scene.refusal(shown["metadata"]["uid"])
+        if sighting.start_time is None and sighting.exit is None:
+            scene.complaints.heed(name, pods, has_quota=scene.has_quota)
+        else:
+            scene.complaints.forget(name)
+        refusal = "" if pods else scene.complaints.refusal(shown["metadata"]["uid"])
         if refusal and sighting.exit is None and self._gate.refused(name, refusal):
             await self._ask(self._delete(kind, name, shown))
             scene.drop(kind, name)
             self._records.forget(directory)
             self._made.discard(name)
             return None
-        mounts = scene.mount_trouble(pods)
+        mounts = scene.complaints.mount_trouble(pods)
         if (refusal or mounts) and sighting.start_time is None and sighting.exit is None:
             sighting = self._sighting(name, shown, pods, whose, refusal=refusal, mounts=mounts)
         source = log_source(shown, pods)

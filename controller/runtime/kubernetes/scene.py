@@ -1,4 +1,4 @@
-"""What the cluster shows of one experiment: its objects, their pods, the namespace's quotas, refused pods.
+"""What the cluster shows of one experiment: its objects, their pods, the namespace's quotas, complaints about them.
 
 One reflector a kind, all started together. Nothing is decided here.
 """
@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from controller.model import FINAL, attempt_name, trial_label
 from controller.runtime.kubernetes import news
 from controller.runtime.kubernetes.checkup import listed
-from controller.runtime.kubernetes.client import EVENTS, JOBS, LIMIT_RANGES, PODS, QUOTAS, Client, Kind
+from controller.runtime.kubernetes.client import JOBS, LIMIT_RANGES, PODS, QUOTAS, Client, Kind
+from controller.runtime.kubernetes.complaints import Complaints
 from controller.runtime.kubernetes.errors import ApiError
 from controller.runtime.kubernetes.pods import as_gone
 from controller.runtime.kubernetes.reflector import Reflector
@@ -33,13 +34,12 @@ class Scene:
         self._labels = f"{UID}={uid}"
         self.pods = self._of(PODS, news.of_pod)
         self._quotas = Reflector(client, QUOTAS, namespace, changed=changed)
-        self._refusals = Reflector(client, EVENTS, namespace, fields="reason=FailedCreate", changed=changed)
-        self._mounts = Reflector(client, EVENTS, namespace, fields="reason=FailedMount", changed=changed)
+        self._quotas_shown = False
+        self.complaints = Complaints(client, namespace, changed=changed)
         self._objects = {JOBS: self._of(JOBS, news.of_job)}
         self._adding = asyncio.Lock()
         # As they are now: they hardly ever change, and only defaults are read off them.
         self.limit_ranges: list[Raw] = []
-        self._optional = (self._quotas, self._refusals, self._mounts)
 
     def _of(self, kind: Kind, matters: Callable[[Raw | None, Raw | None], bool] = news.always) -> Reflector:
         return Reflector(
@@ -49,20 +49,20 @@ class Scene:
     async def open(self) -> None:
         """Returns when everything was listed once. Raises what the client raises."""
         needed = [reflector.start() for reflector in (self.pods, *self._objects.values())]
-        # Without the right to see quotas and events trials run all the same; what is refused is learned later.
+        # Without the right to see quotas trials run all the same; what is refused is learned later.
         limits = listed(self._client, LIMIT_RANGES, self._namespace)
         # All of them, whatever one says: what was left half begun nobody could close.
-        answers = await asyncio.gather(limits, *needed, *map(self._try, self._optional), return_exceptions=True)
+        answers = await asyncio.gather(limits, *needed, self._start_quotas(), return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
         assert not isinstance(answers[0], BaseException)
         self.limit_ranges = answers[0] or []
 
-    @staticmethod
-    async def _try(reflector: Reflector) -> None:
+    async def _start_quotas(self) -> None:
         try:
-            await reflector.start()
+            await self._quotas.start()
+            self._quotas_shown = True
         except ApiError as error:
             if error.status != 403:
                 raise
@@ -76,8 +76,8 @@ class Scene:
                 self._objects[kind] = reflector
 
     async def close(self) -> None:
-        everything = (self.pods, *self._optional, *self._objects.values())
-        await asyncio.gather(*(reflector.close() for reflector in everything))
+        reflectors = (self.pods, self._quotas, *self._objects.values())
+        await asyncio.gather(self.complaints.close(), *(reflector.close() for reflector in reflectors))
 
     @property
     def trouble(self) -> Exception | None:
@@ -91,6 +91,11 @@ class Scene:
     def quotas(self) -> list[Raw]:
         """None where they may not be seen (any more): waiting by old news would never end."""
         return [] if self._quotas.error is not None else list(self._quotas.objects.values())
+
+    @property
+    def has_quota(self) -> bool:
+        """There is one, or nobody knows."""
+        return not self._quotas_shown or self._quotas.error is not None or bool(self._quotas.objects)
 
     def objects(self) -> Iterator[tuple[Kind, str, Raw]]:
         for kind, reflector in self._objects.items():
@@ -121,33 +126,14 @@ class Scene:
 
     def forget_the_gone(self) -> None:
         """Nobody asks for what is gone but for pods."""
-        for reflector in (*self._optional, *self._objects.values()):
+        for reflector in (self._quotas, *self._objects.values()):
             reflector.deleted.clear()
+        self.complaints.forget_the_gone()
 
     def forget_pods(self, whose: tuple[int, int]) -> None:
         for name, pod in list(self.pods.deleted.items()):
             if attempt_of(pod) == whose:
                 del self.pods.deleted[name]
-
-    @property
-    def calm(self) -> bool:
-        """No event of the namespace says that a pod was refused or a volume could not be mounted."""
-        return not self._refusals.objects and not self._mounts.objects
-
-    def refusal(self, uid: str) -> str:
-        """Why a pod could not be created for the object of that uid; "" if none was refused."""
-        return _newest(self._refusals, uid)
-
-    def mount_trouble(self, pods: Sequence[Raw]) -> str:
-        """Why a volume of one of the pods cannot be mounted; "" if nothing is known."""
-        said = (_newest(self._mounts, pod["metadata"]["uid"]) for pod in pods)
-        return next((message for message in said if message), "")
-
-
-def _newest(events: Reflector, uid: str) -> str:
-    about = [event for event in events.objects.values() if event.get("involvedObject", {}).get("uid") == uid]
-    newest = max(about, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "", default=None)
-    return "" if newest is None else str(newest.get("message", ""))
 
 
 def attempt_of(found: Raw) -> tuple[int, int] | None:

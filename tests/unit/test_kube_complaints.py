@@ -1,0 +1,126 @@
+"""Events are listened to only once something waits for an explanation, and what was said before is told then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from controller.runtime.kubernetes import complaints
+from controller.runtime.kubernetes.client import Client, Raw
+from controller.runtime.kubernetes.complaints import Complaints
+from tests.kube.fake_api import FakeApi
+from tests.kube.small_cluster import eventually, with_a_cluster
+
+NAMESPACE = "user1"
+UNPLACED: Raw = {"metadata": {"name": "p", "uid": "pod"}, "spec": {}}
+PLACED: Raw = {"metadata": {"name": "p", "uid": "pod"}, "spec": {"nodeName": "n"}}
+
+
+class Clock:
+    now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(complaints, "time", made)
+    monkeypatch.setattr(complaints, "_AGAIN_S", 0.01)
+    Clock.now_s = 0.0
+    return made
+
+
+def asked(api: FakeApi) -> int:
+    return sum(path.endswith("/events") for _, path, _ in api.requests)
+
+
+def say(api: FakeApi, reason: str, uid: str, message: str) -> None:
+    about = {"reason": reason, "message": message, "involvedObject": {"uid": uid}}
+    api.put("events", {"metadata": {"generateName": "e.", "namespace": NAMESPACE}, **about})
+
+
+@asynccontextmanager
+async def heard(client: Client, *, changed: Callable[[], None] = lambda: None) -> AsyncIterator[Complaints]:
+    made = Complaints(client, NAMESPACE, changed=changed)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+@with_a_cluster
+async def test_a_refused_pod_is_heard_of_after_a_while_though_it_was_said_before(api: FakeApi, client: Client) -> None:
+    say(api, "FailedCreate", "job", "forbidden")
+    told: list[bool] = []
+    async with heard(client, changed=lambda: told.append(True)) as found:
+        found.heed("a", [], has_quota=False)
+        Clock.now_s = 4.9
+        found.heed("a", [], has_quota=False)
+        await asyncio.sleep(0.05)
+        assert (asked(api), found.none) == (0, True)
+        Clock.now_s = 5.0
+        found.heed("a", [], has_quota=False)
+        await eventually(lambda: found.refusal("job") == "forbidden")
+        assert (found.none, found.refusal("other"), bool(told)) == (False, "", True)
+
+
+@with_a_cluster
+async def test_under_a_quota_it_is_heard_of_at_once(api: FakeApi, client: Client) -> None:
+    async with heard(client) as found:
+        found.heed("a", [], has_quota=True)
+        say(api, "FailedCreate", "job", "exceeded quota")
+        await eventually(lambda: found.refusal("job") == "exceeded quota")
+
+
+@with_a_cluster
+async def test_a_volume_that_cannot_be_mounted_is_heard_of_once_its_pod_waits_on_a_node(
+    api: FakeApi, client: Client
+) -> None:
+    say(api, "FailedMount", "pod", "no such claim")
+    async with heard(client) as found:
+        found.heed("a", [UNPLACED], has_quota=True)
+        Clock.now_s = 600.0  # for a node it may wait for hours
+        found.heed("a", [UNPLACED], has_quota=True)
+        found.heed("a", [PLACED], has_quota=True)
+        Clock.now_s = 604.9
+        found.heed("a", [PLACED], has_quota=True)
+        await asyncio.sleep(0.05)
+        assert asked(api) == 0
+        Clock.now_s = 605.0
+        found.heed("a", [PLACED], has_quota=True)
+        await eventually(lambda: found.mount_trouble([PLACED]) == "no such claim")
+
+
+@with_a_cluster
+async def test_what_ran_or_went_in_between_has_not_waited_for_long(api: FakeApi, client: Client) -> None:
+    async with heard(client) as found:
+        found.heed("a", [], has_quota=False)
+        found.forget("a")
+        Clock.now_s = 60.0
+        found.heed("a", [], has_quota=False)
+        await asyncio.sleep(0.05)
+        assert asked(api) == 0
+
+
+@with_a_cluster
+async def test_who_may_not_see_events_is_not_troubled(api: FakeApi, client: Client) -> None:
+    api.forbid("list", "events")
+    async with heard(client) as found:
+        for _ in range(3):
+            found.heed("a", [], has_quota=True)
+            await asyncio.sleep(0.05)
+        assert (asked(api), found.none) == (1, True)
+
+
+@with_a_cluster
+async def test_a_server_in_trouble_is_asked_again(api: FakeApi, client: Client) -> None:
+    api.answer(500, times=2, method="GET", path="/events")
+    say(api, "FailedCreate", "job", "forbidden")
+    async with heard(client) as found:
+        found.heed("a", [], has_quota=True)
+        await eventually(lambda: found.refusal("job") == "forbidden")

@@ -1,6 +1,7 @@
 """Some tests run where they are named, and not among all others. Those of a cluster (`make test-cluster`) need programs
 that take ten minutes to build, and root; those of clients in other languages (`make test-clients`) need Go."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,10 @@ __all__ = ["postgres", "postgres_url"]
 
 HERE = Path(__file__).parent
 BY_NAME = (HERE / "cluster", HERE / "clients")
+
+# A shell that runs the tests in the background has them ignore Ctrl-C, and so would every program that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

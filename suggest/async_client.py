@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from suggest.address import parse_addresses
 from suggest.binding import import_grpc_quietly
@@ -21,11 +21,17 @@ from suggest.study import Pruning, Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
 
 if TYPE_CHECKING:
-    import grpc.aio
-
     from suggest.calling.calls import Call, Pages
 
 T = TypeVar("T")
+
+
+class Channel(Protocol):
+    """The way to a service, as far as a stub needs one."""
+
+    def unary_unary(self, method: str, **serializers: Any) -> Any: ...
+
+    async def close(self) -> None: ...
 
 
 class AsyncClient:
@@ -43,7 +49,9 @@ class AsyncClient:
         token_file: str | None = None,
         tls_ca: str | None = None,
         timeout_s: float = 10.0,
+        inside: Channel | None = None,
     ) -> None:
+        """inside: the way into the service at `address`, from the loop that it runs in; then no socket is used."""
         self._homes = parse_addresses(address)
         self.address = ",".join(self._homes)
         self._identity = Identity(token, token_file, tls_ca)
@@ -51,9 +59,10 @@ class AsyncClient:
             self._identity.check(home)
         self._timeout_s = timeout_s
         self._owner = ""  # who answered last, if not `address`
-        self._channels: dict[
-            str, tuple[grpc.aio.Channel, Any]
-        ] = {}  # with its stub: methods are looked up by a Call's name
+        # With its stub: methods are looked up by a Call's name.
+        self._channels: dict[str, tuple[Any, Any]] = {}
+        if inside is not None:
+            self._reach(self.address, inside)
 
     async def create_study(
         self, name: StudyName, spec: StudySpec, *, request_id: str, labels: Mapping[str, str] = NO_LABELS
@@ -245,13 +254,16 @@ class AsyncClient:
             import_grpc_quietly()
             import grpc.aio
 
-            from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
-
             credentials = self._identity.credentials(address)
-            channel = (
+            self._reach(
+                address,
                 grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
                 if credentials is None
-                else grpc.aio.secure_channel(address, credentials, options=CHANNEL_OPTIONS)
+                else grpc.aio.secure_channel(address, credentials, options=CHANNEL_OPTIONS),
             )
-            self._channels[address] = channel, SuggestServiceStub(channel)
         return self._channels[address][1]
+
+    def _reach(self, address: str, channel: Any) -> None:
+        from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
+
+        self._channels[address] = channel, SuggestServiceStub(channel)

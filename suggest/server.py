@@ -29,8 +29,10 @@ from suggest.store.location import shown
 if TYPE_CHECKING:
     import grpc
 
+    from suggest.serving.inside import Inside
     from suggest.serving.interceptor import Guard
     from suggest.serving.metrics import Metrics
+    from suggest.serving.service import SuggestServicer
     from suggest.store.protocol import Store
     from suggest.studies import Studies
 
@@ -104,6 +106,13 @@ class Server:
             undo.pop_all()
         events.tell("start", address=self.address, storage=shown(self._storage_url))
 
+    def inside(self) -> Inside:
+        """A way in for clients in the server's own loop, once it is started."""
+        from suggest.serving.inside import Inside
+
+        assert self._started is not None, "a server is started first"
+        return Inside(self._started.servicer, self._started.guard)
+
     async def stop(self, grace_s: float = GRACE_S) -> None:
         """Take no more calls, finish what was begun within grace_s, give back the studies. Again is no error."""
         started, self._started = self._started, None
@@ -157,7 +166,8 @@ class Server:
         server = grpc.aio.server(interceptors=[guard] if watch is None else [watch, guard], options=_OPTIONS)
         self._bound = bind(server, self._asked, None if doors.pair is None else doors.pair.credentials())
         studies = Studies(store, address=self._advertised or self.address)
-        add_SuggestServiceServicer_to_server(SuggestServicer(studies), server)
+        servicer = SuggestServicer(studies)
+        add_SuggestServiceServicer_to_server(servicer, server)
         health = await _add_health_and_reflection(server)
         await server.start()
         if metrics is not None and watch is not None:
@@ -165,7 +175,7 @@ class Server:
             self._metrics_port = metrics.port
         looked_after = [each for each in (doors, bounds) if each is not None and each.change]
         looking = asyncio.create_task(_look_after(looked_after, executor)) if looked_after else None
-        return _Started(server, health, guard, studies, store, executor, looking, metrics)
+        return _Started(server, health, guard, servicer, studies, store, executor, looking, metrics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +183,7 @@ class _Started:
     _grpc_server: grpc.aio.Server
     _health: Any  # an untyped package's
     guard: Guard
+    servicer: SuggestServicer
     _studies: Studies
     _store: Store
     _executor: ThreadPoolExecutor

@@ -114,7 +114,7 @@ async def connected(service: str, home: Home, access: Access) -> AsyncIterator[S
     server = Server(service or home.storage_url, f"unix:{socket}")
     await server.start()
     try:
-        client = SessionClient(f"unix:{socket}")
+        client = SessionClient(f"unix:{socket}", inside=server.inside())
         try:
             yield client
         finally:

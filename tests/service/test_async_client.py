@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from suggest import courtesy, deadline
 from suggest.client import AsyncClient, Client
-from suggest.errors import NotFound
+from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, TunerError, Unavailable
 from suggest.server import Server
+from suggest.studies import Studies
+from suggest.study import Algorithm
 from suggest.trial import Outcome, TrialState
 from tests.service.running import NAME, SPEC, score
 
@@ -25,31 +33,45 @@ def test_both_clients_have_the_same_methods_with_the_same_signatures() -> None:
     assert methods(AsyncClient) == blocking
 
 
-def test_a_study_lives_on_the_loop_that_also_runs_the_server(tmp_path: Path) -> None:
+@pytest.fixture(params=["socket", "inside"])
+def client_of(request: pytest.FixtureRequest) -> Callable[[Server], AsyncClient]:
+    """Over the server's socket, or in its own loop."""
+    if request.param == "socket":
+        return lambda server: AsyncClient(server.address)
+    return lambda server: AsyncClient(server.address, inside=server.inside())
+
+
+ClientOf = Callable[[Server], AsyncClient]
+
+
+@asynccontextmanager
+async def a_server(folder: Path) -> AsyncIterator[Server]:
+    server = Server(f"sqlite:///{folder}/studies.db", f"unix:{folder}/s.sock")
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop(1)
+        await server.stop(1)
+
+
+def test_a_study_lives_on_the_loop_that_also_runs_the_server(tmp_path: Path, client_of: ClientOf) -> None:
     async def life() -> list[str]:
-        server = Server(f"sqlite:///{tmp_path}/studies.db", f"unix:{tmp_path}/s.sock")
-        await server.start()
-        async with AsyncClient(server.address) as client:
+        async with a_server(tmp_path) as server, client_of(server) as client:
             await client.create_study(NAME, SPEC, request_id="create")
             found = await client.suggest(NAME, 2, client_id="c", request_id="r")
             await asyncio.gather(*(client.report(NAME, t.number, [score(0, 0.5)]) for t in found.trials))
             await client.complete(NAME, 0, Outcome(TrialState.SUCCEEDED))
-            with pytest.raises(NotFound):
-                await client.get_trial(NAME, 7)
             states = [t.state.value for t in await client.list_trials(NAME)]
             assert len(await client.list_measurements(NAME)) == 2
-        await server.stop(1)
-        await server.stop(1)
-        return states
+            return states
 
     assert asyncio.run(life()) == ["succeeded", "running"]
 
 
-def test_what_was_begun_is_finished_when_the_server_stops(tmp_path: Path) -> None:
+def test_what_was_begun_is_finished_when_the_server_stops(tmp_path: Path, client_of: ClientOf) -> None:
     async def life() -> int:
-        server = Server(f"sqlite:///{tmp_path}/studies.db", f"unix:{tmp_path}/s.sock")
-        await server.start()
-        async with AsyncClient(server.address) as client:
+        async with a_server(tmp_path) as server, client_of(server) as client:
             await client.create_study(NAME, SPEC, request_id="create")
             asked = asyncio.create_task(client.suggest(NAME, 1000, client_id="c", request_id="r"))
             while not await client.list_trials(NAME):  # noqa: ASYNC110 - so that it has begun
@@ -58,3 +80,64 @@ def test_what_was_begun_is_finished_when_the_server_stops(tmp_path: Path) -> Non
             return len((await asked).trials)
 
     assert asyncio.run(life()) == 1000
+
+
+def test_a_refusal_says_the_same(tmp_path: Path, client_of: ClientOf) -> None:
+    async def life() -> None:
+        async with a_server(tmp_path) as server, client_of(server) as client:
+            await client.create_study(NAME, SPEC, request_id="create")
+            with pytest.raises(NotFound, match=re.escape(f"{NAME} has no trial 7")):
+                await client.get_trial(NAME, 7)
+            with pytest.raises(InvalidArgument) as raised:
+                await client.validate(replace(SPEC, algorithm=Algorithm("nosuch")))
+            assert [problem.path for problem in raised.value.problems] == ["spec.algorithm.name"]
+            await client.suggest(NAME, 1, client_id="c", request_id="r")
+            await client.complete(NAME, 0, Outcome(TrialState.FAILED))
+            with pytest.raises(FailedPrecondition, match="trial 0 is failed"):
+                await client.report(NAME, 0, [score(0, 0.5)])
+
+    asyncio.run(life())
+
+
+def test_a_bug_of_the_server_is_told_by_its_number(
+    tmp_path: Path, client_of: ClientOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Studies, "study", broken)
+
+    async def life() -> None:
+        async with a_server(tmp_path) as server, client_of(server) as client:
+            with pytest.raises(TunerError, match="this is a bug of the server; its log has the details under"):
+                await client.get_study(NAME)
+
+    asyncio.run(life())
+
+
+def test_a_call_takes_no_longer_than_it_may(tmp_path: Path, client_of: ClientOf) -> None:
+    """A write that waits for another program to be done with the file."""
+
+    async def life() -> None:
+        async with a_server(tmp_path) as server, client_of(server) as client:
+            client._timeout_s = 0.3
+            with closing(sqlite3.connect(tmp_path / "studies.db", isolation_level=None)) as another:
+                another.execute("BEGIN IMMEDIATE")
+                with pytest.raises(Unavailable):
+                    await client.create_study(NAME, SPEC, request_id="create")
+                another.execute("ROLLBACK")
+            client._timeout_s = 10
+            assert (await client.create_study(NAME, SPEC, request_id="create")).name == NAME
+
+    asyncio.run(life())
+
+
+def test_what_a_call_knows_stays_in_it(tmp_path: Path, client_of: ClientOf) -> None:
+    """Until when, and who else is at work: nobody else's affair, not even in the same task."""
+
+    async def life() -> tuple[float | None, object]:
+        async with a_server(tmp_path) as server, client_of(server) as client:
+            await client.create_study(NAME, SPEC, request_id="create")
+            return deadline._END.get(), courtesy._AT_WORK.get()
+
+    assert asyncio.run(life()) == (None, None)

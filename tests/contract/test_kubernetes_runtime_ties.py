@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from controller.model import FailureClass
-from controller.runtime.kubernetes import gate, records
+from controller.runtime.kubernetes import followers, gate, records
 from controller.runtime.kubernetes.manifests import job_for
 from controller.runtime.kubernetes.records import Records
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
@@ -229,3 +229,60 @@ async def test_when_another_pod_takes_over_its_log_comes_behind_that_of_the_firs
     exit = (await look_until(runtime, ended(name)))[name].exit
     assert exit is not None
     assert (exit.code, exit.reason) == (0, "")
+
+
+# Whose log is asked for when
+
+
+def logs_asked(experiment: Experiment) -> list[bool]:
+    """Of each request for a log, whether it was to be followed."""
+    return ["follow" in query for _, path, query in experiment.api.requests if path.endswith("/log")]
+
+
+@on_a_loop
+async def test_where_nobody_waits_for_lines_the_log_of_a_short_trial_is_read_once_and_whole(
+    experiment: Experiment,
+) -> None:
+    experiment.api.hand.play(lambda job: Script(("epoch=1", "epoch=2"), forever=True))
+    runtime, name = await experiment.open(), experiment.name(0)
+    await runtime.observe()
+    await runtime.wait(0.01, log_growth=False)
+    await runtime.start(experiment.launch(0))
+    await look_until(runtime, running(name))
+    assert (logs_asked(experiment), await runtime.read_log(name, 0)) == ([], b"")
+    (pod,) = experiment.api.all("pods", NAMESPACE)
+    experiment.api.hand.end(pod["metadata"]["name"])
+    await look_until(runtime, ended(name))
+    assert logs_asked(experiment) == [False]
+    assert await runtime.read_log(name, 0) == b"epoch=1\nepoch=2\n"
+
+
+@on_a_loop
+async def test_what_runs_on_is_followed_from_its_first_line(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(followers, "SOON_S", 0.2)
+    experiment.api.hand.play(lambda job: Script(("epoch=1",), forever=True))
+    runtime, name = await experiment.open(), experiment.name(0)
+    await runtime.observe()
+    await runtime.wait(0.01, log_growth=False)
+    await runtime.start(experiment.launch(0))
+    await look_until(runtime, running(name))
+    while await runtime.read_log(name, 0) != b"epoch=1\n":
+        await runtime.wait(0.05, log_growth=False)
+        await runtime.observe()
+    assert logs_asked(experiment) == [True]
+
+
+@on_a_loop
+async def test_whoever_waits_for_lines_gets_them_at_once(experiment: Experiment) -> None:
+    experiment.api.hand.play(lambda job: Script(("epoch=1",), forever=True))
+    runtime, name = await experiment.open(), experiment.name(0)
+    await runtime.observe()
+    await runtime.wait(0.01, log_growth=False)
+    await runtime.start(experiment.launch(0))
+    await look_until(runtime, running(name))
+    assert logs_asked(experiment) == []
+    while await runtime.read_log(name, 0) != b"epoch=1\n":
+        await runtime.wait(1.0, log_growth=True)
+    assert logs_asked(experiment) == [True]

@@ -1,13 +1,20 @@
-"""Whose log is being copied, by attempt: one follower each, and the next when another pod speaks for the attempt."""
+"""Whose log is being copied, by attempt: one follower each, and the next when another pod speaks for the attempt.
+
+Where nobody waits for its lines, a log is first asked for when its container has run for SOON_S: of what ends before,
+it is read once, whole. No node looks more often than that whether a log is so long that its beginning must go.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from controller.runtime import log_file
 from controller.runtime.kubernetes.client import Client
 from controller.runtime.kubernetes.logs import LogFollower
+
+SOON_S = 2.0
 
 
 class Followers:
@@ -20,13 +27,21 @@ class Followers:
         self._ended = ended
         self._by_name: dict[str, tuple[tuple[str, str], LogFollower]] = {}
         self._left: dict[str, int] = {}  # how much there is of logs that nobody writes
+        self._later: dict[str, tuple[float, tuple[str, str], Path]] = {}  # since when it runs, what is not followed yet
 
-    def follow(self, name: str, source: tuple[str, str] | None, directory: Path) -> LogFollower | None:
+    def follow(
+        self, name: str, source: tuple[str, str] | None, directory: Path, *, at_once: bool
+    ) -> LogFollower | None:
         """source: (pod, container) that speaks for the attempt now; None: nobody has yet. What an earlier pod of it has
-        said comes first."""
+        said comes first. None: it is not followed yet."""
         known = self._by_name.get(name)
         if source is None or (known is not None and known[0] == source):
             return None if known is None else known[1]
+        if known is None and not at_once:
+            since_s, *_ = self._later.setdefault(name, (time.monotonic(), source, directory))
+            if time.monotonic() - since_s < SOON_S:
+                return None
+        self._later.pop(name, None)
         if known is not None and not known[1].done:
             known[1].ended()
             return known[1]
@@ -35,6 +50,11 @@ class Followers:
         self._left.pop(name, None)
         follower.begin()
         return follower
+
+    def hurry(self) -> None:
+        """Somebody waits for lines: all are followed from now on."""
+        for name, (_, source, directory) in list(self._later.items()):
+            self.follow(name, source, directory, at_once=True)
 
     def is_of(self, name: str, source: tuple[str, str] | None) -> bool:
         """Who speaks for the attempt is being followed."""
@@ -59,6 +79,7 @@ class Followers:
 
     async def drop(self, name: str) -> None:
         self._left.pop(name, None)
+        self._later.pop(name, None)
         if (known := self._by_name.pop(name, None)) is not None:
             await known[1].close()
 

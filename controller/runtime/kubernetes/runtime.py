@@ -7,6 +7,7 @@ there is room for an attempt is the business of `gate`, making it of `intake`, w
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,13 +17,13 @@ from typing import Any
 
 from controller.model import FINAL, FailureClass, Uid
 from controller.runtime import log_file
+from controller.runtime.kubernetes import followers
 from controller.runtime.kubernetes.bell import Bell
 from controller.runtime.kubernetes.client import JOBS, PODS, SERVICES, Client, Kind
 from controller.runtime.kubernetes.demand import demand_of
 from controller.runtime.kubernetes.ends import log_source, sighting_of
 from controller.runtime.kubernetes.errands import Errands
 from controller.runtime.kubernetes.errors import ApiError, NotAllowed
-from controller.runtime.kubernetes.followers import Followers
 from controller.runtime.kubernetes.gate import Gate
 from controller.runtime.kubernetes.intake import Intake
 from controller.runtime.kubernetes.kinds import kind_of
@@ -71,7 +72,9 @@ class KubernetesRuntime:
         self._opened: tuple[Scene, Intake] | None = None
         self._opening = asyncio.Lock()
         self._whose: dict[str, tuple[int, int]] = {}
-        self._followers = Followers(place.client, place.namespace, grown=self._bell.growth, ended=self._bell.news)
+        self._followers = followers.Followers(
+            place.client, place.namespace, grown=self._bell.growth, ended=self._bell.news
+        )
         self._made: set[str] = set()  # seen on the cluster in this life
         self._over: set[str] = set()  # of these, whose pods have ended
         self._leaving = Errands(failed=self._bell.news)
@@ -79,6 +82,7 @@ class KubernetesRuntime:
         self._meaning = Meaning()
         self._looked_for_room: bool | None = None  # last for the final stage, or for a trial
         self._looked_at = 0.0
+        self._lines_are_awaited = True
 
     @property
     def context(self) -> str:
@@ -218,6 +222,9 @@ class KubernetesRuntime:
         return await log_file.read(directory / "log.txt", offset, limit)
 
     async def wait(self, within_s: float, *, log_growth: bool) -> None:
+        self._lines_are_awaited = log_growth
+        if log_growth:
+            self._followers.hurry()
         # News come in bursts, and each look costs: at most a third of the time is spent looking.
         cost_s = time.monotonic() - self._looked_at
         await asyncio.sleep(min(2 * cost_s, within_s, _LONGEST_REST_S))
@@ -300,7 +307,8 @@ class KubernetesRuntime:
         if (refusal or mounts) and sighting.start_time is None and sighting.exit is None:
             sighting = self._sighting(name, shown, pods, whose, refusal=refusal, mounts=mounts)
         source = log_source(shown, pods)
-        follower = self._followers.follow(name, source, directory)
+        at_once = self._lines_are_awaited or sighting.exit is not None
+        follower = self._followers.follow(name, source, directory, at_once=at_once)
         if sighting.exit is not None:
             self._note_end(name)
             if follower is not None:
@@ -317,6 +325,8 @@ class KubernetesRuntime:
             if left_s <= 0 and deaf:  # again and again, until the cluster has heard it
                 self._records.note(directory, timed_out=True)
                 await self._ask(self._end(kind, name, shown, deaf, grace_s=grace_of(shown)))
+        if follower is None and source is not None:
+            left_s = min(followers.SOON_S, math.inf if left_s is None else left_s)
         if follower is None or self._followers.is_of(name, source):
             self._steady.note(name, shown, pods, sighting, left_s=left_s)
         return sighting

@@ -8,13 +8,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controller.runtime.kubernetes import gate
+from controller.runtime.kubernetes import gate, small_file
 from controller.runtime.protocol import RuntimeLost
 from tests.kube.experiment import NAMESPACE, Experiment, ended, look_until, on_a_loop, running, told_of
 from tests.kube.hand import Script
@@ -249,14 +248,14 @@ async def test_an_opening_that_failed_halfway_leaves_nothing_running_and_is_done
 
 @on_a_loop
 async def test_a_full_disk_is_told_and_waited_for(experiment: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
-    replace, full = os.replace, True
+    put, full = small_file.put, True
 
-    def replaced(source: str | Path, target: str | Path) -> None:
-        if full and Path(target).name == "job.json":
+    def refused(path: Path, text: str) -> None:
+        if full and path.name == "job.json":
             raise OSError(errno.ENOSPC, "No space left on device")
-        replace(source, target)
+        put(path, text)
 
-    monkeypatch.setattr(os, "replace", replaced)
+    monkeypatch.setattr(small_file, "put", refused)
     experiment.api.hand.play(lambda job: Script(lines=("x=1",)))
     runtime, name, told = await experiment.open(), experiment.name(0), list[str]()
     await runtime.start(experiment.launch(0))

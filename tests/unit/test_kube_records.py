@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from controller.runtime.kubernetes import records as module
+from controller.runtime.kubernetes import small_file
 from controller.runtime.kubernetes.records import Record, Records
 from controller.runtime.protocol import RuntimeLost
 
@@ -32,6 +33,28 @@ def test_what_is_forgotten_may_be_made_again(tmp_path: Path) -> None:
 def test_what_cannot_be_read_was_something(tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text("{")
     assert Records().of(tmp_path) == Record("unreadable")
+
+
+def test_a_kill_before_the_first_word_leaves_nothing_that_counts(tmp_path: Path) -> None:
+    (tmp_path / "job.json").touch()
+    records = Records()
+    assert records.of(tmp_path) is None
+    records.note(tmp_path, uid="u1")
+    assert Records().of(tmp_path) == Record("u1")
+
+
+def test_a_shorter_text_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None:
+    records = Records()
+    records.note(tmp_path, uid="u" * 100)
+    records.note(tmp_path, uid="u1")
+    assert Records().of(tmp_path) == Record("u1")
+    assert [file.name for file in tmp_path.iterdir()] == ["job.json"]
+
+
+def test_a_text_that_was_taken_in_part_is_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "write", lambda _file, data: len(data) - 1)
+    with pytest.raises(OSError, match="No space left on device"):
+        small_file.put(tmp_path / "x", "text")
 
 
 def test_of_what_was_removed_the_latest_are_at_hand_and_the_others_still_known(
@@ -60,7 +83,7 @@ def test_a_disk_that_takes_nothing_is_said_and_nothing_is_believed_that_was_not_
         raise OSError(errno.EROFS, "Read-only file system")
 
     with monkeypatch.context() as disk:
-        disk.setattr(os, "replace", refuse)
+        disk.setattr(os, "write", refuse)
         disk.setattr(Path, "unlink", lambda *_, **__: refuse())
         with pytest.raises(RuntimeLost, match=r"job\.json: Read-only file system; make room, and it goes on"):
             records.note(tmp_path, removed=True) if how == "note" else records.forget(tmp_path)

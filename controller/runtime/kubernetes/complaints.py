@@ -103,6 +103,8 @@ class _Ear:
             await asyncio.sleep(_AGAIN_S)
 
     def newest(self, uid: str) -> str:
+        if not self.events:
+            return ""
         about = [event for event in self.events.values() if event.get("involvedObject", {}).get("uid") == uid]
         newest = max(about, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "", default=None)
         return "" if newest is None else str(newest.get("message", ""))

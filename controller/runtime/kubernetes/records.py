@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from controller.runtime.kubernetes import small_file
 from controller.runtime.protocol import RuntimeLost
 
 FILE = "job.json"
@@ -80,7 +80,10 @@ def _waited_for(path: Path) -> Iterator[None]:
 
 def _read(path: Path) -> Record | None:
     try:
-        facts = json.loads(path.read_bytes())
+        text = path.read_bytes()
+        if not text:
+            return None  # killed, or out of room, before the first word
+        facts = json.loads(text)
         return Record(**{key: facts[key] for key in Record.__slots__ if key in facts})
     except FileNotFoundError:
         return None
@@ -90,6 +93,4 @@ def _read(path: Path) -> Record | None:
 
 def _write(path: Path, record: Record) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_suffix(".new")
-    aside.write_text(json.dumps(asdict(record)))
-    os.replace(aside, path)  # noqa: PTH105 - as cheap as it gets
+    small_file.put(path, json.dumps(asdict(record)))

@@ -39,7 +39,7 @@ from suggest import failpoints
 
 Raw = dict[str, Any]
 
-_LONGEST_REST_S = 0.05
+_LONGEST_REST_S = 0.2
 
 BEFORE_NOTE, AFTER_NOTE = failpoints.register("cluster.note")  # that it was made there
 BEFORE_DELETE, AFTER_DELETE = failpoints.register("cluster.delete")
@@ -225,9 +225,10 @@ class KubernetesRuntime:
         self._lines_are_awaited = log_growth
         if log_growth:
             self._followers.hurry()
-        # News come in bursts, and each look costs: at most a third of the time is spent looking.
+        # News come in bursts, and each look costs, the more the less the machine has to spare: at most a tenth of the
+        # time is spent looking.
         cost_s = time.monotonic() - self._looked_at
-        await asyncio.sleep(min(2 * cost_s, within_s, _LONGEST_REST_S))
+        await asyncio.sleep(min(9 * cost_s, within_s, _LONGEST_REST_S))
         await self._bell.wait(within_s, growth=log_growth)
 
     def slots(self, gpu: float, workers: int) -> int | None:

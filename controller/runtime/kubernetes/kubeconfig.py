@@ -94,19 +94,26 @@ def _import_without_hallways() -> Library:
 
 @contextmanager
 def _no_authorities_yet() -> Iterator[None]:
-    """aiohttp makes a context for TLS while it is imported, with all authorities of the system, which takes longer than
-    the rest of it. Each connection here has a context of its own."""
-    importing, load = threading.get_ident(), ssl.SSLContext.load_default_certs
+    """aiohttp makes two contexts for TLS while it is imported, with all authorities of the system, which takes longer
+    than the rest of it. Each connection here has a context of its own."""
+    importing = threading.get_ident()
+    load, find = ssl.SSLContext.load_default_certs, ssl.SSLContext.set_default_verify_paths
 
     def load_elsewhere(context: ssl.SSLContext, purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH) -> None:
         if threading.get_ident() != importing:
             load(context, purpose)
 
+    def find_elsewhere(context: ssl.SSLContext) -> None:
+        if threading.get_ident() != importing:
+            find(context)
+
     ssl.SSLContext.load_default_certs = load_elsewhere  # type: ignore[method-assign, assignment]  # for now
+    ssl.SSLContext.set_default_verify_paths = find_elsewhere  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
         ssl.SSLContext.load_default_certs = load  # type: ignore[method-assign]
+        ssl.SSLContext.set_default_verify_paths = find  # type: ignore[method-assign]
 
 
 def _ours(name: str) -> bool:

@@ -135,6 +135,11 @@ def beginnings(snapshot: Snapshot) -> list[CreateAttempt]:
     return [action for action in decide(snapshot) if isinstance(action, CreateAttempt) and action.trial != FINAL]
 
 
+def follow_ups(snapshot: Snapshot) -> list[Action]:
+    """What is to be done after acting, without another look: all but to start again what was not seen to run yet."""
+    return [action for action in decide(snapshot) if not isinstance(action, StartAttempt)]
+
+
 def better(best: float | None, value: float | None, *, maximize: bool) -> float | None:
     """The better of two values, either of which may be missing."""
     if best is None or value is None:

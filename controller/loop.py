@@ -91,9 +91,7 @@ class Loop:
 
     def wish(self, wish: Wish) -> None:
         """What the person wants from now on; stronger wishes stand."""
-        order = [Wish.RUN, Wish.INTERRUPT, Wish.STOP]
-        if order.index(wish) > order.index(self._wish):
-            self._wish = wish
+        self._wish = max(self._wish, wish, key=[Wish.RUN, Wish.INTERRUPT, Wish.STOP].index)
 
     def detach(self) -> None:
         """Leave what runs alone and come to an end; the next controller adopts it. A stronger wish goes first."""
@@ -186,11 +184,10 @@ class Loop:
                 await self._runtime.remove(name)
 
     async def turn(self) -> bool:
-        """One round; True when nothing is left to do. Waits, if there was nothing to do at once.
+        """One round; True when nothing is left to do. Waits, if there is nothing to do at once.
 
-        What running trials have measured is told after acting: nobody waits for it but the pruner's advice, and a free
-        slot waits for the actions.
-        """
+        What running trials have measured is told last: only the pruner's advice waits for it, and a free slot waits for
+        the actions."""
         self._spend_time()
         await self._look()
         actions = core.decide(self._snapshot())
@@ -198,11 +195,14 @@ class Loop:
             # Nobody will ask again under the same id: what was handed out without our hearing of it must not stay open.
             self._memory.take_in(await self._search.trials())
             actions = core.decide(self._snapshot())
-        for action in actions:
-            if await self._act(action):
-                return True
+        acted = bool(actions)
+        while actions:
+            for action in actions:
+                if await self._act(action):
+                    return True
+            actions = [] if self._runtime.shows_at_once else core.follow_ups(self._snapshot())
         heard = await self._reports.send_due(self._memory, now_s=self._clock.elapsed_s())
-        if not actions and not heard:
+        if not heard and not (acted and self._runtime.shows_at_once):
             watches_logs = self.experiment.spec.pruning is not None or not self._memory.canary_over
             await self._runtime.wait(self._patience_s(), log_growth=watches_logs)
         else:

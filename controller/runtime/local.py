@@ -43,6 +43,10 @@ class LocalRuntime:
         self._log_seen: dict[str, int] = {}
         self._gpus: tuple[str, ...] | None = None
 
+    @property
+    def shows_at_once(self) -> bool:
+        return True
+
     async def start(self, launch: Launch) -> None:
         await self._connected()  # who holds which GPU is known only then
         if launch.name in self._shown:

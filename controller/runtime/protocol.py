@@ -114,6 +114,10 @@ class RuntimeLost(Exception):
 class Runtime(Protocol):
     """All methods are coroutines on the caller's loop and return within seconds. An attempt is known by its name."""
 
+    @property
+    def shows_at_once(self) -> bool:
+        """The next observe() shows as running what start() began; else that takes its time, and ends a wait()."""
+
     async def start(self, launch: Launch) -> None:
         """Start it unless it was started before, under this name, in this experiment's life (even if it ended since).
 

@@ -74,8 +74,14 @@ class SimulatedRuntime:
     """Implements `controller.runtime.protocol.Runtime`. `script_for` says what an attempt of a name does."""
 
     def __init__(
-        self, clock: VirtualClock, script_for: Callable[[Launch], Script], *, gpus: float | None = None
+        self,
+        clock: VirtualClock,
+        script_for: Callable[[Launch], Script],
+        *,
+        gpus: float | None = None,
+        shows_at_once: bool = True,
     ) -> None:
+        self.shows_at_once = shows_at_once
         self._clock = clock
         self._script_for = script_for
         self._gpus = gpus

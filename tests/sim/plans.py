@@ -159,6 +159,7 @@ def plans(draw: st.DrawFn) -> Plan:
         ),
         wishes=sorted(wishes, key=lambda pair: pair[0]),
         grows=draw(st.sampled_from(["", "", "finished", "killed"])),
+        shows_at_once=draw(st.booleans()),
         last_blows=draw(
             st.dictionaries(
                 st.tuples(st.sampled_from(LAST_METHODS), st.integers(1, 4)), st.sampled_from(Blow), max_size=3

@@ -77,6 +77,7 @@ class Plan:
     wishes: Sequence[tuple[float, str]] = ()
     last_blows: Mapping[tuple[str, int], Blow] = field(default_factory=dict)
     last_wishes: Sequence[tuple[float, str]] = ()
+    shows_at_once: bool = True  # what was started; a cluster does not
     grows: str = ""  # once it has succeeded: "finished" extends it as it is, "killed" before its end was written
 
 
@@ -88,7 +89,7 @@ class World:
         self.clock = VirtualClock()
         self.store = store
         self.studies = studies
-        self.runtime = SimulatedRuntime(self.clock, self._script)
+        self.runtime = SimulatedRuntime(self.clock, self._script, shows_at_once=plan.shows_at_once)
         spec = replace(plan.spec, name=f"sim{uid}", document={"uid": uid})
         self.experiment = Experiment(
             uid=uid, spec=spec, revision=1, directory="/", study="", start_time=EPOCH, state=ExperimentState.RUNNING

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -38,8 +37,6 @@ from controller.runtime.protocol import CannotStart, Launch, Sighting
 from suggest import failpoints
 
 Raw = dict[str, Any]
-
-_LONGEST_REST_S = 0.2
 
 BEFORE_NOTE, AFTER_NOTE = failpoints.register("cluster.note")  # that it was made there
 BEFORE_DELETE, AFTER_DELETE = failpoints.register("cluster.delete")
@@ -81,7 +78,6 @@ class KubernetesRuntime:
         self._steady = Steady()
         self._meaning = Meaning()
         self._looked_for_room: bool | None = None  # last for the final stage, or for a trial
-        self._looked_at = 0.0
         self._lines_are_awaited = True
 
     @property
@@ -93,6 +89,10 @@ class KubernetesRuntime:
         return self._place.client
 
     # The protocol
+
+    @property
+    def shows_at_once(self) -> bool:
+        return False
 
     async def start(self, launch: Launch) -> None:
         part = launch.cluster
@@ -172,7 +172,6 @@ class KubernetesRuntime:
 
     async def observe(self) -> Mapping[str, Sighting]:
         scene, intake = await self._open()
-        self._looked_at = time.monotonic()
         self._bell.clear()  # here, not where one log is read: what grows from now on is told
         scene.forget_the_gone()
         if (trouble := scene.trouble or self._followers.unreadable()) is not None:
@@ -209,6 +208,7 @@ class KubernetesRuntime:
                 intake.forget_anchor()  # it may have gone first, and have taken this with it
         await self._ask(intake.admit(running=self._busy))
         waiting = {name: Sighting(name, None, waiting=reason) for name, reason in self._gate.waiting.items()}
+        self._bell.looked()
         return waiting | intake.refused | sightings
 
     async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
@@ -225,10 +225,6 @@ class KubernetesRuntime:
         self._lines_are_awaited = log_growth
         if log_growth:
             self._followers.hurry()
-        # News come in bursts, and each look costs, the more the less the machine has to spare: at most a tenth of the
-        # time is spent looking.
-        cost_s = time.monotonic() - self._looked_at
-        await asyncio.sleep(min(9 * cost_s, within_s, _LONGEST_REST_S))
         await self._bell.wait(within_s, growth=log_growth)
 
     def slots(self, gpu: float, workers: int) -> int | None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from controller.model import AlgorithmSpec, ExperimentSpec, ExperimentState, FailureClass, Objective, TrialTemplate
-from controller.runtime.simulated import Script
+from controller.runtime.simulated import Script, SimulatedRuntime
 from tests.sim.plans import GRID, plans
 from tests.sim.world import Blow, Plan, World, stores
 
@@ -64,3 +65,25 @@ def test_a_trial_whose_handing_out_was_never_heard_of_is_not_left_open(
     """The target is reached while nobody has repeated the request whose reply was lost."""
     assert play_plan(replace(LOST, blows={("suggest", hit): Blow.REPLY_LOST})).finished
     assert play_plan(replace(LOST, blows={("suggest", hit): Blow.REPLY_LOST}, wishes=[(0.31, "stop")])).finished
+
+
+@pytest.mark.parametrize(("shows_at_once", "then"), [(True, "observe"), (False, "wait")])
+def test_after_a_start_the_loop_looks_again_only_where_it_would_show(
+    play_plan: Callable[[Plan], ExperimentState], monkeypatch: pytest.MonkeyPatch, shows_at_once: bool, then: str
+) -> None:
+    calls: list[str] = []
+
+    def noted(method: str) -> Callable[..., Awaitable[object]]:
+        known = getattr(SimulatedRuntime, method)
+
+        async def called(*given: Any, **more: Any) -> object:
+            calls.append(method)
+            return await known(*given, **more)
+
+        return called
+
+    for method in ("start", "observe", "wait"):
+        monkeypatch.setattr(SimulatedRuntime, method, noted(method))
+    assert play_plan(replace(LOST, shows_at_once=shows_at_once)).finished
+    after = {b for a, b in itertools.pairwise(calls) if (a, b) != ("start", "start") and a == "start"}
+    assert after == {then}

@@ -440,7 +440,7 @@ class _Proxy:
 
     def __getattr__(self, method: str) -> Any:
         call = getattr(self._target, method)
-        if method == "slots":
+        if method in ("slots", "shows_at_once"):  # nothing can befall those
             return call
         if self._place == "store":
             return lambda *args: self._stored(method, call, *args)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.budget import counted
-from controller.decide import beginnings, decide
+from controller.decide import beginnings, decide, follow_ups
 from controller.model import AttemptState, ExperimentState, FailureClass, StopCause
 from controller.snapshot import (
     Action,
@@ -480,3 +480,8 @@ def test_a_suggestion_begins_at_once_and_nothing_else_is_done_about_it() -> None
 
 def test_no_suggestion_begins_after_the_wish_to_stop() -> None:
     assert beginnings(snapshot(two, open_trial(0), wish=Wish.STOP)) == []
+
+
+def test_what_was_started_is_not_started_again_before_another_look() -> None:
+    left = snapshot(two, open_trial(0, SUCCEEDED, value=0.5, running=False), open_trial(1, CREATED), open_trial(2))
+    assert follow_ups(left) == [CreateAttempt(2, 1), Forget(0)]

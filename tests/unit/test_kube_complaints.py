@@ -59,11 +59,11 @@ async def test_a_refused_pod_is_heard_of_after_a_while_though_it_was_said_before
     told: list[bool] = []
     async with heard(client, changed=lambda: told.append(True)) as found:
         found.heed("a", [], has_quota=False)
-        Clock.now_s = 4.9
+        Clock.now_s = 9.9
         found.heed("a", [], has_quota=False)
         await asyncio.sleep(0.05)
         assert (asked(api), found.none) == (0, True)
-        Clock.now_s = 5.0
+        Clock.now_s = 10.0
         found.heed("a", [], has_quota=False)
         await eventually(lambda: found.refusal("job") == "forbidden")
         assert (found.none, found.refusal("other"), bool(told)) == (False, "", True)
@@ -87,11 +87,11 @@ async def test_a_volume_that_cannot_be_mounted_is_heard_of_once_its_pod_waits_on
         Clock.now_s = 600.0  # for a node it may wait for hours
         found.heed("a", [UNPLACED], has_quota=True)
         found.heed("a", [PLACED], has_quota=True)
-        Clock.now_s = 604.9
+        Clock.now_s = 609.9
         found.heed("a", [PLACED], has_quota=True)
         await asyncio.sleep(0.05)
         assert asked(api) == 0
-        Clock.now_s = 605.0
+        Clock.now_s = 610.0
         found.heed("a", [PLACED], has_quota=True)
         await eventually(lambda: found.mount_trouble([PLACED]) == "no such claim")
 

@@ -18,7 +18,7 @@ from controller.runtime.kubernetes.reflector import Reflector
 
 Raw = dict[str, Any]
 
-_LONG_S = 5.0  # to wait for a pod, or for its containers on a node
+_LONG_S = 10.0  # to wait for a pod, or for its containers on a node
 _AGAIN_S = 5.0
 _log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from controller.runtime import log_file
 from controller.runtime.kubernetes.client import Client
 from controller.runtime.kubernetes.logs import LogFollower
 
-SOON_S = 2.0
+SOON_S = 5.0
 
 
 class Followers:

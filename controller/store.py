@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.sqlite import Insert, insert
 
 from controller import tables
@@ -262,9 +263,12 @@ def _upsert(table: sa.Table) -> Insert:
     return statement.on_conflict_do_update(index_elements=keys, set_=updates)
 
 
-# Once: making them takes longer than running them.
-_UPSERT_ATTEMPT = _upsert(tables.attempts)
-_INSERT_EVENT = insert(tables.events)
+# Once: making them takes longer than running them. What is run several times a trial goes to the driver as it is.
+_DRIVER = sqlite.dialect(paramstyle="named")
+_UPSERT_ATTEMPT = str(_upsert(tables.attempts).compile(dialect=_DRIVER))
+_INSERT_EVENT = str(
+    insert(tables.events).compile(dialect=_DRIVER, column_keys=[c.name for c in tables.events.c if not c.primary_key])
+)
 _OF_UID = tables.experiments.c.uid == sa.bindparam("of_uid")
 _UPDATE_EXPERIMENT = sa.update(tables.experiments).where(_OF_UID)
 _STOP_REQUESTED = sa.select(tables.experiments.c.stop_requested).where(_OF_UID)
@@ -279,6 +283,6 @@ def _write(connection: sa.Connection, uid: Uid, changes: Changes) -> None:
             del row["final_trial"], row["final_first"]
         connection.execute(_UPDATE_EXPERIMENT, {**row, "of_uid": uid})
     if changes.attempts:
-        connection.execute(_UPSERT_ATTEMPT, [tables.attempt_row(uid, attempt) for attempt in changes.attempts])
+        connection.exec_driver_sql(_UPSERT_ATTEMPT, [tables.attempt_row(uid, attempt) for attempt in changes.attempts])
     if changes.events:
-        connection.execute(_INSERT_EVENT, [tables.event_row(uid, event) for event in changes.events])
+        connection.exec_driver_sql(_INSERT_EVENT, [tables.event_row(uid, event) for event in changes.events])

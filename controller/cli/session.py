@@ -123,9 +123,10 @@ async def control(
 
 
 async def draw(view: View, progress: Callable[[], Progress]) -> None:
-    """Until cancelled, or the view is broken: that is said once, and is no reason to end a run."""
+    """Until cancelled, or the view is broken: that is said once, and is no reason to end a run. At once, if nothing is
+    drawn: to count what there is, only to show it to nobody, has its price."""
     try:
-        while True:
+        while view.draws:
             view.refresh(progress())
             await asyncio.sleep(REFRESH_S)
     except Exception:

@@ -26,6 +26,9 @@ _QUIET_KINDS = frozenset({"created", "stopping", "waiting", AttemptState.RUNNING
 class View(Protocol):
     """Whoever shows a run. All are called on the loop's thread and must be quick."""
 
+    draws: bool
+    """It is to be refreshed."""
+
     def event(self, event: Event) -> None:
         """Something happened."""
 
@@ -42,6 +45,8 @@ class View(Protocol):
 class Silence:
     """-q."""
 
+    draws = False
+
     def event(self, event: Event) -> None: ...
 
     def say(self, text: str) -> None: ...
@@ -54,6 +59,8 @@ class Silence:
 class LoggedView:
     """-v and --log-format json: the loop logs each event itself; what else is said joins it there."""
 
+    draws = False
+
     def event(self, event: Event) -> None: ...
 
     def say(self, text: str) -> None:
@@ -65,6 +72,8 @@ class LoggedView:
 
 
 class Lines:
+    draws = True
+
     def __init__(self) -> None:
         self._told_at_s = 0.0
         self._best: int | None = None

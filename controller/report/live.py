@@ -51,6 +51,8 @@ _SHOWN_ENDS = frozenset(state.value for state in AttemptState if state.ended)
 class Live:
     """`controller.report.lines.View` for a terminal."""
 
+    draws = True
+
     def __init__(self, *, colour: bool) -> None:
         self._console = Console(stderr=True, no_color=not colour, highlight=False, soft_wrap=False)
         self._live: RichLive | None = None

@@ -13,6 +13,8 @@ from controller.report.lines import Silence
 
 
 class Broken(Silence):
+    draws = True
+
     def __init__(self) -> None:
         self.drawn = 0
 
@@ -28,3 +30,10 @@ def test_a_view_that_breaks_says_so_once_and_ends_nothing(caplog: pytest.LogCapt
     [told] = caplog.records
     assert told.message == "progress cannot be shown any more; the run goes on"
     assert "no such colour" in caplog.text
+
+
+def test_for_a_view_that_draws_nothing_nothing_is_counted() -> None:
+    def counted() -> Progress:
+        raise AssertionError("nobody asked")
+
+    asyncio.run(asyncio.wait_for(draw(Silence(), counted), 10))

@@ -58,6 +58,7 @@ async def test_a_refused_pod_is_heard_of_after_a_while_though_it_was_said_before
     say(api, "FailedCreate", "job", "forbidden")
     told: list[bool] = []
     async with heard(client, changed=lambda: told.append(True)) as found:
+        found.heed("before", [UNPLACED], has_quota=False)
         found.heed("a", [], has_quota=False)
         Clock.now_s = 9.9
         found.heed("a", [], has_quota=False)
@@ -67,6 +68,16 @@ async def test_a_refused_pod_is_heard_of_after_a_while_though_it_was_said_before
         found.heed("a", [], has_quota=False)
         await eventually(lambda: found.refusal("job") == "forbidden")
         assert (found.none, found.refusal("other"), bool(told)) == (False, "", True)
+
+
+@with_a_cluster
+async def test_of_the_first_pod_of_all_it_is_heard_of_sooner(api: FakeApi, client: Client) -> None:
+    say(api, "FailedCreate", "job", "violates PodSecurity")
+    async with heard(client) as found:
+        found.heed("a", [], has_quota=False)
+        Clock.now_s = 1.0
+        found.heed("a", [], has_quota=False)
+        await eventually(lambda: found.refusal("job") == "violates PodSecurity")
 
 
 @with_a_cluster
@@ -100,7 +111,7 @@ async def test_a_volume_that_cannot_be_mounted_is_heard_of_once_its_pod_waits_on
 async def test_what_ran_or_went_in_between_has_not_waited_for_long(api: FakeApi, client: Client) -> None:
     async with heard(client) as found:
         found.heed("a", [], has_quota=False)
-        found.forget("a")
+        found.runs("a")
         Clock.now_s = 60.0
         found.heed("a", [], has_quota=False)
         await asyncio.sleep(0.05)

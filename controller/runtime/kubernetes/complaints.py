@@ -19,6 +19,7 @@ from controller.runtime.kubernetes.reflector import Reflector
 Raw = dict[str, Any]
 
 _LONG_S = 10.0  # to wait for a pod, or for its containers on a node
+_FIRST_S = 1.0  # to wait for the first pod of all: what is wrong with that one is wrong with all
 _AGAIN_S = 5.0
 _log = logging.getLogger(__name__)
 
@@ -31,9 +32,9 @@ class Complaints:
             _Ear(Reflector(client, EVENTS, namespace, fields=f"reason={reason}", changed=changed))
             for reason in ("FailedCreate", "FailedMount")
         )
-        self._waiting: dict[
-            str, tuple[_Ear | None, float]
-        ] = {}  # by attempt: who would hear of it, since when it is so
+        # By attempt: who would hear of it, and since when it is so.
+        self._waiting: dict[str, tuple[_Ear | None, float]] = {}
+        self._has_had_pods = False
 
     def heed(self, name: str, pods: Sequence[Raw], *, has_quota: bool) -> None:
         """The attempt of that name has an object, and does not run yet."""
@@ -44,11 +45,18 @@ class Complaints:
         if before is not ear:
             since_s = now_s
         self._waiting[name] = ear, since_s
-        if ear is not None and ((ear is self._refused and has_quota) or now_s - since_s >= _LONG_S):
+        self._has_had_pods |= bool(pods)
+        long_s = 0.0 if ear is self._refused and has_quota else _LONG_S if self._has_had_pods else _FIRST_S
+        if ear is not None and now_s - since_s >= long_s:
             ear.open()
 
+    def runs(self, name: str) -> None:
+        """Or has run."""
+        self._has_had_pods = True
+        self.forget(name)
+
     def forget(self, name: str) -> None:
-        """It runs, or is gone."""
+        """It is gone."""
         self._waiting.pop(name, None)
 
     @property

@@ -292,7 +292,7 @@ class KubernetesRuntime:
         if sighting.start_time is None and sighting.exit is None:
             scene.complaints.heed(name, pods, has_quota=scene.has_quota)
         else:
-            scene.complaints.forget(name)
+            scene.complaints.runs(name)
         refusal = "" if pods else scene.complaints.refusal(shown["metadata"]["uid"])
         if refusal and sighting.exit is None and self._gate.refused(name, refusal):
             await self._ask(self._delete(kind, name, shown))

@@ -239,16 +239,22 @@ def logs_asked(experiment: Experiment) -> list[bool]:
     return ["follow" in query for _, path, query in experiment.api.requests if path.endswith("/log")]
 
 
-@on_a_loop
-async def test_where_nobody_waits_for_lines_the_log_of_a_short_trial_is_read_once_and_whole(
-    experiment: Experiment,
-) -> None:
-    experiment.api.hand.play(lambda job: Script(("epoch=1", "epoch=2"), forever=True))
+async def begun(experiment: Experiment, lines: tuple[str, ...]) -> tuple[KubernetesRuntime, str]:
+    """A trial that runs and has printed these; nobody waits for them."""
+    experiment.api.hand.play(lambda job: Script(lines, forever=True))
     runtime, name = await experiment.open(), experiment.name(0)
     await runtime.observe()
     await runtime.wait(0.01, log_growth=False)
     await runtime.start(experiment.launch(0))
     await look_until(runtime, running(name))
+    return runtime, name
+
+
+@on_a_loop
+async def test_where_nobody_waits_for_lines_the_log_of_a_short_trial_is_read_once_and_whole(
+    experiment: Experiment,
+) -> None:
+    runtime, name = await begun(experiment, ("epoch=1", "epoch=2"))
     assert (logs_asked(experiment), await runtime.read_log(name, 0)) == ([], b"")
     (pod,) = experiment.api.all("pods", NAMESPACE)
     experiment.api.hand.end(pod["metadata"]["name"])
@@ -262,12 +268,7 @@ async def test_what_runs_on_is_followed_from_its_first_line(
     experiment: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(followers, "SOON_S", 0.2)
-    experiment.api.hand.play(lambda job: Script(("epoch=1",), forever=True))
-    runtime, name = await experiment.open(), experiment.name(0)
-    await runtime.observe()
-    await runtime.wait(0.01, log_growth=False)
-    await runtime.start(experiment.launch(0))
-    await look_until(runtime, running(name))
+    runtime, name = await begun(experiment, ("epoch=1",))
     while await runtime.read_log(name, 0) != b"epoch=1\n":
         await runtime.wait(0.05, log_growth=False)
         await runtime.observe()
@@ -276,13 +277,30 @@ async def test_what_runs_on_is_followed_from_its_first_line(
 
 @on_a_loop
 async def test_whoever_waits_for_lines_gets_them_at_once(experiment: Experiment) -> None:
-    experiment.api.hand.play(lambda job: Script(("epoch=1",), forever=True))
-    runtime, name = await experiment.open(), experiment.name(0)
-    await runtime.observe()
-    await runtime.wait(0.01, log_growth=False)
-    await runtime.start(experiment.launch(0))
-    await look_until(runtime, running(name))
+    runtime, name = await begun(experiment, ("epoch=1",))
     assert logs_asked(experiment) == []
     while await runtime.read_log(name, 0) != b"epoch=1\n":
         await runtime.wait(1.0, log_growth=True)
     assert logs_asked(experiment) == [True]
+
+
+@on_a_loop
+async def test_of_pods_that_take_over_so_soon_each_is_read_in_their_order(experiment: Experiment) -> None:
+    hand = experiment.api.hand
+    runtime, name = await experiment.open(template=JOB), experiment.name(0)
+    await runtime.observe()
+    await runtime.wait(0.01, log_growth=False)
+    await runtime.start(experiment.launch(0, manifest=JOB))
+    await look_until(runtime, lambda seen: name in seen and bool(experiment.jobs()))
+    first = hand.make_pod(NAMESPACE, name)
+    hand.start(first)
+    hand.print(first, "epoch=1")
+    await look_until(runtime, running(name))
+    hand.end(first, exit_code=1)
+    second = hand.make_pod(NAMESPACE, name)
+    hand.start(second)
+    hand.print(second, "accuracy=0.9")
+    hand.end(second)
+    hand.finish_job(NAMESPACE, name)
+    await look_until(runtime, ended(name))
+    assert await runtime.read_log(name, 0) == b"epoch=1\naccuracy=0.9\n"

@@ -1,7 +1,7 @@
 """Whose log is being copied, by attempt: one follower each, and the next when another pod speaks for the attempt.
 
 Where nobody waits for its lines, a log is first asked for when its container has run for SOON_S: of what ends before,
-it is read once, whole. No node looks more often than that whether a log is so long that its beginning must go.
+it is read once, whole. A node looks each ten seconds, unless told otherwise, whether a log's beginning must go.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ class Followers:
         known = self._by_name.get(name)
         if source is None or (known is not None and known[0] == source):
             return None if known is None else known[1]
-        if known is None and not at_once:
-            since_s, *_ = self._later.setdefault(name, (time.monotonic(), source, directory))
-            if time.monotonic() - since_s < SOON_S:
+        if known is None:
+            since_s, first, _ = self._later.setdefault(name, (time.monotonic(), source, directory))
+            if not at_once and first == source and time.monotonic() - since_s < SOON_S:
                 return None
+            source = first  # another pod may have taken over since: the next look comes to that
         self._later.pop(name, None)
         if known is not None and not known[1].done:
             known[1].ended()

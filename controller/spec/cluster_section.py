@@ -63,6 +63,7 @@ CLUSTER_KEYS = (
     "tolerations",
     "priorityClass",
     "serviceAccount",
+    "readOnlyRootFilesystem",
     "queue",
     "distributed",
     "template",
@@ -72,5 +73,6 @@ CLUSTER_KEYS = (
 )
 INSTEAD_OF_TEMPLATE = frozenset(
     {"command", "args", "env", "resources", "image", "imagePullPolicy", "imagePullSecrets", "shm", "volumes"}
-    | {"checkpoints", "nodeSelector", "tolerations", "priorityClass", "serviceAccount", "distributed"}
+    | {"checkpoints", "nodeSelector", "tolerations", "priorityClass", "serviceAccount", "readOnlyRootFilesystem"}
+    | {"distributed"}
 )

@@ -13,6 +13,7 @@ from controller.spec.fields import (
     INVALID,
     REQUIRED,
     AnyData,
+    Flag,
     Key,
     ListOf,
     Number,
@@ -196,6 +197,12 @@ TRIAL = Section(
             "serviceAccount",
             Text("the name of a ServiceAccount"),
             "Account of the pods, whose token they get; none: no token (cluster).",
+        ),
+        Key(
+            "readOnlyRootFilesystem",
+            Flag(),
+            "Whether the program can write to its volumes, `/tmp` and the folders that tuner names only (cluster).",
+            says="`true`",
         ),
         Key(
             "queue",

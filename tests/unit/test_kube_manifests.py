@@ -63,7 +63,11 @@ def test_the_whole_job_of_a_small_trial() -> None:
         "image": "registry.example/digits:3",
         "command": ["python", "train.py", "--lr=0.1"],
         "env": [{"name": name, "value": value} for name, value in identity.items()],
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
             {"name": "tuner-tmp", "mountPath": "/tmp"},
@@ -206,6 +210,12 @@ def test_checkpoints_are_a_folder_of_the_claim_that_the_images_user_can_write() 
     assert volumes["tuner-checkpoints"] == {"persistentVolumeClaim": {"claimName": "kept"}}
     assert mounts["/tuner/checkpoints/12"] == {"name": "tuner-checkpoints", "subPath": "digits-x7k2q/12"}
     assert the_pod(launch)["securityContext"]["fsGroup"] > 0
+
+
+def test_a_program_that_writes_beside_its_files_is_given_a_writable_root() -> None:
+    assert the_container(a_launch())["securityContext"]["readOnlyRootFilesystem"] is True
+    writable = the_container(a_launch(readOnlyRootFilesystem=False))
+    assert writable["securityContext"]["readOnlyRootFilesystem"] is False
 
 
 def test_a_queue_gets_a_suspended_job() -> None:

@@ -125,7 +125,7 @@ def _container(launch: Launch, part: ClusterPart) -> Raw:
         "env": env_of(launch, part),
         # What is asked for is what is had: no trial lives on what another does not use just now.
         **({"resources": {"requests": resources, "limits": resources}} if resources else {}),
-        "securityContext": container_security(),
+        "securityContext": container_security(part.template.cluster),
         # The last lines, also of a worker whose log nobody follows.
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }

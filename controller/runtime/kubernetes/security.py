@@ -22,5 +22,10 @@ def pod_security(cluster: Mapping[str, object]) -> Raw:
     return context
 
 
-def container_security() -> Raw:
-    return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+def container_security(cluster: Mapping[str, object]) -> Raw:
+    """A trial writes to its volumes only, unless `readOnlyRootFilesystem: false` says otherwise."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": cluster.get("readOnlyRootFilesystem", True),
+    }

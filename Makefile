@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+RELEASE := .venv-release
+COMPILE := $(RELEASE)/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
+  --custom-compile-command 'make lock' --no-annotate --quiet $(LOCK)
 JOBS ?= auto
 MUTANTS := $(BIN)/python -m tests.sim.mutants
 .DEFAULT_GOAL := help
@@ -92,7 +95,7 @@ picture: $(VENV)/dev.stamp  ## record the README's picture from a real run
 
 .PHONY: torch-packages
 torch-packages: $(VENV)/dev.stamp  ## install what the tests with torch need: three gigabytes, a minute and a half
-	$(PIP) install --no-compile -e '.[examples,cifar10]'
+	$(PIP) install --no-compile --require-hashes -r requirements-torch.lock
 
 .PHONY: test-torch
 test-torch: torch-packages  ## run the tests of the programs that train with torch; all tests include them once it is there
@@ -106,9 +109,25 @@ image-digits: $(VENV)/demo.stamp  ## build the digits trial's image with docker,
 image-cifar10:  ## build the CIFAR-10 trial's image: TORCH=cuda|cpu BASE=python:3.11-slim TAG=tuner/cifar10:1 WHEELS=… DATA=…
 	TORCH='$(or $(TORCH),cuda)' BASE='$(BASE)' TAG='$(TAG)' WHEELS='$(WHEELS)' DATA='$(DATA)' trial_image/build.sh cifar10
 
+.PHONY: image-server
+image-server: $(VENV)/demo.stamp sbom  ## build the image of `tuner serve`: BASE=python:3.11-slim@sha256:… TAG=tuner/server:1 WHEELS=…
+	PYTHON=$(BIN)/python BASE='$(BASE)' TAG='$(TAG)' WHEELS='$(WHEELS)' SBOM=dist/tuner-server.cdx.json trial_image/build.sh server
+
+.PHONY: sbom
+sbom: $(RELEASE)/stamp  ## write the software bill of materials of that image (CycloneDX) to dist/
+	mkdir -p dist
+	$(RELEASE)/bin/cyclonedx-py requirements --pyproject pyproject.toml --mc-type application \
+	  --output-reproducible -o dist/tuner-server.cdx.json deploy/requirements.lock
+
+.PHONY: lock
+lock: $(RELEASE)/stamp  ## bring the lock files up to pyproject.toml; LOCK=--upgrade takes the newest versions
+	$(COMPILE) --extra examples --extra kubernetes --extra postgres --group dev -o requirements.lock
+	$(COMPILE) --extra examples --extra cifar10 -c requirements.lock -o requirements-torch.lock
+	$(COMPILE) --extra postgres -c requirements.lock -o deploy/requirements.lock
+
 .PHONY: clean
 clean:  ## remove what make made
-	rm -rf $(VENV) .venv-proto .demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-proto $(RELEASE) .demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps lie inside the environment, so that removing it starts over; a changed pyproject.toml installs again.
@@ -125,6 +144,13 @@ $(VENV)/demo.stamp: $(VENV)/pip.stamp pyproject.toml
 	$(PIP) install -e '.[examples]'
 	@touch $@
 
-$(VENV)/dev.stamp: $(VENV)/pip.stamp pyproject.toml
-	$(PIP) install -e '.[examples]' --group dev
+# What is tested is what the lock file says, each package by its hash.
+$(VENV)/dev.stamp: $(VENV)/pip.stamp pyproject.toml requirements.lock
+	$(PIP) install --require-hashes -r requirements.lock
+	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@ $(VENV)/demo.stamp
+
+$(RELEASE)/stamp: Makefile
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/python -m pip --disable-pip-version-check --quiet install 'uv==0.13.9' 'cyclonedx-bom==7.5.0'
+	@touch $@

@@ -1,8 +1,10 @@
 #!/bin/sh
-# Build the image of a trial, digits (if none is named) or cifar10, with docker, podman or buildah, whichever works here.
+# Build an image with docker, podman or buildah, whichever works here: of a trial, digits (the default) or cifar10, or of
+# the suggestion service, server.
 #
-#   BASE     image to build on (python:3.11-slim); anything with Python 3.11 or later, and pip
-#   TAG      name of the result (tuner/digits:1, tuner/cifar10:1)
+#   BASE     image to build on (python:3.11-slim), best by digest (python:3.11-slim@sha256:…); anything with Python 3.11
+#            or later, and pip
+#   TAG      name of the result (tuner/digits:1, tuner/cifar10:1, tuner/server:1)
 #   BUILDER  docker, podman or buildah, instead of the first that works
 #
 # digits:
@@ -12,6 +14,11 @@
 #   TORCH    cuda or cpu (cuda)
 #   WHEELS   folder with wheels of torch, NumPy, Pillow and what they need: no package index is asked then
 #   DATA     data to bring along, decoded in the build, as `data.py --data` takes it; without it, it is mounted at run time
+#
+# server:
+#   PYTHON   a Python with pip, which builds tuner's wheel (python3)
+#   WHEELS   folder with the wheels of deploy/requirements.lock, and of pip if the base has none: no package index is asked
+#   SBOM     software bill of materials to put into the image, as `make sbom` writes it
 #
 # buildah without privileges or overlay file systems: STORAGE_DRIVER=vfs BUILDAH_ISOLATION=chroot, which it reads itself.
 set -eu
@@ -74,14 +81,42 @@ cifar10() {
   fi
 }
 
+server() {
+  mkdir -p "$context/context/wheels"
+  cp "$here/../deploy/Dockerfile" "$context"
+  cp "$here/../deploy/requirements.lock" "$context/context"
+  "${PYTHON:-python3}" -c 'import hatchling' 2>/dev/null && isolation=--no-build-isolation || isolation=
+  "${PYTHON:-python3}" -m pip --disable-pip-version-check --quiet wheel $isolation --no-deps \
+    --wheel-dir "$context/context" "$here/.." ||
+    die "${PYTHON:-python3} cannot build tuner's wheel; it takes pip: PYTHON=…"
+  if [ -n "${WHEELS:-}" ]; then
+    ls "$WHEELS"/*.whl >/dev/null 2>&1 || die "WHEELS=$WHEELS is no folder with wheels (*.whl)"
+    cp "$WHEELS"/*.whl "$context/context/wheels"
+  fi
+  if [ -n "${SBOM:-}" ]; then
+    [ -e "$SBOM" ] || die "SBOM=$SBOM is not there; make sbom writes it"
+    cp "$SBOM" "$context/context/sbom.cdx.json"
+  fi
+}
+
+# A digest that is cut short or mistyped would be found only by the registry, after the context was sent.
+case $base in
+  *@*)
+    hex=${base##*@sha256:}
+    case $hex in *[!0-9a-f]*) hex= ;; esac
+    [ ${#hex} -eq 64 ] || die "BASE=$base: a digest is sha256: and 64 hexadecimal digits"
+    ;;
+esac
+
 set --
 case $trial in
   digits) digits ;;
+  server) server ;;
   cifar10)
     cifar10
     set -- --build-arg "TORCH=$TORCH" --build-arg "DATA=${DATA:+$(basename "$DATA")}"
     ;;
-  *) die "$trial is neither digits nor cifar10" ;;
+  *) die "$trial is none of digits, cifar10 and server" ;;
 esac
 
 # docker and every kubelet read tuner/digits:1 as docker.io/tuner/digits:1, podman and buildah as localhost/tuner/digits:1.

@@ -1,6 +1,7 @@
-"""The script that builds the trials' images: which builder it takes, what it gives it, what it says without one.
+"""The script that builds the images: which builder it takes, what it gives it, what it says without one.
 
-The builders here are stand-ins that print what they are called with; a real buildah builds digits in tests/cluster.
+The builders here are stand-ins that print what they are called with; a real buildah builds digits and the server in
+tests/cluster.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ WORKING = """#!/bin/sh
 echo "$(basename "$0")" "$@"
 for last in "$@"; do :; done
 [ ! -d "$last" ] || ls "$last"
-for folder in programs wheels data; do
+for folder in programs wheels data context context/wheels; do
   [ ! -d "$last/$folder" ] || echo "$folder:" $(ls "$last/$folder")
 done
 """
@@ -139,7 +141,7 @@ def test_cifar10_takes_wheels_and_data_along(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"trial": "mnist"}, "mnist is neither digits nor cifar10"),
+        ({"trial": "mnist"}, "mnist is none of digits, cifar10 and server"),
         ({"TORCH": "rocm"}, "TORCH=rocm is neither cuda nor cpu"),
         ({"WHEELS": "/"}, "WHEELS=/ is no folder with wheels (*.whl)"),
         ({"DATA": "/gone.npz"}, "DATA=/gone.npz is not there"),
@@ -150,7 +152,52 @@ def test_what_cifar10_cannot_be_built_of_is_said(settings: dict[str, str], probl
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"trial_image/build.sh: {problem}\n")
 
 
+DIGEST = "sha256:" + "0123456789abcdef" * 4
+
+
+@pytest.mark.parametrize("trial", ["digits", "cifar10", "server"])
+def test_a_base_image_by_digest_reaches_the_builder_as_it_is(trial: str, tmp_path: Path) -> None:
+    base = f"registry.example:5000/python:3.11-slim@{DIGEST}"
+    done = build(tmp_path, "docker", trial=trial, BASE=base)
+    assert f" --build-arg BASE={base} " in done.stdout.splitlines()[0]
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("digest", ["sha256:abc", DIGEST.upper(), DIGEST + "0", "md5:" + "0" * 64])
+def test_a_base_image_by_half_a_digest_is_refused_before_anything_is_built(digest: str, tmp_path: Path) -> None:
+    done = build(tmp_path, "docker", BASE=f"python@{digest}")
+    problem = f"BASE=python@{digest}: a digest is sha256: and 64 hexadecimal digits"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"trial_image/build.sh: {problem}\n")
+
+
+def test_the_server_gets_its_wheel_its_lock_file_and_its_bill_of_materials(tmp_path: Path) -> None:
+    (tmp_path / "sbom.json").write_text("{}")
+    done = build(tmp_path, "docker", trial="server", SBOM=str(tmp_path / "sbom.json"))
+    call, *context, last = done.stdout.splitlines()
+    assert call.startswith("docker build --build-arg BASE=python:3.11-slim --tag tuner/server:1 /")
+    wheel = f"tuner-{version('tuner')}-py3-none-any.whl"
+    contents = f"context: requirements.lock sbom.cdx.json {wheel} wheels"
+    assert context == ["Dockerfile", "context", contents, "context/wheels:"]
+    assert last == "built tuner/server:1 on python:3.11-slim with docker"
+
+
+def test_every_image_names_the_base_that_it_was_built_on_by_an_argument() -> None:
+    root = BUILD.parents[1]
+    for dockerfile in (
+        root / "trial_image/Dockerfile",
+        root / "trial_image/digits/Dockerfile",
+        root / "deploy/Dockerfile",
+    ):
+        lines = dockerfile.read_text(encoding="utf-8").splitlines()
+        assert [line for line in lines if line.startswith("FROM ")] == ["FROM ${BASE}"]
+
+
 def test_the_images_run_as_a_number_that_is_not_root() -> None:
-    for dockerfile in (BUILD.parent / "Dockerfile", BUILD.parent / "digits" / "Dockerfile"):
+    root = BUILD.parents[1]
+    for dockerfile in (
+        root / "trial_image/Dockerfile",
+        root / "trial_image/digits/Dockerfile",
+        root / "deploy/Dockerfile",
+    ):
         lines = dockerfile.read_text(encoding="utf-8").splitlines()
         assert [line for line in lines if line.startswith("USER ")] == ["USER 65532:65532"]

@@ -22,6 +22,7 @@ from tests.cluster.binaries import build, cache, locked, module_of, program
 RELEASE = "bookworm"
 PACKAGES = "python3,python3-numpy"
 PAUSE, BASE, DIGITS = "localhost/tuner-test/pause:1", "localhost/tuner-test/base:1", "localhost/tuner-test/digits:1"
+SERVER = "localhost/tuner-test/server:1"
 UNNEEDED = (
     "var/cache/apt",
     "var/lib/apt/lists",
@@ -98,9 +99,22 @@ def save(tag: str) -> Path:
 
 def digits() -> Path:
     """The digits trial on `base`, as trial_image/build.sh builds it. Needs scikit-learn beside this Python."""
-    wanted = {**environment(), "BASE": BASE, "TAG": DIGITS, "BUILDER": "buildah", "PYTHON": sys.executable}
-    _run(["sh", str(ROOT / "trial_image/build.sh")], wanted)
-    return save(DIGITS)
+    return _built("digits", DIGITS)
+
+
+def server() -> Path:
+    """The suggestion service on `base`, as trial_image/build.sh builds it, from the wheels of its lock file."""
+    with tempfile.TemporaryDirectory() as wheels:
+        download = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", wheels]
+        _run([*download, "--require-hashes", "--only-binary=:all:", "-r", str(ROOT / "deploy/requirements.lock")])
+        _run([*download, "--only-binary=:all:", "pip"])  # `base` has none
+        return _built("server", SERVER, WHEELS=wheels)
+
+
+def _built(what: str, tag: str, **settings: str) -> Path:
+    wanted = {**environment(), "BASE": BASE, "TAG": tag, "BUILDER": "buildah", "PYTHON": sys.executable, **settings}
+    _run(["sh", str(ROOT / "trial_image/build.sh"), what], wanted)
+    return save(tag)
 
 
 def _debian(context: Path) -> None:

@@ -1,0 +1,149 @@
+"""deploy/server.yaml on a real kubelet: the server answers over TLS, and keeps its studies when its pod is replaced."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import secrets
+import selectors
+import socket
+import socketserver
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from suggest.client import Client, Float, maximize
+from tests.certificates import Authority
+from tests.cluster import images
+from tests.cluster.api import CORE, Object
+from tests.cluster.objects import pods
+from tests.cluster.realnode import RealNode
+from tests.cluster.waiting import eventually
+
+FILE = Path(__file__).resolve().parents[2] / "deploy" / "server.yaml"
+PATHS = {
+    "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
+    "PersistentVolumeClaim": "/api/v1/namespaces/{}/persistentvolumeclaims",
+    "Service": "/api/v1/namespaces/{}/services",
+    "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
+}
+STRICT = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+TOKEN = secrets.token_hex(16)
+TOKENS = {
+    "tokens": {"alice": {"sha256": hashlib.sha256(TOKEN.encode()).hexdigest(), "verbs": "all", "namespaces": "all"}}
+}
+
+
+def secret(name: str, **files: str) -> Object:
+    return {"metadata": {"name": name}, "data": {key.replace("_", "."): encoded(text) for key, text in files.items()}}
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def disk(name: str, namespace: str, folder: Path) -> Object:
+    """A volume on this machine for the claim, in place of a storage class."""
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": "10Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": str(folder)},
+            "claimRef": {"namespace": namespace, "name": "tuner-studies"},
+        },
+    }
+
+
+@contextmanager
+def forwarded(host: str, port: int) -> Iterator[str]:
+    """`localhost:PORT`, which leads to the pod, as kubectl port-forward does: the certificate names localhost."""
+
+    class Forward(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.create_connection((host, port), timeout=10) as far, selectors.DefaultSelector() as ready:
+                ready.register(self.request, selectors.EVENT_READ, far)
+                ready.register(far, selectors.EVENT_READ, self.request)
+                with suppress(OSError):
+                    while True:
+                        for key, _ in ready.select():
+                            data = key.fileobj.recv(1 << 16)  # type: ignore[union-attr]  # a socket
+                            if not data:
+                                return
+                            key.data.sendall(data)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Forward) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"localhost:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def deployed(level_c: RealNode, namespace: str, tmp_path: Path) -> Iterator[Path]:
+    """The server runs in the namespace; the file of the authority that its certificate is by."""
+    images.server()
+    level_c.load(images.SERVER)
+    api = level_c.api()
+    api.patch(f"{CORE}/namespaces/{namespace}", STRICT)
+    authority = Authority(tmp_path)
+    certificate = authority.issue("server", "/CN=tuner", ("localhost", "tuner.tuner.svc"))
+    folder = level_c.folder / f"disk-{namespace}"
+    folder.mkdir()
+    folder.chmod(0o777)  # a hostPath volume does not follow fsGroup
+    api.post(f"{CORE}/persistentvolumes", disk(namespace, namespace, folder))
+    secrets_path = f"{CORE}/namespaces/{namespace}/secrets"
+    api.post(secrets_path, secret("tuner-tokens", tokens_yaml=yaml.safe_dump(TOKENS)))
+    pair = {"tls_crt": certificate.certificate.read_text(), "tls_key": certificate.key.read_text()}
+    api.post(secrets_path, secret("tuner-tls", **pair))
+    for document in yaml.safe_load_all(FILE.read_text(encoding="utf-8")):
+        if document["kind"] == "PersistentVolumeClaim":
+            document["spec"]["storageClassName"] = ""
+        if document["kind"] == "Deployment":
+            (container,) = document["spec"]["template"]["spec"]["containers"]
+            container |= {"image": images.SERVER, "imagePullPolicy": "Never"}
+        api.post(PATHS[document["kind"]].format(namespace), document, fieldValidation="Strict")
+    yield authority.own.certificate
+    api.delete(f"{CORE}/persistentvolumes/{namespace}")
+
+
+def ready(level_c: RealNode, namespace: str, *, other_than: str = "") -> Any:
+    def found() -> Any:
+        for pod in level_c.api().items(pods(namespace)):
+            shown = {each["type"]: each["status"] for each in pod["status"].get("conditions") or ()}
+            if shown.get("Ready") == "True" and pod["metadata"]["uid"] != other_than:
+                return pod
+        return None
+
+    return eventually(found, within_s=120, shows=lambda: str(level_c.api().items(pods(namespace))))
+
+
+def test_a_deployed_server_keeps_its_studies_when_its_pod_is_replaced(
+    level_c: RealNode, namespace: str, deployed: Path
+) -> None:
+    first = ready(level_c, namespace)
+    with (
+        forwarded(first["status"]["podIP"], 7117) as address,
+        Client(address, token=TOKEN, tls_ca=str(deployed)) as client,
+    ):
+        study = client.study("parabola", {"x": Float(-10, 10)}, maximize("score"), algorithm="tpe")
+        for trial in study.trials(3):
+            trial.report(step=1, score=-((trial.parameters["x"] - 2) ** 2))
+            trial.complete()
+        before = study.best()
+    level_c.api().delete(pods(namespace, first["metadata"]["name"]))
+    second = ready(level_c, namespace, other_than=first["metadata"]["uid"])
+    with (
+        forwarded(second["status"]["podIP"], 7117) as address,
+        Client(address, token=TOKEN, tls_ca=str(deployed)) as client,
+    ):
+        study = client.study("parabola", {"x": Float(-10, 10)}, maximize("score"), algorithm="tpe")
+        assert study.best() == before

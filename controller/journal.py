@@ -73,11 +73,11 @@ class Journal:
         self._save(Changes(changed, (), events))
 
     def _with_pause(self, attempts: list[Attempt], events: list[Event], now: datetime) -> Changes:
-        """A configuration failure pauses the experiment in the same write that records it."""
+        """A configuration failure or refused parameters pause the experiment in the same write that records them."""
         for attempt in attempts:
             if attempt.trial == FINAL:
                 continue  # there is no budget left to be saved
-            if attempt.failure_class is FailureClass.CONFIGURATION and attempt.state is AttemptState.FAILED:
+            if attempt.failure_class is FailureClass.CONFIGURATION and attempt.ended:
                 reason = f"trial {attempt.trial} cannot run: {attempt.reason}"
                 paused = replace(self.experiment, state=ExperimentState.PAUSED, reason=reason)
                 return Changes(paused, attempts, [*events, Event(now, "paused", reason)])

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -23,10 +24,16 @@ from controller.model import (
 )
 from controller.runtime.protocol import CannotStart, ClusterPart, Launch
 from controller.spec.substitute import fill_data, render
+from suggest.space import Assignment
 from suggest.trial import Trial
 
 CLUSTER_OUTPUT = "/tuner/output"  # scratch that ends with the pod
 CLUSTER_CHECKPOINTS = "/tuner/checkpoints"  # the experiment's folder of the declared claim; scratch without one
+MOST_PROBLEMS, MOST_SAID = 3, 200  # of refused parameters, and characters of each, which somebody else has written
+
+
+class ParametersRefused(CannotStart):
+    """The study gave the trial values that the experiment's own file does not allow."""
 
 
 def launch(
@@ -42,8 +49,10 @@ def launch(
 
     Raises:
         CannotStart: a secret of the template is not in `environ`.
+        ParametersRefused: see `own_parameters`.
     """
     template = experiment.spec.template_of(attempt.trial)
+    trial = replace(trial, parameters=own_parameters(experiment, trial, stage=attempt.trial))
     command, own_env = render(template, trial.parameters)
     env = {
         "PATH": os.pathsep.join([str(interpreter_directory), environ.get("PATH", os.defpath)]),
@@ -67,9 +76,13 @@ def launch(
 def cluster_launch(
     experiment: Experiment, trial: Trial, attempts: Sequence[Attempt], folders: AttemptFolders
 ) -> Launch:
-    """The newest of the attempts as a cluster executes it; nodes on which the machine was to blame are avoided."""
+    """The newest of the attempts as a cluster executes it; nodes on which the machine was to blame are avoided.
+
+    Raises ParametersRefused: see `own_parameters`.
+    """
     attempt = attempts[-1]
     template = experiment.spec.template_of(attempt.trial)
+    trial = replace(trial, parameters=own_parameters(experiment, trial, stage=attempt.trial))
     command, own_env = render(template, trial.parameters)
     manifest = template.cluster.get("template")
     return Launch(
@@ -104,6 +117,25 @@ def cluster_launch(
             avoid_nodes=_let_down_by(attempts),
         ),
     )
+
+
+def own_parameters(experiment: Experiment, trial: Trial, *, stage: int) -> Assignment:
+    """The trial's parameters in the words of the experiment's newest file, whatever the study says: others may write
+    to a study, and these values reach command lines.
+
+    Raises:
+        ParametersRefused: an unknown or inactive parameter, or a value outside of its range or choices.
+    """
+    space = experiment.spec.space
+    problems = space.point_problems(trial.parameters, partial=True)
+    if problems:
+        told = "; ".join(f"{p.path}: {p.message[:MOST_SAID]}" for p in problems[:MOST_PROBLEMS])
+        cure = "" if stage == FINAL else f"to go on without this trial: tuner resume {experiment.name}; "
+        raise ParametersRefused(
+            f"the study has parameters for it that the file's spec.parameters do not allow ({told}); {cure}"
+            f"to allow them: tuner extend {experiment.name} --set spec.parameters.NAME=…"
+        )
+    return space.canonical(trial.parameters)
 
 
 def kept_apart(experiment: Experiment, attempt: Attempt) -> str:

@@ -17,6 +17,7 @@ from controller import finals
 from controller import snapshot as wanted
 from controller.clock import Clock
 from controller.journal import Journal
+from controller.launch import ParametersRefused
 from controller.memory import Memory, Opened
 from controller.model import FINAL, Attempt, AttemptState, Event, Experiment, ExperimentState
 from controller.observe import event_for
@@ -368,8 +369,10 @@ class Loop:
             await self._runtime.start(launch)
             failpoints.reach(AFTER_START)
         except CannotStart as error:
-            failed = AttemptState.FAILED
-            refused = Ended(failed, self._clock.now(), reason=str(error), failure_class=error.failure_class)
+            verdict = AttemptState.FAILED
+            if isinstance(error, ParametersRefused) and known.attempts[-1].trial != FINAL:
+                verdict = AttemptState.INFEASIBLE  # over: started again, it would be refused again
+            refused = Ended(verdict, self._clock.now(), reason=str(error), failure_class=error.failure_class)
             self._change(known, refused)
 
     async def _complete(self, number: int, outcome: Outcome) -> None:

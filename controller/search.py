@@ -83,6 +83,11 @@ def study_spec(spec: ExperimentSpec) -> StudySpec:
     )
 
 
+def space_to_have(study: Study, wanted: Space) -> Space:
+    """A study that has grown further than its experiment, by somebody else's hand, stays as it is."""
+    return study.spec.space if any(past.space == wanted for past in study.past) else wanted
+
+
 def _settings(spec: ExperimentSpec) -> dict[str, Value]:
     """Those of the algorithm; one that chooses between others is told by what."""
     if spec.algorithm.name != CHOOSES:
@@ -127,9 +132,7 @@ class Search:
                 self._name, wanted, request_id=self._uid, labels={**self._spec.labels, **self._labels}
             )
             failpoints.reach(AFTER_CREATE)
-        # A study that has grown further than its experiment, by somebody else's hand, stays as it is.
-        outgrown = any(past.space == wanted.space for past in study.past)
-        space = study.spec.space if outgrown else wanted.space
+        space = space_to_have(study, wanted.space)
         if (study.spec.space, study.spec.pruning) != (space, wanted.pruning):
             failpoints.reach(BEFORE_UPDATE)
             await self._studies.update_study(self._name, space=space, pruning=wanted.pruning)

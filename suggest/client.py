@@ -14,11 +14,12 @@ from suggest.address import parse_addresses
 from suggest.async_client import AsyncClient
 from suggest.binding import import_grpc_quietly
 from suggest.calling.identity import Identity
+from suggest.calling.parameters import Choice, Float, Int, Parameters
 from suggest.calling.retries import CHANNEL_OPTIONS, Attempts
-from suggest.calling.search import OpenTrial, Parameters, Search, maximize, minimize, search_of
+from suggest.calling.search import OpenTrial, Search, maximize, minimize, search_of
 from suggest.imports import FinishedTrial, ImportResult
 from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
-from suggest.space import Assignment, Choice, Float, Int, Scale, Space, Value
+from suggest.space import Assignment, Scale, Space, Value
 from suggest.study import Objective, Pruning, Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
 
@@ -41,6 +42,7 @@ __all__ = [
     "Measurement",
     "OpenTrial",
     "Outcome",
+    "Pruning",
     "Scale",
     "Search",
     "StudyName",
@@ -98,7 +100,7 @@ class Client:
     ) -> Search:
         """The study of this name: created, or joined if it was created by the same words, in any process.
 
-        Raises AlreadyExists if it was created by other words.
+        Raises AlreadyExists if it was created by other words, TypeError for an argument of the wrong type.
         """
         return search_of(
             self,

@@ -8,19 +8,34 @@ index, in order; a continuous range does not. `points` changes no set: it is wha
 from __future__ import annotations
 
 import enum
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 
 from suggest.errors import Problem
 
-Value: TypeAlias = str | int | float | bool
+# Any JSON value. Lists and objects are values of choices only, and nobody changes them.
+Value: TypeAlias = str | int | float | bool | list[Any] | dict[str, Any] | None
+# What tells a value from others, hashable: see `identity`.
+Identity: TypeAlias = tuple[str, str | int | float | bool]
 
 MAX_CHOICES = 10_000
 EXACT = 2**53  # up to here a double, and so JSON and every sampler, holds each whole number
+MAX_JSON_LENGTH = 4096  # characters of a list or an object in compact JSON
+MAX_JSON_DEPTH = 16  # levels of lists and objects within each other
 TOLERANCE = 1e-9  # relative; what decimal fractions lose in binary is far below, what people mean far above
+
+
+class NoMember(enum.Enum):
+    """The type of NO_MEMBER, which no value is: null is one."""
+
+    NO_MEMBER = "no member"
+
+
+NO_MEMBER: Final = NoMember.NO_MEMBER
 
 
 class Scale(enum.Enum):
@@ -29,7 +44,7 @@ class Scale(enum.Enum):
 
 
 def show(value: Value) -> str:
-    """As a person would write it in the file: true, 3, 0.1, 'relu'."""
+    """As a person would write it in the file: true, 3, 0.1, 'relu', null, [1,2]."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -37,18 +52,89 @@ def show(value: Value) -> str:
             return repr(value)
         case float() if value.is_integer() and abs(value) < EXACT:
             return str(int(value))
-    return repr(value)
+        case int() | float():
+            return repr(value)
+    text = compact_json(value) if not json_problem(value) else repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
-def identity(value: Value) -> tuple[str, Value]:
-    """Equal for equal values only: 1 and 1.0 are one number, True is not, "1" is not."""
-    kind = "bool" if isinstance(value, bool) else "text" if isinstance(value, str) else "number"
-    return kind, value
+def compact_json(value: Value) -> str:
+    """The value on one line without spaces, the keys of objects in order: the same for equal objects.
+
+    For a value without a `json_problem`.
+    """
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
+
+
+def json_problem(value: object) -> str:
+    """Why `value` is not JSON that a parameter may have, or is too large; empty when it is."""
+    found = _json_problem(value, 0, [MAX_JSON_LENGTH])
+    if not found and isinstance(value, list | dict) and (length := len(compact_json(value))) > MAX_JSON_LENGTH:
+        return f"it has {length} characters as JSON; use at most {MAX_JSON_LENGTH}"
+    return found
+
+
+def _json_problem(value: object, depth: int, left: list[int]) -> str:
+    """`left`: how many more values may be looked at."""
+    left[0] -= 1
+    if left[0] < 0:
+        return f"it is longer than {MAX_JSON_LENGTH} characters as JSON; use a shorter value"
+    match value:
+        case None | bool():
+            return ""
+        case str():
+            return "" if _encodable(value) else f"{value!r} has half a surrogate pair, which is not text"
+        case int():
+            return "" if abs(value) <= EXACT else f"{value} is beyond ±2^53, where doubles skip whole numbers"
+        case float():
+            return "" if math.isfinite(value) else f"{value} is not finite, and JSON has only finite numbers"
+        case list() | dict() if depth == MAX_JSON_DEPTH:
+            return f"it is nested more than {MAX_JSON_DEPTH} levels deep; use a flatter value"
+        case list():
+            return next((p for each in value if (p := _json_problem(each, depth + 1, left))), "")
+        case dict():
+            for key, each in value.items():
+                if not isinstance(key, str) or not _encodable(key):
+                    return f"the key {key!r} is not text; the keys of an object are"
+                if problem := _json_problem(each, depth + 1, left):
+                    return problem
+            return ""
+    return f"{value!r} is not JSON; use text, a number, true, false, null, a list or an object"
+
+
+def _encodable(text: str) -> bool:
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def identity(value: Value) -> Identity:
+    """Equal for equal values only: 1 and 1.0 are one number, True and "1" are not. The order of keys does not matter.
+
+    For a value without a `json_problem`.
+    """
+    if isinstance(value, str):
+        return "text", value
+    if isinstance(value, bool):
+        return "bool", value
+    if value is None:
+        return "null", ""
+    return ("json", compact_json(_plain(value))) if isinstance(value, list | dict) else ("number", value)
+
+
+def _plain(value: Value) -> Value:
+    """With whole numbers as int."""
+    match value:
+        case list():
+            return [_plain(each) for each in value]
+        case dict():
+            return {key: _plain(each) for key, each in value.items()}
+        case float() if value.is_integer():
+            return int(value)
+    return value
 
 
 def number(value: Value) -> float | int | None:
     """The value when it is a number; a bool never is."""
-    return None if isinstance(value, bool | str) else value
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +186,18 @@ class Float:
         index = round((x - self.min) / (self.max - self.min) * (count - 1))
         return index if 0 <= index < count else None
 
-    def canonical(self, value: Value) -> float | None:
-        """The member that `value` means, as a float; None when it means none."""
+    def canonical(self, value: Value) -> float | NoMember:
+        """The member that `value` means, as a float."""
         x = number(value)
         if x is None:
-            return None
+            return NO_MEMBER
         if self.count is None:
-            return float(x) if self.min <= x <= self.max else None
+            return float(x) if self.min <= x <= self.max else NO_MEMBER
         index = self.index_of(x)
-        return None if index is None else self.at(index)
+        return NO_MEMBER if index is None else self.at(index)
 
     def contains(self, value: Value) -> bool:
-        return self.canonical(value) is not None
+        return self.canonical(value) is not NO_MEMBER
 
     def complaint(self, value: Value) -> str:
         """Why `value` is no member; empty when it is one."""
@@ -195,10 +281,10 @@ class Int:
         index, rest = divmod(int(x) - self.min, self.step)
         return None if rest else index
 
-    def canonical(self, value: Value) -> int | None:
-        """The member that `value` means, as an int (3.0 means 3); None when it means none."""
+    def canonical(self, value: Value) -> int | NoMember:
+        """The member that `value` means, as an int (3.0 means 3)."""
         index = self.index_of(value)
-        return None if index is None else self.at(index)
+        return NO_MEMBER if index is None else self.at(index)
 
     def contains(self, value: Value) -> bool:
         return self.index_of(value) is not None
@@ -238,7 +324,7 @@ class Int:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of several values, unordered. Values are equal only when their types are too: True is not 1."""
+    """One of several JSON values, unordered. Values are equal only when their types are too: True is not 1."""
 
     values: tuple[Value, ...]
 
@@ -250,13 +336,13 @@ class Choice:
         return self.values[index]
 
     def index_of(self, value: Value) -> int | None:
-        wanted = identity(value)
-        return next((k for k, v in enumerate(self.values) if v == value and identity(v) == wanted), None)
+        # Equality first: it is cheap, and what equals a choice is JSON.
+        return next((k for k, v in enumerate(self.values) if v == value and identity(v) == identity(value)), None)
 
-    def canonical(self, value: Value) -> Value | None:
-        """The declared value that `value` equals (1.0 for a declared 1 is 1); None when it is no choice."""
+    def canonical(self, value: Value) -> Value | NoMember:
+        """The declared value that `value` equals (1.0 for a declared 1 is 1)."""
         index = self.index_of(value)
-        return None if index is None else self.values[index]
+        return NO_MEMBER if index is None else self.values[index]
 
     def contains(self, value: Value) -> bool:
         return self.index_of(value) is not None
@@ -274,7 +360,7 @@ class Choice:
         if self.count > MAX_CHOICES:
             yield Problem("values", f"{self.count} choices are more than {MAX_CHOICES}; use an int for a long range")
             return
-        seen: set[tuple[str, Value]] = set()
+        seen: set[Identity] = set()
         for index, value in enumerate(self.values):
             x = number(value)
             if x is not None and not math.isfinite(x):
@@ -283,9 +369,12 @@ class Choice:
                 yield Problem(
                     f"values[{index}]", f"{x} is beyond ±2^53, where doubles skip whole numbers; make it text"
                 )
+            elif problem := json_problem(value):
+                yield Problem(f"values[{index}]", problem)
             elif identity(value) in seen:
                 yield Problem(f"values[{index}]", f"{show(value)} is there twice; leave one out")
-            seen.add(identity(value))
+            else:
+                seen.add(identity(value))
 
 
 Domain: TypeAlias = Float | Int | Choice

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from suggest.domain import identity, show
+from suggest.domain import NO_MEMBER, Identity, identity, show
 from suggest.errors import InvalidArgument, Problem
 from suggest.sampling.axis import Axis, axis_of
 from suggest.space import Choice, Domain, Float, Int, Parameter, Space, Value
@@ -92,11 +92,11 @@ def _condition_problems(was: Parameter, now: Parameter, old: Space) -> Iterator[
             yield Problem(path, f"it held for {shown}; of the values that were there it must name these, {WAY_ON}")
 
 
-def _members(domain: Domain, values: Iterable[Value]) -> set[tuple[str, Value]]:
+def _members(domain: Domain, values: Iterable[Value]) -> set[Identity]:
     """Those of the values that are in the domain."""
     if isinstance(domain, Choice):  # all at once: there may be thousands of both
         return {identity(value) for value in values} & {identity(value) for value in domain.values}
-    return {identity(member) for value in values if (member := domain.canonical(value)) is not None}
+    return {identity(member) for value in values if (member := domain.canonical(value)) is not NO_MEMBER}
 
 
 def _domain_problems(old: Domain, new: Domain) -> Iterator[Problem]:

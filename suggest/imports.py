@@ -6,11 +6,10 @@ it. What stands for nothing (no value where one is needed, a text for a number) 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from suggest.domain import number
+from suggest.domain import NO_MEMBER, NoMember, json_problem, number
 from suggest.errors import Problem, did_you_mean
 from suggest.space import Assignment, Choice, Domain, Int, Space, Value
 from suggest.study import Direction
@@ -85,9 +84,9 @@ def fit(space: Space, given: Assignment) -> Fit:
             refused.append(Problem(name, "no value; every active parameter needs one"))
             continue
         member = domain.canonical(given[name])
-        if member is None:
+        if member is NO_MEMBER:
             read = _readable(domain, given[name])
-            if read is None:
+            if read is NO_MEMBER:
                 refused.append(Problem(name, domain.complaint(given[name])))
                 continue
             remarks.append(Problem(name, domain.complaint(given[name])))
@@ -96,13 +95,13 @@ def fit(space: Space, given: Assignment) -> Fit:
     return Fit({p.name: kept[p.name] for p in space.parameters if p.name in kept}, tuple(remarks), tuple(refused))
 
 
-def _readable(domain: Domain, value: Value) -> Value | None:
+def _readable(domain: Domain, value: Value) -> Value | NoMember:
     """A value of the domain's type, though not of the domain."""
-    x = number(value)
-    if x is not None and not math.isfinite(x):
-        return None
+    if json_problem(value):
+        return NO_MEMBER
     if isinstance(domain, Choice):
         return value
+    x = number(value)
     if x is None:
-        return None
+        return NO_MEMBER
     return int(x) if isinstance(domain, Int) and x == int(x) else float(x)

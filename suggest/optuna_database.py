@@ -21,7 +21,7 @@ from optuna.study import StudyDirection
 from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial, TrialState
 
-from suggest.domain import Value
+from suggest.domain import Value, json_problem
 from suggest.errors import InvalidArgument, NotFound, Problem, Unavailable, did_you_mean
 from suggest.imports import MAX_ROWS, FinishedTrial, Source
 from suggest.store.location import shown
@@ -120,8 +120,8 @@ def _finished(trial: FrozenTrial, place: int, metric: str) -> FinishedTrial:
     """Raises ValueError: it says nothing that could be learnt from."""
     parameters: dict[str, Value] = {}
     for name, value in trial.params.items():
-        if not isinstance(value, str | int | float | bool):
-            raise ValueError(f"{name}: {value!r} is no text, number or bool")
+        if problem := json_problem(value):
+            raise ValueError(f"{name}: {problem}")
         parameters[name] = value
     reported = [
         Measurement(1, metric, step, float(value))

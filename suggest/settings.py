@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from suggest.domain import Value, show
+from suggest.domain import Value, number, show
 from suggest.errors import Problem, did_you_mean
 
 T = TypeVar("T")
@@ -35,11 +35,12 @@ class Setting:
             return "" if value in self.words else f"{show(value)} is none of {', '.join(self.words)}"
         if self.kind is bool:
             return "" if isinstance(value, bool) else f"{show(value)} is neither true nor false"
-        if isinstance(value, bool | str) or not math.isfinite(value) or (self.kind is int and value != int(value)):
+        x = number(value)
+        if x is None or not math.isfinite(x) or (self.kind is int and x != int(x)):
             return f"{show(value)} is not a {'whole ' if self.kind is int else ''}number"
-        if self.min is not None and value < self.min:
+        if self.min is not None and x < self.min:
             return f"{show(value)} is too small; use {show(self.min)} or more"
-        if self.max is not None and value > self.max:
+        if self.max is not None and x > self.max:
             return f"{show(value)} is too large; use {show(self.max)} or less"
         return ""
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from suggest.domain import Choice, Domain, Float, Int, Scale, Value, identity, show
+from suggest.domain import NO_MEMBER, Choice, Domain, Float, Identity, Int, Scale, Value, identity, json_problem, show
 from suggest.errors import Hints, InvalidArgument, Problem
 
 __all__ = ["Assignment", "Choice", "Condition", "Domain", "Float", "Int", "Parameter", "Scale", "Space", "Value"]
@@ -109,7 +109,7 @@ class Space:
             if parameter.name in assignment:
                 value = assignment[parameter.name]
                 member = parameter.domain.canonical(value)
-                point[parameter.name] = value if member is None else member
+                point[parameter.name] = value if member is NO_MEMBER else member
         return point
 
     def point_problems(self, assignment: Assignment, *, partial: bool) -> tuple[Problem, ...]:
@@ -135,7 +135,7 @@ class Space:
                 continue
             value = assignment[name]
             member = parameter.domain.canonical(value)
-            if member is None:
+            if member is NO_MEMBER:
                 unsure.add(name)
                 yield Problem(name, parameter.domain.complaint(value))
             elif is_active:
@@ -152,7 +152,7 @@ class Space:
         if not self.parameters:
             yield Problem("", "no parameters; a search needs at least one")
         names: set[str] = set()
-        hint, members = Hints(self.by_name), dict[str, frozenset[object] | None]()
+        hint, members = Hints(self.by_name), dict[str, frozenset[Identity] | None]()
         for parameter in self.parameters:
             name = parameter.name
             if not NAME.fullmatch(name):
@@ -167,7 +167,7 @@ class Space:
         yield from _cycles(self.parameters)
 
     def _condition_problems(
-        self, parameter: Parameter, hint: Hints, members: dict[str, frozenset[object] | None]
+        self, parameter: Parameter, hint: Hints, members: dict[str, frozenset[Identity] | None]
     ) -> Iterator[Problem]:
         """`members`: of the choices that were looked at, None for those that are wrong themselves; filled here."""
         for condition in parameter.when:
@@ -187,11 +187,13 @@ class Space:
                 if sure is None:
                     continue
                 for value in condition.values:
-                    if identity(value) not in sure and (complaint := parent.domain.complaint(value)):
+                    if problem := json_problem(value):
+                        yield Problem(path, f"can never hold: {problem}")
+                    elif identity(value) not in sure and (complaint := parent.domain.complaint(value)):
                         yield Problem(path, f"can never hold: {complaint}")
 
 
-def _members(domain: Domain) -> frozenset[object] | None:
+def _members(domain: Domain) -> frozenset[Identity] | None:
     """What is surely in it, by identity, so that a long choice is not searched for each value; None: it is wrong."""
     if any(True for _ in domain.problems()):
         return None

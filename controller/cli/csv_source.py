@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import json
 import math
 import sys
 from collections import Counter
@@ -18,8 +19,8 @@ from typing import TextIO
 
 from controller.model import ExperimentSpec
 from suggest.admin import MAX_ROWS, Source
-from suggest.client import Choice, FinishedTrial, Float, Int, Outcome, TrialState
-from suggest.domain import Domain, Value
+from suggest.client import FinishedTrial, Outcome, TrialState
+from suggest.domain import NO_MEMBER, Choice, Domain, Float, Int, Value, json_problem
 from suggest.errors import InvalidArgument, NotFound, Problem, did_you_mean
 from suggest.space import Parameter
 
@@ -144,8 +145,8 @@ def _outcome(row: Mapping[str, str], column: str, state: TrialState) -> Outcome:
 
 def read_value(parameter: Parameter, text: str) -> Value:
     """Raises ValueError: a number is needed, and this is none."""
-    read = next(_readings(parameter.domain, text), None)
-    if read is None:
+    read = next(_readings(parameter.domain, text), NO_MEMBER)
+    if read is NO_MEMBER:
         raise ValueError(f"{parameter.name}: {text!r} is no {'whole ' * isinstance(parameter.domain, Int)}number")
     return read
 
@@ -163,8 +164,20 @@ def _readings(domain: Domain, text: str) -> Iterator[Value]:
                 known.append(text.lower() == "true")
             if number is not None:
                 known.append(_whole(text, number))
-            yield from (member for one in known if (member := domain.canonical(one)) is not None)
+            known += _json(text)
+            yield from (member for one in known if (member := domain.canonical(one)) is not NO_MEMBER)
             yield known[-1]
+
+
+def _json(text: str) -> list[Value]:
+    """What `tuner export` writes for null, lists and objects."""
+    if text != "null" and not text.startswith(("[", "{")):
+        return []
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    return [] if json_problem(value) else [value]
 
 
 def _whole(text: str, number: float) -> Value:

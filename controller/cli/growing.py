@@ -26,7 +26,7 @@ from controller.cli.run import Session, say_warnings, view_of
 from controller.cli.session import Controls
 from controller.decide import better
 from controller.model import Experiment, ExperimentSpec
-from controller.search import study_name, study_spec
+from controller.search import space_to_have, study_name, study_spec
 from controller.spec import (
     Change,
     Document,
@@ -193,7 +193,8 @@ async def _ask(known: Experiment, document: Document, client: SessionClient) -> 
     wanted = study_spec(spec)
     try:
         try:
-            await client.update_study(name, space=wanted.space, pruning=wanted.pruning, validate_only=True)
+            space = space_to_have(await client.get_study(name), wanted.space)
+            await client.update_study(name, space=space, pruning=wanted.pruning, validate_only=True)
         except NotFound:  # killed before it made its study
             await client.validate(wanted)
             return

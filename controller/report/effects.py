@@ -13,15 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from suggest.domain import identity
+from suggest.domain import Identity, identity, number
 from suggest.space import Choice, Parameter, Space, Value
 from suggest.trial import Trial, TrialState
 
 MAX_LEVELS = 8  # a number that took more values than this is told in bins
 BINS = 4  # so is one whose values mostly stand alone
 
-Key: TypeAlias = tuple[str, Value]
-Point: TypeAlias = tuple[tuple[str, Key], ...]  # names and values, by name
+Point: TypeAlias = tuple[tuple[str, Identity], ...]  # names and values, by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +100,9 @@ def _effect(
         return None
     many = len(values) > MAX_LEVELS or BINS < len(values) > len(active) / 2
     if many and not isinstance(parameter.domain, Choice):
-        return _in_bins(name, [(float(trial.parameters[name]), trial) for trial in active], maximize=maximize)
-    of_level: dict[Key, list[Trial]] = defaultdict(list)
+        placed = [(float(x), trial) for trial in active if (x := number(trial.parameters[name])) is not None]
+        return _in_bins(name, placed, maximize=maximize)
+    of_level: dict[Identity, list[Trial]] = defaultdict(list)
     for trial in active:
         of_level[identity(trial.parameters[name])].append(trial)
     order = _ordered(parameter, values)
@@ -123,12 +123,12 @@ def succeeded(trial: Trial) -> float | None:
     return trial.value if trial.state is TrialState.SUCCEEDED else None
 
 
-def _ordered(parameter: Parameter, values: Mapping[Key, Value]) -> list[Value]:
+def _ordered(parameter: Parameter, values: Mapping[Identity, Value]) -> list[Value]:
     """Choices as the file has them, numbers by size."""
     if isinstance(parameter.domain, Choice):
         places = {identity(value): at for at, value in enumerate(parameter.domain.values)}
         return [values[key] for key in sorted(values, key=lambda key: places.get(key, len(places)))]
-    return sorted(values.values(), key=float)
+    return sorted(values.values(), key=lambda value: number(value) or 0.0)
 
 
 def _level(trials: Sequence[Trial], low: Value, high: Value, *, maximize: bool) -> Level:
@@ -148,7 +148,7 @@ def _spread(levels: Sequence[Level]) -> float:
 
 def _steps(name: str, order: Sequence[Value], points: Mapping[Point, float]) -> list[Step]:
     first, *others = order
-    of_level: dict[Key, dict[Point, float]] = {identity(level): {} for level in order}
+    of_level: dict[Identity, dict[Point, float]] = {identity(level): {} for level in order}
     at = 0  # the same place in nearly every point
     for point, value in points.items():
         if at >= len(point) or point[at][0] != name:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from suggest.space import Value
+from suggest.domain import Value, compact_json
 
 _SPARKS = "▁▂▃▄▅▆▇█"
 
@@ -40,7 +40,7 @@ def parameter(value: Value) -> str:
         return "true" if value else "false"
     if isinstance(value, float):
         return f"{value:.4g}"
-    return str(value)
+    return value if isinstance(value, str) else compact_json(value)
 
 
 def parameters(assignment: Mapping[str, Value]) -> str:

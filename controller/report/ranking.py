@@ -70,7 +70,7 @@ def _rows(record: ExperimentRecord, most: int | None) -> str:
             one.state.value,
             figures.number(one.trial.value),
             _seconds(one),
-            *(figures.parameter(v) if (v := one.trial.parameters.get(name)) is not None else "" for name in names),
+            *(figures.parameter(one.trial.parameters[name]) if name in one.trial.parameters else "" for name in names),
         ]
         for one in shown
     ]

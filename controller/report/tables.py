@@ -10,6 +10,7 @@ from datetime import datetime
 from controller.report import figures
 from controller.report.documents import trial_name_of
 from controller.report.record import ExperimentRecord, TrialRecord
+from suggest.domain import compact_json, number
 from suggest.trial import Trial, TrialState
 
 Row = Sequence[object]
@@ -87,7 +88,7 @@ def trial_rows(record: ExperimentRecord, *, now: datetime) -> list[list[str]]:
             "" if one.trial.step is None else str(one.trial.step),
             run_time(one, now=now),
             *(
-                figures.parameter(v) if (v := one.trial.parameters.get(p)) is not None else ""
+                figures.parameter(one.trial.parameters[p]) if p in one.trial.parameters else ""
                 for p in _parameter_names(record)
             ),
             shortened(record.reason_of(one), 60),
@@ -172,8 +173,9 @@ def _csv_row(record: ExperimentRecord, one: TrialRecord) -> Row:
 
 
 def _cell(trial: Trial, name: str) -> object:
+    """Numbers in full; null, lists and objects as JSON."""
     value = trial.parameters.get(name, "")
-    return str(value).lower() if isinstance(value, bool) else value
+    return value if isinstance(value, str) or number(value) is not None else compact_json(value)
 
 
 def seconds(one: TrialRecord) -> float | None:

@@ -153,6 +153,19 @@ class Scalar:
 
 
 @dataclass(frozen=True, slots=True)
+class JsonValue:
+    """Any JSON value, kept with its type: a choice, and what refers to one. Its depth and length the domain checks."""
+
+    what: str = "a value"
+
+    def take(self, raw: object, at: str, say: Complaints) -> object:
+        return raw
+
+    def schema(self) -> Schema:
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
 class Word:
     """One of a few words."""
 

@@ -9,6 +9,7 @@ from controller.spec.cluster_section import LABELS
 from controller.spec.fields import (
     ABSENT,
     REQUIRED,
+    JsonValue,
     Key,
     ListOf,
     Number,
@@ -28,6 +29,7 @@ RUNTIMES = ("local", "kubernetes")
 DNS_LABEL = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 DNS_RULE = "lower-case letters, digits and -, with a letter or digit at both ends"
 NAMES = MapOf(Scalar(), "a mapping of names to values")
+POINT = MapOf(JsonValue(), "a mapping of parameters to values")
 
 
 def _pattern(raw: str | int | float) -> str:
@@ -112,7 +114,7 @@ SPEC = Section(
         Key("metrics", METRICS, "How a trial's lines are read.", {}),
         Key("parameters", MapOf(ParameterKind(), "a mapping of names to parameters"), "The search space.", REQUIRED),
         Key(
-            "initial", ListOf(NAMES, "a list of points"), "Points that are tried first; partial ones are completed.", []
+            "initial", ListOf(POINT, "a list of points"), "Points that are tried first; partial ones are completed.", []
         ),
         Key("algorithm", ALGORITHM, "What suggests the points.", {}),
         Key("pruning", PRUNING, "What stops hopeless trials; other keys are the rule's settings.", says="none"),

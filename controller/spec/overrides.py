@@ -1,4 +1,5 @@
-"""`--set PATH=VALUE`: a value of the file replaced before it is read. VALUE is YAML typed; null takes the key away.
+"""`--set PATH=VALUE`: a value of the file replaced before it is read. VALUE is YAML typed; null removes the key, but
+of a point and of a condition, where it is a value.
 
 Works on plain data; whether the path means anything is for the reader to say.
 """
@@ -13,6 +14,8 @@ from controller.spec.yaml_text import Data, parse, plain_scalar
 
 _INDEX = re.compile(r"\[([0-9]{1,6})\]")
 _YAML = re.compile(r"[\n\[\]{}\"'#&*!|>%@`:]|^\s*[-?]\s")  # what makes more than a plain scalar
+# Where null is a value of a parameter; elsewhere it removes the key.
+_NULLABLE = re.compile(r"spec\.initial\[[0-9]+\]\.|spec\.parameters\..+\.when\.")
 _QUOTED = re.compile(r'"([^"]+)"')
 
 
@@ -70,7 +73,7 @@ def _put(data: Data, path: str, value: Data, under: Marks, marks: Marks, mark: M
         else:
             if not isinstance(here, dict):
                 raise _Wrong(f"{walked or 'the file'} is no mapping, so it has no {step}")
-            if last and value is None:
+            if last and value is None and not _NULLABLE.match(below):
                 here.pop(step, None)
             elif last:
                 here[step] = value

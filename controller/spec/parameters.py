@@ -8,10 +8,10 @@ from __future__ import annotations
 from controller.spec.fields import (
     INVALID,
     REQUIRED,
+    JsonValue,
     Key,
     ListOf,
     Number,
-    Scalar,
     Schema,
     Whole,
     Word,
@@ -23,24 +23,20 @@ from controller.spec.spelling import meant_by
 
 
 class OneOrMore:
-    """A value or a list of them; kept as a list."""
+    """A value or a list of them; kept as a list. So a list that is itself one value is written `[[1, 2]]`."""
 
     what = "a value or a list of values"
-    _list = ListOf(Scalar(), what)
 
     def take(self, raw: object, at: str, say: Complaints) -> object:
-        if not isinstance(raw, list):
-            value = Scalar(self.what).take(raw, at, say)
-            return value if value is INVALID else [value]
-        return self._list.take(raw, at, say)
+        return raw if isinstance(raw, list) else [raw]
 
     def schema(self) -> Schema:
-        return {"oneOf": [Scalar().schema(), self._list.schema()]}
+        return JsonValue().schema()
 
 
 SCALE = Key("scale", Word(("linear", "log")), "Whether equal steps or equal ratios count the same.", "linear")
 WHEN = Key("when", MapOf(OneOrMore(), "a mapping of parameters to values"), "Active only when these have these values.")
-VALUES = ListOf(Scalar(), "a list of choices")
+VALUES = ListOf(JsonValue(), "a list of choices")
 TYPES: dict[str, Section] = {
     "float": Section(
         (
@@ -70,7 +66,7 @@ TYPES: dict[str, Section] = {
     "choice": Section(
         (
             Key("type", Word(("choice",)), "One of several values.", REQUIRED),
-            Key("values", VALUES, "The values: strings, numbers, booleans.", REQUIRED),
+            Key("values", VALUES, "The values: strings, numbers, booleans, null, lists, mappings.", REQUIRED),
             WHEN,
         )
     ),

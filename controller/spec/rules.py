@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from controller.spec import shells
 from controller.spec.cluster_section import INSTEAD_OF_TEMPLATE
 from controller.spec.document import Json
 from controller.spec.fields import found
@@ -206,14 +207,16 @@ def _placeholders(
 
 def warnings(document: Json) -> tuple[str, ...]:
     """What is allowed and seldom meant."""
-    spec = document["spec"]
+    return (*_not_mentioned(document["spec"]), *shells.warnings(document["spec"]))
+
+
+def _not_mentioned(spec: Json) -> Iterator[str]:
     texts = [text for _, text in workload_strings(spec["trial"])]
     if any("TUNER_PARAMETERS" in text for text in texts):
-        return ()
+        return
     mentioned = {name for text in texts for name in placeholders(text)}
     silent = [name for name in spec["parameters"] if name not in mentioned]
     where = "template" if "template" in spec["trial"] else "command, args or env"
-    if not silent:
-        return ()
-    it_arrives = "it arrives" if len(silent) == 1 else "they arrive"
-    return (f"{', '.join(silent)}: not mentioned in {where}; {it_arrives} in TUNER_PARAMETERS",)
+    if silent:
+        it_arrives = "it arrives" if len(silent) == 1 else "they arrive"
+        yield f"{', '.join(silent)}: not mentioned in {where}; {it_arrives} in TUNER_PARAMETERS"

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 
 from controller.model import SecretRef, TrialTemplate
+from suggest.domain import compact_json
 from suggest.space import Assignment, Value
 
 _PLACEHOLDER = re.compile(r"\$\$\{|\$\{([^{}]*)\}")
@@ -27,10 +28,11 @@ def unclosed(text: str) -> Iterator[str]:
 
 
 def as_text(value: Value) -> str:
-    """A value as it reaches a program: floats in their shortest form that reads back the same, true and false."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return repr(value) if isinstance(value, float) else str(value)
+    """A value as it reaches a program: text as it is, all else as compact JSON, which for numbers is the shortest form
+    that reads back the same."""
+    if isinstance(value, str):
+        return value
+    return repr(value) if isinstance(value, float) else compact_json(value)
 
 
 def fill(text: str, parameters: Assignment) -> str | None:

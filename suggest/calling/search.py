@@ -10,29 +10,28 @@ import math
 import os
 import secrets
 import socket
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from suggest.domain import Choice, Domain, Float, Int, Value
-from suggest.space import Assignment, Parameter, Space
+from suggest.calling import parameters as arguments
+from suggest.calling.parameters import Parameters
+from suggest.domain import Value
+from suggest.space import Assignment, Space
 from suggest.study import Algorithm, Direction, Objective, Pruning, Study, StudyName, StudySpec
 from suggest.trial import REUSED, Measurement, Outcome, StopAdvice, Trial, TrialState
 
 if TYPE_CHECKING:
     from suggest.client import Client
 
-# A plain sequence is a choice; a Parameter carries conditions (its name must be its key).
-Parameters: TypeAlias = Mapping[str, Domain | Parameter | Sequence[Value]]
-
 _COUNTED_AT_ONCE = 100  # trials a page: about what each look reads again in a long study
 
 
 def maximize(metric: str) -> Objective:
-    return Objective(metric, Direction.MAXIMIZE)
+    return Objective(arguments.text("maximize", "metric", metric), Direction.MAXIMIZE)
 
 
 def minimize(metric: str) -> Objective:
-    return Objective(metric, Direction.MINIMIZE)
+    return Objective(arguments.text("minimize", "metric", metric), Direction.MINIMIZE)
 
 
 class Search:
@@ -52,6 +51,7 @@ class Search:
         A trial that the loop's body left open is completed when the loop goes on: as succeeded if a value was
         reported, else as failed. One that is open when the loop is left, by break or by an exception, is cancelled.
         """
+        arguments.whole("trials", "total", total)
         newest = total  # not known yet: look before asking
         while newest + 1 < total or self._counting() < total:
             suggestions = self.client.suggest(self.name, 1, client_id=self._client_id, request_id=secrets.token_hex(16))
@@ -110,31 +110,32 @@ class OpenTrial:
 
     def report(self, step: int | None = None, **metrics: float) -> StopAdvice:
         """Metric values at a step (default: 0, 1, 2…). The answer's `should_stop` is the pruner's advice."""
-        if step is None:
-            step = self._next_step
+        step = self._next_step if step is None else arguments.whole("report", "step", step)
+        values = {metric: arguments.measured("report", metric, value) for metric, value in metrics.items()}
         self._next_step = step + 1
-        self._has_value |= math.isfinite(metrics.get(self._search.spec.objective.metric, math.nan))
-        measurements = [Measurement(1, metric, step, float(value)) for metric, value in metrics.items()]
+        self._has_value |= math.isfinite(values.get(self._search.spec.objective.metric, math.nan))
+        measurements = [Measurement(1, metric, step, value) for metric, value in values.items()]
         return self._search.client.report(self._search.name, self.number, measurements)
 
     def complete(self, value: float | None = None) -> None:
         """It succeeded; without a value, the one that was reported counts."""
-        self._end(Outcome(TrialState.SUCCEEDED, value))
+        said = None if value is None else arguments.measured("complete", "value", value)
+        self._end(Outcome(TrialState.SUCCEEDED, said))
 
     def prune(self, reason: str = "") -> None:
-        self._end(Outcome(TrialState.PRUNED, reason=reason))
+        self._end(Outcome(TrialState.PRUNED, reason=arguments.text("prune", "reason", reason)))
 
     def fail(self, reason: str) -> None:
-        self._end(Outcome(TrialState.FAILED, reason=reason))
+        self._end(Outcome(TrialState.FAILED, reason=arguments.text("fail", "reason", reason)))
 
     def infeasible(self, reason: str) -> None:
         """These parameters cannot be used: no failure, and the algorithm learns it."""
-        self._end(Outcome(TrialState.INFEASIBLE, reason=reason))
+        self._end(Outcome(TrialState.INFEASIBLE, reason=arguments.text("infeasible", "reason", reason)))
 
     def cancel(self, reason: str = "") -> None:
         """It counts for nothing. No error if the trial has ended."""
         if self._open:
-            self._end(Outcome(TrialState.CANCELLED, reason=reason))
+            self._end(Outcome(TrialState.CANCELLED, reason=arguments.text("cancel", "reason", reason)))
 
     def settle(self) -> None:
         """End it as its reports say, unless it has ended."""
@@ -162,10 +163,23 @@ def search_of(
     """See Client.study."""
     from suggest import wire
 
+    arguments.text("study", "name", name.study)
+    arguments.text("study", "namespace", name.namespace)
+    if not isinstance(objective, Objective):
+        arguments.refuse("study", "objective", objective, 'maximize("METRIC") or minimize("METRIC")')
+    arguments.text("study", "algorithm", algorithm)
+    if not isinstance(settings, Mapping):
+        arguments.refuse("study", "settings", settings, "a dict of names to values")
+    if pruning is not None and not isinstance(pruning, Pruning):
+        arguments.refuse("study", "pruning", pruning, "a Pruning or None")
     spec = StudySpec(
-        Space(tuple(_parameter(key, value) for key, value in parameters.items())),
+        Space(arguments.named(parameters)),
         (objective,),
-        Algorithm(algorithm, seed, settings),
+        Algorithm(
+            algorithm,
+            None if seed is None else arguments.whole("study", "seed", seed),
+            {key: arguments.json_value("study", f"settings[{key!r}]", value) for key, value in settings.items()},
+        ),
         pruning,
     )
     # The same words make the same request, so that whoever comes second is told about the first one's study.
@@ -177,12 +191,3 @@ def search_of(
 def _counts(trial: Trial) -> bool:
     """Against the total: what was run, or is to be."""
     return trial.state is not TrialState.CANCELLED and REUSED not in trial.labels
-
-
-def _parameter(name: str, value: Domain | Parameter | Sequence[Value]) -> Parameter:
-    match value:
-        case Parameter():
-            return value
-        case Float() | Int() | Choice():
-            return Parameter(name, value)
-    return Parameter(name, Choice(tuple(value)))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from suggest.domain import NO_MEMBER
 from suggest.sampling.frame import Dimension
 from suggest.sampling.normal import Floats
 from suggest.sampling.split import rank
@@ -83,8 +84,11 @@ def _by_value(domain: Domain) -> bool:
 
 def encode(domain: Domain, value: Value) -> float:
     """NaN for what is not of the domain."""
-    member = domain.canonical(value) if _by_value(domain) else domain.index_of(value)
-    return np.nan if member is None or isinstance(member, str) else float(member)
+    if isinstance(domain, Choice) or not _by_value(domain):
+        index = domain.index_of(value)
+        return np.nan if index is None else float(index)
+    member = domain.canonical(value)
+    return np.nan if member is NO_MEMBER else float(member)
 
 
 def decode(domain: Domain, number: float) -> Value:

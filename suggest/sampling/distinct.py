@@ -15,6 +15,7 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from suggest.domain import identity
 from suggest.sampling.grid import Grid
 from suggest.sampling.sampler import Sampler, Wanted
 from suggest.sampling.uniform import draw_point
@@ -134,7 +135,7 @@ class _Known:
     def key(self, point: Assignment) -> int:
         if self._grid is not None and (index := self._grid.index_of(point)) is not None:
             return index
-        values = [(p.name, point[p.name]) for p in self._space.parameters if p.name in point]
+        values = [(p.name, identity(point[p.name])) for p in self._space.parameters if p.name in point]
         return -1 - int.from_bytes(hashlib.blake2b(repr(values).encode(), digest_size=8).digest())
 
     def holds(self, key: int) -> bool:

@@ -22,6 +22,7 @@ from optuna.trial import TrialState as OptunaState
 from scipy.special import log_ndtr  # type: ignore[import-untyped]  # SciPy has no types of its own
 
 from suggest import courtesy
+from suggest.domain import NO_MEMBER
 from suggest.optuna_storage import STUDY_NAME, WindowStorage
 from suggest.sampling.sampler import Wanted
 from suggest.sampling.tpe import LIARS, TpeSettings, groups
@@ -167,10 +168,10 @@ def _by_value(domain: Domain) -> bool:
 
 
 def _encode(domain: Domain, value: Value) -> float | int | None:
-    if not _by_value(domain):
+    if isinstance(domain, Choice) or not _by_value(domain):
         return domain.index_of(value)
     member = domain.canonical(value)
-    return None if isinstance(member, str) else member
+    return None if member is NO_MEMBER else member
 
 
 def _decode(domain: Domain, number: float | int) -> Value:

@@ -18,7 +18,8 @@ For authors of clients in any language:
 * Errors carry google.rpc.ErrorInfo (domain `tuner.dev`; the reasons are listed in docs/api.md). INVALID_ARGUMENT also carries
   google.rpc.BadRequest with all problems at once, each with its path in the request. NOT_OWNER: another server process
   writes this study; its address is in the metadata under `address`. Reading works at every server.
-* Values are typed: an integer parameter is an int_value, never a number in a string.
+* Values are typed: an integer parameter is an int_value, never a number in a string. A choice may also be null, a list or an
+  object: json_value, which clients made before it was added read as a value that is not set.
 """
 
 import builtins
@@ -124,7 +125,7 @@ Global___TrialState: typing_extensions.TypeAlias = TrialState
 class Value(google.protobuf.message.Message):
     """---- Nouns
 
-    The value of a parameter or a setting. Values of different kinds differ: true is not 1, and 1 is not 1.0 as a choice.
+    The value of a parameter or a setting. true, 1 and "1" are different values; 1 and 1.0 are the same number.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -133,10 +134,15 @@ class Value(google.protobuf.message.Message):
     INT_VALUE_FIELD_NUMBER: builtins.int
     DOUBLE_VALUE_FIELD_NUMBER: builtins.int
     BOOL_VALUE_FIELD_NUMBER: builtins.int
+    JSON_VALUE_FIELD_NUMBER: builtins.int
     string_value: builtins.str
     int_value: builtins.int
     double_value: builtins.float
     bool_value: builtins.bool
+    json_value: builtins.str
+    """null, a list or an object, as JSON text: at most 4096 characters and 16 levels. Only a choice has such values. The
+    order of an object's keys does not matter; the server writes them sorted.
+    """
     def __init__(
         self,
         *,
@@ -144,12 +150,13 @@ class Value(google.protobuf.message.Message):
         int_value: builtins.int = ...,
         double_value: builtins.float = ...,
         bool_value: builtins.bool = ...,
+        json_value: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["bool_value", b"bool_value", "double_value", b"double_value", "int_value", b"int_value", "kind", b"kind", "string_value", b"string_value"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["bool_value", b"bool_value", "double_value", b"double_value", "int_value", b"int_value", "json_value", b"json_value", "kind", b"kind", "string_value", b"string_value"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["bool_value", b"bool_value", "double_value", b"double_value", "int_value", b"int_value", "kind", b"kind", "string_value", b"string_value"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["bool_value", b"bool_value", "double_value", b"double_value", "int_value", b"int_value", "json_value", b"json_value", "kind", b"kind", "string_value", b"string_value"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: typing_extensions.TypeAlias = typing.Literal["string_value", "int_value", "double_value", "bool_value"]
+    _WhichOneofReturnType_kind: typing_extensions.TypeAlias = typing.Literal["string_value", "int_value", "double_value", "bool_value", "json_value"]
     _WhichOneofArgType_kind: typing_extensions.TypeAlias = typing.Literal["kind", b"kind"]
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -417,7 +424,7 @@ Global___IntDomain: typing_extensions.TypeAlias = IntDomain
 
 @typing.final
 class ChoiceDomain(google.protobuf.message.Message):
-    """One of several values, unordered."""
+    """One of several JSON values, unordered."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

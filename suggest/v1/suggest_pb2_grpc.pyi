@@ -18,7 +18,8 @@ For authors of clients in any language:
 * Errors carry google.rpc.ErrorInfo (domain `tuner.dev`; the reasons are listed in docs/api.md). INVALID_ARGUMENT also carries
   google.rpc.BadRequest with all problems at once, each with its path in the request. NOT_OWNER: another server process
   writes this study; its address is in the metadata under `address`. Reading works at every server.
-* Values are typed: an integer parameter is an int_value, never a number in a string.
+* Values are typed: an integer parameter is an int_value, never a number in a string. A choice may also be null, a list or an
+  object: json_value, which clients made before it was added read as a value that is not set.
 """
 
 import abc

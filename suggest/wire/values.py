@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, MutableMapping
 from datetime import UTC, datetime
 from typing import TypeVar
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from suggest.domain import MAX_JSON_DEPTH, MAX_JSON_LENGTH, compact_json, json_problem
 from suggest.errors import InvalidArgument, Problem
 from suggest.space import Assignment, Value
 from suggest.v1 import suggest_pb2 as pb
 
 Problems = list[Problem]
 E = TypeVar("E")
+
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_BRACKETS = re.compile(r"[\[\]{}]")
 
 
 def raise_if(problems: Problems) -> None:
@@ -31,23 +37,70 @@ def read_value(message: pb.Value, path: str, problems: Problems) -> Value:
             return message.double_value
         case "bool_value":
             return message.bool_value
-    problems.append(Problem(path, "holds no value; set one of string_value, int_value, double_value, bool_value"))
+        case "json_value":
+            return _read_json(message.json_value, path, problems)
+    kinds = "string_value, int_value, double_value, bool_value, json_value"
+    problems.append(Problem(path, f"holds no value; set one of {kinds}"))
     return ""
 
 
-def write_value(value: Value) -> pb.Value:
+def _read_json(text: str, path: str, problems: Problems) -> Value:
+    """null, a list or an object; text may come from anybody, so its depth is bounded before it is parsed."""
+    if len(text) > MAX_JSON_LENGTH:
+        problem = f"it has {len(text)} characters; use at most {MAX_JSON_LENGTH}"
+    elif _depth(text) > MAX_JSON_DEPTH:
+        problem = f"it is nested more than {MAX_JSON_DEPTH} levels deep; use a flatter value"
+    else:
+        try:
+            value: Value = json.loads(text, object_pairs_hook=_object)
+        except ValueError as error:
+            problem = str(error)
+        else:
+            if value is not None and not isinstance(value, list | dict):
+                problem = "expected null, a list or an object; the other kinds have fields of their own"
+            else:
+                problem = json_problem(value)
+    if not problem:
+        return value
+    problems.append(Problem(path, f"json_value is not taken: {problem}"))
+    return ""
+
+
+def _depth(text: str) -> int:
+    """Of brackets outside of quotes; at least as deep as the parser would go."""
+    deepest = depth = 0
+    for bracket in _BRACKETS.findall(_QUOTED.sub("", text)):
+        depth += 1 if bracket in "[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _object(pairs: list[tuple[str, Value]]) -> dict[str, Value]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a key twice; keep one of the two")
+    return found
+
+
+def write_value(value: Value, path: str = "") -> pb.Value:
+    """Raises InvalidArgument; TypeError for what is not JSON."""
     match value:
         case bool():
             return pb.Value(bool_value=value)
         case int():
             if not -(2**63) <= value < 2**63:
-                raise InvalidArgument([Problem("", f"{value} does not fit into 64 bits")])
+                raise InvalidArgument([Problem(path, f"{value} does not fit into 64 bits")])
             return pb.Value(int_value=value)
         case float():
             return pb.Value(double_value=value)
         case str():
             return pb.Value(string_value=value)
-    raise InvalidArgument([Problem("", f"{value!r} is no string, number or boolean")])
+    if value is not None and not isinstance(value, list | dict):
+        what = "text, a number, a boolean, None, or a list or dict of these"
+        raise TypeError(f"{path or 'value'}: expected {what}, got {value!r} ({type(value).__name__})")
+    if problem := json_problem(value):
+        raise InvalidArgument([Problem(path, problem)])
+    return pb.Value(json_value=compact_json(value))
 
 
 def read_values(messages: Mapping[str, pb.Value], path: str, problems: Problems) -> dict[str, Value]:
@@ -57,7 +110,7 @@ def read_values(messages: Mapping[str, pb.Value], path: str, problems: Problems)
 def write_values(values: Assignment, into: MutableMapping[str, pb.Value]) -> None:
     """A map of messages cannot be assigned to: its entries are filled in place."""
     for key, value in values.items():
-        into[key].CopyFrom(write_value(value))
+        into[key].CopyFrom(write_value(value, key))
 
 
 def read_enum(number: int, known: Mapping[int, E], path: str, problems: Problems, *, default: E | None = None) -> E:

@@ -291,6 +291,24 @@ class StoreContract:
         assert [(t.number, t.state, t.value) for t in contents.trials] == [(0, TrialState.CANCELLED, None)]
         assert list(contents.measurements) == []
 
+    def test_choices_of_any_json_value_come_back_with_their_types(self, store: Store) -> None:
+        values = (None, [1, 2.5, None, [True]], {"b": {"c": []}, "a": "ü\u2028"}, "null", 0.1, 1, True, {})
+        space = Space(
+            (Parameter("x", Choice(values)), Parameter("y", Float(0, 1), (Condition("x", (None, values[2])),)))
+        )
+        record = a_study()
+        record = replace(record, study=replace(record.study, spec=replace(SPEC, space=space)))
+        assert store.insert_study(record)
+        lease = store.take(NAME, uid="default-digits", address="here")
+        trials = [replace(running(number), parameters={"x": value}) for number, value in enumerate(values)]
+        store.hand_out(lease, trials)
+        read = store.study(NAME)
+        assert read is not None
+        assert read.study.spec.space == space
+        assert repr(
+            [t.parameters["x"] for t in store.trials(NAME, states=(), client_id="", after=-1, limit=100)]
+        ) == repr(list(values))
+
     def test_a_trial_is_relabelled(self, store: Store, lease: Lease) -> None:
         store.hand_out(lease, [running(0)])
         store.relabel_trial(lease, 0, {"new": "label"})

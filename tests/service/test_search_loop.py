@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from suggest import wire
-from suggest.client import Client, Float, Search, StudyName, TrialState, maximize
+from suggest.client import Choice, Client, Float, Search, StudyName, TrialState, maximize
 from suggest.errors import AlreadyExists
 from suggest.study import Pruning
 from suggest.trial import Outcome, Trial
@@ -171,3 +171,25 @@ def test_importing_the_client_loads_neither_grpc_nor_protobuf() -> None:
     program = "import sys, suggest, suggest.client; print([m for m in ('grpc', 'google.protobuf') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_conditional_parameters_and_choices_of_any_json_value_reach_the_loop(client: Client) -> None:
+    kinds = [None, [1, 2], {"kind": "a", "lr": 0.1}, "1", 1, True]
+    parameters = {
+        "optimizer": Choice(kinds),
+        "lr": Float(1e-5, 1, scale="log"),
+        "momentum": Float(0, 1, when={"optimizer": [None, {"lr": 0.1, "kind": "a"}]}),
+    }
+    for _ in range(2):  # the same words join
+        study = client.study("json", parameters, maximize("score"), algorithm="random", seed=3)
+        for trial in study.trials(40):
+            optimizer = trial.parameters["optimizer"]
+            assert ("momentum" in trial.parameters) == (optimizer is None or isinstance(optimizer, dict))
+            assert any(type(optimizer) is type(kind) and optimizer == kind for kind in kinds)
+            trial.complete(1.0 if optimizer is None else 0.0)
+    best = study.best()
+    assert best is not None
+    assert best.parameters["optimizer"] is None
+    joined = client.study("json", {**parameters, "optimizer": [None, [1, 2], {"lr": 0.1, "kind": "a"}, "1", 1, True]},
+                          maximize("score"), algorithm="random", seed=3)  # fmt: skip
+    assert joined.name == study.name, "the order of an object's keys does not matter"

@@ -3,15 +3,18 @@
 import json
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from controller.folders import AttemptFolders, ExperimentFolders
-from controller.launch import launch
+from controller.launch import ParametersRefused, cluster_launch, launch
 from controller.model import SecretRef
 from controller.runtime.protocol import CannotStart, Launch
 from controller.spec.rules import GIVEN
+from suggest.space import Choice, Int, Parameter, Space, Value
+from suggest.trial import Trial, TrialState
 from tests.unit.builders import a_spec, a_template, a_trial, an_experiment, attempt
 
 PYTHON = Path("/opt/tuner/bin")
@@ -97,3 +100,47 @@ def test_two_experiments_of_one_name_never_share_a_name_of_an_attempt() -> None:
         for e in (first, second)
     }
     assert names == {"digits-x7k2q-0", "digits-zzzzz-0"}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"lr": 0.1, "activation": "a; id"}, "activation: 'a; id' is none of the choices 'relu', 'tanh'"),
+        ({"lr": 7.0, "activation": "tanh"}, "lr: 7 is outside 0.0001 to 1"),
+        ({"lr": "0.1; id", "activation": "tanh"}, "lr: '0.1; id' is not a finite number"),
+        ({"lr": None, "activation": "tanh"}, "lr: null is not a finite number"),
+        ({"lr": 0.1, "activation": ["relu"]}, 'activation: ["relu"] is none of the choices'),
+        ({"lr": 0.1, "activation": "tanh", "evil": "; id"}, "evil: no parameter of the space"),
+        ({"lr": 0.1, "activation": "tanh", "dropout": 0.5}, "dropout: has a value but is active only when"),
+    ],
+)
+@pytest.mark.parametrize("runtime", ["local", "kubernetes"])
+def test_values_outside_of_the_files_own_space_are_never_substituted(
+    runtime: str, parameters: dict[str, Value], said: str
+) -> None:
+    experiment = an_experiment(a_spec(trial=a_template("sh", "-c", "train ${lr} ${activation}")))
+    trial = Trial(12, TrialState.RUNNING, parameters)
+    first = attempt(1, trial=12)
+    local = partial(launch, experiment, trial, first, FOLDERS, environ={}, interpreter_directory=PYTHON)
+    begin = local if runtime == "local" else partial(cluster_launch, experiment, trial, [first], FOLDERS)
+    with pytest.raises(ParametersRefused) as caught:
+        begin()
+    assert said in str(caught.value)
+    assert "tuner resume digits" in str(caught.value)
+    assert "tuner extend digits --set" in str(caught.value)
+
+
+def test_a_value_that_the_newest_file_has_is_substituted_as_the_file_has_it() -> None:
+    space = Space((Parameter("n", Int(1, 9)), Parameter("kind", Choice(({"b": 1, "a": 2}, 3)))))
+    spec = replace(a_spec(trial=a_template("python", "--n=${n}", "${kind}")), space=space)
+    trial = Trial(12, TrialState.RUNNING, {"n": 3.0, "kind": {"a": 2.0, "b": 1.0}})
+    found = launch(an_experiment(spec), trial, attempt(1, trial=12), FOLDERS, environ={}, interpreter_directory=PYTHON)
+    assert found.command == ("python", "--n=3", '{"a":2,"b":1}')
+    assert json.loads(found.env["TUNER_PARAMETERS"]) == {"n": 3, "kind": {"b": 1, "a": 2}}
+
+
+def test_refused_parameters_of_a_stranger_are_told_shortly() -> None:
+    trial = Trial(12, TrialState.RUNNING, {f"p{k}": "x" * 10_000 for k in range(100)} | {"activation": "y" * 10_000})
+    with pytest.raises(ParametersRefused) as caught:
+        launch(an_experiment(), trial, attempt(1, trial=12), FOLDERS, environ={}, interpreter_directory=PYTHON)
+    assert len(str(caught.value)) < 1200

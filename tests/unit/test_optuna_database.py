@@ -30,6 +30,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     point = {"params": {"x": 0.5, "n": 3}, "distributions": {"x": X, "n": N}}
     curve = {0: 0.25, 5: 0.75}
     odd = {"params": {"k": None}, "distributions": {"k": CategoricalDistribution((None, "a"))}}
+    strange = {"params": {"big": 2**60}, "distributions": {"big": CategoricalDistribution((2**60, "a"))}}
     study.add_trials(
         [
             create_trial(value=0.5, intermediate_values=curve, user_attrs={"note": "x"}, **point),  # type: ignore[arg-type]
@@ -38,6 +39,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
             create_trial(state=OptunaState.FAIL, **point),  # type: ignore[arg-type]
             create_trial(value=float("inf"), **point),  # type: ignore[arg-type]
             create_trial(value=1.0, **odd),  # type: ignore[arg-type]
+            create_trial(value=1.0, **strange),  # type: ignore[arg-type]
         ]
     )
     study.ask()
@@ -58,10 +60,11 @@ def test_what_has_finished_is_taken_and_the_rest_is_told(url: str) -> None:
         FinishedTrial(point, Outcome(TrialState.PRUNED, 0.75, "pruned by Optuna"), curve, source_id="1"),
         FinishedTrial(point, Outcome(TrialState.PRUNED, None, "pruned by Optuna"), [], source_id="2"),
         FinishedTrial(point, Outcome(TrialState.FAILED, None, "failed, as Optuna says"), [], source_id="3"),
+        FinishedTrial({"k": None}, Outcome(TrialState.SUCCEEDED, 1.0), [], source_id="5"),
     ]
     assert [(p.path, p.message) for p in source.refused] == [
         ("trial 4", "its value is inf, and only a finite one can be compared"),
-        ("trial 5", "k: None is no text, number or bool"),
+        ("trial 6", "big: 1152921504606846976 is beyond ±2^53, where doubles skip whole numbers"),
     ]
     assert source.left_out == {"still running": 1, "never run": 1}
     assert (source.direction, source.metric) == (Direction.MAXIMIZE, "")

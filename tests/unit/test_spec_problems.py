@@ -130,8 +130,8 @@ SPACE = [
     ),
     (
         "[sgd, adam]",
-        "[sgd, [adam]]",
-        "9:22 spec.parameters.optimizer[1]: a list stands where a string, a number, true or false is needed",
+        "[sgd, [.inf]]",
+        "9:22 spec.parameters.optimizer[1]: inf is not finite, and JSON has only finite numbers",
     ),
     (
         "  algorithm:",
@@ -280,7 +280,7 @@ INITIAL = [
     pytest.param("[sgd, adam]", "[]", "{optimizer: adam, momentum: 5}", ["momentum: 5 is outside 0 to 0.9"], id="what hangs on the wrong"),
     pytest.param("{optimizer: sgd}", "{optimiser: sgd}", "{optimizer: adam, momentum: 0.5, x: 1}", ["x: no parameter of the space"], id="a wrong condition"),
     pytest.param("[sgd, adam]", "{type: choice, values: [sgd], when: {momentum: 0.5}}", "{momentum: 0.5, lr: 5}", ["lr: 5 is outside 0.001 to 1"], id="a circle"),
-    pytest.param("trials: 40", "trials: 0", "{optimizer: [sgd], momentum: 0.5, lr: 5}", ["optimizer: a list stands where a string, a number, true or false is needed", "lr: 5 is outside 0.001 to 1"], id="a value that cannot be read"),
+    pytest.param("trials: 40", "trials: 0", "{optimizer: [sgd], momentum: 0.5, lr: 5}", ["optimizer: [\"sgd\"] is none of the choices 'sgd', 'adam'", "lr: 5 is outside 0.001 to 1"], id="a value that cannot be read"),
 ]  # fmt: skip
 
 

@@ -97,7 +97,7 @@ def test_the_schema_accepts_what_the_reader_accepts(name: str) -> None:
         "spec.objective.direction=up",
         "spec.parameters.lr.max=high",
         "spec.parameters.lr={type: float}",
-        "spec.parameters.lr=[[1]]",
+        "spec.parameters.lr=[]",
         "spec.parameters=null",
         "spec.trial.env.A={secrets: a/b}",
         "spec.trial.timeout=5",

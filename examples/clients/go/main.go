@@ -165,9 +165,26 @@ func (w worker) printBest(ctx context.Context) error {
 	}
 	best := optimal.Trials[0]
 	lr, momentum := best.Parameters["lr"].GetDoubleValue(), best.Parameters["momentum"].GetDoubleValue()
-	optimizer := best.Parameters["optimizer"].GetStringValue()
+	optimizer := text(best.Parameters["optimizer"])
 	fmt.Printf("best: trial %d: %s: lr=%g momentum=%g optimizer=%s\n", best.Number, summary(best), lr, momentum, optimizer)
 	return nil
+}
+
+// text of any value: null, lists and objects, which only a choice has, come as JSON.
+func text(value *pb.Value) string {
+	switch kind := value.GetKind().(type) {
+	case *pb.Value_StringValue:
+		return kind.StringValue
+	case *pb.Value_IntValue:
+		return fmt.Sprint(kind.IntValue)
+	case *pb.Value_DoubleValue:
+		return fmt.Sprint(kind.DoubleValue)
+	case *pb.Value_BoolValue:
+		return fmt.Sprint(kind.BoolValue)
+	case *pb.Value_JsonValue:
+		return kind.JsonValue
+	}
+	return "" // the parameter is inactive
 }
 
 func summary(trial *pb.Trial) string {

@@ -30,6 +30,7 @@ def prepare(database: Connections) -> None:
         database.lock_schema(connection)
         version = _version(connection, database)  # again: somebody may have been faster
         if version is None:
+            database.refuse_emptied()
             metadata.create_all(connection)
             version_metadata.create_all(connection)
             connection.execute(insert(schema_version).values(version_num=HEAD))

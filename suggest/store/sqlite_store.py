@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from sqlalchemy import select, update
 
-from suggest.errors import NotFound, Unavailable
+from suggest.errors import NotFound, TunerError, Unavailable
 from suggest.store import schema
 from suggest.store.locks import StudyLocks
 from suggest.store.ownership import held, of, taken_by
@@ -15,6 +16,8 @@ from suggest.store.sql import SqlStore
 from suggest.store.sqlite import Database
 from suggest.store.tables import studies
 from suggest.study import StudyName
+
+log = logging.getLogger(__name__)
 
 
 class SqliteStore(SqlStore):
@@ -29,6 +32,7 @@ class SqliteStore(SqlStore):
         except BaseException:
             database.close()
             raise
+        database.file.mark()
         super().__init__(database, OwnedByLocks(database))
 
 
@@ -74,6 +78,8 @@ class OwnedByLocks:
             with self._database.writing() as connection:
                 # Only what people are told: nothing depends on it.
                 connection.execute(update(studies).where(of(studies, lease.name), held(lease)).values(owner_address=""))
+        except TunerError as e:
+            log.warning("study=%s released=no error=%s", lease.name, e)
         finally:
             self._locks.release(lease.uid)
 

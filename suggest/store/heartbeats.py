@@ -17,7 +17,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from suggest.deadline import locked
 from suggest.errors import NotFound, TunerError, Unavailable
-from suggest.store.ownership import held, of, taken_by
+from suggest.store.ownership import held, of, taken_by, taking
 from suggest.store.postgres import Database
 from suggest.store.protocol import Lease
 from suggest.store.tables import owners, servers, studies
@@ -79,14 +79,10 @@ class OwnedByHeartbeat:
                     index_elements=[owners.c.namespace, owners.c.study], set_={"server": self._server}
                 )
             )
-            epoch: int = connection.execute(
-                update(studies)
-                .where(*here)
-                .values(owner_epoch=studies.c.owner_epoch + 1, owner_address=address)
-                .returning(studies.c.owner_epoch)
-            ).scalar_one()
+            lease = taking(connection, name, uid=uid, address=address)
+            assert lease is not None, "its row is locked"
         self._checked[uid] = gaps
-        return Lease(name, uid, epoch)
+        return lease
 
     def still_held(self, lease: Lease) -> bool:
         gaps = self._gaps

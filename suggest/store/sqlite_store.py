@@ -10,7 +10,7 @@ from sqlalchemy import select, update
 from suggest.errors import NotFound, TunerError, Unavailable
 from suggest.store import schema
 from suggest.store.locks import StudyLocks
-from suggest.store.ownership import held, of, taken_by
+from suggest.store.ownership import held, of, taken_by, taking
 from suggest.store.protocol import Lease
 from suggest.store.sql import SqlStore
 from suggest.store.sqlite import Database
@@ -55,20 +55,14 @@ class OwnedByLocks:
             raise taken_by(name, holder or "")
         try:
             with self._database.writing() as connection:
-                statement = (
-                    update(studies)
-                    .where(of(studies, name), studies.c.uid == uid)
-                    .values(owner_epoch=studies.c.owner_epoch + 1, owner_address=address)
-                    .returning(studies.c.owner_epoch)
-                )
-                epoch = connection.execute(statement).scalar_one_or_none()
+                lease = taking(connection, name, uid=uid, address=address)
         except BaseException:
             self._locks.release(uid)
             raise
-        if epoch is None:
+        if lease is None:
             self._locks.release(uid, remove=True)
             raise NotFound(f"{name} does not exist")
-        return Lease(name, uid, epoch)
+        return lease
 
     def still_held(self, lease: Lease) -> bool:
         return True  # nobody can take a lock away

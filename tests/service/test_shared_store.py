@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -203,3 +204,29 @@ def taken(other: PostgresStore) -> bool:
     except Unavailable:
         return False
     return True
+
+
+def test_of_two_owners_after_a_restored_dump_exactly_one_may_write(postgres: Postgres, postgres_url: str) -> None:
+    with closing(PostgresStore(postgres_url)) as store:
+        store.insert_study(a_study())
+        first = store.take(DIGITS, uid="default-digits", address="first")
+        store.hand_out(first, [running(0)])
+        store.release(first)
+    dump = postgres.dump(postgres_url)
+    with closing(PostgresStore(postgres_url)) as second, closing(PostgresStore(postgres_url)) as third:
+        before = second.take(DIGITS, uid="default-digits", address="second")
+        second.hand_out(before, [running(1)])
+        postgres.restore(postgres_url, dump)
+        after = third.take(DIGITS, uid="default-digits", address="third")
+        assert after.epoch == before.epoch
+        third.hand_out(after, [running(1, request_id="after")])
+        for write in (
+            lambda: second.hand_out(before, [running(2)]),
+            lambda: second.add_measurements(before, 1, [measured(0, 1.0)]),
+            lambda: second.finish_trial(before, running(1), []),
+        ):
+            with pytest.raises(NotOwner):
+                write()
+        third.hand_out(after, [running(2, request_id="after")])
+        found = third.trials(DIGITS, states=[], client_id="", after=0, limit=9)
+        assert [trial.request_id for trial in found] == ["after", "after"]

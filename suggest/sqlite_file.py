@@ -31,6 +31,7 @@ class DatabaseFile:
         self.path = path
         self._names = (str(path), *(f"{path}{suffix}" for suffix in SIDE_FILES))
         self._mark = path.with_name(f".{path.name}.created")
+        self._found: tuple[int, int] | None = None  # inode and device of what is about to be opened
         self._watched: tuple[tuple[str, int, int], ...] = ()  # name, inode, device
         self._lost = ""
 
@@ -52,6 +53,7 @@ class DatabaseFile:
             with suppress(OSError):
                 self._mark.unlink(missing_ok=True)  # a store that somebody removed on purpose; this is a new one
                 os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            self._found = self._identity()
             return
         except OSError:
             return  # SQLite meets the same obstacle, and its error has a cure
@@ -59,6 +61,7 @@ class DatabaseFile:
             self._refuse_log("is empty")
             if marked:
                 raise self.emptied()
+        self._found = self._identity()
 
     def refuse_emptied(self) -> None:
         """For a database without tables. Raises StoreBroken: it had some."""
@@ -85,6 +88,9 @@ class DatabaseFile:
             except FileNotFoundError:
                 raise self._gone(name, "removed") from None
             found.append((name, status.st_ino, status.st_dev))
+        if self._found not in (None, found[0][1:]):
+            # A restore came between: what was opened is the file that it moved away.
+            raise StoreUnavailable(f"{self.path}: the file was replaced just now; try again")
         self._watched = tuple(found)
 
     def check(self) -> None:
@@ -103,6 +109,13 @@ class DatabaseFile:
                 raise StoreUnavailable(f"{name}: {e.strerror}; make it accessible and try again") from e
             if status.st_ino != inode or status.st_dev != device:
                 raise self._gone(name, "replaced")
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            status = self.path.stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_dev
 
     def _gone(self, name: str, how: str) -> StoreBroken:
         # For good: if the file comes back, nobody knows who wrote to it meanwhile.

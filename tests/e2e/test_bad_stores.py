@@ -70,8 +70,8 @@ def empty(database: Path) -> None:
         ("studies.db", truncate, "the file is damaged; restore it from a backup, or move it away to begin anew"),
         ("studies.db", overwrite, "the file is no database, or has lost its beginning; restore it"),
         ("studies.db", make_a_directory, "is a directory; move it away, or use another --state-dir"),
-        ("studies.db", empty, "the file is empty, but a store was here; restore a backup (tuner db restore DIR), or"),
-        ("controller.db", empty, "the file is empty, but a store was here; restore a backup (tuner db restore DIR), or"),
+        ("studies.db", empty, "the file is empty, but a store was here; restore a backup (tuner db restore DIR)"),
+        ("controller.db", empty, "the file is empty, but a store was here; restore a backup (tuner db restore DIR)"),
         ("studies.db", Path.unlink, "restore its database (studies.db) from a backup, or begin anew after: tuner del"),
     ],
 )  # fmt: skip

@@ -7,11 +7,10 @@ Calls are short (no fsync under WAL) and synchronous; one writer, the experiment
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -24,6 +23,7 @@ from controller import tables
 from controller.model import Attempt, Event, Experiment, ExperimentSpec, Revision, Uid
 from suggest import failpoints
 from suggest.errors import AlreadyExists, StoreBroken, Unavailable
+from suggest.sqlite_file import DatabaseFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,18 +84,32 @@ class SqlStore:
             sa.URL.create("sqlite", database=str(path)),  # not as text: a folder may be called `what?#`
             connect_args={"timeout": BUSY_S},
         )
-        sa.event.listen(self._engine, "connect", _prepare)
-        with self._errors():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # It holds the files as people wrote them, secrets too. SQLite gives its side files the same mode.
-            # One that is there is not opened: closing it would drop the locks that SQLite holds on it in this process.
-            with suppress(FileExistsError):
-                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            self._use_wal()
-            self._open()
+        sa.event.listen(self._engine, "connect", self._prepare)
+        self._file = DatabaseFile(path)
+        self._keeper: sa.Connection | None = None
+        try:
+            with self._errors():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._file.create()  # it holds the files as people wrote them, secrets too
+                self._use_wal()
+                self._open()
+                self._keep_open()
+                self._file.mark()
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
+        if self._keeper is not None:
+            self._keeper.close()
         self._engine.dispose()
+
+    def _keep_open(self) -> None:
+        """One connection stays open, so that no other process removes the side files while this one watches them."""
+        self._keeper = self._engine.connect()
+        self._keeper.execute(sa.select(tables.schema.c.version)).close()
+        self._keeper.rollback()
+        self._file.watch()
 
     def _use_wal(self) -> None:
         """SQLite does not wait its busy timeout for this switch, so two first starts at once take turns here."""
@@ -118,6 +132,7 @@ class SqlStore:
                 # in the middle, must not leave half a schema.
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             if not sa.inspect(connection).has_table(tables.schema.name):
+                self._file.refuse_emptied()
                 tables.metadata.create_all(connection)
                 connection.execute(sa.insert(tables.schema).values(version=SCHEMA_VERSION))
             version = connection.execute(sa.select(tables.schema.c.version)).scalar_one()
@@ -230,11 +245,20 @@ class SqlStore:
         failpoints.reach(before)
         with self._errors(), self._engine.begin() as connection:
             yield connection
+        self._file.check()  # what went to a file that is gone is not saved
         failpoints.reach(after)
+
+    def _prepare(self, connection: Any, _record: Any) -> None:  # DBAPI objects: untyped in SQLAlchemy too
+        self._file.check()  # before anything is read: another database's log may lie here now
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA synchronous = NORMAL")
+        cursor.execute("PRAGMA foreign_keys = ON")
+        cursor.close()
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
+            self._file.check()
             yield
         except sa.exc.OperationalError as error:
             code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF  # extended codes carry the primary one below
@@ -247,13 +271,6 @@ class SqlStore:
             raise StoreBroken(f"{self._path}: {cure} (SQLite: {error.orig})") from error
         except OSError as error:
             raise Unavailable(f"{self._path}: {error.strerror}") from error
-
-
-def _prepare(connection: Any, _record: Any) -> None:  # DBAPI objects: untyped in SQLAlchemy too
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA synchronous = NORMAL")
-    cursor.execute("PRAGMA foreign_keys = ON")
-    cursor.close()
 
 
 def _upsert(table: sa.Table) -> Insert:

@@ -15,6 +15,7 @@ from suggest.studies import check
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from suggest.access.protection import Protection
     from suggest.serving.checkup import Finding as Finding
@@ -22,7 +23,17 @@ if TYPE_CHECKING:
     from suggest.store.connections import Connections
     from suggest.store.sql import SqlStore
 
-__all__ = ["MAX_ROWS", "Source", "check", "check_up", "is_optunas", "open_store", "optuna_source", "schema_versions"]
+__all__ = [
+    "MAX_ROWS",
+    "Source",
+    "check",
+    "check_up",
+    "is_optunas",
+    "open_store",
+    "optuna_source",
+    "schema_versions",
+    "sqlite_file",
+]
 
 
 def open_store(storage_url: str, *, sync: str = "normal") -> SqlStore:
@@ -63,6 +74,13 @@ def schema_versions(storage_url: str) -> tuple[str, str]:
     if there is None:
         raise NotFound(f"{shown(storage_url)}: there is no store yet; the first server that uses it makes it")
     return there, schema.HEAD
+
+
+def sqlite_file(storage_url: str) -> Path | None:
+    """The file of an SQLite store, which need not be there; None: PostgreSQL. Raises InvalidArgument."""
+    from suggest.store.location import is_postgres, sqlite_path
+
+    return None if is_postgres(storage_url) else sqlite_path(storage_url, make_folder=False).resolve()
 
 
 def _database(storage_url: str) -> Connections:

@@ -101,6 +101,22 @@ class Postgres:
         self._administer(f"CREATE DATABASE {name}")
         return f"postgresql+psycopg://tuner@/{name}?host={self._socket}&port={PORT}"
 
+    def dump(self, url: str) -> str:
+        """What pg_dump writes: it replaces what it finds when it is restored."""
+        return self._client("pg_dump", url, "--clean", "--if-exists")
+
+    def restore(self, url: str, dump: str) -> None:
+        """While everybody stays connected."""
+        self._client("psql", url, "--quiet", "--set=ON_ERROR_STOP=1", "--single-transaction", given=dump)
+
+    def _client(self, program: str, url: str, *options: str, given: str = "") -> str:
+        target = url.replace("+psycopg", "")
+        done = subprocess.run(
+            [self._binaries / program, *options, target], input=given, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
     def close(self) -> None:
         self.stop()
         self._processes.close()

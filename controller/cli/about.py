@@ -9,6 +9,7 @@ from controller.cli.exits import ExitCode
 
 # Every module that declares a failpoint. tests/unit/test_cli_about.py finds the one that is missing here.
 FAILPOINT_MODULES = (
+    "controller.backup",
     "controller.store",
     "controller.search",
     "controller.loop",

@@ -219,7 +219,7 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         example="tuner serve --address 127.0.0.1:7117 --tokens tokens.yaml --storage sqlite:////var/lib/tuner/studies.db",
     )  # fmt: skip
     yield verb("version", "print versions", "about:print_version", example="tuner version")
-    db = verbs.add_parser("db", help="look after the study store", description="Look after the study store.",
+    db = verbs.add_parser("db", help="look after the databases", description="Look after the databases.",
                           formatter_class=_Formatter, allow_abbrev=False)  # fmt: skip
     of = db.add_subparsers(metavar="WHAT", required=True, title="what")
     yield _add(
@@ -230,6 +230,19 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
     yield _add(
         of, "upgrade", "bring the study store to the newest schema", "database:upgrade", flags.storage,
         example="tuner db upgrade --storage postgresql+psycopg://tuner@db.example.org/tuner",
+    )  # fmt: skip
+    yield _add(
+        of, "backup", "copy the databases while they are in use", "database:back_up",
+        flags.backup_target, flags.storage,
+        example="tuner db backup backups/2026-11-23",
+        more="Copies studies.db and controller.db of the state directory as they were at one moment, and verifies the\n"
+        "copies; with --storage that store alone. Logs and outputs of trials are not in it. PostgreSQL: use pg_dump.",
+    )  # fmt: skip
+    yield _add(
+        of, "restore", "put a backup in place of the databases", "database:restore",
+        flags.backup_source, flags.storage,
+        example="tuner db restore backups/2026-11-23 --force",
+        more="Stop the servers and runs that use them first; it refuses while one does.",
     )  # fmt: skip
     debug = verbs.add_parser("debug", help="for tests of tuner itself", description="For tests of tuner itself.",
                              formatter_class=_Formatter, allow_abbrev=False)  # fmt: skip

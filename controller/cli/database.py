@@ -1,14 +1,17 @@
-"""`tuner db`: the study store's schema, for whoever looks after a database."""
+"""`tuner db`: for people who look after a database: its schema, backups, restores."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from contextlib import closing
+from pathlib import Path
 
 from controller.cli.embedded import asked_for
 from controller.cli.exits import ExitCode
 from controller.cli.home import Home
+from suggest.errors import InvalidArgument, NotFound, Problem
 
 
 def check(arguments: argparse.Namespace) -> ExitCode:
@@ -34,6 +37,105 @@ def upgrade(arguments: argparse.Namespace) -> ExitCode:
     with closing(open_store(storage)):
         print(f"schema {before} -> {newest}")
     return ExitCode.OK
+
+
+def back_up(arguments: argparse.Namespace) -> ExitCode:
+    from controller import backup
+    from controller.cli.about import version
+
+    databases = {name: path for name, path in _databases(arguments).items() if path.exists()}
+    target = Path(arguments.target).expanduser().absolute()
+    if not databases:
+        raise NotFound(f"{_place(arguments)}: there is nothing to back up yet")
+    if target.suffix == ".db":
+        studies = databases.get(backup.STUDIES)
+        if studies is None:
+            raise NotFound(f"{_place(arguments)}: there is no study store yet; name a folder to back up the rest")
+        copies = [backup.back_up_one(studies, target)]
+    else:
+        copies = backup.back_up(databases, target, made_by=f"tuner {version()}")
+    for copy in copies:
+        print(f"{copy.path}: {_counted(copy.rows)}; verified")
+    if target.suffix == ".db" and backup.CONTROLLER in databases:
+        print(f"tuner: {backup.CONTROLLER} is not in it; name a folder to back up both", file=sys.stderr)
+    return ExitCode.OK
+
+
+def restore(arguments: argparse.Namespace) -> ExitCode:
+    from controller import backup
+
+    targets = _databases(arguments)
+    found = backup.contents(Path(arguments.source).expanduser().absolute())
+    sources = {name: path for name, path in found.items() if name in targets}
+    if not sources:
+        raise InvalidArgument(
+            [Problem("", f"{arguments.source}: has no {backup.STUDIES}, which is what --storage names")]
+        )
+    for one in backup.restore(sources, targets, force=arguments.force, check=_check_copy):
+        kept = "" if one.kept is None else f"; the one that was there is now {one.kept.name}"
+        print(f"{one.path}: {_counted(one.rows)}{kept}")
+    for name, path in targets.items():
+        if name not in sources and path.exists():
+            print(f"tuner: {path} stays as it is: the backup has none", file=sys.stderr)
+    return ExitCode.OK
+
+
+def _check_copy(name: str, copy: Path) -> None:
+    """Raises StoreBroken: of a newer tuner."""
+    from controller import backup
+
+    if name == backup.STUDIES:
+        from suggest.admin import schema_versions
+
+        schema_versions(Home(copy.parent).storage_url)
+    else:
+        from controller.spec import from_document
+        from controller.store import SqlStore
+
+        SqlStore(copy, from_document).close()
+
+
+def _databases(arguments: argparse.Namespace) -> dict[str, Path]:
+    """By their names in a backup. Raises InvalidArgument: PostgreSQL, which has programs of its own for this."""
+    from controller import backup
+    from suggest.admin import sqlite_file
+
+    if arguments.storage is None:
+        home = Home.find(arguments.state_dir)
+        return {backup.STUDIES: home.studies_db, backup.CONTROLLER: home.controller_db}
+    path = sqlite_file(_storage(arguments))
+    if path is None:
+        raise InvalidArgument(
+            [
+                Problem(
+                    "storage",
+                    "PostgreSQL is backed up by its own programs: pg_dump --format=custom --file=FILE DATABASE while "
+                    "servers run, pg_restore --clean --if-exists --single-transaction --dbname=DATABASE FILE while "
+                    "none does",
+                )
+            ]
+        )
+    return {backup.STUDIES: path}
+
+
+def _place(arguments: argparse.Namespace) -> str:
+    return str(next(iter(_databases(arguments).values())).parent)
+
+
+def _counted(rows: Mapping[str, int]) -> str:
+    return ", ".join(
+        f"{count} {table if count != 1 else _ONE.get(table, table)}" for table, count in rows.items() if table in _ONE
+    )
+
+
+_ONE = {
+    "studies": "study",
+    "trials": "trial",
+    "measurements": "measurement",
+    "experiments": "experiment",
+    "attempts": "attempt",
+    "events": "event",
+}
 
 
 def _storage(arguments: argparse.Namespace) -> str:

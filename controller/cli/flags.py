@@ -137,6 +137,17 @@ def storage(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--storage", metavar="URL", help="the study store (default <state-dir>/studies.db)")
 
 
+def backup_target(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="DIR|FILE", help="a new folder; or a new FILE.db for the study store alone")
+
+
+def backup_source(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", metavar="DIR|FILE", help="a folder of tuner db backup, or one database in it")
+    parser.add_argument(
+        "--force", action="store_true", help="replace the stores that are there; they are kept under another name"
+    )
+
+
 def serving(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--address", metavar="ADDR", default="127.0.0.1:7117", help="HOST:PORT or unix:PATH")
     storage(parser)

@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 
+from suggest.errors import TunerError
+
 WRITES = 200  # small ones, after which it is time again; a large one is as many
 _PAUSE_S = 2.0  # at least, from the end of one to the next
 _BESIDE = 2  # times beside the writes: what is left then is what came meanwhile, and is little
@@ -55,7 +57,10 @@ class Checkpoints:
                 return
             try:
                 self._bring_over()
-            except sqlite3.Error as e:  # it stays in the log until the next time; who writes meets the same
+            except (
+                sqlite3.Error,
+                TunerError,
+            ) as e:  # it stays in the log until the next time; who writes meets the same
                 log.debug("checkpoint failed: %s", e)
             self._closed.wait(_PAUSE_S)
 

@@ -36,4 +36,7 @@ class Connections(Readable, Protocol):
     def lock_schema(self, connection: Connection) -> None:
         """Until the transaction's end, no other process changes the schema."""
 
+    def refuse_emptied(self) -> None:
+        """For a database without tables. Raises StoreBroken: a store was there before."""
+
     def close(self) -> None: ...

@@ -1,7 +1,8 @@
 """Ownership in PostgreSQL: a row for each server, which it keeps alive, and one for each study that it owns.
 
 A study whose server was silent for 1.5 s may be taken by another; its epoch is raised with that, so the silent one,
-should it wake, changes nothing. Silence is measured by the database's clock alone, and not while the database was down.
+should it wake, changes nothing. Each server measures the silence of the others by its own clock (`liveness`): the
+database's may be set back, and its heartbeats then lie in the future for hours.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ import logging
 import secrets
 import threading
 import time
-from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, cast, delete, func, select, text, update
+from sqlalchemy import BigInteger, cast, delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from suggest.deadline import locked
 from suggest.errors import NotFound, TunerError, Unavailable
-from suggest.store.ownership import held, of, taken_by
+from suggest.store.liveness import SILENCE_S, FailureDetector, Verdict
+from suggest.store.ownership import held, of, taken_by, taking
 from suggest.store.postgres import Database
 from suggest.store.protocol import Lease
 from suggest.store.tables import owners, servers, studies
@@ -26,17 +27,9 @@ from suggest.study import StudyName
 log = logging.getLogger(__name__)
 
 BEAT_S = 0.5
-SILENCE_S = 1.5
 _FORGOTTEN_S = 3600.0
 
-
-def _microseconds(moment: ColumnElement[Any]) -> ColumnElement[Any]:
-    return cast(func.extract("epoch", moment) * 1_000_000, BigInteger)
-
-
-_NOW_US = _microseconds(func.clock_timestamp())
-# Whoever was alive when the database went down could not say so until it was back.
-_SILENT_US = _NOW_US - func.greatest(servers.c.heartbeat_us, _microseconds(func.pg_postmaster_start_time()))
+_NOW_US = cast(func.extract("epoch", func.clock_timestamp()) * 1_000_000, BigInteger)
 
 
 class OwnedByHeartbeat:
@@ -51,6 +44,8 @@ class OwnedByHeartbeat:
         self._beaten_at = 0.0  # monotonic, before the last heartbeat was sent
         self._gaps = 0  # how often a heartbeat came so late that others may have taken studies
         self._checked: dict[str, int] = {}  # uid: the gaps there were when its lease was last known to hold
+        self._detector = FailureDetector()
+        self._detector_lock = threading.Lock()
 
     def take(self, name: StudyName, *, uid: str, address: str) -> Lease:
         self._live()
@@ -60,33 +55,43 @@ class OwnedByHeartbeat:
             # One after the other from here on; the next statement sees what the one before has done.
             if connection.execute(select(studies.c.uid).where(*here).with_for_update()).one_or_none() is None:
                 raise NotFound(f"{name} does not exist")
+            began = time.monotonic()
             holder = connection.execute(
-                select(owners.c.server, studies.c.owner_address, _SILENT_US.label("silent_us"))
+                select(
+                    owners.c.server,
+                    servers.c.heartbeat_us,
+                    (_NOW_US - servers.c.heartbeat_us).label("age_us"),
+                    studies.c.owner_address,
+                )
                 .join_from(owners, servers, owners.c.server == servers.c.id)
                 .join(studies, (studies.c.namespace == owners.c.namespace) & (studies.c.study == owners.c.study))
                 .where(of(owners, name))
             ).one_or_none()
-            if holder is not None and holder.server != self._server and holder.silent_us < SILENCE_S * 1e6:
-                if holder.owner_address == address:
+            if holder is not None and holder.server != self._server:
+                verdict = self._verdict(holder.server, holder.heartbeat_us, began=began)
+                if verdict is Verdict.UNKNOWN and not 0 <= holder.age_us < SILENCE_S * 1e6:
+                    # By the database's clock it is silent, or not born yet. Both may be the clock's fault.
+                    raise Unavailable(
+                        f"{name} belongs to a server that may have died; unless it is heard of within "
+                        f"{SILENCE_S:g} s another takes over: try again in a moment"
+                    )
+                if verdict is not Verdict.SILENT and holder.owner_address == address:
                     raise Unavailable(
                         f"{name} still belongs to a process that listened at {address} before; try again in a moment, "
                         "and if another machine's server uses that address too, give each its own: --advertise"
                     )
-                raise taken_by(name, holder.owner_address)
+                if verdict is not Verdict.SILENT:
+                    raise taken_by(name, holder.owner_address)
             mine = insert(owners).values(namespace=name.namespace, study=name.study, server=self._server)
             connection.execute(
                 mine.on_conflict_do_update(
                     index_elements=[owners.c.namespace, owners.c.study], set_={"server": self._server}
                 )
             )
-            epoch: int = connection.execute(
-                update(studies)
-                .where(*here)
-                .values(owner_epoch=studies.c.owner_epoch + 1, owner_address=address)
-                .returning(studies.c.owner_epoch)
-            ).scalar_one()
+            lease = taking(connection, name, uid=uid, address=address)
+            assert lease is not None, "its row is locked"
         self._checked[uid] = gaps
-        return Lease(name, uid, epoch)
+        return lease
 
     def still_held(self, lease: Lease) -> bool:
         gaps = self._gaps
@@ -137,6 +142,8 @@ class OwnedByHeartbeat:
             try:
                 self._beat()
             except Exception as e:  # nothing may end this thread: without it all studies are lost
+                with self._detector_lock:
+                    self._detector.interrupted()
                 if not silent:
                     log.warning("heartbeat=failed error=%s", e)
                 silent = True
@@ -147,15 +154,28 @@ class OwnedByHeartbeat:
 
     def _beat(self) -> None:
         now = time.monotonic()
+        alive = insert(servers).values(id=self._server, heartbeat_us=_NOW_US)
+        alive = alive.on_conflict_do_update(index_elements=[servers.c.id], set_={"heartbeat_us": _NOW_US})
         with self._database.writing(single=True) as connection:
-            self._say(connection)
+            connection.execute(alive)
         if now - self._beaten_at >= SILENCE_S and self._beaten_at:
             self._gaps += 1
         self._beaten_at = now
+        self._look_at_others()
 
-    def _say(self, connection: Connection) -> None:
-        if self._thread is None:
-            forgotten = _NOW_US - text(str(int(_FORGOTTEN_S * 1e6)))
-            connection.execute(delete(servers).where(servers.c.heartbeat_us < forgotten))
-        alive = insert(servers).values(id=self._server, heartbeat_us=_NOW_US)
-        connection.execute(alive.on_conflict_do_update(index_elements=[servers.c.id], set_={"heartbeat_us": _NOW_US}))
+    def _look_at_others(self) -> None:
+        query = select(servers.c.id, servers.c.heartbeat_us).where(servers.c.id != self._server)
+        began = time.monotonic()
+        with self._database.reading(single=True) as connection:
+            heartbeats = {row.id: row.heartbeat_us for row in connection.execute(query)}
+        with self._detector_lock:
+            self._detector.look(heartbeats, began=began, ended=time.monotonic())
+            forgotten = self._detector.silent_for(_FORGOTTEN_S, began)
+        for server, heartbeat_us in forgotten.items():
+            this = delete(servers).where(servers.c.id == server, servers.c.heartbeat_us == heartbeat_us)
+            with self._database.writing(single=True) as connection:
+                connection.execute(this)
+
+    def _verdict(self, server: str, heartbeat_us: int, *, began: float) -> Verdict:
+        with self._detector_lock:
+            return self._detector.look_at(server, heartbeat_us, began=began, ended=time.monotonic())

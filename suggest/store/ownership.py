@@ -1,14 +1,16 @@
 """Who may write a study: what every way to own one must do, and what a lease says in SQL.
 
-A lease is only as good as its epoch. Every write repeats that in its WHERE (`held`) and keeps the study's row from
-changing until it is committed, so that no taking comes between the look and the write.
+A lease is a fencing token: the epoch orders the takings, the nonce tells apart two that got one epoch because the
+database was restored, or failed over to a standby that lagged. Every write repeats both in its WHERE (`held`) and keeps
+the study's row from changing until it is committed, so that no taking comes between the check and the write.
 """
 
 from __future__ import annotations
 
+import secrets
 from typing import Protocol
 
-from sqlalchemy import ColumnElement, Exists, Table, and_, bindparam, literal_column, select
+from sqlalchemy import ColumnElement, Connection, Exists, Table, and_, bindparam, literal_column, select, update
 
 from suggest.errors import NotOwner
 from suggest.store.protocol import Lease
@@ -37,7 +39,12 @@ def of(table: Table, name: StudyName) -> ColumnElement[bool]:
 
 
 def held(lease: Lease) -> Exists:
-    return _locked(of(studies, lease.name), studies.c.uid == lease.uid, studies.c.owner_epoch == lease.epoch)
+    return _locked(
+        of(studies, lease.name),
+        studies.c.uid == lease.uid,
+        studies.c.owner_epoch == lease.epoch,
+        studies.c.owner_nonce == lease.nonce,
+    )
 
 
 def held_by_parameters() -> Exists:
@@ -47,6 +54,7 @@ def held_by_parameters() -> Exists:
         studies.c.study == bindparam("lease_study"),
         studies.c.uid == bindparam("lease_uid"),
         studies.c.owner_epoch == bindparam("lease_epoch"),
+        studies.c.owner_nonce == bindparam("lease_nonce"),
     )
 
 
@@ -57,7 +65,20 @@ def guard(lease: Lease) -> dict[str, object]:
         "lease_study": name.study,
         "lease_uid": lease.uid,
         "lease_epoch": lease.epoch,
+        "lease_nonce": lease.nonce,
     }
+
+
+def taking(connection: Connection, name: StudyName, *, uid: str, address: str) -> Lease | None:
+    """Raise the epoch, under a new nonce. None: there is no such study (any more)."""
+    nonce = secrets.token_hex(8)
+    epoch = connection.execute(
+        update(studies)
+        .where(of(studies, name), studies.c.uid == uid)
+        .values(owner_epoch=studies.c.owner_epoch + 1, owner_nonce=nonce, owner_address=address)
+        .returning(studies.c.owner_epoch)
+    ).scalar_one_or_none()
+    return None if epoch is None else Lease(name, uid, epoch, nonce)
 
 
 def taken_by(name: StudyName, address: str) -> NotOwner:

@@ -132,5 +132,8 @@ class Database:
     def lock_schema(self, connection: Connection) -> None:
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SCHEMA_LOCK})
 
+    def refuse_emptied(self) -> None:
+        """A database without tables is a new one: it is made before tuner sees it."""
+
     def close(self) -> None:
         self._engine.dispose()

@@ -19,11 +19,15 @@ from suggest.trial import Measurement, Trial, TrialState
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to write one study: every write repeats `uid` and `epoch`, so an outdated one changes nothing."""
+    """The right to write one study: every write repeats all of it, so an outdated one changes nothing.
+
+    The nonce is random: a database that was restored to an earlier state gives the same epochs again.
+    """
 
     name: StudyName
     uid: str
     epoch: int
+    nonce: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,11 @@ No table is named here. One writer connection, taken in turns; readers have thei
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -19,7 +18,8 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool, StaticPool
 
 from suggest.deadline import locked
-from suggest.errors import StoreBroken, StoreUnavailable
+from suggest.errors import StoreBroken, StoreUnavailable, TunerError
+from suggest.sqlite_file import DatabaseFile
 from suggest.store.checkpoints import Checkpoints
 from suggest.store.documents import read_json
 from suggest.store.statements import Statements
@@ -57,15 +57,6 @@ def translated(path: Path) -> Iterator[None]:
         raise error(f"{path}: {_CURES[primary]} (SQLite: {cause})") from e
 
 
-def _create(path: Path) -> None:
-    """For its owner alone, whatever the umask; SQLite gives -wal and -shm the same rights. One that is there stays.
-
-    Never opens an existing file: closing it here would drop the locks that SQLite holds on it in this process.
-    """
-    with suppress(OSError):  # SQLite meets the same obstacle, and its error has a cure
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-
-
 class Database:
     """`Connections` to `path`, created if need be. close() gives everything back."""
 
@@ -76,13 +67,18 @@ class Database:
         self.place = str(path)
         self._sync = SYNC[sync]
         self._turn = threading.Lock()
-        _create(path)
+        self.file = DatabaseFile(path)
+        self.file.create()
         with translated(path):
             self._use_wal()
         self._writers = self._engine(StaticPool, "BEGIN IMMEDIATE")
         # Kept: to take it from its pool and give it back would cost more than the one statement.
         with translated(path):
             self._single = self._new_engine(StaticPool).connect()
+            # The first read opens the side files.
+            self._single.exec_driver_sql("SELECT count(*) FROM sqlite_master").close()
+            self._single.rollback()
+        self.file.watch()
         self._readers = self._engine(QueuePool, "BEGIN")
         self._checkpoints = Checkpoints(self._connect, self._turn)
 
@@ -91,6 +87,7 @@ class Database:
         """Holds the write lock from its beginning."""
         late = StoreUnavailable(f"{self.path}: other calls have kept it busy; try again")
         with locked(self._turn, late=late), translated(self.path):
+            self.file.check()
             if not single:
                 with self._writers.begin() as connection:
                     yield connection
@@ -102,14 +99,19 @@ class Database:
                     if self._single.in_transaction():
                         self._single.rollback()
             self._checkpoints.written(large=not single)
+            self.file.check()  # what went to a file that is gone must not be acknowledged
 
     @contextmanager
     def reading(self, *, single: bool = False) -> Iterator[Connection]:
+        self.file.check()
         with translated(self.path), self._readers.begin() as connection:
             yield connection
 
     def lock_schema(self, connection: Connection) -> None:
         """Whoever writes is alone already."""
+
+    def refuse_emptied(self) -> None:
+        self.file.refuse_emptied()
 
     def close(self) -> None:
         self._checkpoints.close()
@@ -130,6 +132,11 @@ class Database:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        try:
+            self.file.check()  # before anything is read: another database's log may lie here now
+        except TunerError:
+            connection.close()
+            raise
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA wal_autocheckpoint = 0")  # `Checkpoints` does it
         connection.execute(f"PRAGMA synchronous = {self._sync}")

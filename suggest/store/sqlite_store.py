@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from sqlalchemy import select, update
 
-from suggest.errors import NotFound, Unavailable
+from suggest.errors import NotFound, TunerError, Unavailable
 from suggest.store import schema
 from suggest.store.locks import StudyLocks
-from suggest.store.ownership import held, of, taken_by
+from suggest.store.ownership import held, of, taken_by, taking
 from suggest.store.protocol import Lease
 from suggest.store.sql import SqlStore
 from suggest.store.sqlite import Database
 from suggest.store.tables import studies
 from suggest.study import StudyName
+
+log = logging.getLogger(__name__)
 
 
 class SqliteStore(SqlStore):
@@ -29,6 +32,7 @@ class SqliteStore(SqlStore):
         except BaseException:
             database.close()
             raise
+        database.file.mark()
         super().__init__(database, OwnedByLocks(database))
 
 
@@ -51,20 +55,14 @@ class OwnedByLocks:
             raise taken_by(name, holder or "")
         try:
             with self._database.writing() as connection:
-                statement = (
-                    update(studies)
-                    .where(of(studies, name), studies.c.uid == uid)
-                    .values(owner_epoch=studies.c.owner_epoch + 1, owner_address=address)
-                    .returning(studies.c.owner_epoch)
-                )
-                epoch = connection.execute(statement).scalar_one_or_none()
+                lease = taking(connection, name, uid=uid, address=address)
         except BaseException:
             self._locks.release(uid)
             raise
-        if epoch is None:
+        if lease is None:
             self._locks.release(uid, remove=True)
             raise NotFound(f"{name} does not exist")
-        return Lease(name, uid, epoch)
+        return lease
 
     def still_held(self, lease: Lease) -> bool:
         return True  # nobody can take a lock away
@@ -74,6 +72,8 @@ class OwnedByLocks:
             with self._database.writing() as connection:
                 # Only what people are told: nothing depends on it.
                 connection.execute(update(studies).where(of(studies, lease.name), held(lease)).values(owner_address=""))
+        except TunerError as e:
+            log.warning("study=%s released=no error=%s", lease.name, e)
         finally:
             self._locks.release(lease.uid)
 

@@ -43,6 +43,7 @@ studies = Table(
     Column("owner_address", Text, nullable=False),
     Column("owner_epoch", BigInteger, nullable=False),
     Column("past", JSON, nullable=False, server_default="[]"),  # spaces before they grew, oldest first
+    Column("owner_nonce", String(32), nullable=False, server_default=""),  # of the taking that gave the epoch
 )
 
 trials = Table(

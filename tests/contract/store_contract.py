@@ -9,11 +9,15 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from sqlalchemy import select, update
 
 from suggest.errors import NotFound, NotOwner
 from suggest.space import Choice, Condition, Float, Int, Parameter, Scale, Space
+from suggest.store.connections import Connections
 from suggest.store.documents import fingerprint
 from suggest.store.protocol import Addition, Counts, Lease, Store, StudyRecord
+from suggest.store.sql import SqlStore
+from suggest.store.tables import studies
 from suggest.study import Algorithm, Direction, Objective, PastSpace, Pruning, Study, StudyName, StudySpec, ValueRule
 from suggest.trial import Measurement, Trial, TrialState
 
@@ -368,3 +372,40 @@ class StoreContract:
             with pytest.raises(NotOwner):
                 write()
         assert store.contents(NAME) == before
+
+    def test_a_lease_from_before_a_restore_changes_nothing_though_its_epoch_comes_again(
+        self, store: Store, lease: Lease
+    ) -> None:
+        store.release(lease)
+        earlier = self.ownership_of(store)
+        outdated = store.take(NAME, uid="default-digits", address="here")
+        store.release(outdated)
+        self.restore_ownership(store, earlier)
+        with self.opening() as other:
+            current = other.take(NAME, uid="default-digits", address="there")
+            assert current.epoch == outdated.epoch
+            with pytest.raises(NotOwner):
+                store.hand_out(outdated, [running(0)])
+            with pytest.raises(NotOwner):
+                store.add_measurements(outdated, 0, [measured(0, 1.0)])
+            assert store.still_held(outdated) is False or self.lock_is_enough
+            store.release(outdated)
+            other.hand_out(current, [running(0)])
+            other.finish_trial(current, succeeded(running(0), 0.5), [measured(0, 0.5)])
+            other.release(current)
+
+    lock_is_enough = False  # nobody can take a study from a living owner, so that it need not look
+
+    def ownership_of(self, store: Store) -> dict[str, object]:
+        """The columns of the study's row that say who owns it."""
+        with self.connections(store).reading() as connection:
+            columns = [studies.c.owner_epoch, studies.c.owner_nonce, studies.c.owner_address]
+            return dict(connection.execute(select(*columns)).mappings().one())
+
+    def restore_ownership(self, store: Store, earlier: dict[str, object]) -> None:
+        with self.connections(store).writing() as connection:
+            connection.execute(update(studies).values(earlier))
+
+    def connections(self, store: Store) -> Connections:
+        assert isinstance(store, SqlStore)
+        return store._database

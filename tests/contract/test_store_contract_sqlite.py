@@ -15,6 +15,8 @@ from tests.contract.store_contract import NAME, StoreContract, a_study
 
 
 class TestSqliteStore(StoreContract):
+    lock_is_enough = True
+
     @pytest.fixture(autouse=True)
     def _place(self, tmp_path: Path) -> None:
         self._path = tmp_path / "studies.db"

@@ -66,11 +66,12 @@ def empty(database: Path) -> None:
         ("controller.db", truncate, "it is damaged; restore it from a backup, or move it away to begin anew"),
         ("controller.db", overwrite, "it is damaged; restore it from a backup, or move it away to begin anew"),
         ("controller.db", make_a_directory, "it cannot be opened; see that"),
-        ("studies.db", newer, "has schema 9999, newer than 0004, the newest that this tuner knows; upgrade tuner"),
+        ("studies.db", newer, "has schema 9999, newer than 0005, the newest that this tuner knows; upgrade tuner"),
         ("studies.db", truncate, "the file is damaged; restore it from a backup, or move it away to begin anew"),
         ("studies.db", overwrite, "the file is no database, or has lost its beginning; restore it"),
         ("studies.db", make_a_directory, "is a directory; move it away, or use another --state-dir"),
-        ("studies.db", empty, "restore its database (studies.db) from a backup, or begin anew after: tuner del"),
+        ("studies.db", empty, "the file is empty, but a store was here; restore a backup (tuner db restore DIR)"),
+        ("controller.db", empty, "the file is empty, but a store was here; restore a backup (tuner db restore DIR)"),
         ("studies.db", Path.unlink, "restore its database (studies.db) from a backup, or begin anew after: tuner del"),
     ],
 )  # fmt: skip
@@ -103,10 +104,15 @@ def test_a_study_that_is_gone_is_not_made_anew_under_an_experiment_that_goes_on(
     (me.folder / "state" / "studies.db").rename(me.folder / "away.db")
     code, _, err = me.tuner("resume", "tiny")
     assert code == 7
+    assert "the file is gone, but its log studies.db-wal is still here; put the file back" in err
+    (me.folder / "state" / "studies.db-wal").rename(me.folder / "away.db-wal")
+    code, _, err = me.tuner("resume", "tiny")
+    assert code == 7
     assert "tuner delete tiny" in err
     for left in (me.folder / "state").glob("studies.db*"):
         left.unlink()
-    (me.folder / "away.db").rename(me.folder / "state" / "studies.db")
+    for file in ("studies.db", "studies.db-wal"):
+        (me.folder / file.replace("studies", "away")).rename(me.folder / "state" / file)
 
 
 def test_a_lost_controllers_store_begins_anew_beside_the_old_study(finished: Person, me: Person) -> None:

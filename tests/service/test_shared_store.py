@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -15,6 +16,8 @@ import pytest
 
 from suggest.client import Client
 from suggest.errors import NotOwner, Unavailable
+from suggest.store.heartbeats import OwnedByHeartbeat
+from suggest.store.liveness import SILENCE_S
 from suggest.store.postgres_store import PostgresStore
 from suggest.store.protocol import Lease
 from suggest.trial import Outcome, TrialState
@@ -200,6 +203,90 @@ def taken(other: PostgresStore) -> bool:
         connection.exec_driver_sql("DELETE FROM owners")
     try:
         other.take(DIGITS, uid="default-digits", address="there")
+    except Unavailable:
+        return False
+    return True
+
+
+def test_of_two_owners_after_a_restored_dump_exactly_one_may_write(postgres: Postgres, postgres_url: str) -> None:
+    with closing(PostgresStore(postgres_url)) as store:
+        store.insert_study(a_study())
+        first = store.take(DIGITS, uid="default-digits", address="first")
+        store.hand_out(first, [running(0)])
+        store.release(first)
+    dump = postgres.dump(postgres_url)
+    with closing(PostgresStore(postgres_url)) as second, closing(PostgresStore(postgres_url)) as third:
+        before = second.take(DIGITS, uid="default-digits", address="second")
+        second.hand_out(before, [running(1)])
+        postgres.restore(postgres_url, dump)
+        after = third.take(DIGITS, uid="default-digits", address="third")
+        assert after.epoch == before.epoch
+        third.hand_out(after, [running(1, request_id="after")])
+        for write in (
+            lambda: second.hand_out(before, [running(2)]),
+            lambda: second.add_measurements(before, 1, [measured(0, 1.0)]),
+            lambda: second.finish_trial(before, running(1), []),
+        ):
+            with pytest.raises(NotOwner):
+                write()
+        third.hand_out(after, [running(2, request_id="after")])
+        found = third.trials(DIGITS, states=[], client_id="", after=0, limit=9)
+        assert [trial.request_id for trial in found] == ["after", "after"]
+
+
+HOUR_US = 3600 * 10**6
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_dead_owners_study_is_taken_over_whatever_the_databases_clock_says(postgres_url: str, hours: int) -> None:
+    """The clock was set back an hour: the last heartbeat lies in the future."""
+    dead = PostgresStore(postgres_url)
+    dead.insert_study(a_study())
+    dead.take(DIGITS, uid="default-digits", address="dead")
+    die(dead)
+    with closing(PostgresStore(postgres_url)) as store:
+        with store._database.writing(single=True) as connection:
+            connection.exec_driver_sql(f"UPDATE servers SET heartbeat_us = heartbeat_us + {hours * HOUR_US}")
+        with pytest.raises(Unavailable, match="may have died"):
+            store.take(DIGITS, uid="default-digits", address="here")
+        eventually(lambda: takes(store))
+    dead.close()
+
+
+def test_a_living_owner_keeps_its_study_whatever_the_databases_clock_says(postgres_url: str) -> None:
+    """The clock jumps ahead between any two heartbeats, so that each looks an hour old."""
+    with closing(PostgresStore(postgres_url)) as store, closing(PostgresStore(postgres_url)) as other:
+        with store._database.writing() as connection:
+            connection.exec_driver_sql(
+                "CREATE FUNCTION jump() RETURNS trigger LANGUAGE plpgsql AS "
+                f"$$ BEGIN NEW.heartbeat_us := NEW.heartbeat_us - {HOUR_US}; RETURN NEW; END $$"
+            )
+            connection.exec_driver_sql(
+                "CREATE TRIGGER jump BEFORE INSERT OR UPDATE ON servers FOR EACH ROW EXECUTE FUNCTION jump()"
+            )
+        store.insert_study(a_study())
+        lease = store.take(DIGITS, uid="default-digits", address="here")
+        deadline = time.monotonic() + 3 * SILENCE_S
+        while time.monotonic() < deadline:
+            with pytest.raises((NotOwner, Unavailable)):
+                other.take(DIGITS, uid="default-digits", address="there")
+        with pytest.raises(NotOwner, match="is being written by another process at here"):
+            other.take(DIGITS, uid="default-digits", address="there")
+        store.hand_out(lease, [running(0)])
+
+
+def die(store: PostgresStore) -> None:
+    """Its heart stops; nothing is given back."""
+    ownership = store._ownership
+    assert isinstance(ownership, OwnedByHeartbeat)
+    ownership._closing.set()
+    assert ownership._thread is not None
+    ownership._thread.join()
+
+
+def takes(store: PostgresStore) -> bool:
+    try:
+        store.take(DIGITS, uid="default-digits", address="here")
     except Unavailable:
         return False
     return True

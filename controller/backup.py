@@ -1,0 +1,331 @@
+"""Copies of the SQLite databases of a state directory, made while they are in use, and put back while they are not.
+
+All databases are copied as they were at one moment, as a crash would have left them, and every copy is verified. A
+restore never lets go of what it replaces, and one that is killed is noticed by whoever opens the database next.
+Nothing is known here of studies and experiments but which table tells the databases apart.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from suggest import failpoints
+from suggest.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    Problem,
+    StoreBroken,
+    Unavailable,
+)
+from suggest.sqlite_file import SIDE_FILES, restoring
+
+MANIFEST = "backup.json"
+STUDIES, CONTROLLER = "studies.db", "controller.db"
+
+_BEFORE, _AFTER = failpoints.register("controller.backup.swap")
+
+_VERSION_TABLES = {"suggest_schema_version": STUDIES, "controller_schema": CONTROLLER}
+_HIDDEN = frozenset(_VERSION_TABLES)  # of no interest to people
+_BUSY_S = 10.0
+_PAGES = 4096  # at a time, so that Ctrl-C is heard
+# Where SQLite keeps its locks in a database file: PENDING, RESERVED and the bytes of SHARED.
+_LOCKS_AT, _LOCKS_LENGTH = 0x40000000, 512
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A verified copy of one database. `rows`: by table."""
+
+    path: Path
+    rows: Mapping[str, int]
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """`kept`: where the database that was there lies now; None if there was none."""
+
+    path: Path
+    rows: Mapping[str, int]
+    kept: Path | None
+
+
+def back_up(databases: Mapping[str, Path], folder: Path, *, made_by: str) -> list[Copy]:
+    """Copy these databases, by their names in the backup, into a new folder; it is there when it is complete.
+
+    Readers and writers go on; writers wait for some milliseconds at the beginning. Raises AlreadyExists, Unavailable,
+    StoreBroken.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise AlreadyExists(f"{folder}: something is there already; name a new folder")
+    with _translated(folder.parent):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.partial-", dir=folder.parent))
+    try:
+        with _snapshots(databases) as readers:
+            copies = [_copied(reader, databases[name], partial / name) for name, reader in readers.items()]
+        with _translated(partial):
+            _write_manifest(partial / MANIFEST, copies, made_by)
+            _synced(partial)
+            if folder.exists():
+                folder.rmdir()
+            partial.rename(folder)
+            _synced(folder.parent)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return [Copy(folder / copy.path.name, copy.rows, copy.sha256) for copy in copies]
+
+
+def back_up_one(database: Path, target: Path) -> Copy:
+    """Copy one database into a new file. Raises what `back_up` does."""
+    if target.exists():
+        raise AlreadyExists(f"{target}: something is there already; name a new file")
+    with _translated(target.parent):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.partial-", dir=target.parent))
+    try:
+        with _snapshots({target.name: database}) as readers:
+            copy = _copied(readers[target.name], database, folder / target.name)
+        with _translated(target):
+            copy.path.rename(target)
+            _synced(target.parent)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return Copy(target, copy.rows, copy.sha256)
+
+
+def contents(source: Path) -> dict[str, Path]:
+    """The databases of a backup by their names, or the one that a file is. Raises NotFound, InvalidArgument."""
+    if source.is_dir():
+        found = {name: source / name for name in (STUDIES, CONTROLLER) if (source / name).exists()}
+        if not found:
+            raise NotFound(f"{source}: has neither {STUDIES} nor {CONTROLLER} in it; name a folder of tuner db backup")
+        for name, path in found.items():
+            if (kind := _kind(path)) != name:
+                raise InvalidArgument([Problem("", f"{path}: is a {kind}, not a {name}")])
+        return found
+    if not source.exists():
+        raise NotFound(f"{source}: there is no such backup")
+    return {_kind(source): source}
+
+
+def restore(
+    sources: Mapping[str, Path], targets: Mapping[str, Path], *, force: bool, check: Callable[[str, Path], None]
+) -> list[Restored]:
+    """Put these databases, by their names, where the targets say. What is there is kept beside them.
+
+    `check`: opens a copy as its owner would, and raises if it cannot.
+
+    Nothing is touched unless every source is whole and nobody has any target open. Killed in the middle, it can be
+    repeated, and until then nobody opens the databases. Raises AlreadyExists (something is there, and no `force`),
+    FailedPrecondition (a process has it open), StoreBroken (the backup is damaged), Unavailable.
+    """
+    there = [targets[name] for name in sources if targets[name].exists() and targets[name].stat().st_size]
+    if there and not force:
+        raise AlreadyExists(f"{there[0]}: a store is there; replace it with --force (it is kept under another name)")
+    with ExitStack() as undo:
+        prepared: list[tuple[Path, Copy]] = []
+        for name, source in sources.items():
+            target = targets[name]
+            with _translated(target.parent):
+                target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.restore-", dir=target.parent))
+            undo.callback(shutil.rmtree, folder, ignore_errors=True)
+            _check_sum(source)
+            with closing(_connected(source, "mode=ro")) as connection, _translated(source):
+                copy = _copied(connection, source, folder / target.name)
+            check(name, copy.path)
+            prepared.append((target, copy))
+        for target, _ in prepared:
+            undo.enter_context(_locked_alone(target))
+        with _translated(prepared[0][0]):
+            for target, _ in prepared:
+                restoring(target).touch(0o600)
+            swapped = []
+            for target, copy in prepared:
+                failpoints.reach(_BEFORE)
+                swapped.append(_swap(copy, target))
+                failpoints.reach(_AFTER)
+            for target, _ in prepared:
+                restoring(target).unlink()
+                for left in target.parent.glob(f".{target.name}.restore-*"):  # ours, and those of killed ones
+                    shutil.rmtree(left, ignore_errors=True)
+                _synced(target.parent)
+        return swapped
+
+
+def _swap(copy: Copy, target: Path) -> Restored:
+    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
+    kept = target.with_name(f"{target.name}.before-{now}")
+    like = target if target.exists() else target.parent
+    owner = like.stat()
+    copy.path.chmod(owner.st_mode & 0o777 if like == target else 0o600)
+    if os.geteuid() == 0:
+        os.chown(copy.path, owner.st_uid, owner.st_gid)  # the server's user, not root
+    for suffix in ("", *SIDE_FILES):  # a log belongs to its database: SQLite would play it into another one
+        file = Path(f"{target}{suffix}")
+        if file.exists():
+            file.rename(f"{kept}{suffix}")
+    copy.path.rename(target)
+    return Restored(target, copy.rows, kept if kept.exists() else None)
+
+
+@contextmanager
+def _snapshots(databases: Mapping[str, Path]) -> Iterator[dict[str, sqlite3.Connection]]:
+    """Connections that see all databases as they were at one moment, while others go on writing."""
+    with ExitStack() as stack, ExitStack() as writers:
+        for path in databases.values():
+            if not path.exists():
+                raise NotFound(f"{path}: there is no store yet")
+            if restoring(path).exists():
+                raise StoreBroken(f"{path}: a restore was interrupted here; run that again first")
+            writer = writers.enter_context(closing(_connected(path, "mode=rw")))
+            with _translated(path):
+                writer.execute("BEGIN IMMEDIATE")  # from here on nobody writes to it
+        readers: dict[str, sqlite3.Connection] = {}
+        for name, path in databases.items():
+            reader = stack.enter_context(closing(_connected(path, "mode=rw")))
+            with _translated(path):
+                reader.execute("BEGIN")
+                reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            readers[name] = reader
+        writers.close()
+        yield readers
+
+
+def _connected(path: Path, mode: str) -> sqlite3.Connection:
+    with _translated(path):
+        return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=_BUSY_S, isolation_level=None)
+
+
+def _copied(reader: sqlite3.Connection, source: Path, target: Path) -> Copy:
+    """Raises StoreBroken: the copy is not whole, or differs."""
+    with _translated(source):
+        rows = _rows(reader)
+    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    with closing(_connected(target, "mode=rw")) as copy, _translated(target):
+        reader.backup(copy, pages=_PAGES, progress=lambda *_: None)
+        copy.execute("PRAGMA journal_mode = DELETE").fetchone()  # one file that is complete by itself
+        problems = [row[0] for row in copy.execute("PRAGMA integrity_check(3)") if row[0] != "ok"]
+        found = _rows(copy)
+    if problems:
+        raise StoreBroken(f"{source}: it is damaged ({problems[0]}); restore an earlier backup")
+    if found != rows:
+        raise StoreBroken(f"{source}: the copy has other rows ({found} instead of {rows}); this is a bug")
+    _synced(target)
+    return Copy(target, rows, _sha256(target))
+
+
+def _rows(connection: sqlite3.Connection) -> dict[str, int]:
+    names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+    shown = [name for name in names if name not in _HIDDEN and not name.startswith("sqlite_")]
+    return {name: connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in shown}
+
+
+def _kind(path: Path) -> str:
+    with closing(_connected(path, "mode=ro")) as connection, _translated(path):
+        names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    for table, kind in _VERSION_TABLES.items():
+        if table in names:
+            return kind
+    raise InvalidArgument([Problem("", f"{path}: is not a store of tuner's")])
+
+
+@contextmanager
+def _locked_alone(path: Path) -> Iterator[None]:
+    """While this lasts, no process can begin to use the database. Raises FailedPrecondition: one does already.
+
+    Every connection holds SHARED as long as it lives. This process must have none: closing the file drops all locks.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield
+        return
+    except OSError as e:
+        raise Unavailable(f"{path}: {e.strerror}; give this user the right to write it") from e
+    try:
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, _LOCKS_LENGTH, _LOCKS_AT)
+        except OSError as e:
+            raise FailedPrecondition(
+                f"{path}: a process has it open; stop the server or the run that uses it (SIGTERM, Ctrl-C), then try "
+                "again"
+            ) from e
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _write_manifest(path: Path, copies: list[Copy], made_by: str) -> None:
+    document = {
+        "createdBy": made_by,
+        "createTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "databases": {copy.path.name: {"sha256": copy.sha256, "rows": dict(copy.rows)} for copy in copies},
+    }
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    path.chmod(0o600)
+    _synced(path)
+
+
+def _check_sum(source: Path) -> None:
+    """Raises StoreBroken: the file is not what the backup wrote. One without a manifest is judged by SQLite alone."""
+    manifest = source.with_name(MANIFEST)
+    if not manifest.exists():
+        return
+    try:
+        expected = json.loads(manifest.read_text(encoding="utf-8"))["databases"][source.name]["sha256"]
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise StoreBroken(
+            f"{manifest}: cannot be read; restore another backup, or remove this file to trust {source}"
+        ) from e
+    if _sha256(source) != expected:
+        raise StoreBroken(f"{source}: has changed since it was backed up (sha256); restore another backup")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _synced(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.DatabaseError as e:
+        code = getattr(e, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            raise StoreBroken(f"{path}: it is damaged, or is not a database (SQLite: {e})") from e
+        raise Unavailable(f"{path}: {_CURES.get(code, 'it cannot be read or written')} (SQLite: {e})") from e
+    except OSError as e:
+        raise Unavailable(f"{e.filename or path}: {e.strerror}") from e
+
+
+_CURES = {
+    sqlite3.SQLITE_BUSY: f"another process has kept it locked for {_BUSY_S:g} s; try again",
+    sqlite3.SQLITE_FULL: "the disk is full; make room and try again",
+    sqlite3.SQLITE_READONLY: "it is read-only; give this user the right to write the file and its folder",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; see that this user may read and write it and its folder",
+}

@@ -1,0 +1,150 @@
+"""An SQLite database as files: created for its owner alone, and watched while it is open.
+
+SQLite finds a database and its two side files (-wal, -shm) by name and trusts that nobody moves or removes them. If
+somebody does, it keeps writing to a file that has no name, or mixes the log of one database into another. Therefore
+every transaction checks that the three names still lead to the files that were opened.
+Both halves use this. Standard library only; no SQL here, and a database that may be open is never opened as a file:
+closing it would drop the locks that SQLite holds on it in this process.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from suggest.errors import StoreBroken, StoreUnavailable
+
+SIDE_FILES = ("-wal", "-shm")
+
+_MARK = "tuner created {name} in this folder. While this file is here, an empty {name} is an error, not a new store.\n"
+_RESTORE = "restore a backup (tuner db restore DIR)"
+
+
+class DatabaseFile:
+    """Call `create` before the first connection, `watch` after its first read, then `check` around every transaction.
+
+    Thread-safe from `watch` on. The folder keeps a hidden mark beside the database that says that a store was here.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._names = (str(path), *(f"{path}{suffix}" for suffix in SIDE_FILES))
+        self._mark = path.with_name(f".{path.name}.created")
+        self._found: tuple[int, int] | None = None  # inode and device of what is about to be opened
+        self._watched: tuple[tuple[str, int, int], ...] = ()  # name, inode, device
+        self._lost = ""
+
+    def create(self) -> None:
+        """Create the file with mode 0600, whatever the umask; leave one that is there as it is.
+
+        SQLite gives the side files the same mode. Raises StoreBroken: there was a store here, and its file is gone or
+        empty.
+        """
+        if restoring(self.path).exists():
+            raise StoreBroken(
+                f"{self.path}: a restore was interrupted here; run it again (tuner db restore DIR --force)"
+            )
+        marked = self._mark.exists()
+        try:
+            size = self.path.stat().st_size
+        except FileNotFoundError:
+            self._refuse_log("is gone")
+            with suppress(OSError):
+                self._mark.unlink(missing_ok=True)  # a store that somebody removed on purpose; this is a new one
+                os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            self._found = self._identity()
+            return
+        except OSError:
+            return  # SQLite meets the same obstacle, and its error has a cure
+        if size == 0:
+            self._refuse_log("is empty")
+            if marked:
+                raise self.emptied()
+        self._found = self._identity()
+
+    def refuse_emptied(self) -> None:
+        """For a database without tables. Raises StoreBroken: it had some."""
+        if self._mark.exists():
+            raise self.emptied()
+
+    def mark(self) -> None:
+        """The store is complete: from now on an empty file is an error."""
+        if not self._mark.exists():
+            with suppress(OSError), open(self._mark, "w", encoding="utf-8", opener=_private) as mark:
+                mark.write(_MARK.format(name=self.path.name))
+
+    def emptied(self) -> StoreBroken:
+        return StoreBroken(
+            f"{self.path}: the file is empty, but a store was here; {_RESTORE}, or remove the file to start a new store"
+        )
+
+    def watch(self) -> None:
+        """Remember which files are open. A connection must have read from the database, and must stay open."""
+        found = []
+        for name in self._names:
+            try:
+                status = os.stat(name)  # noqa: PTH116 - a Path costs as much as the call
+            except FileNotFoundError:
+                raise self._gone(name, "removed") from None
+            found.append((name, status.st_ino, status.st_dev))
+        if self._found not in (None, found[0][1:]):
+            # A restore came between: what was opened is the file that it moved away.
+            raise StoreUnavailable(f"{self.path}: the file was replaced just now; try again")
+        self._watched = tuple(found)
+
+    def check(self) -> None:
+        """Raises StoreBroken, from then on for ever: one of the files is gone, or is another file.
+
+        A commit counts only if this passes after it, too. Costs about 5 µs.
+        """
+        if self._lost:
+            raise StoreBroken(self._lost)
+        for name, inode, device in self._watched:
+            try:
+                status = os.stat(name)  # noqa: PTH116 - as above
+            except FileNotFoundError:
+                raise self._gone(name, "removed") from None
+            except OSError as e:
+                raise StoreUnavailable(f"{name}: {e.strerror}; make it accessible and try again") from e
+            if status.st_ino != inode or status.st_dev != device:
+                raise self._gone(name, "replaced")
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            status = self.path.stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_dev
+
+    def _gone(self, name: str, how: str) -> StoreBroken:
+        # For good: if the file comes back, nobody knows who wrote to it meanwhile.
+        self._lost = (
+            f"{name} was {how} while this process had it open; it writes nothing more. Stop this process, put the file "
+            f"back or {_RESTORE}, then start it again"
+        )
+        return StoreBroken(self._lost)
+
+    def _refuse_log(self, how: str) -> None:
+        log = Path(self._names[1])
+        if _size(log) and not _size(self.path):  # in this order: another process may be creating both right now
+            raise StoreBroken(
+                f"{self.path}: the file {how}, but its log {log.name} is still here; put the file back or {_RESTORE}, "
+                "or remove the log to start a new store"
+            )
+
+
+def restoring(path: Path) -> Path:
+    """Exists while a backup is being restored over the database at `path`."""
+    return path.with_name(f".{path.name}.restoring")
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

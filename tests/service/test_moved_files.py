@@ -1,0 +1,236 @@
+"""Database files that are removed, replaced or emptied: under a running server, and before one starts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from controller.model import Revision
+from controller.store import Changes, SqlStore
+from suggest.errors import StoreBroken, TunerError
+from suggest.sqlite_file import DatabaseFile
+from suggest.store.sqlite_store import SqliteStore
+from suggest.trial import Trial
+from tests.contract.store_contract import NAME as DIGITS
+from tests.contract.store_contract import a_study, running
+from tests.service.load import a_client, started
+from tests.service.running import NAME, SPEC, a_process
+from tests.unit.builders import a_spec, an_experiment, at
+
+Harm = Callable[[Path], None]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A short path: sockets need one."""
+    with tempfile.TemporaryDirectory(prefix="tuner-") as name:
+        yield Path(name)
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def remove_all(path: Path) -> None:
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
+
+
+def remove_log(path: Path) -> None:
+    Path(f"{path}-wal").unlink()
+
+
+def remove_index(path: Path) -> None:
+    Path(f"{path}-shm").unlink()
+
+
+def move_away(path: Path) -> None:
+    path.rename(path.with_name("old.db"))
+
+
+def replace(path: Path) -> None:
+    """With another store: `mv other.db studies.db`."""
+    other = path.with_name("other.db")
+    with closing(SqliteStore(other)) as store:
+        store.insert_study(a_study("other"))
+    other.rename(path)
+
+
+HARMS = [remove, remove_all, remove_log, remove_index, move_away, replace]
+
+
+@pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
+def test_no_call_is_acknowledged_once_the_files_are_gone(folder: Path, harm: Harm) -> None:
+    path = folder / "studies.db"
+    with a_process(path, f"unix:{folder}/s.sock") as server, a_client(server) as client:
+        client.create_study(NAME, SPEC, request_id="create")
+        started(client, "r0")
+        harm(path)
+        for number in range(1, 5):
+            with pytest.raises(StoreBroken, match=r"was (removed|replaced) while .*tuner db restore"):
+                started(client, f"r{number}")
+        with pytest.raises(StoreBroken):
+            client.list_trials(NAME)
+        assert server.stop() == 143
+
+
+@pytest.mark.parametrize("harm", [remove_log, remove_index, move_away], ids=lambda harm: harm.__name__)
+def test_what_was_acknowledged_is_still_in_the_file_that_was_moved(folder: Path, harm: Harm) -> None:
+    path = folder / "studies.db"
+    with a_process(path, f"unix:{folder}/s.sock") as server, a_client(server) as client:
+        client.create_study(NAME, SPEC, request_id="create")
+        numbers = [started(client, f"r{n}").number for n in range(20)]
+        harm(path)
+        with pytest.raises(StoreBroken):
+            started(client, "lost")
+        server.stop()
+    there = folder / "old.db" if harm is move_away else path
+    if harm is move_away:
+        Path(f"{path}-wal").rename(f"{there}-wal")
+    assert trials(there) == numbers
+
+
+def test_neither_file_is_damaged_when_one_replaces_the_other(folder: Path) -> None:
+    path = folder / "studies.db"
+    with a_process(path, f"unix:{folder}/s.sock") as server, a_client(server) as client:
+        client.create_study(NAME, SPEC, request_id="create")
+        started(client, "r0")
+        os.link(path, folder / "before.db")  # where the replaced file can be looked at
+        replace(path)
+        for number in range(1, 300):  # enough for a checkpoint, had they been taken
+            with pytest.raises(StoreBroken):
+                started(client, f"r{number}")
+        server.stop()
+    Path(f"{path}-wal").unlink(missing_ok=True)  # the first file's log
+    for file in (path, folder / "before.db"):
+        with closing(sqlite3.connect(f"file:{file}?immutable=1", uri=True)) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    with closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as connection:
+        assert connection.execute("SELECT study FROM studies").fetchall() == [("other",)]
+
+
+def test_a_file_that_comes_back_is_not_trusted(folder: Path) -> None:
+    path = folder / "studies.db"
+    with closing(SqliteStore(path)) as store:
+        store.insert_study(a_study())
+        move_away(path)
+        with pytest.raises(StoreBroken, match="was removed while"):
+            store.insert_study(a_study("more"))
+        (folder / "old.db").rename(path)
+        with pytest.raises(StoreBroken, match="was removed while"):
+            store.insert_study(a_study("more"))
+    with closing(SqliteStore(path)) as store:
+        assert store.study(DIGITS) == a_study()
+
+
+def test_a_write_whose_file_vanished_before_its_answer_is_not_acknowledged(folder: Path) -> None:
+    path = folder / "studies.db"
+    with closing(SqliteStore(path)) as store:
+        store.insert_study(a_study())
+        lease = store.take(DIGITS, uid="default-digits", address="")
+
+        class Vanishing(list[Trial]):
+            """Its trials are read while the transaction is open."""
+
+            def __iter__(self) -> Iterator[Trial]:
+                path.unlink(missing_ok=True)
+                return super().__iter__()
+
+        with pytest.raises(StoreBroken, match="was removed while"):
+            store.hand_out(lease, Vanishing([running(0)]))
+
+
+def test_the_controllers_store_refuses_to_write_to_a_file_that_is_gone(folder: Path) -> None:
+    path = folder / "controller.db"
+    experiment = an_experiment(a_spec(name="digits"), uid="x7k2qaaaaaaaaaaa")
+    revision = Revision(1, experiment.spec, "kind: Experiment\n", at(0))
+    for harm in (remove, remove_log, remove_index, move_away):
+        remove_all(path)
+        with closing(SqlStore(path, lambda _: experiment.spec)) as store:
+            store.create_experiment(experiment, revision)
+            harm(path)
+            with pytest.raises(StoreBroken, match=r"was removed while .*tuner db restore"):
+                store.save(experiment.uid, Changes(experiment=experiment))
+            with pytest.raises(StoreBroken):
+                store.stop_requested(experiment.uid)
+
+
+# Before a start
+
+
+def opened(path: Path) -> None:
+    if path.name == "controller.db":
+        SqlStore(path, lambda _: a_spec()).close()
+    else:
+        SqliteStore(path).close()
+
+
+@pytest.fixture(params=["studies.db", "controller.db"])
+def path(request: pytest.FixtureRequest, folder: Path) -> Path:
+    return folder / str(request.param)
+
+
+def test_an_emptied_file_is_an_error_not_a_new_store(path: Path) -> None:
+    opened(path)
+    path.write_bytes(b"")
+    for _ in range(2):
+        with pytest.raises(StoreBroken, match=r"is empty, but a store was here; restore a backup \(tuner db restore"):
+            opened(path)
+        assert path.stat().st_size == 0, "left as it was"
+
+
+def test_a_file_without_tables_is_an_error_where_a_store_was(path: Path) -> None:
+    opened(path)
+    path.unlink()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("VACUUM")  # writes the header
+    with pytest.raises(StoreBroken, match="a store was here"):
+        opened(path)
+
+
+def test_a_missing_file_whose_log_is_still_there_is_an_error(path: Path) -> None:
+    opened(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE more (x)")
+        log = Path(f"{path}-wal").read_bytes()
+    path.unlink()
+    Path(f"{path}-wal").write_bytes(log)
+    with pytest.raises(StoreBroken, match=r"is gone, but its log .*-wal is still here"):
+        opened(path)
+    assert not path.exists()
+
+
+def test_a_first_start_killed_before_it_made_its_tables_is_repeated(path: Path) -> None:
+    path.touch(0o600)  # all that such a process leaves behind
+    opened(path)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() > (0,)
+
+
+def test_a_store_that_was_removed_on_purpose_makes_room_for_a_new_one(path: Path) -> None:
+    opened(path)
+    path.unlink()
+    DatabaseFile(path).create()  # and the process is killed
+    assert path.stat().st_size == 0
+    opened(path)
+
+
+def test_a_store_of_an_older_tuner_gets_its_mark_when_it_is_opened(path: Path) -> None:
+    opened(path)
+    (path.parent / f".{path.name}.created").unlink()
+    opened(path)
+    shutil.copyfile(os.devnull, path)
+    with pytest.raises(TunerError, match="a store was here"):
+        opened(path)
+
+
+def trials(path: Path) -> list[int]:
+    with closing(SqliteStore(path)) as store:
+        return [t.number for t in store.trials(NAME, states=[], client_id="", after=-1, limit=99)]

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from controller.cli.final import attempts_of, has_failed
 from controller.cli.home import ControllerLock, Home, new_uid
+from controller.hints import command
 from controller.model import (
     AttemptState,
     Event,
@@ -74,11 +75,11 @@ def find(store: SqlStore, name: str, namespace: str | None) -> Experiment:
     if namespace is not None:
         found = store.experiment(namespace, name)
         if found is None:
-            raise NotFound(f"there is no experiment {name} in {namespace}; see tuner get experiments")
+            raise NotFound(f"there is no experiment {name} in {namespace}; see {command('get', 'experiments')}")
         return found
     having = [experiment for experiment in store.experiments() if experiment.name == name]
     if not having:
-        raise NotFound(f"there is no experiment {name}; see tuner get experiments")
+        raise NotFound(f"there is no experiment {name}; see {command('get', 'experiments')}")
     if len(having) > 1:
         places = ", ".join(experiment.namespace for experiment in having)
         raise FailedPrecondition(f"several namespaces have an experiment {name} ({places}); say which one with -n")
@@ -157,7 +158,7 @@ class Desk:
         spec = document.spec
         known = self._store.experiment(spec.namespace, spec.name)
         if known is None:
-            raise NotFound(f"there is no experiment {spec.name} to resume; start it with: tuner run {document.source}")
+            raise NotFound(f"there is no experiment {spec.name} to resume; start it with: {_again('run', document)}")
         if known.state.finished and not diff(known.spec.document, spec.document) and not has_failed(self._store, known):
             return Standing(known)
         with ExitStack() as undo:
@@ -278,14 +279,14 @@ class Desk:
             return
         way_on = "a search cannot change these under way: "
         if all(map(allowed_in_revision, changes)):
-            way_on = f"take them with: tuner resume {_again(document)}, or "
+            way_on = f"take them with: {_again('resume', document)}, or "
         elif all(map(allowed_in_extension, changes)):
-            way_on = f"if they are growth, take them with: tuner extend {_again(document)}, or "
+            way_on = f"if they are growth, take them with: {_again('extend', document)}, or "
         in_force = self._home.folders(known.uid).revision(known.revision)
         since = f"The file in force since revision {known.revision}: {in_force}\n" if known.revision > 1 else ""
         raise Changed(
             f"{document.source} is not the {known.name} that is there:\n{listed(changes)}\n{since}"
-            f"{way_on}choose another metadata.name, or remove the old one with: tuner delete {known.name}"
+            f"{way_on}choose another metadata.name, or remove the old one with: {command('delete', known.name)}"
         )
 
 
@@ -294,7 +295,7 @@ def _allowed_changes(known: Experiment, document: Document) -> Sequence[Change]:
     changes = diff(known.spec.document, document.spec.document)
     refused = [change for change in changes if not allowed_in_revision(change)]
     if refused:
-        growth = f"wider ranges and new choices go with: tuner extend {_again(document)}; "
+        growth = f"wider ranges and new choices go with: {_again('extend', document)}; "
         raise Changed(
             f"{document.source} changes what {known.name} cannot change any more:\n{listed(refused)}\n"
             "tuner resume accepts changes under spec.trial, spec.final, spec.parallelism, spec.budget and "
@@ -304,9 +305,9 @@ def _allowed_changes(known: Experiment, document: Document) -> Sequence[Change]:
     return changes
 
 
-def _again(document: Document) -> str:
-    """What a command says that means the same."""
-    return f"{document.source} and the same flags" if document.overridden else document.source
+def _again(verb: str, document: Document) -> str:
+    """The verb with the file that was named; the command line adds the flags that change the file."""
+    return command(verb, "-" if document.source == "standard input" else document.source)
 
 
 def listed(changes: Sequence[Change]) -> str:

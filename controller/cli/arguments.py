@@ -33,12 +33,36 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
+def options_of(words: Sequence[str]) -> frozenset[str]:
+    """The flags of the verb that a command begins with; none if it begins with no verb."""
+    parser, _, _ = _parser()
+    for word in words:
+        chosen = _subparsers(parser).get(word)
+        if chosen is None:
+            break
+        parser = chosen
+    return frozenset(option for action in parser._actions for option in action.option_strings)
+
+
+def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
+
+
 def _unknown(word: str, verbs: frozenset[str]) -> str:
     from difflib import get_close_matches  # costs milliseconds, and only people who mistype need it
 
     near = get_close_matches(word, sorted(verbs), n=1)
     meant = _ELSEWHERE.get(word) or (near[0] if near else "")
-    return f"there is no verb {word}; " + (f"did you mean {meant}?" if meant else "see tuner --help")
+    if meant:
+        return f"there is no verb {word}; did you mean {meant}?"
+    import shlex
+
+    from controller.cli.invocation import program_words
+
+    return f"there is no verb {word}; see {shlex.join(program_words())} --help"
 
 
 def _verb_first(argv: list[str], valued: frozenset[str]) -> list[str]:

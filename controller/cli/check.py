@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller.cli.exits import ExitCode
+from controller.hints import command
 from suggest.errors import FailedPrecondition, InvalidArgument
 from suggest.study import StudySpec
 
@@ -74,7 +75,9 @@ def init(arguments: argparse.Namespace) -> ExitCode:
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(starter())
     if not arguments.quiet:
-        print(f"wrote {path}; edit it, then: tuner run {path}", file=sys.stderr)
+        from controller.cli.invocation import rendered
+
+        print(rendered(f"wrote {path}; edit it, then: {command('run', str(path))}", arguments), file=sys.stderr)
     return ExitCode.OK
 
 

@@ -16,6 +16,8 @@ from controller.cli.embedded import Access, SessionClient, asked_for, same_servi
 from controller.cli.exits import ExitCode
 from controller.cli.facts import opened, study_of, with_client
 from controller.cli.home import ControllerLock, Held, Home
+from controller.cli.invocation import rendered
+from controller.hints import command
 from controller.model import Experiment, ExperimentState, attempt_name
 from controller.store import SqlStore
 from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem
@@ -48,7 +50,7 @@ def stop(arguments: argparse.Namespace) -> ExitCode:
                 break
             with_client(service, home, partial(_end, home, store, admitted), access=Access.of(arguments))
         after = find(store, arguments.name, experiment.namespace)
-        _say(arguments, f"{after.name}: {after.state.value}, {after.reason}. Go on: tuner resume {after.name}")
+        _say(arguments, f"{after.name}: {after.state.value}, {after.reason}. Go on: {command('resume', after.name)}")
     return ExitCode.OK
 
 
@@ -148,4 +150,4 @@ async def _end_leftovers(home: Home, store: SqlStore, experiment: Experiment) ->
 
 def _say(arguments: argparse.Namespace, text: str) -> None:
     if not arguments.quiet:
-        print(text, file=sys.stderr, flush=True)
+        print(rendered(text, arguments), file=sys.stderr, flush=True)

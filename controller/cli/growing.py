@@ -25,6 +25,7 @@ from controller.cli.home import Held, Home
 from controller.cli.run import Session, say_warnings, view_of
 from controller.cli.session import Controls
 from controller.decide import better
+from controller.hints import command
 from controller.model import Experiment, ExperimentSpec
 from controller.search import study_name, study_spec
 from controller.spec import (
@@ -182,7 +183,7 @@ def _allowed(known: Experiment, document: Document) -> list[Change]:
             f"this would make another search of {known.name}:\n{listed(refused)}\n"
             "tuner extend accepts more under spec.parameters and at the end of spec.initial, changes of "
             "spec.objective.target, and what tuner resume accepts. For anything else write a file with another "
-            f"metadata.name, and take these trials along: tuner import FILE --from {known.name}"
+            f"metadata.name, and take these trials along: {command('import', 'FILE', '--from', known.name)}"
         )
     return changes
 

@@ -11,6 +11,7 @@ from controller.cli.admission import find
 from controller.cli.exits import ExitCode
 from controller.cli.facts import controlled_by, opened, split_name
 from controller.cli.home import Home
+from controller.hints import command
 from controller.model import Attempt, Experiment, trial_label
 from controller.store import SqlStore
 from suggest.errors import NotFound
@@ -28,7 +29,7 @@ def logs(arguments: argparse.Namespace) -> ExitCode:
         chosen = reader.chosen(number)
         if not chosen:
             which = name if number is None else f"{name}/{trial_label(number)}"
-            raise NotFound(f"{which} has not started yet: there is no log; see tuner get trials {name}")
+            raise NotFound(f"{which} has not started yet: there is no log; see {command('get', 'trials', name)}")
         prefix = len(chosen) > 1
         while True:
             # Ended first, read then: what was written before its end is not missed.

@@ -16,6 +16,7 @@ from controller.cli.csv_source import read_csv, read_value
 from controller.cli.embedded import Access, SessionClient, connected, without_password
 from controller.cli.facts import opened, study_of
 from controller.cli.home import Home
+from controller.hints import command
 from controller.model import ExperimentSpec
 from suggest import admin
 from suggest.admin import MAX_ROWS, Source
@@ -38,7 +39,10 @@ async def read_source(arguments: argparse.Namespace, home: Home, spec: Experimen
         there, newest = admin.schema_versions(url)
         place = without_password(text)
         if there != newest:
-            raise FailedPrecondition(f"{place} has schema {there}, not {newest}; tuner db upgrade --storage {place}")
+            raise FailedPrecondition(
+                f"{place} has schema {there}, not {newest}; upgrade it with: "
+                f"{command('db', 'upgrade', '--storage', place)}"
+            )
         async with connected(url, home, Access.of(arguments)) as client:
             study = await _chosen(client, arguments.study, place)
             return _fitting(await _of_study(client, study, f"{study.name} in {place}"), spec, arguments.value, fill)

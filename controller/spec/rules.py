@@ -102,7 +102,7 @@ def _whole_gpus(workload: Json, section: str, runtime: str, say: Complaints) -> 
 def _final(final: Json, raw_trial: object, runtime: str, say: Complaints) -> None:
     _whole_gpus(final, "spec.final", runtime, say)
     if isinstance(raw_trial, dict) and raw_trial.get("template") is not None:
-        cure = "end the search without it, and run the best parameters (tuner best) by an object of your own"
+        cure = "end the search without it, and run the parameters that `best` prints by an object of your own"
         say.add(
             "spec.final", f"does not go with trial.template, which has no command to be replaced; {cure}", at_key=True
         )

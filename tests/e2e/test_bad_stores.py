@@ -70,8 +70,8 @@ def empty(database: Path) -> None:
         ("studies.db", truncate, "the file is damaged; restore it from a backup, or move it away to begin anew"),
         ("studies.db", overwrite, "the file is no database, or has lost its beginning; restore it"),
         ("studies.db", make_a_directory, "is a directory; move it away, or use another --state-dir"),
-        ("studies.db", empty, "restore its database (studies.db) from a backup, or begin anew after: tuner del"),
-        ("studies.db", Path.unlink, "restore its database (studies.db) from a backup, or begin anew after: tuner del"),
+        ("studies.db", empty, "restore its database (studies.db) from a backup, or start over after: tuner del"),
+        ("studies.db", Path.unlink, "restore its database (studies.db) from a backup, or start over after: tuner del"),
     ],
 )  # fmt: skip
 def test_a_store_that_cannot_be_used_is_one_sentence_and_works_again_when_restored(

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from controller.cli.admission import Admitted, Changed, Desk
+from controller.cli.arguments import parse
 from controller.cli.home import ControllerLock, Held, Home
+from controller.cli.invocation import rendered
 from controller.model import Experiment
 from controller.spec import Document, from_document, read_path
 from controller.store import SqlStore
@@ -116,11 +118,14 @@ def test_one_that_was_deleted_meanwhile_leaves_no_folder(shop: Shop) -> None:
 
 
 def test_the_command_that_takes_a_change_repeats_the_flags_that_made_it(shop: Shop) -> None:
-    with pytest.raises(Changed, match=r"tuner resume \S+/experiment\.yaml and the same flags, or choose another"):
+    file = str(shop.folder / "experiment.yaml")
+    with pytest.raises(Changed) as caught:
         shop.desk.run(shop.file(parallelism=2), shop.folder)
+    said = rendered(str(caught.value), parse(["run", file, "--set", "spec.parallelism=2"]))
+    assert f"tuner resume {file} --set spec.parallelism=2, or choose another" in said
     path = shop.folder / "experiment.yaml"
     path.write_text(FILE.replace("trials: 3", "trials: 4"))
-    with pytest.raises(Changed, match=r"tuner resume \S+/experiment\.yaml, or choose another"):
+    with pytest.raises(Changed, match=r"tuner resume \S+/experiment\.yaml`, or choose another"):
         shop.desk.run(read_path(str(path)), shop.folder)
 
 

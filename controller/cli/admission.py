@@ -25,10 +25,20 @@ from controller.model import (
     Uid,
     short_name,
 )
-from controller.spec import Change, Document, allowed_in_extension, allowed_in_revision, diff, redacted_document
+from controller.spec import (
+    Change,
+    Document,
+    allowed_in_extension,
+    allowed_in_revision,
+    diff,
+    is_label,
+    redacted_document,
+)
 from controller.store import Changes, SqlStore
 from suggest.errors import FailedPrecondition, NotFound
 from suggest.study import StudyName
+
+EXTENDED = ", as tuner extend has made it."  # ends the first line of a revision that has no file of a person
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +54,10 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Nothing to run: finished, or paused until a person acts."""
+    """Nothing to run: finished, or paused until a person acts. `notes`: as of `Admitted`."""
 
     experiment: Experiment
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +73,16 @@ class Reserved:
 
         self.lock.release()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadAgain:
+    """The file in force, after one was given again. `labels`: changes that it brings."""
+
+    text: str
+    source: str
+    notes: tuple[str, ...] = ()
+    labels: tuple[Change, ...] = ()
 
 
 class Changed(FailedPrecondition):
@@ -104,15 +125,17 @@ class Desk:
         if known is None:
             return None
         if known.state.finished:
-            self._refuse_changes(known, document)
-            return Standing(known)
+            return Standing(known, self._read_again(known, document).notes)
         with ExitStack() as undo:
             lock, known = self.locked(known, undo)
-            self._refuse_changes(known, document)
+            again = self._read_again(known, document)
             if known.state.finished or known.state is ExperimentState.PAUSED:
-                return Standing(known)
+                return Standing(known, again.notes)
             known, notes = self._follow(known, directory)
-            admitted = self._go_on(known, lock, document.text, document.source, notes)
+            notes = (*again.notes, *notes)
+            if again.labels:
+                known, notes = self._revised(known, document, again.labels, notes)
+            admitted = self._go_on(known, lock, again.text, again.source, notes)
             undo.pop_all()
         return admitted
 
@@ -120,7 +143,7 @@ class Desk:
         """The experiment that the file means, whatever its state. Raises Changed: it is another one."""
         known = self._store.experiment(document.spec.namespace, document.spec.name)
         if known is not None:
-            self._refuse_changes(known, document)
+            self._read_again(known, document)
         return known
 
     def reserve(self, name: str, *, uid: Uid = "") -> Reserved:
@@ -163,14 +186,17 @@ class Desk:
             return Standing(known)
         with ExitStack() as undo:
             lock, known = self.locked(known, undo)
-            changes = _allowed_changes(known, document)
-            if known.state.finished and not changes and not has_failed(self._store, known):
-                return Standing(known)
+            old = self._earlier(known, document, extended_since=True)
+            changes = [] if old is not None else _allowed_changes(known, document)
+            told = () if old is None else old.notes
+            if known.state.finished and all(map(is_label, changes)) and not has_failed(self._store, known):
+                return Standing(known, told)
             known, notes = self._follow(known, directory)
+            notes = (*told, *notes)
             if changes:
-                known = self._revise(known, document, changes)
-                notes = (*notes, f"revision {known.revision}:\n{listed(changes)}")
-            admitted = self._go_on(known, lock, document.text, document.source, notes)
+                known, notes = self._revised(known, document, changes, notes)
+            text, source = (document.text, document.source) if old is None else (old.text, old.source)
+            admitted = self._go_on(known, lock, text, source, notes)
             undo.pop_all()
         return admitted
 
@@ -203,8 +229,7 @@ class Desk:
         if directory is not None:
             known, notes = self._follow(known, directory)
         if changes:
-            known = self._revise(known, document, changes)
-            notes = (*notes, f"revision {known.revision}:\n{listed(changes)}")
+            known, notes = self._revised(known, document, changes, notes)
         return self._go_on(known, lock, document.text, document.source, notes)
 
     def to_stop(self, known: Experiment) -> Admitted:
@@ -250,6 +275,12 @@ class Desk:
             return known
         return replace(known, final=None)
 
+    def _revised(
+        self, known: Experiment, document: Document, changes: Sequence[Change], notes: tuple[str, ...]
+    ) -> tuple[Experiment, tuple[str, ...]]:
+        known = self._revise(known, document, changes)
+        return known, (*notes, f"revision {known.revision}:\n{listed(changes)}")
+
     def _revise(self, known: Experiment, document: Document, changes: Sequence[Change]) -> Experiment:
         number = known.revision + 1
         now = datetime.now(UTC)
@@ -273,10 +304,14 @@ class Desk:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
 
-    def _refuse_changes(self, known: Experiment, document: Document) -> None:
+    def _read_again(self, known: Experiment, document: Document) -> _ReadAgain:
+        """What a file means that was given for an experiment that exists. Raises Changed: another search."""
         changes = diff(known.spec.document, document.spec.document)
-        if not changes:
-            return
+        if all(map(is_label, changes)):
+            return _ReadAgain(document.text, document.source, labels=tuple(changes))
+        old = self._earlier(known, document, extended_since=False)
+        if old is not None:
+            return old
         way_on = "a search cannot change these under way: "
         if all(map(allowed_in_revision, changes)):
             way_on = f"take them with: {_again('resume', document)}, or "
@@ -288,6 +323,29 @@ class Desk:
             f"{document.source} is not the {known.name} that is there:\n{listed(changes)}\n{since}"
             f"{way_on}choose another metadata.name, or remove the old one with: {command('delete', known.name)}"
         )
+
+    def _earlier(self, known: Experiment, document: Document, *, extended_since: bool) -> _ReadAgain | None:
+        """The revision in force, if the file is an earlier one. extended_since: only `extend NAME` has made newer ones.
+
+        Such a file has not changed: the experiment has. To go back is an edit, and that of a file that `resume` took.
+        """
+        if known.revision == 1 or not diff(known.spec.document, document.spec.document):
+            return None
+        *earlier, newest = self._store.revisions(known.uid)
+        for at in reversed(range(len(earlier))):
+            if not all(map(is_label, diff(earlier[at].spec.document, document.spec.document))):
+                continue
+            newer = [*earlier[at + 1 :], newest]
+            if extended_since and not all(each.file_text.partition("\n")[0].endswith(EXTENDED) for each in newer):
+                return None
+            path = str(self._home.folders(known.uid).revision(newest.number))
+            changes = diff(earlier[at].spec.document, newest.spec.document)
+            note = (
+                f"{document.source} is revision {earlier[at].number} of {known.name}; going on with revision "
+                f"{newest.number}, {path}:\n{listed(changes)}"
+            )
+            return _ReadAgain(newest.file_text, path, notes=(note,))
+        return None
 
 
 def _allowed_changes(known: Experiment, document: Document) -> Sequence[Change]:

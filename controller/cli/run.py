@@ -238,6 +238,8 @@ class Session:
         runtimes.same_context(experiment, self._arguments.context)
         service = same_service(experiment.server, asked_for(self._arguments), experiment.name)
         if isinstance(admitted, Standing):
+            for note in admitted.notes:
+                self._view.say(note)
             async with connected(service, self._home, Access.of(self._arguments)) as client:
                 return await self._tell_standing(experiment, client)
         for note in admitted.notes:

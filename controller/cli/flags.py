@@ -131,6 +131,11 @@ def follow(parser: argparse.ArgumentParser) -> None:
 
 def yes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="also if its service is gone: remove what is here, say what is left there",
+    )
 
 
 def storage(parser: argparse.ArgumentParser) -> None:

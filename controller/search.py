@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from controller.hints import command
 from controller.model import Experiment, ExperimentSpec, PruningSpec, short_name
+from controller.phrases import command
 from suggest import failpoints
 from suggest.client import Suggestions
 from suggest.errors import FailedPrecondition, LimitReached, NotFound, NotOwner, StoreBroken

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from controller.cli.final import attempts_of, has_failed
 from controller.cli.home import ControllerLock, Home, new_uid
-from controller.hints import command
 from controller.model import (
     AttemptState,
     Event,
@@ -25,6 +24,7 @@ from controller.model import (
     Uid,
     short_name,
 )
+from controller.phrases import command
 from controller.spec import (
     Change,
     Document,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller.cli.exits import ExitCode
-from controller.hints import command
+from controller.phrases import command, quantity
 from suggest.errors import FailedPrecondition, InvalidArgument
 from suggest.study import StudySpec
 
@@ -43,9 +43,9 @@ def validate(arguments: argparse.Namespace) -> ExitCode:
         print(f"warning: {warning}", file=sys.stderr)
     if not arguments.quiet:
         spec = document.spec
-        budget = "until the space is exhausted" if spec.budget.trials is None else f"{spec.budget.trials} trials"
+        budget = "until the space is exhausted" if spec.budget.trials is None else quantity(spec.budget.trials, "trial")
         print(
-            f"{document.source} is valid: experiment {spec.name}, {len(spec.space.parameters)} parameters, "
+            f"{document.source} is valid: experiment {spec.name}, {quantity(len(spec.space.parameters), 'parameter')}, "
             f"{spec.algorithm.name}, {budget}, {spec.parallelism} at a time"
         )
     return ExitCode.OK

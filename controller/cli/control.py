@@ -18,8 +18,8 @@ from controller.cli.exits import ExitCode
 from controller.cli.facts import opened, study_of, with_client
 from controller.cli.home import ControllerLock, Held, Home
 from controller.cli.invocation import rendered
-from controller.hints import command
 from controller.model import Attempt, Experiment, ExperimentState, attempt_name
+from controller.phrases import command, quantity
 from controller.store import SqlStore
 from suggest.errors import (
     FailedPrecondition,
@@ -148,7 +148,7 @@ def _delete_study(experiment: Experiment, service: str, home: Home, access: Acce
 def _sure(store: SqlStore, home: Home, experiment: Experiment) -> bool:
     """Asks on a terminal; elsewhere nobody can answer."""
     number = len(store.attempts(experiment.uid))
-    attempts = f"{number} attempt{'' if number == 1 else 's'}"
+    attempts = quantity(number, "attempt")
     what = f"{experiment.name}, the logs and outputs of its {attempts} in {home.folders(experiment.uid).root}"
     if not sys.stdin.isatty():
         raise InvalidArgument([Problem("", f"this would delete {what}; say --yes to do it")])

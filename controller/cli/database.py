@@ -10,7 +10,7 @@ from controller.cli.embedded import asked_for
 from controller.cli.exits import ExitCode
 from controller.cli.home import Home
 from controller.cli.invocation import rendered
-from controller.hints import command
+from controller.phrases import command
 
 
 def check(arguments: argparse.Namespace) -> ExitCode:

@@ -25,8 +25,8 @@ from controller.cli.home import Held, Home
 from controller.cli.run import Session, say_warnings, view_of
 from controller.cli.session import Controls
 from controller.decide import better
-from controller.hints import command
 from controller.model import Experiment, ExperimentSpec
+from controller.phrases import command
 from controller.search import study_name, study_spec
 from controller.spec import (
     Change,

@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from controller.folders import ExperimentFolders
-from controller.hints import command
 from controller.model import Uid
+from controller.phrases import command
 from suggest.errors import FailedPrecondition, Unavailable
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"

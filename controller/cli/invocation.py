@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from controller.cli.arguments import options_of
-from controller.hints import render
+from controller.phrases import render
 
 # Flag, its attribute, and the variable that says the same. In the order in which they are printed.
 _REPEATED = (

@@ -11,8 +11,8 @@ from controller.cli.admission import find
 from controller.cli.exits import ExitCode
 from controller.cli.facts import controlled_by, opened, split_name
 from controller.cli.home import Home
-from controller.hints import command
 from controller.model import Attempt, Experiment, trial_label
+from controller.phrases import command
 from controller.store import SqlStore
 from suggest.errors import NotFound
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from controller.cli.home import Home
-from controller.hints import command
 from controller.model import FINAL, ExperimentSpec, attempt_name, short_name, trial_name
+from controller.phrases import command
 from controller.spec import Document
 from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, Unavailable
 

@@ -17,8 +17,8 @@ from typing import cast
 from controller.cli.admission import Admitted, Desk
 from controller.cli.embedded import SessionClient
 from controller.cli.home import Home
-from controller.hints import command
 from controller.model import FINAL, Attempt, AttemptState, Experiment, ExperimentSpec, FailureClass
+from controller.phrases import command
 from controller.runtime.kubernetes.client import CONFIG_MAPS, JOBS, Client, Kind, Raw
 from controller.runtime.kubernetes.kinds import kind_of
 from controller.runtime.kubernetes.naming import EXPERIMENT, MANAGED_BY, PARAMETERS, UID

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controller.hints import command
 from controller.model import Experiment, ExperimentState
+from controller.phrases import command, quantity
 from controller.report import figures
 from controller.report.final import where_it_lies
 from controller.report.record import IMPORTED_FROM, ExperimentRecord
@@ -35,7 +35,7 @@ def final_stage(record: ExperimentRecord) -> str:
     elif final.outputs:
         lines.append(f"  {final.directory}")
         width = max(len(each.path) for each in final.outputs)
-        lines += [f"  {each.path:<{width}}  {each.size_bytes} bytes" for each in final.outputs]
+        lines += [f"  {each.path:<{width}}  {quantity(each.size_bytes, 'byte')}" for each in final.outputs]
     else:
         lines.append(f"  nothing in {final.directory}")
     return "\n".join(lines)

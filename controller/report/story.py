@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from controller.hints import command
 from controller.model import Attempt, Event, Experiment, ExperimentState, FailureClass
+from controller.phrases import command, quantity
 from controller.report import figures
 from controller.report.documents import trial_name_of
 from controller.report.final import FinalRecord, where_it_lies
@@ -189,13 +189,13 @@ def why_experiment(record: ExperimentRecord) -> str:
             return f"its search is over, and its final stage runs; follow it with: {follow}"
         case ExperimentState.RUNNING:
             return (
-                f"running with {running} of at most {it.spec.parallelism} trials at a time, {queued} queued"
+                f"running with {running} of at most {quantity(it.spec.parallelism, 'trial')} at a time, {queued} queued"
                 f"{_held_up(record)}; stop it with: {command('stop', name)}"
             )
         case ExperimentState.PAUSED:
             return f"paused, {it.reason}; {cure(it)}"
         case ExperimentState.STOPPING:
-            return f"somebody asked it to stop; {running} trials are ending"
+            return f"somebody asked it to stop; {quantity(running, 'trial')} {'is' if running == 1 else 'are'} ending"
         case ExperimentState.STOPPED:
             return f"{it.reason or 'stopped'}; go on with: {command('resume', name)}"
         case ExperimentState.FAILED:
@@ -288,7 +288,8 @@ def _budget(record: ExperimentRecord) -> str:
     spec, counts = record.experiment.spec, record.counts
     done = sum(n for state, n in counts.items() if state.finished and state is not TrialState.CANCELLED)
     budget = spec.budget
-    words = [f"{done} of {budget.trials} trials" if budget.trials is not None else f"{done} trials, no limit"]
+    limit = None if budget.trials is None else quantity(budget.trials, "trial")
+    words = [f"{done} of {limit}" if limit is not None else f"{quantity(done, 'trial')}, no limit"]
     if budget.failed_trials is not None:
         words.append(f"{counts.get(TrialState.FAILED, 0)} of {budget.failed_trials} failures")
     spent = figures.duration(record.experiment.running_s)

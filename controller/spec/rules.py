@@ -33,6 +33,9 @@ GIVEN = frozenset(
         "KATIB_TRIAL_NAME",
     }
 )
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash"})
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]*|HOME|PATH|PWD|USER|TMPDIR|HOSTNAME")  # of the environment, probably
+_GIVEN_VARIABLE = re.compile(rf"\$\$?\{{?({'|'.join(sorted(GIVEN))})\b\}}?")
 WORKLOAD = ("command", "args", "env", "template")
 
 
@@ -188,8 +191,10 @@ def _placeholders(
         for name in placeholders(text):
             if name in names:
                 continue
-            meant = meant_by(name, names)
-            if meant:
+            meant = None if name in GIVEN else meant_by(name, names)
+            if meant is None and (name in GIVEN or name in workload.get("env", {}) or _VARIABLE.fullmatch(name)):
+                say.add(path, f"${{{name}}} is not a parameter; {_read_variable(workload, section, path, name, text)}")
+            elif meant:
                 say.add(path, f"${{{name}}} is no parameter; did you mean ${{{meant}}}?")
             else:
                 have = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
@@ -198,15 +203,69 @@ def _placeholders(
         in_command = path.startswith((f"{section}.command[", f"{section}.args["))
         alone = _ALONE.fullmatch(text)
         if in_command and alone and alone[1] in conditional:
-            flag = f"--{alone[1]}=${{{alone[1]}}}"
-            say.add(path, f"{text} is not always there, and its flag would be left alone; write {flag} as one element")
+            before = _before(workload, section, path)
+            if before.startswith("-") and "=" not in before:
+                cure = f"its flag {before} would be left alone; write {before}={text} as one element"
+            else:
+                cure = f"what follows would take its place; write --{alone[1]}={text} as one element"
+            say.add(path, f"{text} is not always there, and {cure}")
         elif path == f"{section}.command[0]" and any(name in conditional for name in placeholders(text)):
             say.add(path, f"{text} is not always there, and a trial needs its program; use a choice without when")
+
+
+def _command_line(workload: Json, section: str) -> list[tuple[str, str]]:
+    """The words of the command and its arguments, with their paths."""
+    return [
+        (f"{section}.{key}[{index}]", word)
+        for key in ("command", "args")
+        for index, word in enumerate(workload.get(key, ()))
+    ]
+
+
+def _before(workload: Json, section: str, path: str) -> str:
+    """The word before the one at `path`; "" if it is the first."""
+    line = _command_line(workload, section)
+    at = next((index for index, (place, _) in enumerate(line) if place == path), 0)
+    return line[at - 1][1] if at else ""
+
+
+def _is_script(workload: Json, section: str, path: str) -> bool:
+    """Whether a shell reads the word at `path`: `sh -c WORD`."""
+    words = [word for _, word in _command_line(workload, section)]
+    shell = bool(words) and words[0].rpartition("/")[2] in _SHELLS
+    return shell and re.fullmatch(r"-[a-z]*c", _before(workload, section, path)) is not None
+
+
+def _read_variable(workload: Json, section: str, path: str, name: str, text: str) -> str:
+    """How a program gets at an environment variable."""
+    if _is_script(workload, section, path):
+        return f'to have the shell substitute it, write "${name}" or $${{{name}}}'
+    flag = text.partition("=")[0] if re.match(r"--?[A-Za-z][\w-]*=", text) else "--flag"
+    shell = f"""[sh, -c, 'exec "$@" {flag}="${name}"', sh, PROGRAM, …]"""
+    return f"environment variables are not substituted; read {name} in the program, or let a shell do it: {shell}"
 
 
 def warnings(document: Json) -> tuple[str, ...]:
     """What is allowed and seldom meant."""
     spec = document["spec"]
+    return (*_unread_variables(spec["trial"]), *_unmentioned(spec))
+
+
+def _unread_variables(trial: Json) -> Iterator[str]:
+    """`--out=$TUNER_OUTPUT_DIR` where no shell reads it: the program gets these letters."""
+    section = "spec.trial"
+    for path, word in _command_line(trial, section):
+        for written in () if _has_shell(trial) else _GIVEN_VARIABLE.finditer(word):
+            cure = _read_variable(trial, section, path, written[1], word)
+            yield f"{path}: {written[0]} is passed as it stands: {cure}"
+
+
+def _has_shell(trial: Json) -> bool:
+    """Whether some word of the command line is a script, whatever reads it."""
+    return any(word.rpartition("/")[2] in _SHELLS or word == "-c" for word in trial.get("command", ()))
+
+
+def _unmentioned(spec: Json) -> tuple[str, ...]:
     texts = [text for _, text in workload_strings(spec["trial"])]
     if any("TUNER_PARAMETERS" in text for text in texts):
         return ()

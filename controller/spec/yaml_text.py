@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from controller.hints import command
+from controller.phrases import command
 from controller.spec.problems import Mark, Marks, Placed, SpecErrors
 
 MAX_BYTES = 1_000_000

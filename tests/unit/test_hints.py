@@ -11,7 +11,7 @@ import pytest
 
 from controller.cli.arguments import parse
 from controller.cli.invocation import rendered
-from controller.hints import command
+from controller.phrases import command
 
 ROOT = Path(__file__).parents[2]
 
@@ -93,6 +93,6 @@ def test_every_command_in_a_message_is_a_hint() -> None:
             for part in node.values if isinstance(node, ast.JoinedStr) else ():
                 if isinstance(part, ast.Constant) and typed_out.search(str(part.value)):
                     found.append(
-                        f"{path.relative_to(ROOT)}:{part.lineno}: {part.value!r}; use controller.hints.command"
+                        f"{path.relative_to(ROOT)}:{part.lineno}: {part.value!r}; use controller.phrases.command"
                     )
     assert found == []

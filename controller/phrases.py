@@ -1,7 +1,7 @@
-"""Commands in messages for people: `command("resume", name)` in a sentence means a command to type next. Pure.
+"""Parts of messages for people: counts, and commands to type next. Pure.
 
-A message carries it in backticks, in its plain form. Only the command line knows how tuner was called and with which
-flags; `render` puts its form in place of the plain one. A message that is never rendered stays readable.
+A message carries a command in backticks, in its plain form. Only the command line knows how tuner was called and with
+which flags; `render` puts its form in place of the plain one. A message that is never rendered stays readable.
 """
 
 from __future__ import annotations
@@ -11,6 +11,11 @@ import shlex
 from collections.abc import Callable, Sequence
 
 _COMMAND = re.compile(r"`tuner ([^`\n]+)`")
+
+
+def quantity(number: int, noun: str) -> str:
+    """`1 trial`, `2 trials`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def command(*words: str) -> str:

@@ -235,9 +235,10 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         example="tuner describe digits/12",
     )  # fmt: skip
     yield verb(
-        "logs", "print what a trial printed", "logs:logs", flags.name_or_trial, flags.follow, flags.service,
+        "logs", "print what a trial printed", "logs:logs", flags.name_or_trial, flags.log_part, flags.service,
         example="tuner logs -f digits/12",
-        more="NAME alone: the running trials (each line after its trial's number), else the last one.",
+        more="NAME alone: the running trials (each line after its trial's number), else the last one.\n"
+        "--since is exact to ten seconds, and rather too long than too short.",
     )  # fmt: skip
     yield verb(
         "report", "list the trials, best first, and what each parameter does to the value", "reporting:report",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from controller.model import ExperimentSpec, ExperimentState
+from controller.phrases import quantity
 from suggest.trial import TrialState
 
 
@@ -41,9 +42,8 @@ def ending(
     budget, objective = spec.budget, spec.objective
     failed = counts.get(TrialState.FAILED, 0)
     if budget.failed_trials is not None and failed >= budget.failed_trials:
-        return Ending(
-            ExperimentState.FAILED, f"{failed} trials failed (budget.failedTrials: {budget.failed_trials})", False
-        )
+        limit = f"{quantity(failed, 'trial')} failed (budget.failedTrials: {budget.failed_trials})"
+        return Ending(ExperimentState.FAILED, limit, False)
     if objective.target is not None and best is not None:
         reached = best >= objective.target if objective.maximize else best <= objective.target
         if reached:

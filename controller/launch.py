@@ -172,6 +172,6 @@ def _resolved(name: str, value: str | SecretRef, environ: Mapping[str, str]) -> 
     if name not in environ:
         raise CannotStart(
             f"spec.trial.env.{name} is the secret {value.name}/{value.key}: locally it comes from your environment; "
-            f"export {name}=… and tuner resume"
+            f"export {name}=… and resume"
         )
     return environ[name]

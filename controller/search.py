@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from controller.model import Experiment, ExperimentSpec, PruningSpec, short_name
+from controller.phrases import command
 from suggest import failpoints
 from suggest.client import Suggestions
 from suggest.errors import FailedPrecondition, LimitReached, NotFound, NotOwner, StoreBroken
@@ -63,7 +64,7 @@ def study_name(experiment: Experiment) -> StudyName:
 def lost(study: StudyName, experiment: str) -> StoreBroken:
     return StoreBroken(
         f"the trials of {experiment} were run, but their store does not know {study} any more; restore its database "
-        f"(studies.db) from a backup, or begin anew after: tuner delete {experiment}"
+        f"(studies.db) from a backup, or start over after: {command('delete', experiment)}"
     )
 
 

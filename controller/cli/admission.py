@@ -24,10 +24,21 @@ from controller.model import (
     Uid,
     short_name,
 )
-from controller.spec import Change, Document, allowed_in_extension, allowed_in_revision, diff, redacted_document
+from controller.phrases import command
+from controller.spec import (
+    Change,
+    Document,
+    allowed_in_extension,
+    allowed_in_revision,
+    diff,
+    is_label,
+    redacted_document,
+)
 from controller.store import Changes, SqlStore
 from suggest.errors import FailedPrecondition, NotFound
 from suggest.study import StudyName
+
+EXTENDED = ", as tuner extend has made it."  # ends the first line of a revision that has no file of a person
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +54,10 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Nothing to run: finished, or paused until a person acts."""
+    """Nothing to run: finished, or paused until a person acts. `notes`: as of `Admitted`."""
 
     experiment: Experiment
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +75,16 @@ class Reserved:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+@dataclass(frozen=True, slots=True)
+class _ReadAgain:
+    """The file in force, after one was given again. `labels`: changes that it brings."""
+
+    text: str
+    source: str
+    notes: tuple[str, ...] = ()
+    labels: tuple[Change, ...] = ()
+
+
 class Changed(FailedPrecondition):
     """Another file under the same name."""
 
@@ -74,11 +96,11 @@ def find(store: SqlStore, name: str, namespace: str | None) -> Experiment:
     if namespace is not None:
         found = store.experiment(namespace, name)
         if found is None:
-            raise NotFound(f"there is no experiment {name} in {namespace}; see tuner get experiments")
+            raise NotFound(f"there is no experiment {name} in {namespace}; see {command('get', 'experiments')}")
         return found
     having = [experiment for experiment in store.experiments() if experiment.name == name]
     if not having:
-        raise NotFound(f"there is no experiment {name}; see tuner get experiments")
+        raise NotFound(f"there is no experiment {name}; see {command('get', 'experiments')}")
     if len(having) > 1:
         places = ", ".join(experiment.namespace for experiment in having)
         raise FailedPrecondition(f"several namespaces have an experiment {name} ({places}); say which one with -n")
@@ -103,15 +125,17 @@ class Desk:
         if known is None:
             return None
         if known.state.finished:
-            self._refuse_changes(known, document)
-            return Standing(known)
+            return Standing(known, self._read_again(known, document).notes)
         with ExitStack() as undo:
             lock, known = self.locked(known, undo)
-            self._refuse_changes(known, document)
+            again = self._read_again(known, document)
             if known.state.finished or known.state is ExperimentState.PAUSED:
-                return Standing(known)
+                return Standing(known, again.notes)
             known, notes = self._follow(known, directory)
-            admitted = self._go_on(known, lock, document.text, document.source, notes)
+            notes = (*again.notes, *notes)
+            if again.labels:
+                known, notes = self._revised(known, document, again.labels, notes)
+            admitted = self._go_on(known, lock, again.text, again.source, notes)
             undo.pop_all()
         return admitted
 
@@ -119,7 +143,7 @@ class Desk:
         """The experiment that the file means, whatever its state. Raises Changed: it is another one."""
         known = self._store.experiment(document.spec.namespace, document.spec.name)
         if known is not None:
-            self._refuse_changes(known, document)
+            self._read_again(known, document)
         return known
 
     def reserve(self, name: str, *, uid: Uid = "") -> Reserved:
@@ -157,19 +181,22 @@ class Desk:
         spec = document.spec
         known = self._store.experiment(spec.namespace, spec.name)
         if known is None:
-            raise NotFound(f"there is no experiment {spec.name} to resume; start it with: tuner run {document.source}")
+            raise NotFound(f"there is no experiment {spec.name} to resume; start it with: {_again('run', document)}")
         if known.state.finished and not diff(known.spec.document, spec.document) and not has_failed(self._store, known):
             return Standing(known)
         with ExitStack() as undo:
             lock, known = self.locked(known, undo)
-            changes = _allowed_changes(known, document)
-            if known.state.finished and not changes and not has_failed(self._store, known):
-                return Standing(known)
+            old = self._earlier(known, document, extended_since=True)
+            changes = [] if old is not None else _allowed_changes(known, document)
+            told = () if old is None else old.notes
+            if known.state.finished and all(map(is_label, changes)) and not has_failed(self._store, known):
+                return Standing(known, told)
             known, notes = self._follow(known, directory)
+            notes = (*told, *notes)
             if changes:
-                known = self._revise(known, document, changes)
-                notes = (*notes, f"revision {known.revision}:\n{listed(changes)}")
-            admitted = self._go_on(known, lock, document.text, document.source, notes)
+                known, notes = self._revised(known, document, changes, notes)
+            text, source = (document.text, document.source) if old is None else (old.text, old.source)
+            admitted = self._go_on(known, lock, text, source, notes)
             undo.pop_all()
         return admitted
 
@@ -202,8 +229,7 @@ class Desk:
         if directory is not None:
             known, notes = self._follow(known, directory)
         if changes:
-            known = self._revise(known, document, changes)
-            notes = (*notes, f"revision {known.revision}:\n{listed(changes)}")
+            known, notes = self._revised(known, document, changes, notes)
         return self._go_on(known, lock, document.text, document.source, notes)
 
     def to_stop(self, known: Experiment) -> Admitted:
@@ -249,6 +275,12 @@ class Desk:
             return known
         return replace(known, final=None)
 
+    def _revised(
+        self, known: Experiment, document: Document, changes: Sequence[Change], notes: tuple[str, ...]
+    ) -> tuple[Experiment, tuple[str, ...]]:
+        known = self._revise(known, document, changes)
+        return known, (*notes, f"revision {known.revision}:\n{listed(changes)}")
+
     def _revise(self, known: Experiment, document: Document, changes: Sequence[Change]) -> Experiment:
         number = known.revision + 1
         now = datetime.now(UTC)
@@ -272,21 +304,48 @@ class Desk:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
 
-    def _refuse_changes(self, known: Experiment, document: Document) -> None:
+    def _read_again(self, known: Experiment, document: Document) -> _ReadAgain:
+        """What a file means that was given for an experiment that exists. Raises Changed: another search."""
         changes = diff(known.spec.document, document.spec.document)
-        if not changes:
-            return
+        if all(map(is_label, changes)):
+            return _ReadAgain(document.text, document.source, labels=tuple(changes))
+        old = self._earlier(known, document, extended_since=False)
+        if old is not None:
+            return old
         way_on = "a search cannot change these under way: "
         if all(map(allowed_in_revision, changes)):
-            way_on = f"take them with: tuner resume {_again(document)}, or "
+            way_on = f"take them with: {_again('resume', document)}, or "
         elif all(map(allowed_in_extension, changes)):
-            way_on = f"if they are growth, take them with: tuner extend {_again(document)}, or "
+            way_on = f"if they are growth, take them with: {_again('extend', document)}, or "
         in_force = self._home.folders(known.uid).revision(known.revision)
         since = f"The file in force since revision {known.revision}: {in_force}\n" if known.revision > 1 else ""
         raise Changed(
             f"{document.source} is not the {known.name} that is there:\n{listed(changes)}\n{since}"
-            f"{way_on}choose another metadata.name, or remove the old one with: tuner delete {known.name}"
+            f"{way_on}choose another metadata.name, or remove the old one with: {command('delete', known.name)}"
         )
+
+    def _earlier(self, known: Experiment, document: Document, *, extended_since: bool) -> _ReadAgain | None:
+        """The revision in force, if the file is an earlier one. extended_since: only `extend NAME` has made newer ones.
+
+        Such a file has not changed: the experiment has. To go back is an edit, and that of a file that `resume` took.
+        """
+        if known.revision == 1 or not diff(known.spec.document, document.spec.document):
+            return None
+        *earlier, newest = self._store.revisions(known.uid)
+        for at in reversed(range(len(earlier))):
+            if not all(map(is_label, diff(earlier[at].spec.document, document.spec.document))):
+                continue
+            newer = [*earlier[at + 1 :], newest]
+            if extended_since and not all(each.file_text.partition("\n")[0].endswith(EXTENDED) for each in newer):
+                return None
+            path = str(self._home.folders(known.uid).revision(newest.number))
+            changes = diff(earlier[at].spec.document, newest.spec.document)
+            note = (
+                f"{document.source} is revision {earlier[at].number} of {known.name}; going on with revision "
+                f"{newest.number}, {path}:\n{listed(changes)}"
+            )
+            return _ReadAgain(newest.file_text, path, notes=(note,))
+        return None
 
 
 def _allowed_changes(known: Experiment, document: Document) -> Sequence[Change]:
@@ -294,7 +353,7 @@ def _allowed_changes(known: Experiment, document: Document) -> Sequence[Change]:
     changes = diff(known.spec.document, document.spec.document)
     refused = [change for change in changes if not allowed_in_revision(change)]
     if refused:
-        growth = f"wider ranges and new choices go with: tuner extend {_again(document)}; "
+        growth = f"wider ranges and new choices go with: {_again('extend', document)}; "
         raise Changed(
             f"{document.source} changes what {known.name} cannot change any more:\n{listed(refused)}\n"
             "tuner resume accepts changes under spec.trial, spec.final, spec.parallelism, spec.budget and "
@@ -304,9 +363,9 @@ def _allowed_changes(known: Experiment, document: Document) -> Sequence[Change]:
     return changes
 
 
-def _again(document: Document) -> str:
-    """What a command says that means the same."""
-    return f"{document.source} and the same flags" if document.overridden else document.source
+def _again(verb: str, document: Document) -> str:
+    """The verb with the file that was named; the command line adds the flags that change the file."""
+    return command(verb, "-" if document.source == "standard input" else document.source)
 
 
 def listed(changes: Sequence[Change]) -> str:

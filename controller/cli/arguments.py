@@ -30,7 +30,61 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     words = _verb_first(list(argv), valued)
     if not words[0].startswith("-") and words[0] not in verbs:
         parser.error(_unknown(words[0], verbs))
+    _refuse_guesses(parser, words)
     return parser.parse_args(words)
+
+
+def options_of(words: Sequence[str]) -> frozenset[str]:
+    """The flags of the verb that a command begins with; none if it begins with no verb."""
+    parser, _, _ = _parser()
+    for word in words:
+        chosen = _subparsers(parser).get(word)
+        if chosen is None:
+            break
+        parser = chosen
+    return frozenset(option for action in parser._actions for option in action.option_strings)
+
+
+def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
+
+
+# Flags of other programs for what the file says here: the key of the file.
+_KEYS = {
+    "spec.parallelism": ("--parallelism", "--parallel", "--jobs", "--n-jobs", "--num-workers", "--concurrency", "-j"),
+    "spec.budget.trials": ("--trials", "--max-trials", "--n-trials", "--num-trials", "--budget"),
+    "spec.budget.failedTrials": ("--failed-trials", "--max-failed-trials"),
+    "spec.budget.wallClock": ("--wall-clock", "--max-duration"),
+    "spec.algorithm.name": ("--algorithm", "--sampler"),
+    "spec.algorithm.seed": ("--seed",),
+    "spec.pruning.name": ("--pruning", "--pruner"),
+    "spec.objective.metric": ("--metric",),
+    "spec.objective.direction": ("--direction",),
+    "spec.trial.timeout": ("--timeout",),
+    "spec.trial.image": ("--image",),
+    "spec.trial.resources.gpu": ("--gpu", "--gpus"),
+}
+
+
+def _refuse_guesses(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """`tuner run FILE --parallelism 4` ends with the `--set` that says so."""
+    verb = _subparsers(parser).get(words[0])
+    if verb is None or "--set" not in verb._option_string_actions:
+        return
+    known = verb._option_string_actions
+    keys = {flag: key for key, flags_of in _KEYS.items() for flag in flags_of if flag not in known}
+    for at, word in enumerate(words):
+        flag, equals, value = word.partition("=")
+        following = value if equals else "".join(words[at + 1 : at + 2])
+        if flag == "-n" and following.isdigit():
+            more = f"--trials +{following}" if "--trials" in known else f"--set spec.budget.trials={following}"
+            parser.error(f"-n is --namespace, and {following} is not one; for the number of trials write: {more}")
+        if flag in keys:
+            value = following if following and not following.startswith("-") else "VALUE"
+            parser.error(f"{words[0]} has no flag {flag}; set it in the file, or with: --set {keys[flag]}={value}")
 
 
 def _unknown(word: str, verbs: frozenset[str]) -> str:
@@ -38,7 +92,13 @@ def _unknown(word: str, verbs: frozenset[str]) -> str:
 
     near = get_close_matches(word, sorted(verbs), n=1)
     meant = _ELSEWHERE.get(word) or (near[0] if near else "")
-    return f"there is no verb {word}; " + (f"did you mean {meant}?" if meant else "see tuner --help")
+    if meant:
+        return f"there is no verb {word}; did you mean {meant}?"
+    import shlex
+
+    from controller.cli.invocation import program_words
+
+    return f"there is no verb {word}; see {shlex.join(program_words())} --help"
 
 
 def _verb_first(argv: list[str], valued: frozenset[str]) -> list[str]:
@@ -175,9 +235,10 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         example="tuner describe digits/12",
     )  # fmt: skip
     yield verb(
-        "logs", "print what a trial printed", "logs:logs", flags.name_or_trial, flags.follow, flags.service,
+        "logs", "print what a trial printed", "logs:logs", flags.name_or_trial, flags.log_part, flags.service,
         example="tuner logs -f digits/12",
-        more="NAME alone: the running trials (each line after its trial's number), else the last one.",
+        more="NAME alone: the running trials (each line after its trial's number), else the last one.\n"
+        "--since is exact to ten seconds, and rather too long than too short.",
     )  # fmt: skip
     yield verb(
         "report", "list the trials, best first, and what each parameter does to the value", "reporting:report",

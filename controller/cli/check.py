@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller.cli.exits import ExitCode
+from controller.phrases import command, quantity
 from suggest.errors import FailedPrecondition, InvalidArgument
 from suggest.study import StudySpec
 
@@ -42,9 +43,9 @@ def validate(arguments: argparse.Namespace) -> ExitCode:
         print(f"warning: {warning}", file=sys.stderr)
     if not arguments.quiet:
         spec = document.spec
-        budget = "until the space is exhausted" if spec.budget.trials is None else f"{spec.budget.trials} trials"
+        budget = "until the space is exhausted" if spec.budget.trials is None else quantity(spec.budget.trials, "trial")
         print(
-            f"{document.source} is valid: experiment {spec.name}, {len(spec.space.parameters)} parameters, "
+            f"{document.source} is valid: experiment {spec.name}, {quantity(len(spec.space.parameters), 'parameter')}, "
             f"{spec.algorithm.name}, {budget}, {spec.parallelism} at a time"
         )
     return ExitCode.OK
@@ -74,7 +75,9 @@ def init(arguments: argparse.Namespace) -> ExitCode:
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(starter())
     if not arguments.quiet:
-        print(f"wrote {path}; edit it, then: tuner run {path}", file=sys.stderr)
+        from controller.cli.invocation import rendered
+
+        print(rendered(f"wrote {path}; edit it, then: {command('run', str(path))}", arguments), file=sys.stderr)
     return ExitCode.OK
 
 

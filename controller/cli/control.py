@@ -7,20 +7,33 @@ import asyncio
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
 from controller.cli import runtimes, terminal
 from controller.cli.admission import Admitted, Desk, find
-from controller.cli.embedded import Access, SessionClient, asked_for, same_service
+from controller.cli.embedded import Access, SessionClient, asked_for, described, same_service
 from controller.cli.exits import ExitCode
 from controller.cli.facts import opened, study_of, with_client
 from controller.cli.home import ControllerLock, Held, Home
-from controller.model import Experiment, ExperimentState, attempt_name
+from controller.cli.invocation import rendered
+from controller.model import Attempt, Experiment, ExperimentState, attempt_name
+from controller.phrases import command, quantity
 from controller.store import SqlStore
-from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem
+from suggest.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    Problem,
+    StoreBroken,
+    Unauthenticated,
+    Unavailable,
+)
 
 POLL_S = 0.05
+FORCED_PATIENCE_S = 5.0  # with a server that is probably gone
 
 
 def stop(arguments: argparse.Namespace) -> ExitCode:
@@ -48,7 +61,7 @@ def stop(arguments: argparse.Namespace) -> ExitCode:
                 break
             with_client(service, home, partial(_end, home, store, admitted), access=Access.of(arguments))
         after = find(store, arguments.name, experiment.namespace)
-        _say(arguments, f"{after.name}: {after.state.value}, {after.reason}. Go on: tuner resume {after.name}")
+        _say(arguments, f"{after.name}: {after.state.value}, {after.reason}. Go on: {command('resume', after.name)}")
     return ExitCode.OK
 
 
@@ -87,7 +100,7 @@ async def _end(home: Home, store: SqlStore, admitted: Admitted, client: SessionC
 
 
 def delete(arguments: argparse.Namespace) -> ExitCode:
-    """Study, trials' folders, rows; the rows last, so that one that was killed halfway can be repeated."""
+    """What runs, the study, the trials' folders, the rows. Halfway killed it can be repeated."""
     terminal.set_up_logging(arguments)
     home = Home.find(arguments.state_dir)
     with opened(home) as store:
@@ -100,23 +113,42 @@ def delete(arguments: argparse.Namespace) -> ExitCode:
             admitted = Desk(home, store).to_stop(experiment)
         except Held as error:
             raise FailedPrecondition(f"{experiment.name} cannot be deleted now: {error}") from error
+        access = Access.of(arguments)
         try:
-            with_client(
-                service,
-                home,
-                lambda client: _remove(home, store, admitted.experiment, client),
-                access=Access.of(arguments),
-            )
+            asyncio.run(_end_leftovers(home, store, experiment))
+            left = _delete_study(experiment, service, home, access, force=arguments.force)
+            _remove(home, store, experiment)
         finally:
             admitted.lock.release()
-    _say(arguments, f"{experiment.name} is deleted")
+    _say(arguments, f"{experiment.name} is deleted" + (f"; left behind: {left}" if left else ""))
     return ExitCode.OK
+
+
+def _delete_study(experiment: Experiment, service: str, home: Home, access: Access, *, force: bool) -> str:
+    """What is left of it. Raises Unavailable and the like: without `force` nothing else may be removed then."""
+    name = study_of(experiment)
+
+    async def ask(client: SessionClient) -> None:
+        with suppress(NotFound):  # killed before it made its study, or deleting it a second time
+            async with asyncio.timeout(FORCED_PATIENCE_S if force else None):
+                await client.delete_study(name)
+
+    try:
+        with_client(service, home, ask, access=access)
+    except (Unavailable, Unauthenticated, PermissionDenied, StoreBroken, TimeoutError) as error:
+        if not force:
+            cure = f"its records are kept; {command('delete', experiment.name, '--force')} removes what is here"
+            kind = Unavailable if isinstance(error, Unavailable | TimeoutError) else type(error)
+            raise kind(f"{error}\n{cure}") from error
+        why = f"no answer within {FORCED_PATIENCE_S:g} s" if isinstance(error, TimeoutError) else str(error)
+        return f"the study {name} with its trials, in the {described(service)} ({why})"
+    return ""
 
 
 def _sure(store: SqlStore, home: Home, experiment: Experiment) -> bool:
     """Asks on a terminal; elsewhere nobody can answer."""
     number = len(store.attempts(experiment.uid))
-    attempts = f"{number} attempt{'' if number == 1 else 's'}"
+    attempts = quantity(number, "attempt")
     what = f"{experiment.name}, the logs and outputs of its {attempts} in {home.folders(experiment.uid).root}"
     if not sys.stdin.isatty():
         raise InvalidArgument([Problem("", f"this would delete {what}; say --yes to do it")])
@@ -124,20 +156,21 @@ def _sure(store: SqlStore, home: Home, experiment: Experiment) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-async def _remove(home: Home, store: SqlStore, experiment: Experiment, client: SessionClient) -> None:
-    await _end_leftovers(home, store, experiment)
-    await runtimes.discard(experiment)
-    with suppress(NotFound):  # killed before it made its study, or deleting it a second time
-        await client.delete_study(study_of(experiment))
-    await asyncio.to_thread(shutil.rmtree, home.folders(experiment.uid).root, ignore_errors=True)
+def _remove(home: Home, store: SqlStore, experiment: Experiment) -> None:
+    """What is in the state directory; the rows last, so that one that was killed halfway can be repeated."""
+    shutil.rmtree(home.folders(experiment.uid).root, ignore_errors=True)
     store.delete_experiment(experiment.uid)
 
 
 async def _end_leftovers(home: Home, store: SqlStore, experiment: Experiment) -> None:
     """Kill what a killed controller left running: it has no outcome to report any more."""
     left = [attempt for attempt in store.attempts(experiment.uid) if not attempt.ended]
-    if not left:
-        return
+    if left:
+        await _remove_attempts(home, experiment, left)
+    await runtimes.discard(experiment)
+
+
+async def _remove_attempts(home: Home, experiment: Experiment, left: Sequence[Attempt]) -> None:
     runtime = await runtimes.of(home, experiment)
     try:
         for attempt in left:
@@ -148,4 +181,4 @@ async def _end_leftovers(home: Home, store: SqlStore, experiment: Experiment) ->
 
 def _say(arguments: argparse.Namespace, text: str) -> None:
     if not arguments.quiet:
-        print(text, file=sys.stderr, flush=True)
+        print(rendered(text, arguments), file=sys.stderr, flush=True)

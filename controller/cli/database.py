@@ -11,6 +11,8 @@ from pathlib import Path
 from controller.cli.embedded import asked_for
 from controller.cli.exits import ExitCode
 from controller.cli.home import Home
+from controller.cli.invocation import rendered
+from controller.phrases import command
 from suggest.errors import InvalidArgument, NotFound, Problem
 
 
@@ -22,7 +24,8 @@ def check(arguments: argparse.Namespace) -> ExitCode:
         print(f"schema {there}, the newest")
         return ExitCode.OK
     print(f"schema {there}; the newest is {newest}")
-    print("tuner: the store has an older schema; upgrade it with: tuner db upgrade", file=sys.stderr)
+    cure = rendered(command("db", "upgrade"), arguments)
+    print(f"tuner: the store has an older schema; upgrade it with: {cure}", file=sys.stderr)
     return ExitCode.UNAVAILABLE
 
 

@@ -60,8 +60,8 @@ def same_service(recorded: str, asked: str, name: str) -> str:
         return recorded
     if not _shares_an_address(recorded, asked):
         raise FailedPrecondition(
-            f"the trials of {name} are in the {_described(recorded)}, not in the {_described(asked)}; "
-            "leave the flag away, or choose another name for a new experiment"
+            f"the trials of {name} are in the {described(recorded)}, not in the {described(asked)}; "
+            "omit the flag, or choose another name for a new experiment"
         )
     return asked
 
@@ -76,7 +76,7 @@ def without_password(url: str) -> str:
     return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", re.sub(r"([?&]password=)[^&]*", r"\1***", url))
 
 
-def _described(service: str) -> str:
+def described(service: str) -> str:
     if not service:
         return "state directory's own store"
     if "://" in service:

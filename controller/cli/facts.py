@@ -21,7 +21,7 @@ from controller.report.record import ExperimentRecord, TrialRecord
 from controller.search import CHOOSES, lost
 from controller.spec import from_document
 from controller.store import SqlStore
-from suggest.errors import InvalidArgument, NotFound, Problem
+from suggest.errors import InvalidArgument, NotFound, Problem, Unavailable
 from suggest.space import Value
 from suggest.study import StudyName
 from suggest.trial import Measurement, Trial, TrialState
@@ -31,7 +31,9 @@ T = TypeVar("T")
 
 @contextmanager
 def opened(home: Home) -> Iterator[SqlStore]:
-    """The controller's store, if there is one. Raises NotFound: nothing was ever run here."""
+    """The controller's store. Raises NotFound: nothing was ever run here; Unavailable: here cannot be one."""
+    if home.root.exists() and not home.root.is_dir():
+        raise Unavailable(f"the state directory {home.root} is not a directory; name another one with --state-dir")
     if not home.controller_db.exists():
         raise NotFound(f"nothing was run yet with the state directory {home.root}; see --state-dir")
     store = SqlStore(home.controller_db, from_document)

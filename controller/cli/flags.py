@@ -125,12 +125,22 @@ def reporting(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="all trials in the table, not the first 20 only")
 
 
-def follow(parser: argparse.ArgumentParser) -> None:
+def log_part(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the trial ends")
+    parser.add_argument("--tail", metavar="N", type=int, help="the last N lines of each log only")
+    parser.add_argument(
+        "--since", metavar="WHEN", help="what was printed since: 10m, 1h30m, or a time such as 2026-01-31T09:00:00Z"
+    )
+    parser.add_argument("--attempt", metavar="N", type=int, help="of a trial: that attempt, not the newest")
 
 
 def yes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="also if its service is gone: remove what is here, say what is left there",
+    )
 
 
 def storage(parser: argparse.ArgumentParser) -> None:

@@ -17,7 +17,7 @@ from datetime import datetime
 
 from controller import budget
 from controller.cli import terminal
-from controller.cli.admission import Admitted, Changed, Desk, find, listed, named
+from controller.cli.admission import EXTENDED, Admitted, Changed, Desk, find, listed, named
 from controller.cli.embedded import Access, SessionClient, asked_for, connected, same_service
 from controller.cli.facts import opened
 from controller.cli.file import File
@@ -26,6 +26,7 @@ from controller.cli.run import Session, say_warnings, view_of
 from controller.cli.session import Controls
 from controller.decide import better
 from controller.model import Experiment, ExperimentSpec
+from controller.phrases import command
 from controller.search import space_to_have, study_name, study_spec
 from controller.spec import (
     Change,
@@ -118,7 +119,7 @@ class _Extension:
             self._view.say(f"revision {experiment.revision} says so already, and nothing of it has run yet")
         elif by_name:
             path = self._home.folders(experiment.uid).revision(experiment.revision)
-            self._view.say(f"in force from now on, in place of your own file: {path}")
+            self._view.say(f"in force from now on: {path}; your own file works as before, and goes on with this one")
 
 
 def _edited(known: Experiment, spec: ExperimentSpec, trials: str, sets: Sequence[str]) -> Document:
@@ -132,7 +133,7 @@ def _edited(known: Experiment, spec: ExperimentSpec, trials: str, sets: Sequence
         assert isinstance(inner, dict)
         there = inner["initial"]
         whole["spec"] = {**inner, "initial": [*there, *(point for point in first if point not in there)]}
-    text = f"# {known.name}, as tuner extend has made it.\n{file_text(whole)}"
+    text = f"# {known.name}{EXTENDED}\n{file_text(whole)}"
     return replace(made, text=text, spec=from_document(whole))
 
 
@@ -182,7 +183,7 @@ def _allowed(known: Experiment, document: Document) -> list[Change]:
             f"this would make another search of {known.name}:\n{listed(refused)}\n"
             "tuner extend accepts more under spec.parameters and at the end of spec.initial, changes of "
             "spec.objective.target, and what tuner resume accepts. For anything else write a file with another "
-            f"metadata.name, and take these trials along: tuner import FILE --from {known.name}"
+            f"metadata.name, and take these trials along: {command('import', 'FILE', '--from', known.name)}"
         )
     return changes
 

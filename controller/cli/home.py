@@ -19,6 +19,7 @@ from pathlib import Path
 
 from controller.folders import ExperimentFolders
 from controller.model import Uid
+from controller.phrases import command
 from suggest.errors import FailedPrecondition, Unavailable
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -154,7 +155,8 @@ class ControllerLock:
                 holder = self.holder()
                 by = f"by {holder}" if holder else "by another process"
                 raise Held(
-                    f"{name} is being run {by}; see it with tuner describe {name}, end it with tuner stop {name}"
+                    f"{name} is being run {by}; see it with {command('describe', name)}, "
+                    f"end it with {command('stop', name)}"
                 )
             time.sleep(0.02)
 

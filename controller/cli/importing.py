@@ -21,8 +21,10 @@ from controller.cli.exits import ExitCode
 from controller.cli.facts import controlled_by, opened
 from controller.cli.file import File
 from controller.cli.home import Home
+from controller.cli.invocation import rendered
 from controller.cli.sources import read_source
 from controller.model import Experiment, ExperimentState
+from controller.phrases import command, quantity
 from controller.search import Search, study_name, study_spec
 from controller.spec import from_document
 from controller.store import Changes, SqlStore
@@ -135,33 +137,34 @@ class _Import:
 
     def _tell(self, experiment: Experiment, source: Source, tally: _Tally) -> ExitCode:
         name = experiment.name
-        before = f", {tally.known} were there already" if tally.known else ""
-        print(f"{name}: {_trials(tally.new)} imported from {source.title}{before}{_left_out(source)}", flush=True)
+        before = f", {tally.known} {'was' if tally.known == 1 else 'were'} there already" if tally.known else ""
+        new = quantity(tally.new, "trial")
+        print(f"{name}: {new} imported from {source.title}{before}{_left_out(source)}", flush=True)
         known = experiment.spec.space.by_name
         if unknown := [f"{parameter} ({n})" for parameter, n in tally.remarks.items() if parameter not in known]:
             self._say(f"left out, no parameters of {name}: {', '.join(unknown[:8])}")
         if outside := [f"{parameter} ({n})" for parameter, n in tally.remarks.items() if parameter in known]:
             self._say(
                 f"outside of the search space, in so many trials: {', '.join(outside[:8])}; these values are kept, and "
-                f"count when the space has grown to them (tuner extend {name} --set …)"
+                f"count when the space has grown to them ({command('extend', name, '--set', 'PATH=VALUE')})"
             )
         if tally.refused:
             more = f"\n  and {len(tally.refused) - SHOWN} more" if len(tally.refused) > SHOWN else ""
             shown = "\n  ".join(tally.refused[:SHOWN])
             missing = any(": no value; " in one for one in tally.refused)
             cure = "\nWhat a parameter was there that is missing: --fill NAME=VALUE" if missing else ""
-            self._say(f"{_trials(len(tally.refused))} not imported:\n  {shown}{more}{cure}")
+            self._say(f"{quantity(len(tally.refused), 'trial')} not imported:\n  {shown}{more}{cure}")
         if experiment.state.finished:
-            more = "--set PATH=VALUE" if experiment.spec.budget.trials is None else "--trials +20"
-            self._say(f"Go on with them: tuner extend {name} {more}")
+            growth = ("--set", "PATH=VALUE") if experiment.spec.budget.trials is None else ("--trials", "+20")
+            self._say(f"Go on with them: {command('extend', name, *growth)}")
         elif not self._store.attempts(experiment.uid):
             by_name = named(self._arguments.name)
-            self._say(f"Run it: tuner resume {name}" if by_name else f"Run it: tuner run {self._arguments.name}")
+            self._say(f"Run it: {command('resume', name) if by_name else command('run', self._arguments.name)}")
         return ExitCode.OK if tally.new or tally.known else ExitCode.USAGE
 
     def _say(self, text: str) -> None:
         if not self._arguments.quiet:
-            print(text, file=sys.stderr, flush=True)
+            print(rendered(text, self._arguments), file=sys.stderr, flush=True)
 
 
 def _batches(trials: Sequence[tuple[str, FinishedTrial]]) -> Iterator[list[tuple[str, FinishedTrial]]]:
@@ -175,10 +178,6 @@ def _batches(trials: Sequence[tuple[str, FinishedTrial]]) -> Iterator[list[tuple
         measured += len(trial.measurements)
     if batch:
         yield batch
-
-
-def _trials(count: int) -> str:
-    return f"{count} trial{'' if count == 1 else 's'}"
 
 
 def _left_out(source: Source) -> str:

@@ -55,7 +55,10 @@ def _run(arguments: argparse.Namespace) -> int:
             import traceback
 
             traceback.print_exception(error)
+        from controller.cli.invocation import rendered
+
         code, sentence = _explained(error)
+        sentence = rendered(sentence, arguments)
         _tell(sentence, as_json=arguments.log_format == "json")
         return code
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from controller.cli.home import Home
 from controller.model import FINAL, ExperimentSpec, attempt_name, short_name, trial_name
+from controller.phrases import command
 from controller.spec import Document
 from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, Unavailable
 
@@ -108,7 +109,7 @@ async def check_cluster(client: Client, document: Document, home: Home) -> None:
         raise FailedPrecondition(
             f"somebody runs an experiment {spec.name} in {spec.namespace} at this moment (see kubectl -n "
             f"{spec.namespace} get configmap {others}), and it is not of this state directory; choose another "
-            f"metadata.name, or go on with that one: tuner resume {spec.name} --from-cluster"
+            f"metadata.name, or go on with that one: {command('resume', spec.name, '--from-cluster')}"
         )
 
 

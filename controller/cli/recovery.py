@@ -18,6 +18,7 @@ from controller.cli.admission import Admitted, Desk
 from controller.cli.embedded import SessionClient
 from controller.cli.home import Home
 from controller.model import FINAL, Attempt, AttemptState, Experiment, ExperimentSpec, FailureClass
+from controller.phrases import command
 from controller.runtime.kubernetes.client import CONFIG_MAPS, JOBS, Client, Kind, Raw
 from controller.runtime.kubernetes.kinds import kind_of
 from controller.runtime.kubernetes.naming import EXPERIMENT, MANAGED_BY, PARAMETERS, UID
@@ -124,7 +125,8 @@ async def rebuild(
     spec = remains.document.spec
     if store.experiment(spec.namespace, spec.name) is not None:
         raise AlreadyExists(
-            f"the database has {spec.name} in {spec.namespace}: nothing is lost; go on with: tuner resume {spec.name}"
+            f"the database has {spec.name} in {spec.namespace}: nothing is lost; go on with: "
+            f"{command('resume', spec.name)}"
         )
     desk = Desk(home, store)
     place = desk.reserve(spec.name, uid=remains.uid)

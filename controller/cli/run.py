@@ -238,6 +238,8 @@ class Session:
         runtimes.same_context(experiment, self._arguments.context)
         service = same_service(experiment.server, asked_for(self._arguments), experiment.name)
         if isinstance(admitted, Standing):
+            for note in admitted.notes:
+                self._view.say(note)
             async with connected(service, self._home, Access.of(self._arguments)) as client:
                 return await self._tell_standing(experiment, client)
         for note in admitted.notes:
@@ -297,6 +299,7 @@ class Session:
     def _tell(self, experiment: Experiment, best: Trial | None) -> bool:
         """Whether its final stage has failed."""
         from controller.cli.final import has_failed
+        from controller.cli.invocation import rendered
         from controller.report.ending import next_step, result
 
         final_failed = has_failed(self._store, experiment)
@@ -304,6 +307,6 @@ class Session:
             print(result(experiment, best), flush=True)
         # -q hides what is going on, not what a person must act on.
         if not self._arguments.quiet or best is None or experiment.state in _NEED_A_PERSON or final_failed:
-            words = next_step(experiment, best, final_failed=final_failed)
+            words = rendered(next_step(experiment, best, final_failed=final_failed), self._arguments)
             (Lines() if self._arguments.quiet else self._view).say(words)
         return final_failed

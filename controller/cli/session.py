@@ -66,7 +66,8 @@ class Controls:
         elif self.times == 1:
             final = progress is not None and progress.final_runs
             what = "its final stage" if final else f"{running} running trial{'s' if running > 1 else ''}"
-            again = "it runs again on resume" if final else "they run again on resume and cost nothing"
+            again = "it runs again on resume" if final or running == 1 else "they run again on resume"
+            again = again if final else f"{again} and cost{'s' if running == 1 else ''} nothing"
             self.say(f"{_NAMES[number]}: stopping{f'; ending {what}' if running else ''} ({again}; again: kill)")
         elif running:
             self.say(f"{_NAMES[number]} again: killing what still runs")

@@ -12,8 +12,10 @@ from controller.cli.exits import ExitCode
 from controller.cli.facts import gather, keep_looking, look_up, opened, split_name, with_client
 from controller.cli.final import with_outputs
 from controller.cli.home import Home
+from controller.cli.invocation import rendered
 from controller.cli.listing import Printer
 from controller.model import FINAL, Experiment, ExperimentState
+from controller.phrases import command
 from controller.report import documents, figures, story, tables
 from controller.report.record import ExperimentRecord, TrialRecord
 from controller.spec import redacted_document
@@ -60,21 +62,23 @@ def describe(arguments: argparse.Namespace) -> ExitCode:
     record = with_outputs(record) if number == FINAL else record
     folders = Home.find(arguments.state_dir).folders(record.experiment.uid)
     now = datetime.now(UTC)
+
+    def write(text: str) -> None:
+        sys.stdout.write(rendered(text, arguments))
+
     if number is None:
-        sys.stdout.write(story.describe_experiment(record, folder=folders.root, now=now))
+        write(story.describe_experiment(record, folder=folders.root, now=now))
         return ExitCode.OK
     if number == FINAL:
         if record.final is None:
-            raise NotFound(f"{name} has no final stage that was begun; see tuner describe {name}")
+            raise NotFound(f"{name} has no final stage that was begun; see {command('describe', name)}")
         final_log = folders.attempt(FINAL, record.final.newest.number).log
-        sys.stdout.write(
-            story.describe_final(record, record.final, log=final_log if final_log.exists() else None, now=now)
-        )
+        write(story.describe_final(record, record.final, log=final_log if final_log.exists() else None, now=now))
         return ExitCode.OK
     one = find_trial(record, number)
     log = None if one.newest is None else folders.attempt(number, one.newest.number).log
     shown = log if log is not None and log.exists() else None  # it may have failed before it printed anything
-    sys.stdout.write(story.describe_trial(record, one, log=shown, now=now))
+    write(story.describe_trial(record, one, log=shown, now=now))
     return ExitCode.OK
 
 
@@ -86,7 +90,8 @@ def best(arguments: argparse.Namespace) -> ExitCode:
     found = record.best
     if found is None:
         name = record.experiment.name
-        print(f"tuner: no trial of {name} has succeeded; see tuner get trials {name}", file=sys.stderr)
+        see = rendered(command("get", "trials", name), arguments)
+        print(f"tuner: no trial of {name} has succeeded; see {see}", file=sys.stderr)
         return ExitCode.NO_RESULT
     match arguments.output:
         case "json":

@@ -17,6 +17,7 @@ from controller.cli.embedded import Access, SessionClient, connected, without_pa
 from controller.cli.facts import opened, study_of
 from controller.cli.home import Home
 from controller.model import ExperimentSpec
+from controller.phrases import command
 from suggest import admin
 from suggest.admin import MAX_ROWS, Source
 from suggest.client import FinishedTrial, Measurement, Outcome, StudyName, Trial, TrialState
@@ -38,10 +39,15 @@ async def read_source(arguments: argparse.Namespace, home: Home, spec: Experimen
         there, newest = admin.schema_versions(url)
         place = without_password(text)
         if there != newest:
-            raise FailedPrecondition(f"{place} has schema {there}, not {newest}; tuner db upgrade --storage {place}")
+            raise FailedPrecondition(
+                f"{place} has schema {there}, not {newest}; upgrade it with: "
+                f"{command('db', 'upgrade', '--storage', place)}"
+            )
         async with connected(url, home, Access.of(arguments)) as client:
             study = await _chosen(client, arguments.study, place)
             return _fitting(await _of_study(client, study, f"{study.name} in {place}"), spec, arguments.value, fill)
+    if _is_sqlite(text):
+        raise InvalidArgument([Problem("--from", f"{text} is an SQLite database; write its URL: sqlite:///{text}")])
     if text == "-" or text.endswith(".csv") or "/" in text or Path(text).is_file():
         return read_csv(text, spec, value=arguments.value, fill=fill)
     with opened(home) as store:
@@ -51,6 +57,15 @@ async def read_source(arguments: argparse.Namespace, home: Home, spec: Experimen
     async with connected(known.server, home, Access.of(arguments)) as client:
         source = await _of_study(client, await client.get_study(study_of(known)), known.name)
     return _fitting(source, spec, arguments.value, fill)
+
+
+def _is_sqlite(path: str) -> bool:
+    """Whether that is a database, of Optuna or of ours."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(16) == b"SQLite format 3\0"
+    except (OSError, ValueError):
+        return False
 
 
 def _fill(words: Sequence[str], spec: ExperimentSpec) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from controller.model import Experiment, ExperimentState
+from controller.phrases import command, quantity
 from controller.report import figures
 from controller.report.final import where_it_lies
 from controller.report.record import IMPORTED_FROM, ExperimentRecord
@@ -34,7 +35,7 @@ def final_stage(record: ExperimentRecord) -> str:
     elif final.outputs:
         lines.append(f"  {final.directory}")
         width = max(len(each.path) for each in final.outputs)
-        lines += [f"  {each.path:<{width}}  {each.size_bytes} bytes" for each in final.outputs]
+        lines += [f"  {each.path:<{width}}  {quantity(each.size_bytes, 'byte')}" for each in final.outputs]
     else:
         lines.append(f"  nothing in {final.directory}")
     return "\n".join(lines)
@@ -42,21 +43,22 @@ def final_stage(record: ExperimentRecord) -> str:
 
 def next_step(experiment: Experiment, best: Trial | None, *, final_failed: bool = False) -> str:
     name, reason = experiment.name, experiment.reason
+    again, trials = command("resume", name), command("get", "trials", name)
     match experiment.state:
         case ExperimentState.SUCCEEDED if final_failed:
-            return f"{name} succeeded: {reason}\nWhy: tuner logs {name}/final\nRun it again: tuner resume {name}"
+            return f"{name} succeeded: {reason}\nWhy: {command('logs', f'{name}/final')}\nRun it again: {again}"
         case ExperimentState.SUCCEEDED if best is not None and experiment.final is not None:
-            return f"{name} succeeded: {reason}\nWhat its final stage left: tuner best {name}"
+            return f"{name} succeeded: {reason}\nWhat its final stage left: {command('best', name)}"
         case ExperimentState.SUCCEEDED if best is not None:
-            return f"{name} succeeded: {reason}\nAll trials: tuner get trials {name}"
+            return f"{name} succeeded: {reason}\nAll trials: {trials}"
         case ExperimentState.SUCCEEDED:
-            return f"{name} finished without one succeeded trial: {reason}\nWhy: tuner get trials {name}"
+            return f"{name} finished without one succeeded trial: {reason}\nWhy: {trials}"
         case ExperimentState.FAILED:
-            return f"{name} failed: {reason}\nWhy: tuner get trials {name}"
+            return f"{name} failed: {reason}\nWhy: {trials}"
         case ExperimentState.PAUSED:
             return f"{name} is paused: {reason}\n{cure(experiment)}"
         case ExperimentState.RUNNING | ExperimentState.STOPPING:
-            ways = f"Watch: tuner describe {name}\nGo on: tuner resume {name}\nEnd: tuner stop {name}"
+            ways = f"Watch: {command('describe', name)}\nGo on: {again}\nEnd: {command('stop', name)}"
             return f"{name} is left running\n{ways}"
         case ExperimentState.STOPPED:
-            return f"{name} stopped: {reason}\nGo on: tuner resume {name}"
+            return f"{name} stopped: {reason}\nGo on: {again}"

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from controller.model import AttemptState, Event, ExperimentState
+from controller.phrases import quantity
 from controller.progress import Progress
 from controller.report import figures
 from suggest.trial import TrialState
@@ -124,7 +125,8 @@ def summary(progress: Progress) -> str:
     done = finished(progress)
     limit = "" if spec.budget.trials is None else f"/{spec.budget.trials}"
     states = ", ".join(f"{n} {state.value}" for state, n in progress.counts.items() if n)
-    words = [f"{done}{limit} trials" + (f" ({states})" if states else ""), f"{len(progress.at_work)} running"]
+    trials = quantity(done, "trial") if not limit else f"{done}{limit} trial{'' if limit == '/1' else 's'}"
+    words = [trials + (f" ({states})" if states else ""), f"{len(progress.at_work)} running"]
     if progress.held_up:
         words.append(f"{len(progress.held_up)} waiting ({progress.held_up[0].waiting_for})")
     left_s = time_left_s(progress)

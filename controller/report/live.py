@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from controller.model import FINAL, AttemptState, Event, ExperimentState, trial_label
+from controller.phrases import quantity
 from controller.progress import Progress
 from controller.report import figures
 from controller.report.lines import finished, time_left_s
@@ -127,7 +128,7 @@ def _bar(progress: Progress, width: int) -> Text:
     """The counts in words, and before them a bar in the room that they leave."""
     done = finished(progress)
     limit = progress.experiment.spec.budget.trials
-    counts = Text(f" {done}/{limit}" if limit else f"{done} trial{'' if done == 1 else 's'} done")
+    counts = Text(f" {done}/{limit}" if limit else f"{quantity(done, 'trial')} done")
     for state, style in _BAR_STYLES.items():
         if n := progress.counts.get(state, 0):
             counts.append(f"  {n} {state.value}", style=style)

@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from controller.model import Attempt, Event, Experiment, ExperimentState, FailureClass
+from controller.phrases import command, quantity
 from controller.report import figures
 from controller.report.documents import trial_name_of
 from controller.report.final import FinalRecord, where_it_lies
@@ -107,17 +108,17 @@ def why_final(record: ExperimentRecord, final: FinalRecord) -> str:
     name = record.experiment.name
     match final.state:
         case "succeeded":
-            return f"it ended well; see what it left with: tuner best {name}"
+            return f"it ended well; see what it left with: {command('best', name)}"
         case "failed":
-            return f"{final.newest.reason}; mend it, then: tuner resume {name}"
+            return f"{final.newest.reason}; mend it, then: {command('resume', name)}"
         case "running" if record.controlled_by:
-            return f"it runs; follow it with: tuner logs -f {name}/final"
+            return f"it runs; follow it with: {command('logs', '-f', f'{name}/final')}"
         case "running":
-            return f"it may run on without a controller; go on with: tuner resume {name}"
+            return f"it may run on without a controller; go on with: {command('resume', name)}"
         case "queued" if record.controlled_by:
             return final.newest.reason or "it is being started"
         case _:
-            return f"{final.newest.reason or 'it has not ended'}; go on with: tuner resume {name}"
+            return f"{final.newest.reason or 'it has not ended'}; go on with: {command('resume', name)}"
 
 
 def _algorithm(record: ExperimentRecord) -> str:
@@ -182,28 +183,33 @@ def why_experiment(record: ExperimentRecord) -> str:
     running, queued = counts.get(TrialState.RUNNING, 0), counts.get(TrialState.QUEUED, 0)
     match it.state:
         case ExperimentState.RUNNING | ExperimentState.STOPPING if not record.controlled_by:
-            return f"{_left(it)}; go on with: tuner resume {name}"
+            return f"{_left(it)}; go on with: {command('resume', name)}"
         case ExperimentState.RUNNING if record.final is not None and not record.final.over:
-            return f"its search is over, and its final stage runs; follow it with: tuner logs -f {name}/final"
+            follow = command("logs", "-f", f"{name}/final")
+            return f"its search is over, and its final stage runs; follow it with: {follow}"
         case ExperimentState.RUNNING:
             return (
-                f"running with {running} of at most {it.spec.parallelism} trials at a time, {queued} queued"
-                f"{_held_up(record)}; stop it with: tuner stop {name}"
+                f"running with {running} of at most {quantity(it.spec.parallelism, 'trial')} at a time, {queued} queued"
+                f"{_held_up(record)}; stop it with: {command('stop', name)}"
             )
         case ExperimentState.PAUSED:
             return f"paused, {it.reason}; {cure(it)}"
         case ExperimentState.STOPPING:
-            return f"somebody asked it to stop; {running} trials are ending"
+            return f"somebody asked it to stop; {quantity(running, 'trial')} {'is' if running == 1 else 'are'} ending"
         case ExperimentState.STOPPED:
-            return f"{it.reason or 'stopped'}; go on with: tuner resume {name}"
+            return f"{it.reason or 'stopped'}; go on with: {command('resume', name)}"
         case ExperimentState.FAILED:
-            return f"failed, {it.reason}; look at one with: tuner describe {name}/{_last_failed(record)}"
+            return f"failed, {it.reason}; look at one with: {command('describe', f'{name}/{_last_failed(record)}')}"
         case ExperimentState.SUCCEEDED:
-            result = f"see the result with: tuner best {name}"
+            result = f"see the result with: {command('best', name)}"
             if record.final is not None and record.final.failed:
-                result = f"see why with: tuner logs {name}/final; run it again with: tuner resume {name}"
+                result = (
+                    f"see why with: {command('logs', f'{name}/final')}; run it again with: {command('resume', name)}"
+                )
             elif record.best is None:
-                result = f"but no trial succeeded; look at one with: tuner describe {name}/{_last_failed(record)}"
+                result = (
+                    f"but no trial succeeded; look at one with: {command('describe', f'{name}/{_last_failed(record)}')}"
+                )
             return f"{it.reason}; {result}"
 
 
@@ -224,7 +230,8 @@ def _held_up(record: ExperimentRecord) -> str:
 
 def cure(experiment: Experiment) -> str:
     """What a person does about a pause."""
-    return f"correct it, then: tuner resume FILE (or tuner resume {experiment.name}, if the file is right as it is)"
+    by_name = command("resume", experiment.name)
+    return f"correct it, then: {command('resume', 'FILE')} (or {by_name}, if the file is right as it is)"
 
 
 def why_trial(record: ExperimentRecord, one: TrialRecord) -> str:
@@ -254,9 +261,10 @@ def why_trial(record: ExperimentRecord, one: TrialRecord) -> str:
         case TrialState.RUNNING if newest is not None and newest.stop_cause is not None:
             return f"it is being stopped: {newest.reason or newest.stop_cause.value}"
         case TrialState.RUNNING if not record.controlled_by:
-            return f"it may run on without a controller; go on with: tuner resume {record.experiment.name}"
+            return f"it may run on without a controller; go on with: {command('resume', record.experiment.name)}"
         case TrialState.RUNNING:
-            return f"it runs{attempts}; follow it with: tuner logs -f {record.experiment.name}/{one.trial.number}"
+            follow = command("logs", "-f", f"{record.experiment.name}/{one.trial.number}")
+            return f"it runs{attempts}; follow it with: {follow}"
         case TrialState.QUEUED if one.waiting and newest is not None and newest.reason and record.controlled_by:
             where = " for room in its namespace" if newest.reason.startswith(QUOTA_EXCEEDED) else ""
             return f"it waits{where}, and starts by itself{attempts}: {reason}"
@@ -280,7 +288,8 @@ def _budget(record: ExperimentRecord) -> str:
     spec, counts = record.experiment.spec, record.counts
     done = sum(n for state, n in counts.items() if state.finished and state is not TrialState.CANCELLED)
     budget = spec.budget
-    words = [f"{done} of {budget.trials} trials" if budget.trials is not None else f"{done} trials, no limit"]
+    limit = None if budget.trials is None else quantity(budget.trials, "trial")
+    words = [f"{done} of {limit}" if limit is not None else f"{quantity(done, 'trial')}, no limit"]
     if budget.failed_trials is not None:
         words.append(f"{counts.get(TrialState.FAILED, 0)} of {budget.failed_trials} failures")
     spent = figures.duration(record.experiment.running_s)

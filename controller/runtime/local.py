@@ -41,6 +41,7 @@ class LocalRuntime:
         self._changed = asyncio.Event()
         self._growing: dict[str, Path] = {}  # the logs of what runs
         self._log_seen: dict[str, int] = {}
+        self._log_times = log_file.LogTimes()
         self._gpus: tuple[str, ...] | None = None
 
     @property
@@ -96,6 +97,7 @@ class LocalRuntime:
     def _drop(self, name: str) -> None:
         for known in (self._shown, self._sightings, self._growing, self._stops, self._log_seen):
             known.pop(name, None)
+        self._log_times.forget(name)
 
     async def observe(self) -> Mapping[str, Sighting]:
         await self._connected()
@@ -110,6 +112,8 @@ class LocalRuntime:
         path = Path(shown["directory"], "log.txt")
         data = await log_file.read(path, offset, limit)
         self._log_seen[name] = offset + len(data)
+        if data:
+            self._log_times.note(name, path, offset + len(data))
         return data
 
     async def wait(self, within_s: float, *, log_growth: bool) -> None:

@@ -9,6 +9,7 @@ from controller.spec.document import (
     allowed_in_revision,
     diff,
     from_document,
+    is_label,
     spec_hash,
 )
 from controller.spec.problems import Placed, SpecErrors
@@ -30,6 +31,7 @@ __all__ = [
     "file_text",
     "fill_data",
     "from_document",
+    "is_label",
     "read",
     "read_path",
     "redacted",

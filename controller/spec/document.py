@@ -33,7 +33,8 @@ Json = dict[str, Any]  # plain data in the shape that `native.FILE` describes
 DEFAULT_TRIALS = 100
 LEAST_FAILED_TRIALS = 5
 ENDS_BY_ITSELF = "grid"
-REVISABLE = ("spec.trial", "spec.final", "spec.parallelism", "spec.budget", "spec.pruning")
+LABELS = "metadata.labels"
+REVISABLE = ("spec.trial", "spec.final", "spec.parallelism", "spec.budget", "spec.pruning", LABELS)
 
 
 def fill_defaults(document: Json) -> None:
@@ -190,6 +191,11 @@ def _diff(path: str, old: Mapping[str, object], new: Mapping[str, object]) -> li
 def allowed_in_revision(change: Change) -> bool:
     """Whether `tuner resume FILE` takes the change; a search space and an objective stay what they are."""
     return _under(change.path, REVISABLE)
+
+
+def is_label(change: Change) -> bool:
+    """Labels mean nothing to the search: a change of them is taken wherever the file is read again."""
+    return _under(change.path, (LABELS,))
 
 
 def allowed_in_extension(change: Change) -> bool:

@@ -137,6 +137,9 @@ SPEC = Section(
         ),
     ),
     what="a mapping with objective, parameters and trial",
+    refused={
+        "objectives": "several objectives are not supported yet; write one: objective: {metric: …, direction: maximize}"
+    },
     elsewhere={
         "trials": "budget.trials",
         "failedTrials": "budget.failedTrials",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from controller.phrases import quantity
 from controller.spec.problems import Mark, Marks, Placed, SpecErrors
 from controller.spec.yaml_text import Data, parse, plain_scalar
 
@@ -65,7 +66,7 @@ def _put(data: Data, path: str, value: Data, under: Marks, marks: Marks, mark: M
             if not isinstance(here, list):
                 raise _Wrong(f"{walked} is no list, so [{step}] is no place in it")
             if step >= len(here) + last:
-                raise _Wrong(f"{walked} has {len(here)} elements, so the last one is [{len(here) - 1}]")
+                raise _Wrong(f"{walked} has {quantity(len(here), 'element')}, so the last one is [{len(here) - 1}]")
             if last:
                 here[step : step + 1] = [value]
             else:

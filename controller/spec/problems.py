@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from controller.phrases import quantity
 from suggest.errors import InvalidArgument, Problem
 
 
@@ -70,7 +71,7 @@ class SpecErrors(InvalidArgument):
     def __str__(self) -> str:
         if len(self.placed) == 1 and self.placed[0].mark == NOWHERE:
             return f"{self.source}: {self.placed[0]}"
-        count = f"{len(self.placed)} problem{'' if len(self.placed) == 1 else 's'}"
+        count = quantity(len(self.placed), "problem")
         return "\n".join([f"{self.source}: {count}", *(f"  {p}" for p in self.placed)])
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controller.model import ExperimentSpec
+from controller.phrases import command
 from controller.spec import rules
 from controller.spec.document import Json, fill_defaults, from_document
 from controller.spec.native import API_VERSION, FILE
@@ -112,7 +113,7 @@ def _asked(service: Service, document: Json, data: Json, marks: Marks) -> list[P
 
 def _check(data: Data, say: Complaints) -> Json:
     if isinstance(data, dict) and str(data.get("apiVersion", "")).startswith("kubeflow.org/"):
-        cure = f"write it with apiVersion: {API_VERSION} (tuner init shows how)"
+        cure = f"write it with apiVersion: {API_VERSION} ({command('init', '-')} shows how)"
         say.add("apiVersion", f"{data['apiVersion']} is Katib's, and Katib's files are not read yet; {cure}")
         return {}
     document = FILE.take(data, "", say)
@@ -150,7 +151,8 @@ def read_path(
         with Path(source).open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise _unreadable(source, "there is no such file; tuner init writes one to start from") from None
+        cure = f"{command('init', source)} writes one to start from"
+        raise _unreadable(source, f"there is no such file; {cure}") from None
     except IsADirectoryError:
         raise _unreadable(
             source, "is a directory; name the file in it: " + str(Path(source) / "experiment.yaml")

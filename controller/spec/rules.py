@@ -34,6 +34,8 @@ GIVEN = frozenset(
         "KATIB_TRIAL_NAME",
     }
 )
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]*|HOME|PATH|PWD|USER|TMPDIR|HOSTNAME")  # of the environment, probably
+_GIVEN_VARIABLE = re.compile(rf"\$\$?\{{?({'|'.join(sorted(GIVEN))})\b\}}?")
 WORKLOAD = ("command", "args", "env", "template")
 
 
@@ -103,7 +105,7 @@ def _whole_gpus(workload: Json, section: str, runtime: str, say: Complaints) -> 
 def _final(final: Json, raw_trial: object, runtime: str, say: Complaints) -> None:
     _whole_gpus(final, "spec.final", runtime, say)
     if isinstance(raw_trial, dict) and raw_trial.get("template") is not None:
-        cure = "end the search without it, and run the best parameters (tuner best) by an object of your own"
+        cure = "end the search without it, and run the parameters that `best` prints by an object of your own"
         say.add(
             "spec.final", f"does not go with trial.template, which has no command to be replaced; {cure}", at_key=True
         )
@@ -189,8 +191,10 @@ def _placeholders(
         for name in placeholders(text):
             if name in names:
                 continue
-            meant = meant_by(name, names)
-            if meant:
+            meant = None if name in GIVEN else meant_by(name, names)
+            if meant is None and (name in GIVEN or name in workload.get("env", {}) or _VARIABLE.fullmatch(name)):
+                say.add(path, f"${{{name}}} is not a parameter; {_read_variable(workload, section, path, name, text)}")
+            elif meant:
                 say.add(path, f"${{{name}}} is no parameter; did you mean ${{{meant}}}?")
             else:
                 have = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
@@ -199,15 +203,64 @@ def _placeholders(
         in_command = path.startswith((f"{section}.command[", f"{section}.args["))
         alone = _ALONE.fullmatch(text)
         if in_command and alone and alone[1] in conditional:
-            flag = f"--{alone[1]}=${{{alone[1]}}}"
-            say.add(path, f"{text} is not always there, and its flag would be left alone; write {flag} as one element")
+            before = _before(workload, section, path)
+            if before.startswith("-") and "=" not in before:
+                cure = f"its flag {before} would be left alone; write {before}={text} as one element"
+            else:
+                cure = f"what follows would take its place; write --{alone[1]}={text} as one element"
+            say.add(path, f"{text} is not always there, and {cure}")
         elif path == f"{section}.command[0]" and any(name in conditional for name in placeholders(text)):
             say.add(path, f"{text} is not always there, and a trial needs its program; use a choice without when")
 
 
+def _command_line(workload: Json, section: str) -> list[tuple[str, str]]:
+    """The words of the command and its arguments, with their paths."""
+    return [
+        (f"{section}.{key}[{index}]", word)
+        for key in ("command", "args")
+        for index, word in enumerate(workload.get(key, ()))
+    ]
+
+
+def _before(workload: Json, section: str, path: str) -> str:
+    """The word before the one at `path`; "" if it is the first."""
+    line = _command_line(workload, section)
+    at = next((index for index, (place, _) in enumerate(line) if place == path), 0)
+    return line[at - 1][1] if at else ""
+
+
+def _is_script(workload: Json, section: str, path: str) -> bool:
+    """Whether a shell reads the word at `path`: `sh -c WORD`."""
+    return any(place == path for place, _ in shells.scripts(_command_line(workload, section)))
+
+
+def _read_variable(workload: Json, section: str, path: str, name: str, text: str) -> str:
+    """How a program gets at an environment variable."""
+    if _is_script(workload, section, path):
+        return f'to have the shell substitute it, write "${name}" or $${{{name}}}'
+    flag = text.partition("=")[0] if re.match(r"--?[A-Za-z][\w-]*=", text) else "--flag"
+    shell = f"""[sh, -c, 'exec "$@" {flag}="${name}"', sh, PROGRAM, …]"""
+    return f"environment variables are not substituted; read {name} in the program, or let a shell do it: {shell}"
+
+
 def warnings(document: Json) -> tuple[str, ...]:
     """What is allowed and seldom meant."""
-    return (*_not_mentioned(document["spec"]), *shells.warnings(document["spec"]))
+    spec = document["spec"]
+    return (*_unread_variables(spec["trial"]), *shells.warnings(spec), *_not_mentioned(spec))
+
+
+def _unread_variables(trial: Json) -> Iterator[str]:
+    """`--out=$TUNER_OUTPUT_DIR` where no shell reads it: the program gets these letters."""
+    section = "spec.trial"
+    for path, word in _command_line(trial, section):
+        for written in () if _has_shell(trial) else _GIVEN_VARIABLE.finditer(word):
+            cure = _read_variable(trial, section, path, written[1], word)
+            yield f"{path}: {written[0]} is passed as it stands: {cure}"
+
+
+def _has_shell(trial: Json) -> bool:
+    """Whether some word of the command line is a script, whatever reads it."""
+    return any(word.rpartition("/")[2] in shells.SHELLS or word == "-c" for word in trial.get("command", ()))
 
 
 def _not_mentioned(spec: Json) -> Iterator[str]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from controller.spec.fields import ABSENT, INVALID, REQUIRED, Key, Kind, Schema, refuse
+from controller.spec.fields import ABSENT, INVALID, REQUIRED, Key, Kind, Schema, Word, refuse
 from controller.spec.problems import Complaints
 from controller.spec.spelling import meant_by
 
@@ -90,12 +90,20 @@ class Section:
             say.add(below, "merge keys are no part of YAML 1.2; write the keys out", at_key=True)
         elif name in self.elsewhere:
             say.add(below, f"no such key here; did you mean {self.elsewhere[name]}?", at_key=True)
-        elif meant := meant_by(name, known):
-            say.add(below, f"no such key; did you mean {meant}?", at_key=True)
+        elif meant := meant_by(name, known, fits=lambda option: self._word(option, raw) is not None):
+            word = self._word(meant, raw)
+            say.add(below, f"no such key; did you mean {meant}{f': {word}' if word else ''}?", at_key=True)
         elif (meant := meant_by(name, self.elsewhere)) is not None:
             say.add(below, f"no such key here; did you mean {self.elsewhere[meant]}?", at_key=True)
         else:
             say.add(below, f"no such key; the keys here are {', '.join(known)}", at_key=True)
+
+    def _word(self, name: str, raw: object) -> str | None:
+        """Which of a key's few words was meant, if it is such a key."""
+        kind = next(key.kind for key in self.keys if key.name == name)
+        if not isinstance(kind, Word) or not isinstance(raw, str):
+            return None
+        return raw if raw in kind.words else meant_by(raw, kind.words)
 
     def schema(self) -> Schema:
         properties = {}

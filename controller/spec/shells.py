@@ -39,18 +39,18 @@ def _may_be_code(parameter: Json) -> bool:
 
 def _scripts_of(spec: Json) -> Iterator[tuple[str, str]]:
     trial, final = spec["trial"], spec.get("final", {})
-    yield from _scripts(_words("spec.trial", trial))
+    yield from scripts(_words("spec.trial", trial))
     yield from _in_template("spec.trial.template", trial.get("template"))
     if "command" in final or "args" in final:
         parts = [("spec.final" if key in final else "spec.trial", key) for key in ("command", "args")]
-        yield from _scripts(
+        yield from scripts(
             [word for section, key in parts for word in _words(section, {key: {**trial, **final}.get(key)})]
         )
 
 
 def _in_template(path: str, data: object) -> Iterator[tuple[str, str]]:
     if isinstance(data, dict):
-        yield from _scripts(_words(path, data))
+        yield from scripts(_words(path, data))
         for key, each in data.items():
             yield from _in_template(f"{path}.{key}", each)
     elif isinstance(data, list):
@@ -67,7 +67,7 @@ def _words(path: str, container: Mapping[str, object]) -> list[Word]:
     return words
 
 
-def _scripts(words: Sequence[Word]) -> Iterator[tuple[str, str]]:
+def scripts(words: Sequence[Word]) -> Iterator[tuple[str, str]]:
     """What shells are given after `-c`, wherever the shell is: `env -i bash -lc …` too."""
     for place, (_, word) in enumerate(words):
         if isinstance(word, str) and word.rpartition("/")[2] in SHELLS:

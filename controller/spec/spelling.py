@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 # How other tools, and other people, spell what this file calls otherwise.
 FOREIGN: Mapping[str, tuple[str, ...]] = {
@@ -69,15 +69,17 @@ FOREIGN: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def meant_by(word: str, options: Iterable[str]) -> str | None:
-    """The option that `word` was meant to be, if one is close in letters, known from elsewhere, or an abbreviation."""
+def meant_by(word: str, options: Iterable[str], *, fits: Callable[[str], bool] = lambda _: True) -> str | None:
+    """The option that `word` was meant to be, if one is close in letters, known from elsewhere, or an abbreviation.
+
+    fits: whether an option can have what stands there, for words that mean different things elsewhere.
+    """
     known = list(options)
     by_plain = {_plain(option): option for option in known}
     if _plain(word) in by_plain:
         return by_plain[_plain(word)]
-    for option in FOREIGN_PLAIN.get(_plain(word), ()):
-        if option in known:
-            return option
+    if foreign := [option for option in FOREIGN_PLAIN.get(_plain(word), ()) if option in known]:
+        return next(filter(fits, foreign), foreign[0])
     for option in known:
         if len(option) > 1 and _initials(word) == option.lower():
             return option

@@ -137,7 +137,7 @@ RETRIES = Section(
         Key("userError", Whole(0), "The program exited with an error.", 0),
         Key("metricsMissing", Whole(0), "Exited with 0 and reported no value.", 0),
     ),
-    refused={"configuration": "is never retried: it pauses the experiment; mend the cause, then tuner resume"},
+    refused={"configuration": "is never retried: it pauses the experiment; correct the cause, then resume"},
 )
 
 TRIAL = Section(

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from controller.phrases import command
 from controller.spec.problems import Mark, Marks, Placed, SpecErrors
 
 MAX_BYTES = 1_000_000
@@ -82,7 +83,8 @@ def parse(text: str, source: str) -> tuple[Data, Marks]:
     except _Refused as refused:
         raise SpecErrors(source, [refused.placed]) from None
     if root is None or (root.items is None and root.entries is None and root.value is None):
-        raise SpecErrors(source, [Placed(Mark(1, 1), "", "the file is empty; tuner init writes one to start from")])
+        cure = f"{command('init', '-')} prints one to start from"
+        raise SpecErrors(source, [Placed(Mark(1, 1), "", f"the file is empty; {cure}")])
     marks = Marks({}, {})
     twice: list[Placed] = []
     data = _flatten(root, "", marks, twice)

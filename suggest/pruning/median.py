@@ -84,7 +84,8 @@ class MedianPruner:
         so_far = (
             f"{self._metric} {best:.4g}" if best == curve.values[-1] else f"{self._metric} (best so far) {best:.4g}"
         )
-        reason = f"{so_far} at step {step} is {side} the median {median:.4g} of {column.peers} trials"
+        trials = "1 trial" if column.peers == 1 else f"{column.peers} trials"
+        reason = f"{so_far} at step {step} is {side} the median {median:.4g} of {trials}"
         return StopAdvice(True, reason)
 
     def _due(self, step: int, before: int) -> bool:

@@ -72,7 +72,7 @@ def empty(database: Path) -> None:
         ("studies.db", make_a_directory, "is a directory; move it away, or use another --state-dir"),
         ("studies.db", empty, "the file is empty, but a store was here; restore a backup (tuner db restore DIR)"),
         ("controller.db", empty, "the file is empty, but a store was here; restore a backup (tuner db restore DIR)"),
-        ("studies.db", Path.unlink, "restore its database (studies.db) from a backup, or begin anew after: tuner del"),
+        ("studies.db", Path.unlink, "restore its database (studies.db) from a backup, or start over after: tuner del"),
     ],
 )  # fmt: skip
 def test_a_store_that_cannot_be_used_is_one_sentence_and_works_again_when_restored(

@@ -63,6 +63,12 @@ def test_an_extension_killed_between_its_writes_is_repeated_without_harm(me: Per
         "experiment.r2.yaml",
         "experiment.yaml",
     ]
+    for verb in ("run", "resume"):  # the person's own file, which knows nothing of the extension
+        code, out, err = me.tuner(verb, me.file)
+        assert (code, out.startswith("tiny: best score ")) == (0, True), err
+        assert "experiment.yaml is revision 1 of tiny; going on with revision 2, " in err
+        assert "spec.budget.trials: 2 -> 4" in err
+    me.file.write_text(me.file.read_text().replace("max: 1}", "max: 3}"))
     code, _, err = me.tuner("run", me.file)
     assert (code, "The file in force since revision 2: " in err) == (6, True), err
 

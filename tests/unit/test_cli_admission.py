@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from controller.cli.admission import Admitted, Changed, Desk
+from controller.cli.admission import Admitted, Changed, Desk, Standing
+from controller.cli.arguments import parse
 from controller.cli.home import ControllerLock, Held, Home
-from controller.model import Experiment
+from controller.cli.invocation import rendered
+from controller.model import Experiment, ExperimentState
 from controller.spec import Document, from_document, read_path
-from controller.store import SqlStore
+from controller.store import Changes, SqlStore
 from suggest.errors import NotFound
 
 FILE = """
@@ -82,12 +85,57 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
     shop.store.close()
 
 
-def test_a_revision_made_meanwhile_is_a_change_to_who_runs_the_old_file(shop: Shop) -> None:
+def test_an_earlier_revision_goes_on_with_the_newest_one_and_says_what_differs(shop: Shop) -> None:
     document = shop.file()
     shop.store.meanwhile = shop.revise
-    with pytest.raises(Changed, match=r"spec\.parallelism: 2 -> 1"):
-        shop.desk.run(document, shop.folder)
+    admitted = shop.desk.run(document, shop.folder)
+    assert isinstance(admitted, Admitted)
+    assert (admitted.experiment.revision, admitted.experiment.spec.parallelism) == (2, 2)
+    newest = shop.home.folders(shop.uid).revision(2)
+    assert (admitted.source, admitted.text) == (str(newest), newest.read_text())
+    said = f"{document.source} is revision 1 of tiny; going on with revision 2, {newest}:\n  spec.parallelism: 1 -> 2"
+    assert said in admitted.notes
+    admitted.lock.release()
+
+
+def test_to_resume_an_edited_file_goes_back_to_an_earlier_revision(shop: Shop) -> None:
+    document = shop.file()
+    shop.revise()
+    admitted = shop.desk.resume_file(document, shop.folder)
+    assert isinstance(admitted, Admitted)
+    assert (admitted.experiment.revision, admitted.experiment.spec.parallelism) == (3, 1)
+    admitted.lock.release()
+    same = shop.desk.resume_file(document, shop.folder)
+    assert isinstance(same, Admitted)
+    assert (same.experiment.revision, [note for note in same.notes if "revision" in note]) == (3, [])
+    same.lock.release()
+
+
+def test_a_file_that_was_never_in_force_is_another_experiment(shop: Shop) -> None:
+    shop.revise()
+    with pytest.raises(Changed, match=r"spec\.parallelism: 2 -> 3"):
+        shop.desk.run(shop.file(parallelism=3), shop.folder)
     assert shop.lock.holder() is None
+
+
+def test_changed_labels_are_taken_as_a_revision(shop: Shop) -> None:
+    path = shop.folder / "experiment.yaml"
+    path.write_text(FILE.replace("{name: tiny}", "{name: tiny, labels: {team: vision}}"))
+    admitted = shop.desk.run(read_path(str(path)), shop.folder)
+    assert isinstance(admitted, Admitted)
+    assert (admitted.experiment.revision, admitted.experiment.spec.labels) == (2, {"team": "vision"})
+    assert 'revision 2:\n  metadata.labels.team: nothing -> "vision"' in admitted.notes
+    admitted.lock.release()
+
+
+def test_changed_labels_start_nothing_that_has_ended(shop: Shop) -> None:
+    path = shop.folder / "experiment.yaml"
+    path.write_text(FILE.replace("{name: tiny}", "{name: tiny, labels: {team: vision}}"))
+    known = shop.store.experiment("default", "tiny")
+    assert known is not None
+    shop.store.save(shop.uid, Changes(experiment=replace(known, state=ExperimentState.SUCCEEDED)))
+    for answer in (shop.desk.run, shop.desk.resume_file):
+        assert isinstance(answer(read_path(str(path)), shop.folder), Standing)
 
 
 def test_a_change_that_is_in_force_already_makes_no_second_revision(shop: Shop) -> None:
@@ -116,11 +164,14 @@ def test_one_that_was_deleted_meanwhile_leaves_no_folder(shop: Shop) -> None:
 
 
 def test_the_command_that_takes_a_change_repeats_the_flags_that_made_it(shop: Shop) -> None:
-    with pytest.raises(Changed, match=r"tuner resume \S+/experiment\.yaml and the same flags, or choose another"):
+    file = str(shop.folder / "experiment.yaml")
+    with pytest.raises(Changed) as caught:
         shop.desk.run(shop.file(parallelism=2), shop.folder)
+    said = rendered(str(caught.value), parse(["run", file, "--set", "spec.parallelism=2"]))
+    assert f"tuner resume {file} --set spec.parallelism=2, or choose another" in said
     path = shop.folder / "experiment.yaml"
     path.write_text(FILE.replace("trials: 3", "trials: 4"))
-    with pytest.raises(Changed, match=r"tuner resume \S+/experiment\.yaml, or choose another"):
+    with pytest.raises(Changed, match=r"tuner resume \S+/experiment\.yaml`, or choose another"):
         shop.desk.run(read_path(str(path)), shop.folder)
 
 

@@ -26,6 +26,34 @@ def test_flags_stand_before_and_after_their_verb(line: str) -> None:
     assert (arguments.output, arguments.state_dir) == ("json", "here")
 
 
+@pytest.mark.parametrize(
+    ("line", "cure"),
+    [
+        ("run x.yaml --parallelism 4", "--set spec.parallelism=4"),
+        ("run x.yaml --jobs=4", "--set spec.parallelism=4"),
+        ("run x.yaml --max-trials 20", "--set spec.budget.trials=20"),
+        ("validate x.yaml --algorithm", "--set spec.algorithm.name=VALUE"),
+        (
+            "run x.yaml -n 20",
+            "-n is --namespace, and 20 is not one; for the number of trials write: --set spec.budget.tri",
+        ),
+        ("extend x -n 20", "write: --trials +20"),
+    ],
+)
+def test_a_flag_that_the_file_has_a_key_for_ends_with_the_override(
+    line: str, cure: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(line.split())
+    assert ended.value.code == 2
+    assert cure in capsys.readouterr().err
+
+
+def test_a_namespace_of_a_word_is_one() -> None:
+    assert parse(["run", "x.yaml", "-n", "team", "--set", "spec.parallelism=4"]).namespace == "team"
+    assert parse(["extend", "x", "--trials", "+20"]).trials == "+20"
+
+
 def test_overrides_add_up() -> None:
     assert parse(["--set", "a=1", "run", "-", "--set", "b=2"]).set == ["a=1", "b=2"]
 

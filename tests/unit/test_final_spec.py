@@ -67,7 +67,7 @@ def test_a_changed_final_stage_is_a_revision() -> None:
 REFUSED = [
     ("command: python export.py", "22:14 spec.final.command: the string 'python export.py' stands where a list of words, [python, train.py] is needed; write [sh, -c, ...] to have a shell read it"),
     ("command: [python, '--lr=${learning_rate}']", "22:23 spec.final.command[1]: ${learning_rate} is no parameter; did you mean ${lr}?"),
-    ("args: ['${momentum}']", "22:12 spec.final.args[0]: ${momentum} is not always there, and its flag would be left alone; write --momentum=${momentum} as one element"),
+    ("args: ['${momentum}']", "22:12 spec.final.args[0]: ${momentum} is not always there, and what follows would take its place; write --momentum=${momentum} as one element"),
     ("image: other:1", "22:5 spec.final.image: no such key here; did you mean spec.trial.image?"),
     ("retries: {timeout: 1}", "22:5 spec.final.retries: no such key here; did you mean spec.trial.retries?"),
     ("timeout: 0s", "22:14 spec.final.timeout: '0s' leaves no time at all; write a longer one, or take the key away for no limit"),

@@ -88,7 +88,7 @@ def test_without_a_path_the_systems_own_is_searched() -> None:
 
 
 def test_a_missing_secret_cannot_start_and_says_what_to_do() -> None:
-    with pytest.raises(CannotStart, match="export API_KEY=… and tuner resume") as caught:
+    with pytest.raises(CannotStart, match="export API_KEY=… and resume") as caught:
         made(env={"API_KEY": SecretRef("keys", "api")})
     assert "s3cret" not in str(caught.value)
 

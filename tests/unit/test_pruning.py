@@ -114,7 +114,7 @@ def test_only_the_newest_attempts_are_compared() -> None:
     engine.put(Trial(1, RUNNING, {}))
     engine.measure(1, accuracy(0.95, 0.95))
     engine.measure(1, accuracy(0.4, attempt=2))
-    assert engine.advise(1).reason == "accuracy 0.4 at step 0 is below the median 0.5 of 1 trials"
+    assert engine.advise(1).reason == "accuracy 0.4 at step 0 is below the median 0.5 of 1 trial"
 
 
 def test_new_pruning_settings_hold_from_the_next_report_on() -> None:

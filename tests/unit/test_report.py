@@ -184,13 +184,18 @@ def test_the_best_is_the_first_of_equals_in_the_objectives_direction() -> None:
     [
         (
             ExperimentState.RUNNING, "", "me",
-            "running with 0 of at most 2 trials at a time, 0 queued; stop it with: tuner stop digits",
+            "running with 0 of at most 2 trials at a time, 0 queued; stop it with: `tuner stop digits`",
         ),
-        (ExperimentState.RUNNING, "", "", "its controller ended without finishing it; go on with: tuner resume digits"),
-        (ExperimentState.STOPPED, "interrupted", "", "interrupted; go on with: tuner resume digits"),
+        (
+            ExperimentState.RUNNING,
+            "",
+            "",
+            "its controller ended without finishing it; go on with: `tuner resume digits`",
+        ),
+        (ExperimentState.STOPPED, "interrupted", "", "interrupted; go on with: `tuner resume digits`"),
         (
             ExperimentState.SUCCEEDED, "all done", "",
-            "all done; but no trial succeeded; look at one with: tuner describe digits/0",
+            "all done; but no trial succeeded; look at one with: `tuner describe digits/0`",
         ),
     ],
 )  # fmt: skip
@@ -201,7 +206,7 @@ def test_why_an_experiment_is_as_it_is(state: ExperimentState, reason: str, by: 
 def test_to_be_left_alone_on_a_cluster_is_nothing_that_went_wrong() -> None:
     left = record(by="")
     elsewhere = replace(left.experiment, spec=replace(left.experiment.spec, runtime="kubernetes"))
-    why = "nobody controls it now, and what runs on the cluster runs on; go on with: tuner resume digits"
+    why = "nobody controls it now, and what runs on the cluster runs on; go on with: `tuner resume digits`"
     assert story.why_experiment(replace(left, experiment=elsewhere)) == why
 
 

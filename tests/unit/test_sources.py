@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
 import pytest
 
+from controller.cli.arguments import parse
 from controller.cli.embedded import without_password
-from controller.cli.sources import _fill, _fitting, _most
+from controller.cli.home import Home
+from controller.cli.sources import _fill, _fitting, _most, read_source
 from controller.spec import read
 from suggest.admin import Source
 from suggest.client import FinishedTrial, Measurement, Outcome, TrialState
@@ -27,6 +34,15 @@ TRIAL = FinishedTrial({"x": 0.5}, Outcome(TrialState.SUCCEEDED, 1.0), [Measureme
 
 def a_source(direction: Direction | None = Direction.MAXIMIZE, metric: str = "score") -> Source:
     return Source("theirs", "id", [("trial 0", TRIAL)], direction, metric)
+
+
+def test_a_database_is_named_by_its_url(tmp_path: Path) -> None:
+    path = tmp_path / "optuna.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE studies (study_id INTEGER)")
+    arguments = parse(["import", "tiny.yaml", "--from", str(path)])
+    with pytest.raises(InvalidArgument, match=f"is an SQLite database; write its URL: sqlite:///{path}"):
+        asyncio.run(read_source(arguments, Home(tmp_path), SPEC))
 
 
 def test_another_direction_is_refused() -> None:

@@ -156,6 +156,8 @@ KEYS = [
     ("direction: maximize", "direction: maximise", "5:44 spec.objective.direction: 'maximise' is not maximize or minimize; did you mean maximize?"),
     ("direction: maximize", "direction: up", "5:44 spec.objective.direction: 'up' is not maximize or minimize"),
     ("target: 0.99", "goal: 0.99", "5:54 spec.objective.goal: no such key; did you mean target?"),
+    ("target: 0.99", "goal: max", "5:54 spec.objective.goal: no such key; did you mean direction: maximize?"),
+    ("budget: {trials: 40}", "objectives: [accuracy, size]", "12:3 spec.objectives: several objectives are not supported yet; write one: objective: {metric: …, direction: maximize}"),
     ("target: 0.99", "target: .nan", "5:62 spec.objective.target: the number nan stands where a finite number is needed"),
     (", direction: maximize", "", "5:3 spec.objective.direction: is missing; write maximize or minimize"),
     ("trials: 40", "trials: 0", "12:20 spec.budget.trials: the number 0 stands where a whole number of at least 1 is needed"),
@@ -170,7 +172,7 @@ KEYS = [
     ("name: digits", f"name: {'x' * 41}", "3:18 metadata.name: 41 characters are too many; use at most 40"),
     ("team: vision", "team: 3", '3:41 metadata.labels.team: the number 3 stands where a label\'s value is needed; put quotes around it: "3"'),
     ("tuner.dev/v1", "tuner.dev/v2", "1:13 apiVersion: 'tuner.dev/v2' is not tuner.dev/v1; did you mean tuner.dev/v1?"),
-    ("tuner.dev/v1", "kubeflow.org/v1beta1", "1:13 apiVersion: kubeflow.org/v1beta1 is Katib's, and Katib's files are not read yet; write it with apiVersion: tuner.dev/v1 (tuner init shows how)"),
+    ("tuner.dev/v1", "kubeflow.org/v1beta1", "1:13 apiVersion: kubeflow.org/v1beta1 is Katib's, and Katib's files are not read yet; write it with apiVersion: tuner.dev/v1 (`tuner init -` shows how)"),
     ("kind: Experiment\n", "", "1:1 kind: is missing; write Experiment"),
     ("  budget:", "  metrics: {pattern: '(a)(b)(c)'}\n  budget:", "12:22 spec.metrics.pattern: '(a)(b)(c)' has 3 groups where two are needed, name and value; (?:…) groups without one"),
     ("  budget:", "  metrics: {pattern: '(a'}\n  budget:", "12:22 spec.metrics.pattern: '(a' is no regular expression: missing ), unterminated subpattern at position 0; write one such as '(\\w+)=(\\S+)'"),
@@ -184,16 +186,19 @@ TRIAL = [
     (COMMAND, "command: []", "14:14 spec.trial.command: an empty list stands where a list of words, [python, train.py] is needed"),
     (COMMAND, "args: []", "13:3 spec.trial.command: is missing; write the program as a list: [python, train.py]"),
     ("--lr=${lr}", "--lr=${learning_rate}", "14:33 spec.trial.command[2]: ${learning_rate} is no parameter; did you mean ${lr}?"),
-    ("--lr=${lr}", "${HOME}", "14:33 spec.trial.command[2]: ${HOME} is no parameter; there are lr, layers, optimizer, momentum; $${HOME} stands for a literal ${HOME}"),
+    ("--lr=${lr}", "${HOME}", "14:33 spec.trial.command[2]: ${HOME} is not a parameter; environment variables are not substituted; read HOME in the program, or let a shell do it: [sh, -c, 'exec \"$@\" --flag=\"$HOME\"', sh, PROGRAM, …]"),
+    ("--lr=${lr}", "--out=${TUNER_OUTPUT_DIR}", "14:33 spec.trial.command[2]: ${TUNER_OUTPUT_DIR} is not a parameter; environment variables are not substituted; read TUNER_OUTPUT_DIR in the program, or let a shell do it: [sh, -c, 'exec \"$@\" --out=\"$TUNER_OUTPUT_DIR\"', sh, PROGRAM, …]"),
+    ("--lr=${lr}", "${HOMES}", "14:33 spec.trial.command[2]: ${HOMES} is no parameter; there are lr, layers, optimizer, momentum; $${HOMES} stands for a literal ${HOMES}"),
     ("--lr=${lr}", "${}", "14:33 spec.trial.command[2]: ${} is no parameter; there are lr, layers, optimizer, momentum"),
-    ("--m=${momentum}", "${momentum}", "14:91 spec.trial.command[5]: ${momentum} is not always there, and its flag would be left alone; write --momentum=${momentum} as one element"),
+    ("--m=${momentum}", "${momentum}", "14:91 spec.trial.command[5]: ${momentum} is not always there, and what follows would take its place; write --momentum=${momentum} as one element"),
+    ('"--m=${momentum}"', '-m, "${momentum}"', "14:95 spec.trial.command[6]: ${momentum} is not always there, and its flag -m would be left alone; write -m=${momentum} as one element"),
     ("[python,", "[\"p${momentum}\",", "14:15 spec.trial.command[0]: p${momentum} is not always there, and a trial needs its program; use a choice without when"),
     ("    command", "    env: {A: [1], B-C: {secret: x}, C: '${lrr}'}\n    command", "14:14 spec.trial.env.A: a list stands where a string, a number or {secret: name/key} is needed\n14:33 spec.trial.env.B-C.secret: the string 'x' is no secret's key; write name/key\n14:40 spec.trial.env.C: ${lrr} is no parameter; did you mean ${lr}?"),
     ("    command", "    timeout: 0s\n    command", "14:14 spec.trial.timeout: '0s' leaves no time at all; write a longer one, or take the key away for no limit"),
     ("    command", "    resources: {memory: 16GB, gpus: 1, cpu: two}\n    command", "14:25 spec.trial.resources.memory: '16GB' is no amount of memory; write 16Gi\n14:31 spec.trial.resources.gpus: no such key; did you mean gpu?\n14:45 spec.trial.resources.cpu: 'two' is no number of CPUs; write 2, 0.5 or 500m"),
     ("    command", "    resources: {memory: 512}\n    command", "14:25 spec.trial.resources.memory: 512 is 512 bytes; write 512Mi or 512Gi"),
     ("    command", "    resources: {nvidia.com/gpu: 1}\n    command", "14:17 spec.trial.resources.nvidia.com/gpu: is what gpu stands for; write gpu: 1"),
-    ("    command", "    retries: {configuration: 1, oom: 2}\n    command", "14:15 spec.trial.retries.configuration: is never retried: it pauses the experiment; mend the cause, then tuner resume\n14:33 spec.trial.retries.oom: no such key; did you mean outOfMemory?"),
+    ("    command", "    retries: {configuration: 1, oom: 2}\n    command", "14:15 spec.trial.retries.configuration: is never retried: it pauses the experiment; correct the cause, then resume\n14:33 spec.trial.retries.oom: no such key; did you mean outOfMemory?"),
     ("    command", "    volumes: {data: {mount: /data, hostPath: {path: /}}}\n    command", "14:36 spec.trial.volumes.data.hostPath: a trial may not see the disk of its node; use claim, nfs or emptyDir"),
     ("    command", "    volumes: {data: {mount: /data}}\n    command", "14:21 spec.trial.volumes.data: no source given; a volume has one of claim, nfs, emptyDir"),
     ("    command", "    template: {apiVersion: v1, kind: Job}\n    command", "14:5 spec.trial.template: needs runtime: kubernetes; a local trial runs a command\n15:5 spec.trial.command: does not go with template; move it into the template"),
@@ -356,3 +361,17 @@ def test_whatever_stands_at_a_key_is_a_problem_and_never_a_crash(raw: object) ->
     for data in replaced(whole):
         _check(data, Complaints())  # type: ignore[arg-type]  # whatever a file may hold
     assert FILE.take(raw, "", Complaints()) is not None
+
+
+def test_a_variable_in_a_script_is_for_the_shell_to_substitute() -> None:
+    text = changed("[python, train.py, ", '[sh, -c, "python train.py --out=${TUNER_OUTPUT_DIR}", sh, ')
+    with pytest.raises(SpecErrors) as caught:
+        read(text, source="experiment.yaml")
+    assert 'to have the shell substitute it, write "$TUNER_OUTPUT_DIR" or $${TUNER_OUTPUT_DIR}' in str(caught.value)
+    shell = text.replace("${TUNER_OUTPUT_DIR}", "$TUNER_OUTPUT_DIR")
+    assert read(shell, source="experiment.yaml").warnings == ()
+
+
+def test_a_variable_that_no_shell_reads_is_warned_of() -> None:
+    (warning,) = read(changed("train.py", "train.py, --out=$TUNER_OUTPUT_DIR"), source="experiment.yaml").warnings
+    assert warning.startswith("spec.trial.command[2]: $TUNER_OUTPUT_DIR is passed as it stands: environment variables")

@@ -62,8 +62,8 @@ def test_json_is_yaml() -> None:
 
 
 ANSWERS = [
-    ("", "1:1 the file is empty; tuner init writes one to start from"),
-    ("# nothing yet\n", "1:1 the file is empty; tuner init writes one to start from"),
+    ("", "1:1 the file is empty; `tuner init -` prints one to start from"),
+    ("# nothing yet\n", "1:1 the file is empty; `tuner init -` prints one to start from"),
     ("- a\n", "1:1 a list stands where a mapping with apiVersion, kind, metadata and spec is needed"),
     ("hello\n", "1:1 the string 'hello' stands where a mapping with apiVersion, kind, metadata and spec is needed"),
     ("a: 1\n---\nb: 2\n", "2:1 a second document begins here; one file holds one experiment"),
@@ -122,7 +122,8 @@ def test_what_is_no_readable_file_is_said_in_a_sentence(tmp_path: Path) -> None:
 
     (tmp_path / "large.yaml").write_bytes(b"a" * (MAX_BYTES + 1))
     (tmp_path / "latin.yaml").write_bytes(b"a: 1\nb: caf\xe9\n")
-    assert answer(tmp_path / "none.yaml") == "…/none.yaml: there is no such file; tuner init writes one to start from"
+    cure = "`tuner init …/none.yaml` writes one to start from"
+    assert answer(tmp_path / "none.yaml") == f"…/none.yaml: there is no such file; {cure}"
     assert answer(tmp_path) == "…: is a directory; name the file in it: …/experiment.yaml"
     assert (
         answer(tmp_path / "large.yaml") == "…/large.yaml: 1.0 MB is too large for an experiment; at most 1 MB is read"

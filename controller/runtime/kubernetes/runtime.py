@@ -79,6 +79,7 @@ class KubernetesRuntime:
         self._meaning = Meaning()
         self._looked_for_room: bool | None = None  # last for the final stage, or for a trial
         self._lines_are_awaited = True
+        self._log_times = log_file.LogTimes()
 
     @property
     def context(self) -> str:
@@ -134,6 +135,7 @@ class KubernetesRuntime:
         await self._ask(self._end(kind, name, shown, pods, grace_s=grace_s))
 
     async def remove(self, name: str) -> None:
+        self._log_times.forget(name)
         scene, intake = await self._open()
         self._gate.drop(name)
         await intake.settle(name)
@@ -219,7 +221,10 @@ class KubernetesRuntime:
         directory = self._place.folder_of(*whose)
         if self._followers.size(name, directory) == offset:
             return b""
-        return await log_file.read(directory / "log.txt", offset, limit)
+        data = await log_file.read(directory / "log.txt", offset, limit)
+        if data:
+            self._log_times.note(name, directory / "log.txt", offset + len(data))
+        return data
 
     async def wait(self, within_s: float, *, log_growth: bool) -> None:
         self._lines_are_awaited = log_growth

@@ -1,0 +1,7 @@
+"""`python -m controller`: the same as `tuner`, for an interpreter that has the package but not the script."""
+
+import sys
+
+from controller.cli.main import main
+
+sys.exit(main())

@@ -1,0 +1,87 @@
+"""How this process was called, so that the commands in its messages work when they are typed as they are printed.
+
+`rendered` is the one place where a hint gets the program's name and the flags that were typed. Imported only when
+there is a message to render.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from controller.cli.arguments import options_of
+from controller.phrases import render
+
+# Flag, its attribute, and the variable that says the same. In the order in which they are printed.
+_REPEATED = (
+    ("--state-dir", "state_dir", "TUNER_STATE_DIR"),
+    ("--namespace", "namespace", ""),
+    ("--server", "server", ""),
+    ("--storage", "storage", ""),
+    ("--token-file", "token_file", "TUNER_TOKEN_FILE"),
+    ("--tls-ca", "tls_ca", "TUNER_TLS_CA"),
+    ("--context", "context", ""),
+)
+
+
+def rendered(text: str, arguments: argparse.Namespace) -> str:
+    """`text` with each command as this person would have to type it in this shell."""
+    if "`tuner " not in text:
+        return text
+    program, file = program_words(), _file(arguments)
+
+    def rewrite(words: Sequence[str]) -> list[str]:
+        words = [file if word == "FILE" and file is not None else word for word in words]
+        return [*program, *words, *_flags(words, arguments, file)]
+
+    return render(text, rewrite)
+
+
+def program_words() -> list[str]:
+    """`tuner` where that is what PATH finds, else the way in which it was called."""
+    called = Path(sys.argv[0])
+    if called.name == "__main__.py":
+        typed = sys.orig_argv
+        return typed[: typed.index("-m") + 2] if "-m" in typed[:-1] else [sys.executable, "-m", "controller"]
+    if called.name != "tuner" or _on_path(called):
+        return ["tuner"]
+    return [sys.argv[0]]
+
+
+def _on_path(script: Path) -> bool:
+    for folder in os.get_exec_path():
+        found = Path(folder or ".", "tuner")
+        if os.access(found, os.X_OK) and found.is_file():
+            return script.exists() and found.samefile(script)
+    return False
+
+
+def _flags(words: Sequence[str], arguments: argparse.Namespace, file: str | None) -> Iterator[str]:
+    """What was typed, as far as the verb of the command takes it and the environment does not say it already."""
+    known = options_of(words)
+    for flag, attribute, variable in _REPEATED:
+        value = getattr(arguments, attribute, None)
+        if value and flag in known and flag not in words and value != os.environ.get(variable or "-"):
+            yield from (flag, value)
+    if file is None or file not in words:
+        return
+    for override in getattr(arguments, "set", None) or ():
+        if "--set" in known and override not in words:
+            yield from ("--set", override)
+    runtime = getattr(arguments, "runtime", None)
+    if runtime and "--runtime" in known:
+        yield from ("--runtime", runtime)
+
+
+def _file(arguments: argparse.Namespace) -> str | None:
+    """The experiment's file, if that is what was named: only there `--set` goes with it."""
+    from controller.cli.admission import named
+
+    for attribute in ("file", "target", "name"):
+        word = getattr(arguments, attribute, None)
+        if isinstance(word, str):
+            return word if attribute == "file" or not named(word) else None
+    return None

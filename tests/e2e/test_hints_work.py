@@ -1,0 +1,67 @@
+"""The command that a message ends with is copied and typed in the same shell: it must work there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.somebody import experiment
+
+SCRIPT = Path(sys.executable).parent / "tuner"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """With a virtual environment whose programs are not on PATH."""
+    (tmp_path / ".venv").symlink_to(SCRIPT.parents[1])
+    (tmp_path / "experiment.yaml").write_text(experiment(name="tiny"))
+    return tmp_path
+
+
+def typed(folder: Path, line: str) -> tuple[int, str, str]:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("TUNER_", "XDG_"))}
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=folder, env={**environment, "PATH": "/usr/bin:/bin", "HOME": str(folder)}, text=True,
+        capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def hint(text: str, after: str) -> str:
+    (line,) = (line for line in text.splitlines() if after in line)
+    return line.partition(after)[2].strip()
+
+
+@pytest.mark.parametrize("tuner", [".venv/bin/tuner", ".venv/bin/python -m controller"])
+def test_the_hints_of_a_run_work_as_they_are_printed(folder: Path, tuner: str) -> None:
+    code, _, err = typed(folder, f"{tuner} run experiment.yaml --state-dir 'my state'")
+    assert code == 0, err
+    trials = hint(err, "All trials: ")
+    assert trials == f"{tuner} get trials tiny --state-dir 'my state'"
+    code, out, err = typed(folder, trials)
+    assert (code, len(out.splitlines())) == (0, 3), err
+    code, out, err = typed(folder, f"{tuner} describe tiny --state-dir 'my state'")
+    assert code == 0, err
+    assert typed(folder, hint(out, "see the result with: "))[0] == 0
+
+
+def test_the_cure_of_a_changed_file_repeats_what_changed_it(folder: Path) -> None:
+    where = "--state-dir state --storage sqlite:///studies.db"
+    assert typed(folder, f".venv/bin/tuner run experiment.yaml {where}")[0] == 0
+    code, _, err = typed(folder, f".venv/bin/tuner run experiment.yaml --set spec.budget.failedTrials=50 {where}")
+    assert code == 6
+    cure = hint(err, "take them with: ").partition(", or choose")[0]
+    assert cure == f".venv/bin/tuner resume experiment.yaml {where} --set spec.budget.failedTrials=50"
+    code, _, err = typed(folder, cure)
+    assert (code, "revision 2" in err) == (0, True), err
+
+
+def test_a_state_directory_that_is_a_file_is_an_error(folder: Path) -> None:
+    for command in ("get experiments", "get trials tiny", "logs tiny"):
+        code, out, err = typed(folder, f".venv/bin/tuner {command} --state-dir experiment.yaml")
+        assert (code, out) == (7, ""), err
+        assert "experiment.yaml is not a directory; name another one with --state-dir" in err

@@ -1,6 +1,6 @@
 """The client for programs that run an event loop: nouns in, nouns out, never protobuf.
 
-Every method has a deadline, and is sent again while the service cannot be reached: all of them may be repeated.
+Every method has a deadline, and is sent again until then while the service cannot be reached: all may be repeated.
 gRPC is imported when the first client is made, so that importing this costs nothing.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from suggest.address import parse_addresses
 from suggest.binding import import_grpc_quietly
 from suggest.calling.identity import Identity
-from suggest.calling.retries import CHANNEL_OPTIONS, Attempts
+from suggest.calling.retries import CHANNEL_OPTIONS, PATIENCE_S, Attempts
 from suggest.imports import FinishedTrial, ImportResult
 from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
 from suggest.space import Assignment, Space
@@ -48,7 +48,7 @@ class AsyncClient:
         token: str | None = None,
         token_file: str | None = None,
         tls_ca: str | None = None,
-        timeout_s: float = 10.0,
+        timeout_s: float = PATIENCE_S,
         inside: Channel | None = None,
     ) -> None:
         """inside: the way into the service at `address`, from the loop that it runs in; then no socket is used."""

@@ -14,7 +14,7 @@ from suggest.address import parse_addresses
 from suggest.async_client import AsyncClient
 from suggest.binding import import_grpc_quietly
 from suggest.calling.identity import Identity
-from suggest.calling.retries import CHANNEL_OPTIONS, Attempts
+from suggest.calling.retries import CHANNEL_OPTIONS, PATIENCE_S, Attempts
 from suggest.calling.search import OpenTrial, Parameters, Search, maximize, minimize, search_of
 from suggest.imports import FinishedTrial, ImportResult
 from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
@@ -58,6 +58,9 @@ class Client:
     """`address`: `HOST:PORT` or `unix:PATH`; several, with commas, of servers on one database: while one is away the
     others are asked. Connects at the first call; methods raise as AsyncClient's do.
 
+    `timeout_s`: the patience of each call. While nobody answers, such as during a restart of the server, it is sent
+    again until then; the default survives a restart. What waiting does not cure is raised at once.
+
     `token`, or the file it is in; `tls_ca`: the file of the authorities that may vouch for the server, or `system`.
     Where nothing is said, TUNER_TOKEN, TUNER_TOKEN_FILE and TUNER_TLS_CA do. Raises InvalidArgument where the token
     would go in the clear to another machine.
@@ -70,7 +73,7 @@ class Client:
         token: str | None = None,
         token_file: str | None = None,
         tls_ca: str | None = None,
-        timeout_s: float = 10.0,
+        timeout_s: float = PATIENCE_S,
     ) -> None:
         self._homes = parse_addresses(address)
         self.address = ",".join(self._homes)

@@ -228,25 +228,58 @@ class Client:
         client_id: str,
         request_id: str,
         labels: Mapping[str, str] = NO_LABELS,
+        lease_s: float | None = None,
+        expired_only: bool = False,
     ) -> Suggestions:
-        """Up to `count` trials, running from now on. The same request_id again: the same trials, as they are now."""
+        """Up to `count` trials, running from now on. The same request_id again: the same trials, as they are now.
+
+        lease_s: who runs them renews their leases, by reports or renew_leases(), or they are handed out again; None:
+        they run until somebody completes them. expired_only: only trials whose lease has expired, no new ones.
+        """
         from suggest.calling import calls
 
-        return self._send(calls.suggest(name, count, client_id=client_id, request_id=request_id, labels=labels))
+        call = calls.suggest(
+            name,
+            count,
+            client_id=client_id,
+            request_id=request_id,
+            labels=labels,
+            lease_s=lease_s,
+            expired_only=expired_only,
+        )
+        return self._send(call)
 
-    def report(self, name: StudyName, number: int, measurements: Sequence[Measurement]) -> StopAdvice:
-        """Known (attempt, metric, step) are ignored. A finished trial takes nothing new: FailedPrecondition."""
+    def report(
+        self, name: StudyName, number: int, measurements: Sequence[Measurement], *, tries: int = 0
+    ) -> StopAdvice:
+        """Known (attempt, metric, step) are ignored. A finished trial takes nothing new: FailedPrecondition.
+
+        tries: of the trial as it was handed out. If its lease expired and somebody else has it: LeaseExpired.
+        """
         from suggest.calling import calls
 
-        return self._send(calls.report(name, number, measurements))
+        return self._send(calls.report(name, number, measurements, tries=tries))
+
+    def renew_leases(self, name: StudyName, leases: Mapping[int, int]) -> frozenset[int]:
+        """`leases`: the tries of trials, by their numbers. Those that could not be renewed: leave them alone."""
+        from suggest.calling import calls
+
+        return self._send(calls.renew_leases(name, leases))
 
     def complete(
-        self, name: StudyName, number: int, outcome: Outcome, *, measurements: Sequence[Measurement] = ()
+        self,
+        name: StudyName,
+        number: int,
+        outcome: Outcome,
+        *,
+        measurements: Sequence[Measurement] = (),
+        tries: int = 0,
     ) -> Trial:
-        """`measurements` are stored with it, in one write. Completing the same way again succeeds."""
+        """`measurements` are stored with it, in one write. Completing the same way again succeeds. `tries`: as for
+        report()."""
         from suggest.calling import calls
 
-        return self._send(calls.complete(name, number, outcome, measurements=measurements))
+        return self._send(calls.complete(name, number, outcome, measurements=measurements, tries=tries))
 
     def list_measurements(self, name: StudyName, number: int | None = None) -> list[tuple[int, Measurement]]:
         """(trial number, measurement), in the order in which they were reported; of one trial or of all."""

@@ -1,6 +1,6 @@
 """The client for programs that run an event loop: nouns in, nouns out, never protobuf.
 
-Every method has a deadline, and is sent again while the service cannot be reached: all of them may be repeated.
+Every method has a deadline, and is sent again until then while the service cannot be reached: all may be repeated.
 gRPC is imported when the first client is made, so that importing this costs nothing.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from suggest.address import parse_addresses
 from suggest.binding import import_grpc_quietly
 from suggest.calling.identity import Identity
-from suggest.calling.retries import CHANNEL_OPTIONS, Attempts
+from suggest.calling.retries import CHANNEL_OPTIONS, PATIENCE_S, Attempts
 from suggest.imports import FinishedTrial, ImportResult
 from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
 from suggest.space import Assignment, Space
@@ -48,7 +48,7 @@ class AsyncClient:
         token: str | None = None,
         token_file: str | None = None,
         tls_ca: str | None = None,
-        timeout_s: float = 10.0,
+        timeout_s: float = PATIENCE_S,
         inside: Channel | None = None,
     ) -> None:
         """inside: the way into the service at `address`, from the loop that it runs in; then no socket is used."""
@@ -180,25 +180,58 @@ class AsyncClient:
         client_id: str,
         request_id: str,
         labels: Mapping[str, str] = NO_LABELS,
+        lease_s: float | None = None,
+        expired_only: bool = False,
     ) -> Suggestions:
-        """Up to `count` trials, running from now on. The same request_id again: the same trials, as they are now."""
+        """Up to `count` trials, running from now on. The same request_id again: the same trials, as they are now.
+
+        lease_s: who runs them renews their leases, by reports or renew_leases(), or they are handed out again; None:
+        they run until somebody completes them. expired_only: only trials whose lease has expired, no new ones.
+        """
         from suggest.calling import calls
 
-        return await self._send(calls.suggest(name, count, client_id=client_id, request_id=request_id, labels=labels))
+        call = calls.suggest(
+            name,
+            count,
+            client_id=client_id,
+            request_id=request_id,
+            labels=labels,
+            lease_s=lease_s,
+            expired_only=expired_only,
+        )
+        return await self._send(call)
 
-    async def report(self, name: StudyName, number: int, measurements: Sequence[Measurement]) -> StopAdvice:
-        """Known (attempt, metric, step) are ignored. A finished trial takes nothing new: FailedPrecondition."""
+    async def report(
+        self, name: StudyName, number: int, measurements: Sequence[Measurement], *, tries: int = 0
+    ) -> StopAdvice:
+        """Known (attempt, metric, step) are ignored. A finished trial takes nothing new: FailedPrecondition.
+
+        tries: of the trial as it was handed out. If its lease expired and somebody else has it: LeaseExpired.
+        """
         from suggest.calling import calls
 
-        return await self._send(calls.report(name, number, measurements))
+        return await self._send(calls.report(name, number, measurements, tries=tries))
+
+    async def renew_leases(self, name: StudyName, leases: Mapping[int, int]) -> frozenset[int]:
+        """`leases`: the tries of trials, by their numbers. Those that could not be renewed: leave them alone."""
+        from suggest.calling import calls
+
+        return await self._send(calls.renew_leases(name, leases))
 
     async def complete(
-        self, name: StudyName, number: int, outcome: Outcome, *, measurements: Sequence[Measurement] = ()
+        self,
+        name: StudyName,
+        number: int,
+        outcome: Outcome,
+        *,
+        measurements: Sequence[Measurement] = (),
+        tries: int = 0,
     ) -> Trial:
-        """`measurements` are stored with it, in one write. Completing the same way again succeeds."""
+        """`measurements` are stored with it, in one write. Completing the same way again succeeds. `tries`: as for
+        report()."""
         from suggest.calling import calls
 
-        return await self._send(calls.complete(name, number, outcome, measurements=measurements))
+        return await self._send(calls.complete(name, number, outcome, measurements=measurements, tries=tries))
 
     async def list_measurements(self, name: StudyName, number: int | None = None) -> list[tuple[int, Measurement]]:
         """(trial number, measurement), in the order in which they were reported; of one trial or of all."""

@@ -15,7 +15,7 @@ from suggest.async_client import AsyncClient
 from suggest.binding import import_grpc_quietly
 from suggest.calling.identity import Identity
 from suggest.calling.parameters import Choice, Float, Int, Parameters
-from suggest.calling.retries import CHANNEL_OPTIONS, Attempts
+from suggest.calling.retries import CHANNEL_OPTIONS, PATIENCE_S, Attempts
 from suggest.calling.search import OpenTrial, Search, maximize, minimize, search_of
 from suggest.imports import FinishedTrial, ImportResult
 from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
@@ -60,6 +60,9 @@ class Client:
     """`address`: `HOST:PORT` or `unix:PATH`; several, with commas, of servers on one database: while one is away the
     others are asked. Connects at the first call; methods raise as AsyncClient's do.
 
+    `timeout_s`: the patience of each call. While nobody answers, such as during a restart of the server, it is sent
+    again until then; the default survives a restart. What waiting does not cure is raised at once.
+
     `token`, or the file it is in; `tls_ca`: the file of the authorities that may vouch for the server, or `system`.
     Where nothing is said, TUNER_TOKEN, TUNER_TOKEN_FILE and TUNER_TLS_CA do. Raises InvalidArgument where the token
     would go in the clear to another machine.
@@ -72,7 +75,7 @@ class Client:
         token: str | None = None,
         token_file: str | None = None,
         tls_ca: str | None = None,
-        timeout_s: float = 10.0,
+        timeout_s: float = PATIENCE_S,
     ) -> None:
         self._homes = parse_addresses(address)
         self.address = ",".join(self._homes)
@@ -227,25 +230,58 @@ class Client:
         client_id: str,
         request_id: str,
         labels: Mapping[str, str] = NO_LABELS,
+        lease_s: float | None = None,
+        expired_only: bool = False,
     ) -> Suggestions:
-        """Up to `count` trials, running from now on. The same request_id again: the same trials, as they are now."""
+        """Up to `count` trials, running from now on. The same request_id again: the same trials, as they are now.
+
+        lease_s: who runs them renews their leases, by reports or renew_leases(), or they are handed out again; None:
+        they run until somebody completes them. expired_only: only trials whose lease has expired, no new ones.
+        """
         from suggest.calling import calls
 
-        return self._send(calls.suggest(name, count, client_id=client_id, request_id=request_id, labels=labels))
+        call = calls.suggest(
+            name,
+            count,
+            client_id=client_id,
+            request_id=request_id,
+            labels=labels,
+            lease_s=lease_s,
+            expired_only=expired_only,
+        )
+        return self._send(call)
 
-    def report(self, name: StudyName, number: int, measurements: Sequence[Measurement]) -> StopAdvice:
-        """Known (attempt, metric, step) are ignored. A finished trial takes nothing new: FailedPrecondition."""
+    def report(
+        self, name: StudyName, number: int, measurements: Sequence[Measurement], *, tries: int = 0
+    ) -> StopAdvice:
+        """Known (attempt, metric, step) are ignored. A finished trial takes nothing new: FailedPrecondition.
+
+        tries: of the trial as it was handed out. If its lease expired and somebody else has it: LeaseExpired.
+        """
         from suggest.calling import calls
 
-        return self._send(calls.report(name, number, measurements))
+        return self._send(calls.report(name, number, measurements, tries=tries))
+
+    def renew_leases(self, name: StudyName, leases: Mapping[int, int]) -> frozenset[int]:
+        """`leases`: the tries of trials, by their numbers. Those that could not be renewed: leave them alone."""
+        from suggest.calling import calls
+
+        return self._send(calls.renew_leases(name, leases))
 
     def complete(
-        self, name: StudyName, number: int, outcome: Outcome, *, measurements: Sequence[Measurement] = ()
+        self,
+        name: StudyName,
+        number: int,
+        outcome: Outcome,
+        *,
+        measurements: Sequence[Measurement] = (),
+        tries: int = 0,
     ) -> Trial:
-        """`measurements` are stored with it, in one write. Completing the same way again succeeds."""
+        """`measurements` are stored with it, in one write. Completing the same way again succeeds. `tries`: as for
+        report()."""
         from suggest.calling import calls
 
-        return self._send(calls.complete(name, number, outcome, measurements=measurements))
+        return self._send(calls.complete(name, number, outcome, measurements=measurements, tries=tries))
 
     def list_measurements(self, name: StudyName, number: int | None = None) -> list[tuple[int, Measurement]]:
         """(trial number, measurement), in the order in which they were reported; of one trial or of all."""

@@ -61,6 +61,7 @@ class Engine:
         self._prepared: Proposal | None = None  # the next one, if it was made already
         self._trials = Ledger(source)
         self._queued: list[int] = []
+        self._expired: set[int] = set()  # those of the queued that were handed out before
         self._reports: dict[int, Report] = {}
         self._before: dict[int, int | None] = {}  # a running trial's last step before its last report
         self._best: Trial | None = None
@@ -104,11 +105,14 @@ class Engine:
         if self._prepared is None:
             self._prepared = self._proposal(1)
 
-    def propose(self, count: int, *, to_run: bool = False) -> Proposal:
+    def propose(self, count: int, *, to_run: bool = False, expired_only: bool = False) -> Proposal:
         """Queued trials first, completed where they are partial; then new ones. Changes no later answer.
 
-        to_run: none that takes over a known value.
+        to_run: none that takes over a known value. expired_only: none but those that were handed out before.
         """
+        if expired_only:
+            again = [self.trial(number) for number in sorted(self._expired)[:count]]
+            return Proposal(tuple(Proposed(t.number, t.parameters, queued=True) for t in again), exhausted=False)
         if count == 1 and not to_run and self._prepared is not None:
             return self._prepared
         return self._proposal(count, to_run=to_run)
@@ -158,6 +162,11 @@ class Engine:
             there = f"0 to {self.next_number - 1}" if self.next_number else "none yet"
             raise NotFound(f"{self._study.name} has no trial {number}; there are {there}")
         return found
+
+    def open_trial(self, number: int) -> Trial | None:
+        """The trial if it is queued or running; None without asking the store."""
+        state = self._trials.state(number)
+        return None if state is None or state.finished else self._trials.get(number)
 
     def trials(self) -> Iterator[Trial]:
         """In the order of their numbers."""
@@ -232,8 +241,11 @@ class Engine:
         number = trial.number
         if old is TrialState.QUEUED:
             del self._queued[bisect_left(self._queued, number)]
+            self._expired.discard(number)
         if trial.state is TrialState.QUEUED:
             insort(self._queued, number)
+            if trial.expired:
+                self._expired.add(number)
         if trial.finished:
             self._before.pop(number, None)
         self._compare(trial)

@@ -85,6 +85,12 @@ class NotOwner(FailedPrecondition):
         super().__init__(message)
 
 
+class LeaseExpired(FailedPrecondition):
+    """The trial was handed out again, to somebody else, after the caller's lease had expired: leave it alone."""
+
+    reason = "LEASE_EXPIRED"
+
+
 class Unauthenticated(TunerError):
     """The server does not know who calls: no token came with the call, or one that it does not know."""
 

@@ -17,6 +17,8 @@ from suggest.trial import Measurement, Outcome
 MAX_COUNT = 1000
 MAX_MEASUREMENTS = 10_000
 MAX_IMPORTED = 1000
+MAX_RENEWED = 1000
+MIN_LEASE_S, MAX_LEASE_S = 0.1, 7 * 86400.0
 
 
 def raise_if(problems: Sequence[Problem]) -> None:
@@ -38,13 +40,21 @@ def request_id_problems(request_id: str) -> list[Problem]:
     return [Problem("request_id", "is needed to recognise a repetition; use 1 to 128 characters, best random ones")]
 
 
-def suggest_problems(count: int, *, client_id: str, request_id: str) -> list[Problem]:
+def suggest_problems(count: int, *, client_id: str, request_id: str, lease_s: float | None = None) -> list[Problem]:
     problems = []
     if not 1 <= count <= MAX_COUNT:
         problems.append(Problem("count", f"{count} trials at once; ask for 1 to {MAX_COUNT}"))
     if not 0 < len(client_id) <= 256:
         problems.append(Problem("client_id", "say who asks, in 1 to 256 characters"))
+    if lease_s is not None and not MIN_LEASE_S <= lease_s <= MAX_LEASE_S:
+        problems.append(Problem("lease_duration", f"{lease_s:g} s; use 0.1 s to 7 days, or none for no lease"))
     return problems + request_id_problems(request_id)
+
+
+def renewal_problems(count: int) -> list[Problem]:
+    if 1 <= count <= MAX_RENEWED:
+        return []
+    return [Problem("leases", f"{count} at once; send 1 to {MAX_RENEWED}")]
 
 
 def measurement_problems(count: int) -> list[Problem]:

@@ -11,7 +11,8 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 
 from suggest import courtesy, events
 from suggest.ahead import Ahead
@@ -21,7 +22,8 @@ from suggest.engine import Engine
 from suggest.errors import LimitReached, NotFound, NotOwner, TunerError, Unavailable
 from suggest.store.protocol import Lease, Store, StudyRecord
 from suggest.study import StudyName
-from suggest.trial import Trial
+from suggest.trial import Trial, TrialState
+from suggest.trial_leases import AwakeClock, TrialLeases
 
 EVERY = 2**31 - 1  # measurements of a trial: all
 WORTH_S = 0.02  # of a processor
@@ -38,6 +40,7 @@ class _Seat:
     engine: Engine | None = None
     warm: bool = False
     wanted: bool = False  # a further proposal is, soon
+    trial_leases: TrialLeases = field(default_factory=TrialLeases)
     prepares: bool = True  # its proposals are quick enough to be made on the chance that they are wanted
 
 
@@ -70,7 +73,25 @@ class Writer:
 
     lease: Lease
     engine: Engine
+    _clock: AwakeClock
     _seat: _Seat
+
+    def hold(self, trial: Trial) -> None:
+        """Its lease, if it has one, begins now."""
+        if trial.lease_s is not None or self._seat.trial_leases:
+            self._seat.trial_leases.hold(trial, self._clock.now_s())
+
+    def renew(self, number: int) -> None:
+        if self._seat.trial_leases:
+            self._seat.trial_leases.renew(number, self._clock.now_s())
+
+    def drop(self, number: int) -> None:
+        """The trial runs no more."""
+        self._seat.trial_leases.drop(number)
+
+    def expired(self) -> list[int]:
+        """Numbers of running trials whose lease is over; it is forgotten here."""
+        return self._seat.trial_leases.expired(self._clock.now_s()) if self._seat.trial_leases else []
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -110,6 +131,7 @@ class Seats:
         self._seats: dict[StudyName, _Seat] = {}
         self._seats_lock = threading.Lock()
         self._ahead = Ahead(self._prepare)
+        self._clock = AwakeClock()
 
     @contextmanager
     def writing(self, name: StudyName) -> Iterator[Writer]:
@@ -117,13 +139,13 @@ class Seats:
         with self._seated(name) as seat:
             lease = self._lease(seat)
             if seat.engine is None:
-                seat.engine = self._loaded(name)
+                seat.engine = self._loaded(seat)
                 if seat.engine.size >= LONG:
                     # What is left now stays: to look through all long studies for garbage, again and again, would each
                     # time stop every call for a tenth of a second.
                     gc.collect()
                     gc.freeze()
-            yield Writer(lease, seat.engine, seat)
+            yield Writer(lease, seat.engine, self._clock, seat)
             if seat.wanted:
                 seat.wanted = False
                 self._ahead.later(name)
@@ -134,10 +156,12 @@ class Seats:
         with self._seated(name) as seat:
             yield self._lease(seat)
             seat.lease = seat.engine = None
+            seat.trial_leases = TrialLeases()
 
     def close(self) -> None:
         """Give back every study."""
         self._ahead.close()
+        self._clock.close()
         for seat in list(self._seats.values()):
             with seat.lock:
                 self._leave(seat, "study_given_back")
@@ -146,6 +170,20 @@ class Seats:
         """Studies held in memory, and their trials: how many there were just now."""
         engines = [engine for seat in list(self._seats.values()) if (engine := seat.engine) is not None]
         return len(engines), sum(engine.size for engine in engines)
+
+    def with_expiry(self, name: StudyName, trials: list[Trial]) -> list[Trial]:
+        """The same, with the times at which their leases expire; those of a study that others write have none."""
+        seat = self._seats.get(name)
+        leases = None if seat is None or seat.lease is None else seat.trial_leases
+        if not leases:
+            return trials
+        now_s, now = self._clock.now_s(), datetime.now(UTC)
+        left_s = {t.number: leases.left_s(t.number, now_s) for t in trials if t.state is TrialState.RUNNING}
+        return [
+            trial if (left := left_s.get(trial.number)) is None
+            else replace(trial, lease_expire_time=now + timedelta(seconds=left))
+            for trial in trials
+        ]  # fmt: skip
 
     def record(self, name: StudyName) -> StudyRecord:
         """What the store has; needs no seat."""
@@ -193,8 +231,12 @@ class Seats:
             events.tell("study_taken", study=seat.name, uid=uid, epoch=seat.lease.epoch)
         return seat.lease
 
-    def _loaded(self, name: StudyName) -> Engine:
+    def _loaded(self, seat: _Seat) -> Engine:
+        name = seat.name
         contents = self._store.contents(name)
+        leased = [t for t in contents.trials if t.lease_s is not None and not t.finished]
+        if leased or seat.trial_leases:
+            seat.trial_leases.load(leased, self._clock.now_s())
         source = _Stored(self._store, name, contents.study.spec.objective.metric)
         return Engine(contents.study, contents.trials, contents.measurements, source=source)
 
@@ -207,6 +249,7 @@ class Seats:
 
     def _leave(self, seat: _Seat, event: str) -> None:
         lease, seat.lease, seat.engine = seat.lease, None, None
+        seat.trial_leases = TrialLeases()
         if lease is not None:
             self._store.release(lease)
             events.tell(event, study=seat.name, uid=lease.uid, epoch=lease.epoch)

@@ -14,6 +14,7 @@ from suggest.errors import (
     AlreadyExists,
     FailedPrecondition,
     InvalidArgument,
+    LeaseExpired,
     LimitReached,
     NotFound,
     NotOwner,
@@ -51,6 +52,7 @@ _PLAIN = {
         NotFound,
         AlreadyExists,
         FailedPrecondition,
+        LeaseExpired,
         Unauthenticated,
         PermissionDenied,
         TimedOut,
@@ -62,6 +64,14 @@ _LATER = {c.reason: c for c in (RateLimited, StudyBusy)}
 # gRPC lets a peer refuse metadata of more than 8 KiB, and sends the message in it twice, escaped.
 _MAX_MESSAGE = 1000
 _MAX_PROBLEMS = 3000
+# In what gRPC says of a connection. A server without TLS is the WRONG_VERSION_NUMBER; what a client without TLS sees of
+# a server with it ("Socket closed") looks like a restart, and is tried again.
+_MISMATCHES = (
+    "CERTIFICATE_VERIFY_FAILED",
+    "Hostname Verification Check failed",
+    "WRONG_VERSION_NUMBER",
+    "Trying to connect an http1.x server",
+)
 
 
 class InternalError(TunerError):
@@ -114,10 +124,15 @@ def error_of(failure: grpc.RpcError, *, address: str, timeout_s: float) -> Tuner
         if key == DETAILS_KEY:
             return _from_details(value, message)
     match code:
+        case grpc.StatusCode.UNAVAILABLE if is_mismatch(failure):
+            return Unavailable(
+                f"no connection to {address}: client and server do not agree on TLS; name the server's authority with "
+                f"--tls-ca or TUNER_TLS_CA, or none if the server speaks no TLS: {message}"
+            )
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
             return Unavailable(
-                f"no suggestion service answers at {address}; see that it runs there, and speaks TLS if you do "
-                f"(--tls-ca, TUNER_TLS_CA): {message}"
+                f"no suggestion service answers at {address}, tried for {timeout_s:g} s; see that it runs there, and "
+                f"speaks TLS only if you do (--tls-ca, TUNER_TLS_CA): {message}"
             )
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return Unavailable(f"the suggestion service at {address} did not answer within {timeout_s:g} s")
@@ -132,6 +147,13 @@ def error_of(failure: grpc.RpcError, *, address: str, timeout_s: float) -> Tuner
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
             return InvalidArgument([Problem("", f"larger than the service at {address} takes ({message})")])
     return InternalError(f"the suggestion service at {address} failed: {message}")
+
+
+def is_mismatch(failure: grpc.RpcError) -> bool:
+    """Whether gRPC could not connect for a reason that waiting does not cure: TLS, or another protocol."""
+    call: Any = failure  # as in error_of
+    message: str = call.details() or ""
+    return call.code() is grpc.StatusCode.UNAVAILABLE and any(sign in message for sign in _MISMATCHES)
 
 
 def _bad_request(error: InvalidArgument) -> Any:  # google.rpc has no types

@@ -7,26 +7,34 @@ are safe to repeat. They raise what `suggest.errors` has; paths of problems are 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from suggest import courtesy, events, requests
 from suggest.domain import show
-from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, Problem
+from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, LeaseExpired, NotFound, Problem
 from suggest.growth import grown
-from suggest.handout import TURNS, HandOut
+from suggest.handout import TURNS, HandOut, ReplyBudget, revived
 from suggest.imports import IMPORTED_FROM, FinishedTrial, ImportResult
 from suggest.outcomes import finished_trial, in_words, same_way, taken
 from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
 from suggest.sampling import registry
-from suggest.seats import Seats
+from suggest.seats import Seats, Writer
 from suggest.settings import Setting
 from suggest.space import Assignment, Space
 from suggest.store.documents import fingerprint, spec_document
 from suggest.store.protocol import Addition, Store, StudyRecord
 from suggest.study import Pruning, Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
+from suggest.trial_leases import MAX_TRIES
+
+INFRASTRUCTURE = "infrastructure"  # the failure class of a trial whose clients all went silent
+
+
+def _nothing(trial: Trial) -> int:
+    """The size of a trial in a reply that has no limit."""
+    return 0
 
 
 def check(spec: StudySpec) -> None:
@@ -138,22 +146,69 @@ class Studies:
         client_id: str,
         request_id: str,
         labels: Mapping[str, str] = NO_LABELS,
+        lease_s: float | None = None,
+        expired_only: bool = False,
+        size_of: Callable[[Trial], int] = _nothing,
     ) -> Suggestions:
-        requests.raise_if(requests.suggest_problems(count, client_id=client_id, request_id=request_id))
+        """`size_of`: of a trial in the reply, in bytes, of which there is a limit."""
+        requests.raise_if(requests.suggest_problems(count, client_id=client_id, request_id=request_id, lease_s=lease_s))
         with self._seats.writing(name) as writer:
             engine = writer.engine
             independent = not registry.learns(engine.study.spec.algorithm)
+            budget = ReplyBudget(size_of)
+            handout = HandOut(self._store, writer, client_id, request_id, labels, lease_s, budget)
             if known := engine.trials_of_request(request_id):
                 # A replay says nothing of the search: whoever wants more trials than it brings asks anew.
-                return Suggestions(known, exhausted=False, independent=independent)
-            handout = HandOut(self._store, writer, client_id, request_id, labels)
+                replayed = self._seats.with_expiry(name, handout.again(known))
+                return Suggestions(tuple(replayed), exhausted=False, independent=independent)
+            self._requeue_expired(name, writer)
             trials: list[Trial] = []
             for turn in range(TURNS):
-                proposal = engine.propose(count - len(trials), to_run=turn == TURNS - 1)
+                proposal = engine.propose(count - len(trials), to_run=turn == TURNS - 1, expired_only=expired_only)
                 trials += handout.begin(proposal.trials)
-                if proposal.exhausted or len(trials) == count:
+                if proposal.exhausted or len(trials) == count or budget.full or expired_only:
                     break
-            return Suggestions(tuple(trials), proposal.exhausted, independent)
+            exhausted = proposal.exhausted and not budget.full
+            return Suggestions(tuple(self._seats.with_expiry(name, trials)), exhausted, independent)
+
+    def renew_leases(self, name: StudyName, leases: Mapping[int, int]) -> frozenset[int]:
+        """`leases`: the tries of trials, by their numbers. Those that could not be renewed."""
+        requests.raise_if(requests.renewal_problems(len(leases)))
+        with self._seats.writing(name) as writer:
+            lost: set[int] = set()
+            back: list[Trial] = []
+            for number, tries in leases.items():
+                trial = writer.engine.open_trial(number)
+                if trial is None or not trial.tries or tries not in (0, trial.tries):
+                    lost.add(number)
+                elif trial.expired:
+                    back.append(trial)
+                else:
+                    writer.renew(number)
+            revived(self._store, writer, back)
+            return frozenset(lost)
+
+    def _requeue_expired(self, name: StudyName, writer: Writer) -> None:
+        """Trials whose lease has expired are queued again; those that had as many tries as there are have failed."""
+        expired = [trial for number in writer.expired() if (trial := writer.engine.open_trial(number)) is not None]
+        again = [replace(trial, state=TrialState.QUEUED) for trial in expired if trial.tries < MAX_TRIES]
+        for trial in expired:
+            queued = trial.tries < MAX_TRIES
+            becomes = "queued" if queued else "failed"
+            events.tell("lease_expired", study=name, trial=trial.number, tries=trial.tries, becomes=becomes)
+        if again:
+            with writer.changing():
+                self._store.requeue(writer.lease, [trial.number for trial in again])
+                for trial in again:
+                    writer.engine.put(trial)
+        for trial in expired:
+            if trial.tries >= MAX_TRIES:
+                reason = f"its lease expired {trial.tries} times: each client that ran it went silent"
+                outcome = Outcome(TrialState.FAILED, reason=reason, failure_class=INFRASTRUCTURE)
+                failed = finished_trial(writer.engine, trial, outcome, ())
+                with writer.changing():
+                    self._store.finish_trial(writer.lease, failed, ())
+                    writer.engine.put(failed)
 
     def add_trial(
         self,
@@ -218,20 +273,26 @@ class Studies:
                 writer.warm_up()
             return results
 
-    def report(self, name: StudyName, number: int, measurements: Sequence[Measurement]) -> StopAdvice:
+    def report(
+        self, name: StudyName, number: int, measurements: Sequence[Measurement], *, tries: int = 0
+    ) -> StopAdvice:
         requests.raise_if(requests.measurement_problems(len(measurements)))
         with self._seats.writing(name) as writer:
             engine = writer.engine
             trial = engine.trial(number)
+            _check_tries(name, trial, tries)
             fresh = engine.fresh(number, measurements)
             if trial.finished:
                 if fresh:
                     raise FailedPrecondition(f"{name}: trial {number} is {trial.state.value}; it takes no more reports")
                 return StopAdvice(True, f"the trial is {trial.state.value} already")
-            if trial.state is TrialState.QUEUED:
+            if trial.state is TrialState.QUEUED and not trial.expired:
                 raise FailedPrecondition(
                     f"{name}: trial {number} is queued; it reports after SuggestTrials handed it out"
                 )
+            if trial.expired:
+                revived(self._store, writer, [trial])
+            writer.renew(number)
             if fresh:
                 courtesy.give_way()
                 with writer.changing():
@@ -240,12 +301,19 @@ class Studies:
             return engine.advise(number)
 
     def complete(
-        self, name: StudyName, number: int, outcome: Outcome, *, measurements: Sequence[Measurement] = ()
+        self,
+        name: StudyName,
+        number: int,
+        outcome: Outcome,
+        *,
+        measurements: Sequence[Measurement] = (),
+        tries: int = 0,
     ) -> Trial:
         requests.raise_if(requests.completion_problems(outcome, measurements))
         with self._seats.writing(name) as writer:
             engine = writer.engine
             trial = engine.trial(number)
+            _check_tries(name, trial, tries)
             fresh = engine.fresh(number, measurements)
             if trial.finished:
                 if fresh or not same_way(trial, outcome):
@@ -255,7 +323,8 @@ class Studies:
                         + (" with further measurements" if fresh else "")
                     )
                 return trial
-            if trial.state is TrialState.QUEUED and (outcome.state is not TrialState.CANCELLED or fresh):
+            never_run = trial.state is TrialState.QUEUED and not trial.expired
+            if never_run and (outcome.state is not TrialState.CANCELLED or fresh):
                 raise FailedPrecondition(
                     f"{name}: trial {number} is queued, nobody has run it; it can only be cancelled"
                 )
@@ -264,6 +333,7 @@ class Studies:
                 self._store.finish_trial(writer.lease, finished, fresh)
                 engine.measure(number, fresh)
                 engine.put(finished)
+            writer.drop(number)
             # Here, for until its first outcome an algorithm has nothing to compute from, and starting goes first.
             writer.warm_up()
             writer.expect_more()
@@ -295,7 +365,8 @@ class Studies:
 
     def trial(self, name: StudyName, number: int) -> Trial:
         trial = self._store.trial(name, number)
-        return self._existing(name, number) if trial is None else trial
+        found = self._existing(name, number) if trial is None else trial
+        return self._seats.with_expiry(name, [found])[0]
 
     def list_trials(
         self,
@@ -309,7 +380,7 @@ class Studies:
         found = self._store.trials(name, states=states, client_id=client_id, after=after, limit=limit)
         if not found:
             self._seats.record(name)
-        return found
+        return self._seats.with_expiry(name, found)
 
     def list_measurements(
         self, name: StudyName, number: int | None, *, after: int = 0, limit: int
@@ -331,6 +402,15 @@ class Studies:
             self._seats.record(name)
             raise NotFound(f"{name} has no trial {number}")
         return trial
+
+
+def _check_tries(name: StudyName, trial: Trial, tries: int) -> None:
+    """`tries`: the caller's, 0 if it says none."""
+    if tries not in (0, trial.tries):
+        raise LeaseExpired(
+            f"{name}: the lease of trial {trial.number} expired, and it was handed out again (try {trial.tries}; "
+            f"this is try {tries}); stop running it"
+        )
 
 
 def _setting_words(setting: Setting) -> str:

@@ -1,7 +1,8 @@
 """A trial: one assignment of parameters and its outcome, numbered in its study.
 
 Pure values; nothing here reads a clock or a store. How a trial's state may change is `OPEN`:
-queued -> running -> one of the five outcomes, and an outcome never changes.
+queued -> running -> one of the five outcomes, and an outcome never changes. A running trial whose lease expires is
+queued again.
 """
 
 from __future__ import annotations
@@ -80,10 +81,18 @@ class Trial:
     labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
     create_time: datetime | None = None
     end_time: datetime | None = None
+    tries: int = 0  # how many times it was handed out: the fencing token of its lease
+    lease_s: float | None = None  # how long its lease lasts from each renewal on; None: it has none
+    lease_expire_time: datetime | None = None  # of a running trial, where it is known; not stored
 
     @property
     def finished(self) -> bool:
         return self.state.finished
+
+    @property
+    def expired(self) -> bool:
+        """It was handed out, its lease expired, and nobody else has taken it since."""
+        return self.state is TrialState.QUEUED and self.tries > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ from suggest.errors import FailedPrecondition, StoreBroken
 from suggest.study import Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS
 
+PATIENCE_S = 10.0  # of a call to a shared service; a run that loses it longer waits in its loop, where Ctrl-C is heard
+
 
 class SessionClient(AsyncClient):
     """Remembers the seed of the study that it last made or got: provenance names it, and only the service knows it."""
@@ -100,7 +102,7 @@ class Access:
 async def connected(service: str, home: Home, access: Access) -> AsyncIterator[SessionClient]:
     """A client of the service, which is started if it is an embedded one, and stopped again."""
     if service and "://" not in service:
-        client = SessionClient(service, token_file=access.token_file, tls_ca=access.tls_ca)
+        client = SessionClient(service, token_file=access.token_file, tls_ca=access.tls_ca, timeout_s=PATIENCE_S)
         try:
             yield client
         finally:

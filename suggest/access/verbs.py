@@ -43,15 +43,19 @@ NEEDS: Mapping[str, tuple[Need, ...]] = {
     "DeleteTrial": (Need(_MANAGE, "name"),),
     "SuggestTrials": (Need(_RUN, "parent"),),
     "ReportMeasurements": (Need(_RUN, "name"),),
+    "RenewLeases": (Need(_RUN, "parent"),),
     "CompleteTrial": (Need(_RUN, "name"),),
     "ListMeasurements": (Need(_READ, "parent"),),
     "ListOptimalTrials": (Need(_READ, "parent"),),
 }
 
 
+_STORES_NOTHING = "RenewLeases"  # and comes three times a minute from each running trial
+
+
 def changes(method: str) -> bool:
-    """Whether the method, by its bare name, does more than read. An unknown one is taken to."""
-    return any(need.verb is not _READ for need in NEEDS.get(method, (Need(_MANAGE),)))
+    """Whether the method, by its bare name, changes what is stored. An unknown one is taken to."""
+    return method != _STORES_NOTHING and any(need.verb is not _READ for need in NEEDS.get(method, (Need(_MANAGE),)))
 
 
 def resource(request: Any, need: Need) -> str:  # any message

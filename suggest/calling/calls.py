@@ -163,10 +163,23 @@ def delete_trial(name: StudyName, number: int) -> Call[None]:
 
 
 def suggest(
-    name: StudyName, count: int, *, client_id: str, request_id: str, labels: Mapping[str, str]
+    name: StudyName,
+    count: int,
+    *,
+    client_id: str,
+    request_id: str,
+    labels: Mapping[str, str],
+    lease_s: float | None,
+    expired_only: bool,
 ) -> Call[Suggestions]:
     request = pb.SuggestTrialsRequest(
-        parent=str(name), count=count, client_id=client_id, request_id=request_id, labels=dict(labels)
+        parent=str(name),
+        count=count,
+        client_id=client_id,
+        request_id=request_id,
+        labels=dict(labels),
+        lease_duration=wire.write_duration(lease_s),
+        expired_only=expired_only,
     )
     return Call(
         "SuggestTrials",
@@ -175,18 +188,30 @@ def suggest(
     )
 
 
-def report(name: StudyName, number: int, measurements: Sequence[Measurement]) -> Call[StopAdvice]:
+def report(name: StudyName, number: int, measurements: Sequence[Measurement], *, tries: int) -> Call[StopAdvice]:
     request = pb.ReportMeasurementsRequest(
-        name=names.trial_name(name, number), measurements=[wire.write_measurement(m) for m in measurements]
+        name=names.trial_name(name, number),
+        measurements=[wire.write_measurement(m) for m in measurements],
+        tries=tries,
     )
     return Call("ReportMeasurements", request, lambda reply: StopAdvice(reply.should_stop, reply.reason))
 
 
-def complete(name: StudyName, number: int, outcome: Outcome, *, measurements: Sequence[Measurement]) -> Call[Trial]:
+def renew_leases(name: StudyName, leases: Mapping[int, int]) -> Call[frozenset[int]]:
+    request = pb.RenewLeasesRequest(
+        parent=str(name), leases=[pb.TrialLease(number=number, tries=tries) for number, tries in leases.items()]
+    )
+    return Call("RenewLeases", request, lambda reply: frozenset(reply.lost))
+
+
+def complete(
+    name: StudyName, number: int, outcome: Outcome, *, measurements: Sequence[Measurement], tries: int
+) -> Call[Trial]:
     request = pb.CompleteTrialRequest(
         name=names.trial_name(name, number),
         outcome=wire.write_outcome(outcome),
         measurements=[wire.write_measurement(m) for m in measurements],
+        tries=tries,
     )
     return Call("CompleteTrial", request, wire.read_trial)
 

@@ -1,13 +1,15 @@
 """How both clients treat a call that did not get through: when to send it again and where, what to raise in the end.
 
-No I/O and no clock of its own: the clients wait and send.
+A call has one limit, the patience of its client: it is repeated until then, unless the error is final. There must be no
+second limit here, such as a number of attempts. The clients wait and send; this module does neither.
 """
 
 from __future__ import annotations
 
+import logging
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from suggest.address import parse_address
@@ -16,8 +18,12 @@ from suggest.errors import InvalidArgument, NotOwner, RateLimited, TunerError
 if TYPE_CHECKING:
     import grpc
 
-# About 3 s in all: a server that is restarted meanwhile goes unnoticed.
-PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+PATIENCE_S = 30.0  # of a client, by default: longer than a server takes to restart
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0  # between attempts: doubled each time, with jitter
+LONGEST_TOLD_S = 0.2  # between attempts at a service that answers, and says that it cannot do it now
+FIRST_AWAY_S = 1.6  # a little longer than an owner may be silent
+SAID_AFTER_S = 1.0  # a call that waits longer for a connection says so in the log
 
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", 64 << 20),
@@ -25,13 +31,12 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.enable_http_proxy", 0),  # the service is near; a proxy for the web is not the way to it
     # Default pauses between connection attempts outlast ours.
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 1000),
+    # Despite its name this limits one attempt to connect: a busy machine needs seconds for a handshake.
+    ("grpc.min_reconnect_backoff_ms", 10_000),
 )
 
-
-LONGEST_TOLD_S = 0.2  # between attempts at a service that is there and says that it cannot just now
-FIRST_AWAY_S = 1.6  # a little longer than an owner may be silent
+log = logging.getLogger(__name__)
 
 
 class Attempts:
@@ -46,8 +51,11 @@ class Attempts:
         self._homes = homes
         self._timeout_s = timeout_s
         self._deadline = time.monotonic() + timeout_s
-        self._pauses: Iterator[float] = iter(PAUSES_S)
+        self._began = time.monotonic()
+        self._pauses = 0
         self._away_s = FIRST_AWAY_S
+        self._said = False
+        self._mismatched: set[str] = set()  # homes with which no connection can be made as things are
         self._followed = False
         self._sent_away = 0
         self._told: grpc.RpcError | None = None  # why it was not done, by the service's own words
@@ -76,12 +84,7 @@ class Attempts:
                 pause = self._follow(failure)
             # Cancelled, and not by us: gRPC drops what lies unread in a server that stops.
             case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
-                told = _by_the_service(failure)
-                pause = self._pause(patient=told or self._followed)
-                if told or self._told is None:
-                    self._told = failure
-                if not told:
-                    self.address = self._next_home()
+                pause = self._pause_unavailable(failure)
             case grpc.StatusCode.DEADLINE_EXCEEDED if not self._is_only_home:
                 self._away_s *= 2
                 self.address, pause = self._next_home(), 0.0
@@ -96,6 +99,23 @@ class Attempts:
             raise _error(last, address=tried, timeout_s=self._timeout_s) from last
         return pause
 
+    def _pause_unavailable(self, failure: grpc.RpcError) -> float | None:
+        tried, told = self.address, _by_the_service(failure)
+        if told or self._told is None:
+            self._told = failure
+        if told:
+            return self._pause(LONGEST_TOLD_S)
+        if _is_mismatch(failure):
+            self._mismatched.add(tried)
+            if self._mismatched.issuperset(self._homes):
+                return None
+        self.address = self._next_home()
+        if not self._said and time.monotonic() - self._began > SAID_AFTER_S:
+            self._said = True
+            left_s = max(0.0, self._deadline - time.monotonic())
+            log.warning("no suggestion service answers at %s; trying for %.0f s more", tried, left_s)
+        return self._pause(LONGEST_TOLD_S if self._followed else LONGEST_PAUSE_S)
+
     def _follow(self, failure: grpc.RpcError) -> float | None:
         error = _error(failure, address=self.address, timeout_s=self._timeout_s)
         if not isinstance(error, NotOwner) or error.address in ("", self.address):
@@ -105,7 +125,7 @@ class Attempts:
         except InvalidArgument:
             return None
         first, self._followed, self._told = not self._followed, True, failure
-        return 0.0 if first else self._pause(patient=True)
+        return 0.0 if first else self._pause(LONGEST_TOLD_S)
 
     def _wait_for_room(self, failure: grpc.RpcError) -> float | None:
         """As long as the service asks for, and a little more each time: all who were sent away come again."""
@@ -116,18 +136,23 @@ class Attempts:
         self._sent_away += 1
         return max(error.retry_s, 0.01) * (1 + random.random() * self._sent_away / 2)
 
-    def _pause(self, *, patient: bool) -> float | None:
-        """`patient`: until the deadline; somebody is there, and told us to come again."""
-        pause = next(self._pauses, None)
-        if not patient:
-            return pause
-        return LONGEST_TOLD_S if pause is None else min(pause, LONGEST_TOLD_S)
+    def _pause(self, longest_s: float) -> float:
+        """With jitter: all clients of a server that restarts lose it at the same moment."""
+        pause_s = min(FIRST_PAUSE_S * 2.0 ** min(self._pauses, 30), longest_s)
+        self._pauses += 1
+        return pause_s * random.uniform(0.5, 1.0)
 
 
 def _error(failure: grpc.RpcError, *, address: str, timeout_s: float) -> TunerError:
     from suggest.status import error_of
 
     return error_of(failure, address=address, timeout_s=timeout_s)
+
+
+def _is_mismatch(failure: grpc.RpcError) -> bool:
+    from suggest.status import is_mismatch
+
+    return is_mismatch(failure)
 
 
 def _by_the_service(failure: grpc.RpcError) -> bool:

@@ -20,6 +20,7 @@ from google.protobuf.message import Message
 from suggest import courtesy, names, requests, wire
 from suggest.access.grants import readable_namespaces
 from suggest.errors import InvalidArgument, Problem
+from suggest.handout import MAX_REPLY_BYTES
 from suggest.replies import KEEP
 from suggest.studies import Studies
 from suggest.study import Study, StudyName, StudySpec
@@ -28,7 +29,6 @@ from suggest.v1.suggest_pb2_grpc import SuggestServiceServicer
 
 MAX_PAGE = 1000
 DEFAULT_PAGE = 100
-MAX_REPLY_BYTES = 3 << 20  # clients in other languages take 4 MiB unless told otherwise
 
 _NO_STUDY = StudyName("", "")
 _NO_TRIALS: tuple[StudyName, int | None] = (_NO_STUDY, None)
@@ -180,10 +180,20 @@ class SuggestServicer(SuggestServiceServicer):
         problems: wire.Problems = []
         study = _read_study(request.parent, "parent", problems)
         labels = wire.read_labels(request.labels, "labels", problems)
-        problems += requests.suggest_problems(request.count, client_id=request.client_id, request_id=request.request_id)
+        lease_s = wire.read_duration(request.lease_duration)
+        problems += requests.suggest_problems(
+            request.count, client_id=request.client_id, request_id=request.request_id, lease_s=lease_s
+        )
         wire.raise_if(problems)
         suggestions = self._studies.suggest(
-            study, request.count, client_id=request.client_id, request_id=request.request_id, labels=labels
+            study,
+            request.count,
+            client_id=request.client_id,
+            request_id=request.request_id,
+            labels=labels,
+            lease_s=lease_s,
+            expired_only=request.expired_only,
+            size_of=lambda trial: wire.write_trial(study, trial).ByteSize(),
         )
         return pb.SuggestTrialsResponse(
             trials=[wire.write_trial(study, t) for t in suggestions.trials],
@@ -200,8 +210,16 @@ class SuggestServicer(SuggestServiceServicer):
         problems += requests.measurement_problems(len(measurements))
         wire.raise_if(problems)
         courtesy.give_way()
-        advice = self._studies.report(study, number, measurements)
+        advice = self._studies.report(study, number, measurements, tries=request.tries)
         return pb.ReportMeasurementsResponse(should_stop=advice.should_stop, reason=advice.reason)
+
+    def RenewLeases(self, request: pb.RenewLeasesRequest, context: Any) -> pb.RenewLeasesResponse:
+        problems: wire.Problems = []
+        study = _read_study(request.parent, "parent", problems)
+        problems += requests.renewal_problems(len(request.leases))
+        wire.raise_if(problems)
+        lost = self._studies.renew_leases(study, {lease.number: lease.tries for lease in request.leases})
+        return pb.RenewLeasesResponse(lost=sorted(lost))
 
     def CompleteTrial(self, request: pb.CompleteTrialRequest, context: Any) -> pb.Trial:
         problems: wire.Problems = []
@@ -210,7 +228,8 @@ class SuggestServicer(SuggestServiceServicer):
         measurements = wire.read_measurements(request.measurements, "measurements", problems)
         problems += requests.completion_problems(outcome, measurements)
         wire.raise_if(problems)
-        return wire.write_trial(study, self._studies.complete(study, number, outcome, measurements=measurements))
+        completed = self._studies.complete(study, number, outcome, measurements=measurements, tries=request.tries)
+        return wire.write_trial(study, completed)
 
     def ListMeasurements(self, request: pb.ListMeasurementsRequest, context: Any) -> pb.ListMeasurementsResponse:
         problems: wire.Problems = []

@@ -19,6 +19,7 @@ MAX_VALUES = 50_000  # of all choices and conditions of a study together
 MAX_SETTINGS = 100
 MAX_LABELS = 64
 MAX_MEASUREMENTS = 10_000
+MAX_LEASES = 1000
 MAX_TEXT = 10_000  # characters of a text that has no limit of its own
 _MAX_OTHERS = 10_000
 
@@ -30,11 +31,12 @@ _MOST = {
     "settings": MAX_SETTINGS,
     "labels": MAX_LABELS,
     "measurements": MAX_MEASUREMENTS,
+    "leases": MAX_LEASES,
     "states": 100,
     "paths": 100,
 }
 # Nothing in them is long but texts, which whoever reads them looks at anyway.
-_PLAIN = ("Measurement", "Timestamp")
+_PLAIN = ("Measurement", "Timestamp", "Duration", "TrialLease")
 _plans: dict[
     str, list[tuple[str, int, bool]]
 ] = {}  # by message: its field, how many at most (0: one), whether to go in

@@ -121,6 +121,9 @@ class Store(Protocol):
     def hand_out(self, lease: Lease, trials: Sequence[Trial], *, queued: int = 0) -> None:
         """Insert these running trials; one that is there as queued becomes this. `queued`: how many of them are."""
 
+    def requeue(self, lease: Lease, numbers: Sequence[int]) -> None:
+        """These running trials are queued from now on, and keep all else."""
+
     def add_trial(
         self, lease: Lease, trial: Trial, *, request_id: str, measurements: Sequence[Measurement]
     ) -> None: ...

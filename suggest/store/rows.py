@@ -91,6 +91,8 @@ def trial_columns(name: StudyName, trial: Trial, *, add_request_id: str | None =
         "labels": dict(trial.labels),
         "create_time_us": microseconds(trial.create_time),
         "deleted": False,
+        "tries": trial.tries,
+        "lease_us": None if trial.lease_s is None else round(trial.lease_s * 1e6),
     }
 
 
@@ -111,7 +113,7 @@ def trial_of(row: AnyRow) -> Trial:
     name takes as long as to read the rest of it."""
     columns: Sequence[Any] = row
     (_, _, number, word, parameters, value, step, reason, failure_class, client_id, request_id, _, labels, create_us,
-     end_us, deleted) = columns  # fmt: skip
+     end_us, deleted, tries, lease_us) = columns  # fmt: skip
     # A deleted trial only ever reaches an engine, for which it is one that nobody wants any more.
     return Trial(
         number,
@@ -126,6 +128,8 @@ def trial_of(row: AnyRow) -> Trial:
         labels,
         moment(create_us),
         moment(end_us),
+        tries,
+        None if lease_us is None else lease_us / 1e6,
     )
 
 

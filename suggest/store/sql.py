@@ -55,6 +55,7 @@ _UPDATE_STUDY = failpoints.register("store.update_study")
 _DELETE_STUDY = failpoints.register("store.delete_study")
 _TAKE_OWNERSHIP = failpoints.register("store.take_ownership")
 _HAND_OUT = failpoints.register("store.hand_out")
+_REQUEUE = failpoints.register("store.requeue")
 _ADD_TRIAL = failpoints.register("store.add_trial")
 _ADD_TRIALS = failpoints.register("store.add_trials")
 _ADD_MEASUREMENTS = failpoints.register("store.add_measurements")
@@ -172,6 +173,14 @@ class SqlStore:
         with self._write(_HAND_OUT, single=self._statements.is_one(len(trials))) as connection:
             rows = [trial_columns(lease.name, trial) for trial in trials]
             self._insert(connection, self._statements.hand_out, lease, rows)
+
+    def requeue(self, lease: Lease, numbers: Sequence[int]) -> None:
+        with self._write(_REQUEUE) as connection:
+            for some in (numbers[k : k + _AT_A_TIME] for k in range(0, len(numbers), _AT_A_TIME)):
+                these = trials.c.number.in_(some), trials.c.state == TrialState.RUNNING.value
+                statement = update(trials).where(of(trials, lease.name), *these, held(lease))
+                if connection.execute(statement.values(state=TrialState.QUEUED.value)).rowcount != len(some):
+                    raise _lost(lease)
 
     def add_trial(self, lease: Lease, trial: Trial, *, request_id: str, measurements: Sequence[Measurement]) -> None:
         with self._write(_ADD_TRIAL, single=not measurements) as connection:

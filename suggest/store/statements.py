@@ -48,7 +48,7 @@ from suggest.trial import OPEN, Measurement, TrialState
 
 BLOCK, ROUND = 1000, 100  # measurements; SQLite takes some 32,000 values, four of each
 
-_HANDED_OUT = ("state", "parameters", "client_id", "request_id", "labels")
+_HANDED_OUT = ("state", "parameters", "client_id", "request_id", "labels", "tries", "lease_us")
 
 _FINISH_TRIAL = update(trials).where(
     trials.c.namespace == bindparam("lease_namespace"),

@@ -67,6 +67,8 @@ trials = Table(
     Column(
         "deleted", Boolean, nullable=False
     ),  # taken out of the study; the row keeps its number from being given again
+    Column("tries", Integer, nullable=False, server_default="0"),  # how many times SuggestTrials handed it out
+    Column("lease_us", BigInteger),  # how long its lease lasts from each renewal on; NULL: it has none
     PrimaryKeyConstraint("namespace", "study", "number"),
     UniqueConstraint("namespace", "study", "add_request_id"),
     ForeignKeyConstraint(["namespace", "study"], ["studies.namespace", "studies.study"], ondelete="CASCADE"),

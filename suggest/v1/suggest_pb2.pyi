@@ -13,6 +13,7 @@ For authors of clients in any language:
   their meaning.
   Retry UNAVAILABLE (and what your deadline cut off); never retry INVALID_ARGUMENT.
 * Life of a trial: QUEUED -> RUNNING -> SUCCEEDED | PRUNED | INFEASIBLE | FAILED | CANCELLED. An outcome never changes.
+  A RUNNING trial whose lease expires is QUEUED again.
 * Who calls is said by a token in the metadata, `authorization: Bearer TOKEN`, where the server asks for one
   (UNAUTHENTICATED); what it may do, and in which namespaces, the server's operator says (PERMISSION_DENIED).
 * Errors carry google.rpc.ErrorInfo (domain `tuner.dev`; the reasons are listed in docs/api.md). INVALID_ARGUMENT also carries
@@ -25,6 +26,7 @@ For authors of clients in any language:
 import builtins
 import collections.abc
 import google.protobuf.descriptor
+import google.protobuf.duration_pb2
 import google.protobuf.field_mask_pb2
 import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
@@ -677,6 +679,9 @@ class Trial(google.protobuf.message.Message):
     LABELS_FIELD_NUMBER: builtins.int
     CREATE_TIME_FIELD_NUMBER: builtins.int
     END_TIME_FIELD_NUMBER: builtins.int
+    TRIES_FIELD_NUMBER: builtins.int
+    LEASE_DURATION_FIELD_NUMBER: builtins.int
+    LEASE_EXPIRE_TIME_FIELD_NUMBER: builtins.int
     name: builtins.str
     """namespaces/{namespace}/studies/{study}/trials/{number}"""
     number: builtins.int
@@ -692,6 +697,10 @@ class Trial(google.protobuf.message.Message):
     client_id: builtins.str
     """Of the SuggestTrials that handed it out."""
     request_id: builtins.str
+    tries: builtins.int
+    """Output only. How many times SuggestTrials has handed it out: again after each lease that expired. The fencing token
+    of its lease: send it along with reports, renewals and the completion.
+    """
     @property
     def parameters(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, Global___Value]:
         """The active parameters. A queued trial may still lack some."""
@@ -702,6 +711,16 @@ class Trial(google.protobuf.message.Message):
     def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     @property
     def end_time(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
+    @property
+    def lease_duration(self) -> google.protobuf.duration_pb2.Duration:
+        """Output only. How long its lease lasts from each renewal on; absent without a lease."""
+
+    @property
+    def lease_expire_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """Output only. When the lease of a running trial expires, unless it is renewed before; absent where the server that
+        answers does not write the study.
+        """
+
     def __init__(
         self,
         *,
@@ -718,10 +737,13 @@ class Trial(google.protobuf.message.Message):
         labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         create_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         end_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        tries: builtins.int = ...,
+        lease_duration: google.protobuf.duration_pb2.Duration | None = ...,
+        lease_expire_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_step", b"_step", "_value", b"_value", "create_time", b"create_time", "end_time", b"end_time", "step", b"step", "value", b"value"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_step", b"_step", "_value", b"_value", "create_time", b"create_time", "end_time", b"end_time", "lease_duration", b"lease_duration", "lease_expire_time", b"lease_expire_time", "step", b"step", "value", b"value"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_step", b"_step", "_value", b"_value", "client_id", b"client_id", "create_time", b"create_time", "end_time", b"end_time", "failure_class", b"failure_class", "labels", b"labels", "name", b"name", "number", b"number", "parameters", b"parameters", "reason", b"reason", "request_id", b"request_id", "state", b"state", "step", b"step", "value", b"value"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_step", b"_step", "_value", b"_value", "client_id", b"client_id", "create_time", b"create_time", "end_time", b"end_time", "failure_class", b"failure_class", "labels", b"labels", "lease_duration", b"lease_duration", "lease_expire_time", b"lease_expire_time", "name", b"name", "number", b"number", "parameters", b"parameters", "reason", b"reason", "request_id", b"request_id", "state", b"state", "step", b"step", "tries", b"tries", "value", b"value"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__step: typing_extensions.TypeAlias = typing.Literal["step"]
     _WhichOneofArgType__step: typing_extensions.TypeAlias = typing.Literal["_step", b"_step"]
@@ -1522,6 +1544,8 @@ class SuggestTrialsRequest(google.protobuf.message.Message):
     CLIENT_ID_FIELD_NUMBER: builtins.int
     REQUEST_ID_FIELD_NUMBER: builtins.int
     LABELS_FIELD_NUMBER: builtins.int
+    LEASE_DURATION_FIELD_NUMBER: builtins.int
+    EXPIRED_ONLY_FIELD_NUMBER: builtins.int
     parent: builtins.str
     """namespaces/{namespace}/studies/{study}"""
     count: builtins.int
@@ -1530,9 +1554,20 @@ class SuggestTrialsRequest(google.protobuf.message.Message):
     """Who asks: a label for finding the trials again. Required."""
     request_id: builtins.str
     """Required; alone decides whether this is a repetition."""
+    expired_only: builtins.bool
+    """Hand out only trials whose lease has expired: neither enqueued nor new ones. For clients that wait for the end of
+    trials that others run.
+    """
     @property
     def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Put on the trials."""
+
+    @property
+    def lease_duration(self) -> google.protobuf.duration_pb2.Duration:
+        """Absent or 0: the trials run until somebody completes them. Else 100 ms to 7 days: each trial has a lease, which
+        ReportMeasurements and RenewLeases renew. Once it expires, the trial is QUEUED again, with its `tries`, and handed out
+        by the next SuggestTrials; after the third time it is FAILED (failure_class `infrastructure`).
+        """
 
     def __init__(
         self,
@@ -1542,8 +1577,12 @@ class SuggestTrialsRequest(google.protobuf.message.Message):
         client_id: builtins.str = ...,
         request_id: builtins.str = ...,
         labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        lease_duration: google.protobuf.duration_pb2.Duration | None = ...,
+        expired_only: builtins.bool = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["client_id", b"client_id", "count", b"count", "labels", b"labels", "parent", b"parent", "request_id", b"request_id"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["lease_duration", b"lease_duration"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["client_id", b"client_id", "count", b"count", "expired_only", b"expired_only", "labels", b"labels", "lease_duration", b"lease_duration", "parent", b"parent", "request_id", b"request_id"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___SuggestTrialsRequest: typing_extensions.TypeAlias = SuggestTrialsRequest
@@ -1581,8 +1620,13 @@ class ReportMeasurementsRequest(google.protobuf.message.Message):
 
     NAME_FIELD_NUMBER: builtins.int
     MEASUREMENTS_FIELD_NUMBER: builtins.int
+    TRIES_FIELD_NUMBER: builtins.int
     name: builtins.str
     """namespaces/{namespace}/studies/{study}/trials/{number}"""
+    tries: builtins.int
+    """Of the trial, as SuggestTrials returned it. If it was handed out again since, the call is FAILED_PRECONDITION
+    (reason LEASE_EXPIRED) and changes nothing. 0: not checked.
+    """
     @property
     def measurements(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Measurement]:
         """1 to 10000."""
@@ -1592,8 +1636,9 @@ class ReportMeasurementsRequest(google.protobuf.message.Message):
         *,
         name: builtins.str = ...,
         measurements: collections.abc.Iterable[Global___Measurement] | None = ...,
+        tries: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["measurements", b"measurements", "name", b"name"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["measurements", b"measurements", "name", b"name", "tries", b"tries"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ReportMeasurementsRequest: typing_extensions.TypeAlias = ReportMeasurementsRequest
@@ -1619,14 +1664,82 @@ class ReportMeasurementsResponse(google.protobuf.message.Message):
 Global___ReportMeasurementsResponse: typing_extensions.TypeAlias = ReportMeasurementsResponse
 
 @typing.final
+class TrialLease(google.protobuf.message.Message):
+    """The lease of one trial."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: builtins.int
+    TRIES_FIELD_NUMBER: builtins.int
+    number: builtins.int
+    """Of the trial."""
+    tries: builtins.int
+    """Of the trial, as SuggestTrials returned it."""
+    def __init__(
+        self,
+        *,
+        number: builtins.int = ...,
+        tries: builtins.int = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["number", b"number", "tries", b"tries"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___TrialLease: typing_extensions.TypeAlias = TrialLease
+
+@typing.final
+class RenewLeasesRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PARENT_FIELD_NUMBER: builtins.int
+    LEASES_FIELD_NUMBER: builtins.int
+    parent: builtins.str
+    """namespaces/{namespace}/studies/{study}"""
+    @property
+    def leases(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___TrialLease]:
+        """1 to 1000."""
+
+    def __init__(
+        self,
+        *,
+        parent: builtins.str = ...,
+        leases: collections.abc.Iterable[Global___TrialLease] | None = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["leases", b"leases", "parent", b"parent"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___RenewLeasesRequest: typing_extensions.TypeAlias = RenewLeasesRequest
+
+@typing.final
+class RenewLeasesResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LOST_FIELD_NUMBER: builtins.int
+    @property
+    def lost(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """The numbers of those that could not be renewed: the trial has finished, or was handed out again."""
+
+    def __init__(
+        self,
+        *,
+        lost: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["lost", b"lost"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___RenewLeasesResponse: typing_extensions.TypeAlias = RenewLeasesResponse
+
+@typing.final
 class CompleteTrialRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     NAME_FIELD_NUMBER: builtins.int
     OUTCOME_FIELD_NUMBER: builtins.int
     MEASUREMENTS_FIELD_NUMBER: builtins.int
+    TRIES_FIELD_NUMBER: builtins.int
     name: builtins.str
     """namespaces/{namespace}/studies/{study}/trials/{number}"""
+    tries: builtins.int
+    """As in ReportMeasurementsRequest."""
     @property
     def outcome(self) -> Global___Outcome: ...
     @property
@@ -1639,10 +1752,11 @@ class CompleteTrialRequest(google.protobuf.message.Message):
         name: builtins.str = ...,
         outcome: Global___Outcome | None = ...,
         measurements: collections.abc.Iterable[Global___Measurement] | None = ...,
+        tries: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["outcome", b"outcome"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["measurements", b"measurements", "name", b"name", "outcome", b"outcome"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["measurements", b"measurements", "name", b"name", "outcome", b"outcome", "tries", b"tries"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___CompleteTrialRequest: typing_extensions.TypeAlias = CompleteTrialRequest

@@ -110,6 +110,11 @@ class SuggestServiceStub(object):
                 request_serializer=suggest_dot_v1_dot_suggest__pb2.ReportMeasurementsRequest.SerializeToString,
                 response_deserializer=suggest_dot_v1_dot_suggest__pb2.ReportMeasurementsResponse.FromString,
                 _registered_method=True)
+        self.RenewLeases = channel.unary_unary(
+                '/tuner.suggest.v1.SuggestService/RenewLeases',
+                request_serializer=suggest_dot_v1_dot_suggest__pb2.RenewLeasesRequest.SerializeToString,
+                response_deserializer=suggest_dot_v1_dot_suggest__pb2.RenewLeasesResponse.FromString,
+                _registered_method=True)
         self.CompleteTrial = channel.unary_unary(
                 '/tuner.suggest.v1.SuggestService/CompleteTrial',
                 request_serializer=suggest_dot_v1_dot_suggest__pb2.CompleteTrialRequest.SerializeToString,
@@ -226,8 +231,9 @@ class SuggestServiceServicer(object):
 
     def SuggestTrials(self, request, context):
         """Hands out up to `count` trials, which are RUNNING from then on: queued ones first, then what the algorithm proposes.
-        A request_id that the study knows returns the trials it returned before, in their present state. A client that
-        lost everything finds its trials by ListTrials(client_id, states: RUNNING).
+        A request_id that the study knows returns the trials it returned before, in their present state, but for those that
+        were handed out again since, after their lease had expired. A client that lost everything finds its trials by
+        ListTrials(client_id, states: RUNNING). Fewer trials than asked for are no error: a reply has at most 3 MiB.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -235,6 +241,14 @@ class SuggestServiceServicer(object):
 
     def ReportMeasurements(self, request, context):
         """Reports metric values and learns whether the trial should stop now. A measurement that is known is ignored.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenewLeases(self, request, context):
+        """Renews the leases of running trials, so that they are not handed out again. Send it three times per lease_duration,
+        or more often; ReportMeasurements does the same for its trial.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -338,6 +352,11 @@ def add_SuggestServiceServicer_to_server(servicer, server):
                     servicer.ReportMeasurements,
                     request_deserializer=suggest_dot_v1_dot_suggest__pb2.ReportMeasurementsRequest.FromString,
                     response_serializer=suggest_dot_v1_dot_suggest__pb2.ReportMeasurementsResponse.SerializeToString,
+            ),
+            'RenewLeases': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenewLeases,
+                    request_deserializer=suggest_dot_v1_dot_suggest__pb2.RenewLeasesRequest.FromString,
+                    response_serializer=suggest_dot_v1_dot_suggest__pb2.RenewLeasesResponse.SerializeToString,
             ),
             'CompleteTrial': grpc.unary_unary_rpc_method_handler(
                     servicer.CompleteTrial,
@@ -760,6 +779,33 @@ class SuggestService(object):
             '/tuner.suggest.v1.SuggestService/ReportMeasurements',
             suggest_dot_v1_dot_suggest__pb2.ReportMeasurementsRequest.SerializeToString,
             suggest_dot_v1_dot_suggest__pb2.ReportMeasurementsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenewLeases(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tuner.suggest.v1.SuggestService/RenewLeases',
+            suggest_dot_v1_dot_suggest__pb2.RenewLeasesRequest.SerializeToString,
+            suggest_dot_v1_dot_suggest__pb2.RenewLeasesResponse.FromString,
             options,
             channel_credentials,
             insecure,

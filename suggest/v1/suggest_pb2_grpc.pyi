@@ -13,6 +13,7 @@ For authors of clients in any language:
   their meaning.
   Retry UNAVAILABLE (and what your deadline cut off); never retry INVALID_ARGUMENT.
 * Life of a trial: QUEUED -> RUNNING -> SUCCEEDED | PRUNED | INFEASIBLE | FAILED | CANCELLED. An outcome never changes.
+  A RUNNING trial whose lease expires is QUEUED again.
 * Who calls is said by a token in the metadata, `authorization: Bearer TOKEN`, where the server asks for one
   (UNAUTHENTICATED); what it may do, and in which namespaces, the server's operator says (PERMISSION_DENIED).
 * Errors carry google.rpc.ErrorInfo (domain `tuner.dev`; the reasons are listed in docs/api.md). INVALID_ARGUMENT also carries
@@ -80,11 +81,16 @@ class SuggestServiceStub:
     """
     SuggestTrials: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.SuggestTrialsRequest, suggest.v1.suggest_pb2.SuggestTrialsResponse]
     """Hands out up to `count` trials, which are RUNNING from then on: queued ones first, then what the algorithm proposes.
-    A request_id that the study knows returns the trials it returned before, in their present state. A client that
-    lost everything finds its trials by ListTrials(client_id, states: RUNNING).
+    A request_id that the study knows returns the trials it returned before, in their present state, but for those that
+    were handed out again since, after their lease had expired. A client that lost everything finds its trials by
+    ListTrials(client_id, states: RUNNING). Fewer trials than asked for are no error: a reply has at most 3 MiB.
     """
     ReportMeasurements: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ReportMeasurementsRequest, suggest.v1.suggest_pb2.ReportMeasurementsResponse]
     """Reports metric values and learns whether the trial should stop now. A measurement that is known is ignored."""
+    RenewLeases: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.RenewLeasesRequest, suggest.v1.suggest_pb2.RenewLeasesResponse]
+    """Renews the leases of running trials, so that they are not handed out again. Send it three times per lease_duration,
+    or more often; ReportMeasurements does the same for its trial.
+    """
     CompleteTrial: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.CompleteTrialRequest, suggest.v1.suggest_pb2.Trial]
     """Ends a trial. The same way again succeeds; another way is FAILED_PRECONDITION."""
     ListMeasurements: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ListMeasurementsRequest, suggest.v1.suggest_pb2.ListMeasurementsResponse]
@@ -130,11 +136,16 @@ class SuggestServiceAsyncStub(SuggestServiceStub):
     """
     SuggestTrials: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.SuggestTrialsRequest, suggest.v1.suggest_pb2.SuggestTrialsResponse]  # type: ignore[assignment]
     """Hands out up to `count` trials, which are RUNNING from then on: queued ones first, then what the algorithm proposes.
-    A request_id that the study knows returns the trials it returned before, in their present state. A client that
-    lost everything finds its trials by ListTrials(client_id, states: RUNNING).
+    A request_id that the study knows returns the trials it returned before, in their present state, but for those that
+    were handed out again since, after their lease had expired. A client that lost everything finds its trials by
+    ListTrials(client_id, states: RUNNING). Fewer trials than asked for are no error: a reply has at most 3 MiB.
     """
     ReportMeasurements: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ReportMeasurementsRequest, suggest.v1.suggest_pb2.ReportMeasurementsResponse]  # type: ignore[assignment]
     """Reports metric values and learns whether the trial should stop now. A measurement that is known is ignored."""
+    RenewLeases: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.RenewLeasesRequest, suggest.v1.suggest_pb2.RenewLeasesResponse]  # type: ignore[assignment]
+    """Renews the leases of running trials, so that they are not handed out again. Send it three times per lease_duration,
+    or more often; ReportMeasurements does the same for its trial.
+    """
     CompleteTrial: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.CompleteTrialRequest, suggest.v1.suggest_pb2.Trial]  # type: ignore[assignment]
     """Ends a trial. The same way again succeeds; another way is FAILED_PRECONDITION."""
     ListMeasurements: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ListMeasurementsRequest, suggest.v1.suggest_pb2.ListMeasurementsResponse]  # type: ignore[assignment]
@@ -261,8 +272,9 @@ class SuggestServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[suggest.v1.suggest_pb2.SuggestTrialsResponse, collections.abc.Awaitable[suggest.v1.suggest_pb2.SuggestTrialsResponse]]:
         """Hands out up to `count` trials, which are RUNNING from then on: queued ones first, then what the algorithm proposes.
-        A request_id that the study knows returns the trials it returned before, in their present state. A client that
-        lost everything finds its trials by ListTrials(client_id, states: RUNNING).
+        A request_id that the study knows returns the trials it returned before, in their present state, but for those that
+        were handed out again since, after their lease had expired. A client that lost everything finds its trials by
+        ListTrials(client_id, states: RUNNING). Fewer trials than asked for are no error: a reply has at most 3 MiB.
         """
 
     @abc.abstractmethod
@@ -272,6 +284,16 @@ class SuggestServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[suggest.v1.suggest_pb2.ReportMeasurementsResponse, collections.abc.Awaitable[suggest.v1.suggest_pb2.ReportMeasurementsResponse]]:
         """Reports metric values and learns whether the trial should stop now. A measurement that is known is ignored."""
+
+    @abc.abstractmethod
+    def RenewLeases(
+        self,
+        request: suggest.v1.suggest_pb2.RenewLeasesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[suggest.v1.suggest_pb2.RenewLeasesResponse, collections.abc.Awaitable[suggest.v1.suggest_pb2.RenewLeasesResponse]]:
+        """Renews the leases of running trials, so that they are not handed out again. Send it three times per lease_duration,
+        or more often; ReportMeasurements does the same for its trial.
+        """
 
     @abc.abstractmethod
     def CompleteTrial(

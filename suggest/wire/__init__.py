@@ -29,11 +29,22 @@ from suggest.wire.trials import (
     write_states,
     write_trial,
 )
-from suggest.wire.values import Problems, raise_if, read_labels, read_value, read_values, write_value, write_values
+from suggest.wire.values import (
+    Problems,
+    raise_if,
+    read_duration,
+    read_labels,
+    read_value,
+    read_values,
+    write_duration,
+    write_value,
+    write_values,
+)
 
 __all__ = [
     "Problems",
     "raise_if",
+    "read_duration",
     "read_finished",
     "read_import_result",
     "read_labels",
@@ -48,6 +59,7 @@ __all__ = [
     "read_trial",
     "read_value",
     "read_values",
+    "write_duration",
     "write_finished",
     "write_import_result",
     "write_measurement",

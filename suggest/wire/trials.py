@@ -13,10 +13,12 @@ from suggest.v1 import suggest_pb2 as pb
 from suggest.wire.values import (
     Problems,
     raise_if,
+    read_duration,
     read_enum,
     read_labels,
     read_time,
     read_values,
+    write_duration,
     write_time,
     write_values,
 )
@@ -47,6 +49,9 @@ def write_trial(study: StudyName, trial: Trial) -> pb.Trial:
         labels=dict(trial.labels),
         create_time=write_time(trial.create_time),
         end_time=write_time(trial.end_time),
+        tries=trial.tries,
+        lease_duration=write_duration(trial.lease_s),
+        lease_expire_time=write_time(trial.lease_expire_time),
     )
     write_values(trial.parameters, message.parameters)
     return message
@@ -68,6 +73,9 @@ def read_trial(message: pb.Trial) -> Trial:
         labels=dict(message.labels),
         create_time=read_time(message.create_time) if message.HasField("create_time") else None,
         end_time=read_time(message.end_time) if message.HasField("end_time") else None,
+        tries=message.tries,
+        lease_s=read_duration(message.lease_duration),
+        lease_expire_time=read_time(message.lease_expire_time) if message.HasField("lease_expire_time") else None,
     )
     raise_if(problems)
     return trial

@@ -8,6 +8,7 @@ from collections.abc import Mapping, MutableMapping
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from suggest.domain import MAX_JSON_DEPTH, MAX_JSON_LENGTH, compact_json, json_problem
@@ -145,3 +146,15 @@ def write_time(moment: datetime | None) -> Timestamp | None:
 
 def read_time(stamp: Timestamp) -> datetime:
     return stamp.ToDatetime(tzinfo=UTC)
+
+
+def write_duration(seconds: float | None) -> Duration | None:
+    if seconds is None:
+        return None
+    whole, rest = divmod(round(seconds * 1e9), 10**9)
+    return Duration(seconds=whole, nanos=rest)
+
+
+def read_duration(duration: Duration) -> float | None:
+    """Absent and 0 are None."""
+    return duration.seconds + duration.nanos / 1e9 or None

@@ -8,17 +8,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TypeVar
 
 from suggest.client import Client
-from suggest.errors import Unavailable
 from suggest.trial import Outcome, Trial, TrialState
 from tests.service.running import NAME, ServerProcess, score
 
 PATIENCE_S = 40.0
-
-T = TypeVar("T")
 
 
 def a_client(server: ServerProcess) -> Client:
@@ -28,18 +23,6 @@ def a_client(server: ServerProcess) -> Client:
 def started(client: Client, request_id: str) -> Trial:
     [trial] = client.suggest(NAME, 1, client_id="c", request_id=request_id).trials
     return trial
-
-
-def patiently(do: Callable[[], T]) -> T:
-    """A client gives up on an address where nobody listens after three seconds; a server that is started again may
-    take longer where everything is busy."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return do()
-        except Unavailable:
-            if time.monotonic() > deadline:
-                raise
 
 
 @dataclass
@@ -56,7 +39,7 @@ class Load:
                     return
                 request = f"{who}-{turn}"
                 value = who + turn / 10_000
-                self.acknowledged[request] = patiently(partial(self._run, client, request, value)), value
+                self.acknowledged[request] = self._run(client, request, value), value
 
     def _run(self, client: Client, request: str, value: float) -> int:
         """May be repeated."""

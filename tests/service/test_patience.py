@@ -1,0 +1,195 @@
+"""How long the clients wait for a service: as long as they were told, unless waiting cannot help."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import grpc
+import pytest
+
+from suggest.calling.retries import LONGEST_PAUSE_S, Attempts
+from suggest.client import Client
+from suggest.errors import InvalidArgument, Unauthenticated, Unavailable
+from suggest.server import Protection
+from suggest.status import status_of
+from tests.certificates import Authority
+from tests.service.granted import secret, tokens_file
+from tests.service.running import NAME, SPEC, a_process, a_server
+from tests.service.test_certificates import eventually
+
+HOUR_S = 3600.0  # a patience that no test waits for: what ends sooner was told at once
+
+
+class Failure(grpc.RpcError):
+    """What gRPC raises where it has no connection, and no service of ours has said anything."""
+
+    def __init__(self, code: grpc.StatusCode, details: str, metadata: tuple[tuple[str, bytes], ...] = ()) -> None:
+        self._status = code, details, metadata
+
+    def code(self) -> grpc.StatusCode:
+        return self._status[0]
+
+    def details(self) -> str:
+        return self._status[1]
+
+    def trailing_metadata(self) -> tuple[tuple[str, bytes], ...]:
+        return self._status[2]
+
+
+REFUSED = Failure(grpc.StatusCode.UNAVAILABLE, "failed to connect to all addresses: Connection refused")
+NO_TRUST = Failure(grpc.StatusCode.UNAVAILABLE, "failed to connect: CERTIFICATE_VERIFY_FAILED: no issuer")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="tuner-") as name:
+        yield Path(name)
+
+
+def test_only_the_deadline_ends_the_attempts_at_a_service_that_is_away() -> None:
+    attempts = Attempts(["localhost:1"], HOUR_S)
+    pauses = [attempts.pause_or_raise(REFUSED) for _ in range(200)]
+    assert all(0 < pause <= LONGEST_PAUSE_S for pause in pauses)
+    assert len(set(pauses)) > 100, "with jitter: clients that lost a server together do not come back together"
+
+
+def test_each_of_several_addresses_is_tried_until_the_deadline() -> None:
+    attempts = Attempts(["a:1", "b:1"], HOUR_S)
+    tried = []
+    for _ in range(20):
+        tried.append(attempts.address)
+        attempts.pause_or_raise(REFUSED)
+    assert tried == ["a:1", "b:1"] * 10
+
+
+def test_an_address_that_is_not_trusted_leaves_the_others() -> None:
+    attempts = Attempts(["a:1", "b:1"], HOUR_S)
+    attempts.pause_or_raise(NO_TRUST)
+    attempts.pause_or_raise(REFUSED)
+    attempts.pause_or_raise(NO_TRUST)
+    assert attempts.address == "b:1"
+    with pytest.raises(Unavailable, match="do not agree on TLS"):
+        attempts.pause_or_raise(NO_TRUST)
+
+
+def test_final_errors_are_told_at_once() -> None:
+    for error, code in (
+        (InvalidArgument([]), grpc.StatusCode.INVALID_ARGUMENT),
+        (Unauthenticated("who are you"), grpc.StatusCode.UNAUTHENTICATED),
+    ):
+        with pytest.raises(type(error)):
+            Attempts(["localhost:1"], HOUR_S).pause_or_raise(Failure(code, *status_of(error)))
+
+
+def test_a_call_made_while_the_server_is_away_is_answered_when_it_is_back(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = f"unix:{folder}/s.sock"
+    with a_process(folder / "s.db", address), Client(address) as client:
+        client.create_study(NAME, SPEC, request_id="create")
+    with Client(address) as client, ThreadPoolExecutor(1) as pool, caplog.at_level(logging.WARNING):
+        asked = pool.submit(client.get_study, NAME)
+        eventually(lambda: f"no suggestion service answers at {address}; trying for" in caplog.text)
+        with a_process(folder / "s.db", address):
+            assert asked.result(60).name == NAME
+
+
+@pytest.mark.parametrize("address", ["localhost:1", "no-such-host.invalid:7117", "unix:/tmp/tuner-no-such.sock"])
+def test_an_address_where_nobody_answers_ends_in_a_sentence(address: str) -> None:
+    with Client(address, timeout_s=1.5) as client, pytest.raises(Unavailable) as raised:
+        client.list_studies()
+    assert str(raised.value).startswith(f"no suggestion service answers at {address}, tried for 1.5 s; see that")
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+def protected(folder: Path, authority: Authority, name: str) -> Protection:
+    pair = authority.issue(name, "/CN=server", (name,))
+    tokens = tokens_file(folder / "tokens.yaml", me=("all", ["default"]))
+    return Protection(tokens=str(tokens), tls_cert=str(pair.certificate), tls_key=str(pair.key))
+
+
+def test_a_server_that_is_not_trusted_is_told_at_once(folder: Path, authority: Authority) -> None:
+    stranger = Authority(folder)
+    with a_server(folder / "s.db", protection=protected(folder, authority, "localhost")) as server:
+        for ca, address in (
+            (stranger.own.certificate, server.address),
+            (authority.own.certificate, server.address.replace("localhost", "127.0.0.1")),
+        ):
+            with (
+                Client(address, token=secret("me"), tls_ca=str(ca), timeout_s=HOUR_S) as client,
+                pytest.raises(Unavailable, match=f"no connection to {address}: client and server do not agree"),
+            ):
+                client.list_studies()
+
+
+def test_a_server_without_tls_is_told_at_once(folder: Path, authority: Authority) -> None:
+    ca = str(authority.own.certificate)
+    with (
+        a_server(folder / "s.db") as server,
+        Client(server.address, tls_ca=ca, timeout_s=HOUR_S) as client,
+        pytest.raises(Unavailable, match="or none if the server speaks no TLS"),
+    ):
+        client.list_studies()
+
+
+@contextmanager
+def slow_to_connect(to: str, *, after_s: float) -> Iterator[str]:
+    """An address that takes connections at once and carries them on to another after a while."""
+    host, _, port = to.rpartition(":")
+    over = threading.Event()
+
+    def carry(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+    def serve(near: socket.socket) -> None:
+        with near, suppress(OSError):
+            if not over.wait(after_s):
+                with socket.create_connection((host, int(port))) as far:
+                    back = threading.Thread(target=carry, args=(far, near))
+                    back.start()
+                    carry(near, far)
+                    back.join()
+
+    def listen(listening: socket.socket) -> None:
+        threads: list[threading.Thread] = []
+        with suppress(OSError):
+            while True:
+                near, _ = listening.accept()
+                threads.append(threading.Thread(target=serve, args=(near,)))
+                threads[-1].start()
+        for thread in threads:
+            thread.join()
+
+    with socket.create_server(("localhost", 0)) as listening:
+        accepting = threading.Thread(target=listen, args=(listening,))
+        accepting.start()
+        try:
+            yield f"localhost:{listening.getsockname()[1]}"
+        finally:
+            over.set()
+            listening.shutdown(socket.SHUT_RDWR)
+            accepting.join()
+
+
+def test_a_handshake_may_take_longer_than_the_longest_pause(folder: Path) -> None:
+    """As on a machine that is busy."""
+    with (
+        a_server(folder / "s.db") as server,
+        slow_to_connect(server.address, after_s=2 * LONGEST_PAUSE_S) as address,
+        Client(address) as client,
+    ):
+        assert client.list_studies() == []

@@ -19,7 +19,7 @@ from controller.cli.exits import ExitCode
 from controller.cli.home import Home
 from controller.cli.specimen import UID
 from controller.model import FINAL, ExperimentSpec
-from controller.runtime.gpus import VARIABLE, visible_gpus
+from controller.runtime import gpus
 from controller.runtime.kubernetes.errors import ApiError, BadKubeconfig, NotAllowed, Unreachable
 from controller.runtime.kubernetes.findings import Finding, Level, fail, ok, warn
 from suggest.errors import TunerError
@@ -81,9 +81,8 @@ def _configured() -> bool:
 def _here(home: Home) -> Iterator[Finding]:
     yield ok("python", f"{sys.version.split()[0]}, {sys.executable}")
     yield from _state(home)
-    gpus = visible_gpus(os.environ)
-    whence = f"{VARIABLE} names" if VARIABLE in os.environ else "nvidia-smi lists"
-    yield ok("gpus here", f"{len(gpus)}, as {whence} them" if gpus else "none")
+    lent = gpus.pool(os.environ)
+    yield ok("gpus here", f"{len(lent)}, as {gpus.source(os.environ)} them" if lent else "none")
 
 
 def _state(home: Home) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from controller.runtime.gpu_claims import VARIABLE
 
 POOL = "TUNER_GPUS"
 ORDER = "CUDA_DEVICE_ORDER"
+LISTED = "nvidia-smi"
 _GPU = re.compile(r"GPU (\d+): .*\(UUID: (GPU-[^)]+)\)")
 _MIG = re.compile(r"\s+MIG .*\(UUID: (MIG-[^)]+)\)")
 _ROUNDING = 1e-9  # three thirds are one
@@ -75,7 +76,7 @@ def source(environment: Mapping[str, str]) -> str:
     for name in (POOL, VARIABLE):
         if name in environment:
             return f"{name} names"
-    return "nvidia-smi lists"
+    return f"{LISTED} lists"
 
 
 def _named(environment: Mapping[str, str]) -> tuple[str, ...] | None:
@@ -90,7 +91,7 @@ def _named(environment: Mapping[str, str]) -> tuple[str, ...] | None:
 @lru_cache(8)
 def _listed(path: str | None) -> _Listing:
     """Empty where there is no such program, or it fails."""
-    program = shutil.which("nvidia-smi", path=path)
+    program = shutil.which(LISTED, path=path)
     if program is None:
         return _Listing((), {})
     try:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from controller.model import FailureClass
-from controller.runtime import gpu_claims, gpus, log_file, ranks
+from controller.runtime import gpu_claims, gpus, log_file, processes, ranks
 from controller.runtime.connection import Message, SupervisorConnection, reach, unreachable
 from controller.runtime.protocol import CannotStart, Exit, Launch, Sighting
 
@@ -62,7 +62,7 @@ class LocalRuntime:
                 raise CannotStart(f"it asks for more GPUs ({launch.gpu:g}) than this machine lends")
             env.setdefault(gpus.ORDER, "PCI_BUS_ID")  # an index then means the same GPU to CUDA and to nvidia-smi
         if launch.workers > 1:
-            env |= ranks.world(launch, env, cores=_cores())
+            env |= ranks.world(launch, env, cores=processes.cores())
             if ranks.PORT not in launch.env:
                 env.pop(ranks.PORT, None)  # of whatever started us: a free one is found
         await self._ask(
@@ -222,11 +222,6 @@ class LocalRuntime:
         if self._pool is None:
             self._pool = gpus.pool(os.environ, self._devices)
         return self._pool
-
-
-def _cores() -> int:
-    """That this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _exit(end: Message) -> Exit:

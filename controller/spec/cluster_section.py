@@ -73,4 +73,5 @@ CLUSTER_KEYS = (
 INSTEAD_OF_TEMPLATE = frozenset(
     {"command", "args", "env", "resources", "image", "imagePullPolicy", "imagePullSecrets", "shm", "volumes"}
     | {"checkpoints", "nodeSelector", "tolerations", "priorityClass", "serviceAccount", "distributed"}
+    | {"workingDir", "parametersFile", "devices"}
 )

@@ -23,10 +23,10 @@ def warnings(spec: ExperimentSpec) -> Iterator[str]:
     each = cpu * spec.trial.workers
     at_once = min(spec.parallelism, spec.budget.trials or spec.parallelism)
     here = cores()
-    if at_once * each <= CROWDED * here:
+    fits = max(1, int(here / each))
+    if at_once * each <= CROWDED * here or at_once <= fits:
         return
     asks = f" of {each:g} cores each" if each != 1 else ""
-    fits = max(1, int(here / each))
     yield (
         f"spec.parallelism: {at_once} trials at a time{asks} on {here} core{'s' if here > 1 else ''}: they slow each "
         f"other down and may use up the memory; lower it: --set spec.parallelism={fits}"

@@ -126,7 +126,7 @@ class GpuClaim:
                 self._content["devices"] = list(devices)
                 self._write()
         except OSError as error:
-            self._say(f"waiting for {self._wanted()}: {self.folder}: {error.strerror}")
+            self._say(f"needs {self._wanted()}: {self.folder}: {error.strerror}")
             return False
         if devices is None:
             self._touch(every_s=_STALLED_S / 4)
@@ -198,7 +198,7 @@ class GpuClaim:
     # What people are told
 
     def say_busy(self) -> None:
-        self._say(f"waiting for {self._wanted()}: another process is deciding about GPUs ({self.folder}/{_GUARD})")
+        self._say(f"needs {self._wanted()}: another process is deciding about GPUs ({self.folder}/{_GUARD})")
 
     def _say(self, reason: str) -> None:
         now = time.monotonic()
@@ -219,7 +219,7 @@ class GpuClaim:
         if ahead:
             others = f" and {len(ahead) - 1} more" if len(ahead) > 1 else ""
             used.append(f"first in line: {ahead[0].name}{others}")
-        return f"waiting for {self._wanted()}: {', '.join(used) or 'none is free'}"
+        return f"needs {self._wanted()}: {', '.join(used) or 'none is free'}"
 
 
 def _shown(other: _Other) -> str:

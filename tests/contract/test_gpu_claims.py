@@ -60,7 +60,7 @@ async def test_a_gpu_of_one_experiment_is_not_lent_to_another(world: LocalWorld)
     for name in ("a-0", "a-1"):
         await one.start(showing(world, name))
     await other.start(showing(other_world, "b-0"))
-    assert await waiting(other, "b-0") == "waiting for 1 GPU: GPU 0 is held by a-0, GPU 1 is held by a-1"
+    assert await waiting(other, "b-0") == "needs 1 GPU: GPU 0 is held by a-0, GPU 1 is held by a-1"
     await one.remove("a-1")
     await printed(other, "b-0", b"gpu=1\n")
     assert claims() == ["a-0", "b-0"]
@@ -79,12 +79,12 @@ async def test_shares_of_one_gpu_go_to_several_experiments_and_never_beyond_the_
     one, other = await world.open(), await other_world.open()
     await one.start(showing(world, "half", 0.5))
     await other.start(showing(other_world, "most", 0.75))
-    assert await waiting(other, "most") == "waiting for 0.75 GPU: GPU 0 is held by half (0.5)"
+    assert await waiting(other, "most") == "needs 0.75 GPU: GPU 0 is held by half (0.5)"
     await other.stop("most", grace_s=0)
     await other.start(showing(other_world, "other-half", 0.5))
     await printed(other, "other-half", b"gpu=0\n")
     await one.start(showing(world, "whole"))
-    assert await waiting(one, "whole") == "waiting for 1 GPU: GPU 0 is held by half (0.5) and other-half (0.5)"
+    assert await waiting(one, "whole") == "needs 1 GPU: GPU 0 is held by half (0.5) and other-half (0.5)"
     await asyncio.gather(one.remove("half"), other.remove("other-half"))
     await printed(one, "whole", b"gpu=0\n")
     await one.remove("whole")
@@ -105,7 +105,7 @@ async def test_a_trial_keeps_its_gpu_whatever_else_is_killed(world: LocalWorld, 
     if killed != "the controller":
         os.kill(world.supervisor(), signal.SIGKILL)
     await other.wait(0.6, log_growth=False)  # it looks twice
-    assert await waiting(other, "b") == "waiting for 1 GPU: GPU 0 is held by a"
+    assert await waiting(other, "b") == "needs 1 GPU: GPU 0 is held by a"
     assert processes.birth(trial) is not None
     processes.kill(trial)
     await printed(other, "b", b"gpu=0\n")
@@ -124,7 +124,7 @@ async def test_a_trial_that_closes_all_its_files_keeps_its_gpu(world: LocalWorld
     os.kill(world.supervisor(), signal.SIGKILL)
     await eventually(lambda: processes.birth(world.supervisor()) is None)
     await other.start(showing(other_world, "b"))
-    assert await waiting(other, "b") == "waiting for 1 GPU: GPU 0 is held by a"
+    assert await waiting(other, "b") == "needs 1 GPU: GPU 0 is held by a"
     processes.kill(world.pid("a"))
     await printed(other, "b", b"gpu=0\n")
     await other.remove("b")
@@ -145,7 +145,7 @@ async def test_what_a_killed_trial_leaves_running_keeps_its_gpu_until_it_ends_or
     await eventually(lambda: processes.birth(world.supervisor()) is None)
     processes.kill(world.pid("a"))
     await other.start(showing(other_world, "b"))
-    assert await waiting(other, "b") == "waiting for 1 GPU: GPU 0 is held by a"
+    assert await waiting(other, "b") == "needs 1 GPU: GPU 0 is held by a"
     one = await world.open(devices=["0"])
     assert alike(await ended(one, "a"), unknown=True)
     await printed(other, "b", b"gpu=0\n")
@@ -160,7 +160,7 @@ async def test_a_supervisor_that_takes_over_gives_the_gpu_back(world: LocalWorld
     await runs(runtime, "a")
     os.kill(world.supervisor(), signal.SIGKILL)
     await runtime.start(showing(world, "b"))
-    assert await waiting(runtime, "b") == "waiting for 1 GPU: GPU 0 is held by a"
+    assert await waiting(runtime, "b") == "needs 1 GPU: GPU 0 is held by a"
     await runtime.stop("a", grace_s=0)
     await printed(runtime, "b", b"gpu=0\n")
     await runtime.remove("b")
@@ -188,8 +188,8 @@ async def test_a_trial_takes_all_of_its_gpus_or_none_and_none_overtakes_it(world
     await one.start(showing(world, "first"))
     await other.start(showing(other_world, "pair", 2))
     await one.start(showing(world, "late"))
-    assert await waiting(other, "pair") == "waiting for 2 GPUs: GPU 0 is held by first"
-    assert await waiting(one, "late") == "waiting for 1 GPU: GPU 0 is held by first, first in line: pair"
+    assert await waiting(other, "pair") == "needs 2 GPUs: GPU 0 is held by first"
+    assert await waiting(one, "late") == "needs 1 GPU: GPU 0 is held by first, first in line: pair"
     await one.remove("first")
     await printed(other, "pair", b"gpu=0,1\n")
     assert claims() == ["pair"]

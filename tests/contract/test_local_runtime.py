@@ -335,7 +335,7 @@ async def test_gpus_are_shared_out_returned_and_remembered(world: LocalWorld, mo
     runtime = await world.open()
     await runtime.start(replace(world.shell("b", show), gpu=1))
     await runtime.start(replace(world.shell("c", show), gpu=1))
-    waits = "waiting for 1 GPU: GPU 4 is held by a, GPU 5 is held by b"
+    waits = "needs 1 GPU: GPU 4 is held by a, GPU 5 is held by b"
     assert (await runtime.observe())["c"].waiting == waits
     await runtime.stop("c", grace_s=0)
     await runtime.start(world.shell("none", show))

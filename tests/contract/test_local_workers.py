@@ -313,7 +313,7 @@ async def test_every_worker_gets_gpus_of_its_own(world: LocalWorld, monkeypatch:
         await seen(runtime, name, lambda sighting: sighting.start_time is not None)
     await runtime.start(replace(several(world, show, name="c"), gpu=1))
     assert (await runtime.observe())["c"].waiting == (
-        "waiting for 1 GPU for each of 2 workers: GPU 4 is held by a, GPU 5 is held by a, "
+        "needs 1 GPU for each of 2 workers: GPU 4 is held by a, GPU 5 is held by a, "
         "GPU 6 is held by b (0.5), GPU 7 is held by b (0.5)"
     )
     await runtime.stop("c", grace_s=0)

@@ -65,7 +65,7 @@ def test_two_experiments_share_the_gpus_and_say_who_waits_for_whom(two: tuple[Pe
     first = one.start("run", "x.yaml")
     eventually(lambda: one.starts() == ["first gpu=0", "first gpu=1"] or one.starts() == ["first gpu=1", "first gpu=0"])
     second = other.start("run", "x.yaml")
-    eventually(lambda: "waiting for 1 GPU: GPU 0 is held by first-" in waits(other, "second"))
+    eventually(lambda: "needs 1 GPU: GPU 0 is held by first-" in waits(other, "second"))
     assert "GPU 1 is held by first-" in other.tuner("top", "second")[1]
     assert other.json("get", "trials", "second", "-o", "json")[0]["state"] == "queued"
     assert "gpus in use" in other.tuner("doctor")[1]
@@ -90,7 +90,7 @@ def test_a_gpu_stays_taken_while_the_trial_runs_whatever_is_killed(two: tuple[Pe
     if killed != "controller":
         os.kill(supervisor(one), signal.SIGKILL)
     second = other.start("run", "x.yaml")
-    eventually(lambda: "waiting for 1 GPU: GPU 0 is held by first-" in waits(other, "second"))
+    eventually(lambda: "needs 1 GPU: GPU 0 is held by first-" in waits(other, "second"))
     assert other.starts() == []
     os.kill(trial, 0)  # it runs on
     one.let_go()
@@ -108,7 +108,7 @@ def test_ctrl_c_ends_the_waiting_and_resume_waits_again(two: tuple[Person, Perso
     one.start("run", "x.yaml")
     eventually(lambda: len(one.starts()) == 1)
     second = other.start("run", "x.yaml")
-    eventually(lambda: "waiting for 1 GPU" in waits(other, "second"))
+    eventually(lambda: "needs 1 GPU" in waits(other, "second"))
     second.send_signal(signal.SIGINT)
     assert second.wait(timeout=30) == 130
     one.let_go()

@@ -3,6 +3,7 @@
     <home>/experiments/<uid>/experiment.yaml, experiment.r2.yaml ...
                             /trials/<n>/checkpoint/            survives the attempts of a trial
                             /trials/<n>/<attempt>/log.txt parameters.json provenance.json output/
+                                                  parameters.yaml: where the file asks for it
                             /final/...                         the final stage, as a trial
 
 The runtime writes the log; nothing here is read back by the controller: these files are for people.
@@ -29,10 +30,20 @@ class AttemptFolders:
     def log(self) -> Path:
         return self.root / "log.txt"
 
-    def prepare(self, *, parameters: Assignment, provenance: Mapping[str, object]) -> None:
+    def parameters(self, form: str) -> Path:
+        """form: json or yaml."""
+        return self.root / f"parameters.{form}"
+
+    def prepare(self, *, parameters: Assignment, provenance: Mapping[str, object], form: str = "json") -> None:
+        """form: of the file of parameters that the trial is told of; the one in JSON is always there."""
         self.output.mkdir(parents=True, exist_ok=True)
         self.checkpoint.mkdir(exist_ok=True)
-        (self.root / "parameters.json").write_text(json.dumps(parameters, indent=1) + "\n", encoding="utf-8")
+        self.parameters("json").write_text(json.dumps(parameters, indent=1) + "\n", encoding="utf-8")
+        if form == "yaml":
+            import yaml  # type: ignore[import-untyped]  # here: hardly any experiment asks for it
+
+            text = yaml.safe_dump(dict(parameters), sort_keys=False, allow_unicode=True, width=1 << 20)
+            self.parameters("yaml").write_text(text, encoding="utf-8")
         (self.root / "provenance.json").write_text(json.dumps(provenance, indent=1) + "\n", encoding="utf-8")
 
 

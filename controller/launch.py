@@ -58,12 +58,13 @@ def launch(
         "PATH": os.pathsep.join([str(interpreter_directory), environ.get("PATH", os.defpath)]),
         **{name: _resolved(name, value, environ) for name, value in own_env.items()},
         **identity(experiment, trial, attempt, output=str(folders.output), checkpoint=str(folders.checkpoint)),
+        "TUNER_PARAMETERS_FILE": str(folders.parameters(template.parameters_file)),
     }
     return Launch(
         name=attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number),
         command=command,
         env=env,
-        working_directory=Path(experiment.directory),
+        working_directory=Path(experiment.directory, template.working_dir),
         directory=folders.root,
         timeout_s=template.timeout_s,
         grace_s=template.grace_s,

@@ -141,6 +141,9 @@ class TrialTemplate:
     grace_s: float = 30.0
     retries: Mapping[FailureClass, int] = field(default_factory=dict)
     image: str = ""
+    working_dir: str = ""  # relative: to the file's folder, which it is if it is empty
+    parameters_file: str = "json"  # its format; local
+    devices: tuple[str, ...] = ()  # the GPUs that attempts may use, empty = all that the machine lends; local
     cluster: Mapping[str, object] = field(default_factory=dict)
 
     @property

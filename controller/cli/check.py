@@ -39,7 +39,9 @@ def checked(arguments: argparse.Namespace) -> Document:
 
 def validate(arguments: argparse.Namespace) -> ExitCode:
     document = checked(arguments)
-    for warning in document.warnings:
+    from controller.cli import machine
+
+    for warning in (*document.warnings, *machine.warnings(document.spec)):
         print(f"warning: {warning}", file=sys.stderr)
     if not arguments.quiet:
         spec = document.spec

@@ -14,12 +14,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from controller.cli import machine
 from controller.cli.check import checked
 from controller.cli.exits import ExitCode
 from controller.cli.home import Home
 from controller.cli.specimen import UID
 from controller.model import FINAL, ExperimentSpec
-from controller.runtime.gpus import VARIABLE, visible_gpus
+from controller.runtime import gpu_claims, gpus
 from controller.runtime.kubernetes.errors import ApiError, BadKubeconfig, NotAllowed, Unreachable
 from controller.runtime.kubernetes.findings import Finding, Level, fail, ok, warn
 from suggest.errors import TunerError
@@ -38,6 +39,8 @@ def doctor(arguments: argparse.Namespace) -> ExitCode:
     report.tell(_here(Home.find(arguments.state_dir)))
     if spec is not None and spec.runtime == "local":
         report.tell(_program(spec))
+        directory = Path.cwd() if arguments.file == "-" else Path(arguments.file).absolute().parent
+        report.tell(fail("trials", said) for said in machine.obstacles(spec, directory))
     elif spec is not None or arguments.context or arguments.runtime == "kubernetes" or _configured():
         asyncio.run(_cluster(arguments, spec, report))
     return report.code
@@ -65,7 +68,7 @@ def _file(arguments: argparse.Namespace, report: _Report) -> ExperimentSpec | No
         report.tell([fail("file", str(error))])
         return None
     report.tell([ok("file", f"{document.source}: experiment {document.spec.name}, trials {_where(document.spec)}")])
-    report.tell(warn("file", warning) for warning in document.warnings)
+    report.tell(warn("file", warning) for warning in (*document.warnings, *machine.warnings(document.spec)))
     return document.spec
 
 
@@ -81,9 +84,13 @@ def _configured() -> bool:
 def _here(home: Home) -> Iterator[Finding]:
     yield ok("python", f"{sys.version.split()[0]}, {sys.executable}")
     yield from _state(home)
-    gpus = visible_gpus(os.environ)
-    whence = f"{VARIABLE} names" if VARIABLE in os.environ else "nvidia-smi lists"
-    yield ok("gpus here", f"{len(gpus)}, as {whence} them" if gpus else "none")
+    lent = gpus.pool(os.environ)
+    yield ok("gpus here", f"{len(lent)}, as {gpus.source(os.environ)} them" if lent else "none")
+    held = gpu_claims.holders(gpu_claims.folder_for(os.environ))
+    if held:
+        ids = {device.key: device.id for device in lent}
+        shown = (f"{', '.join(ids.get(key, key) for key in keys)} by {name}" for name, _, keys in held)
+        yield ok("gpus in use", "; ".join(shown))
 
 
 def _state(home: Home) -> Iterator[Finding]:

@@ -121,6 +121,6 @@ class Launcher:
             "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         }
         try:
-            where.prepare(parameters=trial.parameters, provenance=provenance)
+            where.prepare(parameters=trial.parameters, provenance=provenance, form=template.parameters_file)
         except OSError as error:
             raise Unavailable(f"{where.root}: {error.strerror}; nothing is lost, make room and it goes on") from error

@@ -59,7 +59,7 @@ def _start(arguments: argparse.Namespace, target: File | str, *, resume: bool) -
     view = view_of(arguments)
     home = Home.find(arguments.state_dir)
     if isinstance(target, File):
-        _check_for_a_cluster(target.document)
+        _check(target)
         say_warnings(target.document, view)
     home.make()
     from controller.spec import from_document
@@ -69,12 +69,16 @@ def _start(arguments: argparse.Namespace, target: File | str, *, resume: bool) -
         return asyncio.run(Session(arguments, home, store, view).run(target, resume=resume))
 
 
-def _check_for_a_cluster(document: Document) -> None:
-    """Raises SpecErrors."""
-    if document.spec.runtime != "local":
+def _check(file: File) -> None:
+    """Raises SpecErrors: where its trials are to run, they never could."""
+    if file.document.spec.runtime != "local":
         from controller.cli.preflight import check_file
 
-        check_file(document)
+        check_file(file.document)
+    else:
+        from controller.cli import machine
+
+        machine.check(file.document, file.directory)
 
 
 def view_of(arguments: argparse.Namespace) -> View:
@@ -90,7 +94,9 @@ def view_of(arguments: argparse.Namespace) -> View:
 
 
 def say_warnings(document: Document, view: View) -> None:
-    for warning in document.warnings:
+    from controller.cli import machine
+
+    for warning in (*document.warnings, *machine.warnings(document.spec)):
         view.say(f"warning: {warning}")
     if document.spec.runtime != "local":
         return

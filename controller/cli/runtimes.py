@@ -34,7 +34,9 @@ async def connect(spec: ExperimentSpec, context: str | None) -> Client | None:
 
 def make(home: Home, spec: ExperimentSpec, uid: Uid, client: Client | None) -> Runtime:
     """client: to its cluster, if it has one; the runtime closes it."""
-    return LocalRuntime(home.folders(uid).root) if client is None else _on_cluster(home, spec, uid, client)
+    if client is None:
+        return LocalRuntime(home.folders(uid).root, devices=spec.trial.devices)
+    return _on_cluster(home, spec, uid, client)
 
 
 async def of(home: Home, experiment: Experiment) -> Runtime:

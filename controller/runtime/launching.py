@@ -47,11 +47,12 @@ def launch(
     log: str,
     write_down: Callable[[int], None],
     workers: Workers | None = None,
+    inherits: int | None = None,
 ) -> int:
     """Run the command in a session of its own, in `folder`, with its output appended to `log`. Returns its pid.
 
     `workers`: it runs once for each of them; the pid is their leader's. `write_down` gets the pid when the process
-    exists, before the command runs; if it raises, the command never does.
+    exists, before the command runs; if it raises, the command never does. `inherits`: a file that stays open in it.
 
     Raises:
         Refused: the system would not run it. `write_down` had been called if the command itself was the problem.
@@ -70,7 +71,8 @@ def launch(
         raise Refused(f"cannot create a process: {error.strerror}", infrastructure=True) from error
     if pid == 0:
         os.close(gate_write)  # else the gate would not close when the parent dies
-        _run(command, env, folder=folder, log_fd=log_fd, gate=gate_read, fault=fault_write, workers=workers)
+        _run(command, env, folder=folder, log_fd=log_fd, gate=gate_read, fault=fault_write, workers=workers,
+             inherits=inherits)  # fmt: skip
     for fd in (log_fd, gate_read, fault_write):
         os.close(fd)
     try:
@@ -99,7 +101,7 @@ def launch(
 
 
 def _run(command: list[str], env: dict[str, str], *, folder: str, log_fd: int, gate: int, fault: int,
-         workers: Workers | None) -> None:  # fmt: skip
+         workers: Workers | None, inherits: int | None) -> None:  # fmt: skip
     """The child's whole life until exec. Never returns; all other files close at exec."""
     stage = b"exec"
     try:
@@ -110,12 +112,14 @@ def _run(command: list[str], env: dict[str, str], *, folder: str, log_fd: int, g
         for number in _CHANGED_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        if inherits is not None:
+            os.set_inheritable(inherits, True)
         if os.read(gate, 1):
             stage = b"folder"
             os.chdir(folder)
             stage = b"exec"
             if workers is not None:
-                env = workers.divide(env, fault=fault)
+                env = workers.divide(env, fault=fault, inherits=inherits)
             _execute(command, env)
     except OSError as error:
         os.write(fault, b"%s %d\n" % (stage, error.errno or errno.EINVAL))

@@ -70,20 +70,21 @@ def listen(folder: str) -> tuple[socket.socket, str]:
     for place in places:
         path = os.path.join(place, name)
         try:
-            _make_private(place)
+            make_private(place, cure="set XDG_RUNTIME_DIR")
             return _bind(path), path
         except OSError as error:  # too long, read-only, deleted at log-out, somebody else's
             problem = error
     raise problem
 
 
-def _make_private(place: str) -> None:
+def make_private(place: str, *, cure: str) -> None:
+    """Make the folder, or make sure that it is ours alone. Raises OSError."""
     try:
         os.mkdir(place, mode=0o700)
     except FileExistsError:
         found = os.lstat(place)
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-            message = f"{place} must be a folder that only you can enter; remove it, or set XDG_RUNTIME_DIR"
+            message = f"{place} must be a folder that only you can enter; remove it, or {cure}"
             raise PermissionError(message) from None
 
 

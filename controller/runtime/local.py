@@ -10,75 +10,78 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from controller.model import FailureClass
-from controller.runtime import gpus, log_file, ranks
+from controller.runtime import gpu_claims, gpus, log_file, processes, ranks
 from controller.runtime.connection import Message, SupervisorConnection, reach, unreachable
 from controller.runtime.protocol import CannotStart, Exit, Launch, Sighting
 
 _LOG_POLL_S = 0.02
 _TRIES = 3
-_OURS = "TUNER_TOKEN"  # shows the service who we are; trials have no need of it
+# What opens the study store and the service to us. Trials have no need of it; one that has names it in its `env`.
+CREDENTIALS = ("TUNER_TOKEN", "TUNER_TOKEN_FILE", "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")
 
 
 class LocalRuntime:
     """Implements `controller.runtime.protocol.Runtime`. Nothing is started before the first call that needs it.
 
     experiment_dir: the experiment's own folder; must exist. One LocalRuntime at a time should act on it.
+    devices: the GPUs that the experiment's trials may use; none named: all that this machine lends.
     """
 
-    def __init__(self, experiment_dir: Path) -> None:
+    def __init__(self, experiment_dir: Path, *, devices: Sequence[str] = ()) -> None:
         self._folder = experiment_dir.resolve()
         self._connection: SupervisorConnection | None = None
         self._connecting = asyncio.Lock()
         self._shown: dict[str, Message] = {}
         self._sightings: dict[str, Sighting] = {}
         self._stops: dict[str, float] = {}  # when each is to be killed: a new supervisor must hear it again
-        self._lent: dict[str, tuple[float, tuple[str, ...]]] = {}  # GPUs of attempts whose start is under way
         self._changed = asyncio.Event()
         self._growing: dict[str, Path] = {}  # the logs of what runs
         self._log_seen: dict[str, int] = {}
         self._log_times = log_file.LogTimes()
-        self._gpus: tuple[str, ...] | None = None
+        self._devices = devices
+        self._pool: tuple[gpus.Device, ...] | None = None
 
     @property
     def shows_at_once(self) -> bool:
         return True
 
     async def start(self, launch: Launch) -> None:
-        await self._connected()  # who holds which GPU is known only then
+        await self._connected()  # what was started before is known only then
         if launch.name in self._shown:
             return
         env = {**os.environ, **launch.env}
-        if _OURS not in launch.env:
-            env.pop(_OURS, None)
-        ids = self._lend(launch)
+        for name in CREDENTIALS:
+            if name not in launch.env:
+                env.pop(name, None)
         if launch.gpu > 0:
-            env[gpus.VARIABLE] = ",".join(ids)
+            if self.slots(launch.gpu, launch.workers) == 0:
+                raise CannotStart(f"it asks for more GPUs ({launch.gpu:g}) than this machine lends")
+            env.setdefault(gpus.ORDER, "PCI_BUS_ID")  # an index then means the same GPU to CUDA and to nvidia-smi
         if launch.workers > 1:
-            env |= ranks.world(launch, env, cores=_cores())
+            env |= ranks.world(launch, env, cores=processes.cores())
             if ranks.PORT not in launch.env:
                 env.pop(ranks.PORT, None)  # of whatever started us: a free one is found
-        try:
-            await self._ask(
-                "start",
-                name=launch.name,
-                directory=str(launch.directory.absolute()),
-                command=launch.command,
-                env=env,
-                folder=str(launch.working_directory.absolute()),
-                timeout_s=launch.timeout_s,
-                grace_s=launch.grace_s,
-                gpu=launch.gpu,
-                gpus=ids,
-                slots=launch.slots,
-                workers=ranks.workers(launch, ids) if launch.workers > 1 else [],
-            )
-        finally:
-            self._lent.pop(launch.name, None)
+        await self._ask(
+            "start",
+            name=launch.name,
+            directory=str(launch.directory.absolute()),
+            command=launch.command,
+            env=env,
+            folder=str(launch.working_directory.absolute()),
+            timeout_s=launch.timeout_s,
+            grace_s=launch.grace_s,
+            gpu=launch.gpu,
+            gpus=[],
+            devices=[(device.key, device.id) for device in self._lent()] if launch.gpu > 0 else [],
+            claims=gpu_claims.folder_for(os.environ),
+            slots=launch.slots,
+            workers=ranks.workers(launch) if launch.workers > 1 else [],
+        )
 
     async def stop(self, name: str, *, grace_s: float) -> None:
         await self._connected()
@@ -137,7 +140,7 @@ class LocalRuntime:
                 timer.cancel()
 
     def slots(self, gpu: float, workers: int) -> int | None:
-        return gpus.slots(len(self._gpu_ids()), gpu) // workers if gpu > 0 else None
+        return gpus.slots(len(self._lent()), gpu) // workers if gpu > 0 else None
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -149,14 +152,16 @@ class LocalRuntime:
     def _show(self, shown: Message) -> None:
         name = shown["name"]
         end = shown["exit"]
-        begins_itself = self._shown.get(name, shown)["time"] != shown["time"]
+        known = self._shown.get(name, shown)
+        changes_itself = known["time"] != shown["time"] or known.get("waiting") != shown.get("waiting")
         self._shown[name] = shown
         self._sightings[name] = Sighting(
             name=name,
             start_time=None if shown["time"] is None else datetime.fromtimestamp(shown["time"], UTC),
             exit=None if end is None else _exit(end),
+            waiting=shown.get("waiting", ""),
         )
-        if begins_itself:
+        if changes_itself:
             self._changed.set()
         if end is None:
             if shown["time"] is not None:
@@ -217,31 +222,10 @@ class LocalRuntime:
 
     # GPUs
 
-    def _gpu_ids(self) -> tuple[str, ...]:
-        if self._gpus is None:
-            self._gpus = gpus.visible_gpus(os.environ)
-        return self._gpus
-
-    def _lend(self, launch: Launch) -> tuple[str, ...]:
-        if launch.gpu == 0:
-            return ()
-        running = [self._shown[name] for name, sighting in self._sightings.items() if sighting.exit is None]
-        in_use = [(shown["gpu"], shown["gpus"]) for shown in running] + list(self._lent.values())
-        ids: tuple[str, ...] = ()
-        for _ in range(launch.workers):
-            more = gpus.assign(self._gpu_ids(), [*in_use, (launch.gpu, ids)], launch.gpu)
-            if more is None:
-                each = f" for each of {launch.workers} workers" if launch.workers > 1 else ""
-                message = f"no room for {launch.gpu:g} GPU{each}: this machine lends {len(self._gpu_ids())}, "
-                raise CannotStart(message + "the rest is in use", FailureClass.INFRASTRUCTURE)
-            ids += more
-        self._lent[launch.name] = (launch.gpu, ids)
-        return ids
-
-
-def _cores() -> int:
-    """That this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    def _lent(self) -> tuple[gpus.Device, ...]:
+        if self._pool is None:
+            self._pool = gpus.pool(os.environ, self._devices)
+        return self._pool
 
 
 def _exit(end: Message) -> Exit:

@@ -121,6 +121,11 @@ def ended_child() -> tuple[int, int | None] | None:
         return None
 
 
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def oom_kills() -> int:
     """How often the kernel has killed for memory since boot; 0 where it does not tell."""
     if not _LINUX:

@@ -6,13 +6,11 @@ that a program, also torchrun, finds the same world in both places.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from controller.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
 from controller.model import FailureClass
-from controller.runtime import gpus
 from controller.runtime.protocol import Launch
 
 ADDRESS = "127.0.0.1"
@@ -38,15 +36,9 @@ def world(launch: Launch, inherited: Mapping[str, str], *, cores: int) -> dict[s
     return told | {name: value for name, value in launch.env.items() if name in told}
 
 
-def workers(launch: Launch, ids: Sequence[str]) -> list[dict[str, str]]:
-    """What is each worker's own. ids: the GPUs of all, those of rank 0 first."""
-    of_each = math.ceil(launch.gpu)
-    own = []
-    for rank in range(launch.workers):
-        own.append({"RANK": str(rank), "PET_NODE_RANK": str(rank)})
-        if launch.gpu > 0:
-            own[rank][gpus.VARIABLE] = ",".join(ids[rank * of_each : (rank + 1) * of_each])
-    return own
+def workers(launch: Launch) -> list[dict[str, str]]:
+    """What is each worker's own; which GPUs it gets is decided when they are free (`gpu_claims`)."""
+    return [{"RANK": str(rank), "PET_NODE_RANK": str(rank)} for rank in range(launch.workers)]
 
 
 def why_infeasible(end: Mapping[str, Any]) -> str:

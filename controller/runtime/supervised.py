@@ -18,6 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
+    from controller.runtime.gpu_claims import GpuClaim
+
     Message: TypeAlias = dict[str, Any]  # JSON; both ends of the socket are in this folder
 
 NOTHING_KNOWN = {
@@ -28,6 +30,7 @@ NOTHING_KNOWN = {
     "grace_s": 0.0,
     "gpu": 0.0,
     "gpus": [],
+    "claim": "",
     "workers": 1,
 }
 MARK = (
@@ -39,13 +42,14 @@ class Attempt:
     """One process group that we started or took over. `facts` is process.json."""
 
     __slots__ = (
-        "clear_by", "directory", "end", "exit", "facts", "kill_at", "killed", "ooms", "pidfd", "stopped", "timed_out",
-        "timeout_at", "watched", "when_forgotten",
+        "claim", "clear_by", "directory", "end", "exit", "facts", "kill_at", "killed", "ooms", "pidfd", "stopped",
+        "timed_out", "timeout_at", "watched", "when_forgotten",
     )  # fmt: skip
 
     def __init__(self, facts: Message, directory: str) -> None:
         self.facts = facts
         self.directory = directory
+        self.claim: GpuClaim | None = None
         self.exit: Message | None = None  # exit.json: known when all its processes are gone
         self.end: Message | None = None  # how the leader ended; the others are being cleared away
         self.clear_by = 0.0
@@ -74,7 +78,7 @@ class Attempt:
         facts = self.facts
         return {
             "name": facts["name"], "directory": self.directory, "time": facts["time"], "gpu": facts["gpu"],
-            "gpus": facts["gpus"], "exit": self.exit,
+            "gpus": facts["gpus"], "exit": self.exit, "waiting": "",
         }  # fmt: skip
 
     @property

@@ -17,11 +17,13 @@ from controller.runtime.supervised import MARK, NOTHING_KNOWN, Attempt, read_jso
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from controller.runtime.gpu_claims import GpuClaim
     from controller.runtime.supervised import Message
     from controller.runtime.workers import Workers
 
 CLEARING_S = 2.0  # how long an end waits for the rest of the attempt's processes to be gone
 TICK_S = 0.05  # how often to look at what cannot wake us
+LOOK_FOR_GPUS_S = 0.25  # a supervisor that gives some back wakes us; the kernel, which frees locks, does not
 
 
 class Trials:
@@ -33,6 +35,7 @@ class Trials:
         self._attempts: dict[str, Attempt] = {}
         self._running: dict[int, Attempt] = {}  # by pid, until the exit is written
         self._waiting: dict[str, Message] = {}  # requests whose slot is taken, the first first
+        self._claims: dict[str, GpuClaim] = {}  # of requests whose GPUs are taken, the first first
         self._refused: dict[str, Message] = {}  # began by themselves and could not run: what there is to show
         self._slots: int | None = None
         processes.adopt_orphans()
@@ -46,6 +49,7 @@ class Trials:
 
     def shown(self) -> list[Message]:
         waiting = [_shown_waiting(request) for request in self._waiting.values()]
+        waiting += [_shown_waiting(claim.request, claim.reason) for claim in self._claims.values()]
         return [*(attempt.shown() for attempt in self._attempts.values()), *waiting, *self._refused.values()]
 
     def start(self, request: Message) -> list[Message]:
@@ -55,9 +59,13 @@ class Trials:
             return [self._attempts[name].shown()]
         if name in self._waiting:
             return [_shown_waiting(self._waiting[name])]
+        if name in self._claims:
+            return [_shown_waiting(self._claims[name].request, self._claims[name].reason)]
         if os.path.exists(os.path.join(request["directory"], "process.json")):
             return []  # started, ended and removed before
         self._refused.pop(name, None)
+        if request["gpu"] > 0:
+            return [self._claim(request)]
         self._slots = request["slots"]
         if self._full():
             self._waiting[name] = request
@@ -72,24 +80,61 @@ class Trials:
         news: list[Message] = []
         while self._waiting and not self._full():
             request = self._waiting.pop(next(iter(self._waiting)))
-            try:
-                news.append(self._begin(request).shown())
-            except Refused as refused:
-                why = {"refused": refused.message, "infrastructure": refused.infrastructure}
-                end = {**why, "time": time.time(), "stopped": False, "timed_out": False, "out_of_memory": False}
-                self._refused[request["name"]] = {**_shown_waiting(request), "exit": end}
-                news.append(self._refused[request["name"]])
+            news.append(self._begin_by_itself(request))
         return news
 
-    def _begin(self, request: Message) -> Attempt:
+    def _begin_by_itself(self, request: Message, claim: GpuClaim | None = None) -> Message:
+        """What there is to show of it; nobody is there to hear a refusal."""
+        try:
+            return self._begin(request, claim).shown()
+        except Refused as refused:
+            return self._refuse(request, refused)
+
+    def _refuse(self, request: Message, refused: Refused) -> Message:
+        why = {"refused": refused.message, "infrastructure": refused.infrastructure}
+        end = {**why, "time": time.time(), "stopped": False, "timed_out": False, "out_of_memory": False}
+        shown = self._refused[request["name"]] = {**_shown_waiting(request), "exit": end}
+        return shown
+
+    def _claim(self, request: Message) -> Message:
+        from controller.runtime.gpu_claims import GpuClaim, allocate  # here: most attempts ask for no GPU
+
+        claim = GpuClaim(request)
+        if allocate([claim]):  # older ones that wait are ahead of it
+            return self._begin(request, claim).shown()
+        self._claims[request["name"]] = claim
+        return _shown_waiting(request, claim.reason)
+
+    def _allocate(self) -> list[Message]:
+        """Attempts whose GPUs are free now begin; what there is to tell, also of those that wait."""
+        if not self._claims:
+            return []
+        from controller.runtime.gpu_claims import allocate
+
+        told = {name: claim.reason for name, claim in self._claims.items()}
+        try:
+            ready = allocate(list(self._claims.values()))
+        except Refused as refused:
+            waiting = [self._claims.pop(name) for name in told]
+            return [self._refuse(claim.request, refused) for claim in waiting]
+        for claim in ready:
+            del self._claims[claim.request["name"]]
+        news = [self._begin_by_itself(claim.request, claim) for claim in ready]
+        changed = [claim for name, claim in self._claims.items() if claim.reason != told[name]]
+        return [*news, *(_shown_waiting(claim.request, claim.reason) for claim in changed)]
+
+    def _begin(self, request: Message, claim: GpuClaim | None = None) -> Attempt:
         name, directory = request["name"], request["directory"]
         facts_path = os.path.join(directory, "process.json")
         facts: Message = {key: request[key] for key in ("name", "timeout_s", "grace_s", "gpu", "gpus")}
         facts["workers"] = len(request["workers"]) or 1
+        facts["claim"] = "" if claim is None else claim.path
         link = os.path.join(self._live, name)
 
         def write_down(pid: int) -> None:
             facts.update(pid=pid, birth=processes.birth(pid), time=time.time())
+            if claim is not None:
+                claim.led_by(pid, facts["birth"])
             os.symlink(directory, link)
             write_json(facts_path, facts)
 
@@ -98,18 +143,22 @@ class Trials:
         workers = _workers(request) if request["workers"] else None
         try:
             pid = launch(
-                request["command"], env, folder=request["folder"], log=log, write_down=write_down, workers=workers
-            )
+                request["command"], env, folder=request["folder"], log=log, write_down=write_down, workers=workers,
+                inherits=None if claim is None else claim.fd,
+            )  # fmt: skip
         except Refused:
             unlink(facts_path)
             unlink(link)
+            if claim is not None:
+                claim.release()
             raise
         attempt = self._attempts[name] = self._running[pid] = Attempt(facts, directory)
+        attempt.claim = claim
         return attempt
 
     def stop(self, name: str, *, grace_s: float) -> bool:
         """False: there is nothing of it any more; it had not begun."""
-        if self._waiting.pop(name, None) is not None:
+        if self._waiting.pop(name, None) is not None or self._withdraw(name):
             return False
         self._reap()  # who has ended already was not stopped
         attempt = self._attempts.get(name)
@@ -122,6 +171,7 @@ class Trials:
         """Kill it if it runs, forget it when it has ended, and then call back."""
         self._waiting.pop(name, None)
         self._refused.pop(name, None)
+        self._withdraw(name)
         attempt = self._attempts.get(name)
         if attempt is None:
             then()
@@ -132,6 +182,13 @@ class Trials:
         else:
             self._forget(attempt)
 
+    def _withdraw(self, name: str) -> bool:
+        """Whether it waited for GPUs."""
+        claim = self._claims.pop(name, None)
+        if claim is not None:
+            claim.release()
+        return claim is not None
+
     def look_after(self) -> None:
         """Whenever a child may have ended, a pidfd is readable or a time has come."""
         self._reap()
@@ -141,12 +198,18 @@ class Trials:
         now = time.monotonic()
         for attempt in self._running.values():  # after the ends: who made it in time was not late
             attempt.act_on_time(now)
+            if attempt.claim is not None:
+                attempt.claim.refresh()
+        for shown in self._allocate():
+            self._tell(shown)
 
     def next_look(self) -> float | None:
         """When to look after them at the latest, by the monotonic clock; None: when something wakes us."""
         times = [t for attempt in self._running.values() if (t := attempt.next_time()) is not None]
         if any(a.end is not None or (a.watched and a.pidfd is None) for a in self._running.values()):
             times.append(time.monotonic() + TICK_S)
+        if self._claims:
+            times.append(time.monotonic() + LOOK_FOR_GPUS_S)
         return min(times, default=None)
 
     def pidfds(self) -> list[int]:
@@ -163,8 +226,13 @@ class Trials:
             unlink(link)  # its folder was deleted, or its start was never written down
             return
         attempt = self._attempts[name] = Attempt({**NOTHING_KNOWN, **facts, "name": name}, directory)
+        if attempt.facts["claim"]:
+            from controller.runtime.gpu_claims import taken_over
+
+            attempt.claim = taken_over(attempt.facts["claim"], directory)
         attempt.exit = read_json(os.path.join(directory, "exit.json")) or None
         if attempt.exit is not None:
+            self._release(attempt)  # its end was written down, and no more
             return
         pidfd = processes.open_pidfd(attempt.pid)
         if processes.birth(attempt.pid) == attempt.facts["birth"]:
@@ -233,12 +301,18 @@ class Trials:
             write_json(os.path.join(attempt.directory, "exit.json"), attempt.exit)
         except OSError as error:  # its folder was deleted, the disk is full: this life still knows
             _complain(f"{attempt.name}: exit.json: {error}")
-        begun = self._fill_slots()  # first: telling wakes others, who want the processor too
+        self._release(attempt)
+        begun = [*self._fill_slots(), *self._allocate()]  # first: telling wakes others, who want the processor too
         self._tell(attempt.shown())
         for shown in begun:
             self._tell(shown)
         if attempt.when_forgotten:
             self._forget(attempt)
+
+    def _release(self, attempt: Attempt) -> None:
+        if attempt.claim is not None:
+            attempt.claim.release()
+            attempt.claim = None
 
     def _forget(self, attempt: Attempt) -> None:
         del self._attempts[attempt.name]
@@ -259,10 +333,10 @@ def _lost_worker(attempt: Attempt) -> Message | None:
     return read_json(os.path.join(attempt.directory, LOST_FILE))
 
 
-def _shown_waiting(request: Message) -> Message:
+def _shown_waiting(request: Message, reason: str = "") -> Message:
     return {
         "name": request["name"], "directory": request["directory"], "time": None, "gpu": request["gpu"],
-        "gpus": request["gpus"], "exit": None,
+        "gpus": request["gpus"], "exit": None, "waiting": reason,
     }  # fmt: skip
 
 

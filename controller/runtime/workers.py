@@ -41,12 +41,13 @@ class Workers:
     def logs(self) -> list[str]:
         return [self.log(rank) for rank in range(len(self._own))]
 
-    def divide(self, env: dict[str, str], *, fault: int) -> dict[str, str]:
+    def divide(self, env: dict[str, str], *, fault: int, inherits: int | None) -> dict[str, str]:
         """Called in the process that becomes the leader, and returns in each worker only: with its environment.
 
         fault: where a worker that cannot be executed says so; closes when all have been. The leader hears it first.
+        inherits: a file that stays open in all of them.
         """
-        _close_all_but(fault)
+        _close_all_but(fault, inherits)
         hear, say = os.pipe()
         env = {**env, **self._port(env)}
         ranks: dict[int, int] = {}
@@ -150,10 +151,10 @@ def _last_line(path: str) -> str:
     return next((line.strip() for line in reversed(lines) if any(map(str.isalnum, line))), "")[:_LONGEST_LINE]
 
 
-def _close_all_but(fault: int) -> None:
+def _close_all_but(*kept: int | None) -> None:
     """The supervisor's lock and sockets too: what a leader held of them would outlive their owner."""
     for name in os.listdir("/dev/fd"):
-        if int(name) > 2 and int(name) != fault:
+        if int(name) > 2 and int(name) not in kept:
             try:
                 os.close(int(name))
             except OSError:

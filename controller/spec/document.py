@@ -138,6 +138,9 @@ def _trial(given: Json) -> TrialTemplate:
         grace_s=parse_duration(given["gracePeriod"]),
         retries={FailureClass(name): count for name, count in given["retries"].items()},
         image=given.get("image", ""),
+        working_dir=given.get("workingDir", ""),
+        parameters_file=given.get("parametersFile", "json"),
+        devices=tuple(str(device) for device in given.get("devices", ())),
         cluster={key: given[key] for key in CLUSTER_KEYS if key in given},
     )
 

@@ -28,6 +28,7 @@ GIVEN = frozenset(
         "TUNER_TRIAL_NUMBER",
         "TUNER_ATTEMPT",
         "TUNER_PARAMETERS",
+        "TUNER_PARAMETERS_FILE",
         "TUNER_OUTPUT_DIR",
         "TUNER_CHECKPOINT_DIR",
         "TUNER_STAGE",
@@ -118,6 +119,10 @@ def _workload(trial: Json, raw: Json, runtime: str, say: Complaints) -> None:
             say.add("spec.trial.command", "is missing; write the program as a list: [python, train.py]")
         if runtime == "kubernetes" and "image" not in raw:
             say.add("spec.trial.image", "is missing; a trial on a cluster needs the image of a container")
+        _working_dir(trial, runtime, say)
+        if runtime == "kubernetes" and "parametersFile" in trial:
+            cure = "read TUNER_PARAMETERS, the same as JSON, or omit parametersFile"
+            say.add("spec.trial.parametersFile", f"a pod does not see files of this machine; {cure}", at_key=True)
         return
     if runtime == "local":
         say.add("spec.trial.template", "needs runtime: kubernetes; a local trial runs a command", at_key=True)
@@ -129,6 +134,16 @@ def _workload(trial: Json, raw: Json, runtime: str, say: Complaints) -> None:
         for key in ("apiVersion", "kind"):
             if not isinstance(template.get(key), str):
                 say.add(f"spec.trial.template.{key}", f"{found(template.get(key))} stands where a string is needed")
+
+
+def _working_dir(trial: Json, runtime: str, say: Complaints) -> None:
+    path = trial.get("workingDir", "/")
+    if any(placeholders(path)) or any(unclosed(path)):
+        cure = "pass the parameter in command, and change the directory there"
+        say.add("spec.trial.workingDir", f"parameters are not substituted here; {cure}")
+    elif runtime == "kubernetes" and not path.startswith("/"):
+        cure = f"write the path in the image, such as /app/{path}"
+        say.add("spec.trial.workingDir", f"{path!r} is relative, and a container needs an absolute path; {cure}")
 
 
 def _given(workload: Json, section: str, say: Complaints) -> None:
@@ -246,7 +261,18 @@ def _read_variable(workload: Json, section: str, path: str, name: str, text: str
 def warnings(document: Json) -> tuple[str, ...]:
     """What is allowed and seldom meant."""
     spec = document["spec"]
-    return (*_unread_variables(spec["trial"]), *shells.warnings(spec), *_not_mentioned(spec))
+    return (
+        *_unread_variables(spec["trial"]),
+        *shells.warnings(spec),
+        *_not_mentioned(spec),
+        *_idle_devices(spec),
+    )
+
+
+def _idle_devices(spec: Json) -> Iterator[str]:
+    asked = [workload.get("resources", {}).get("gpu", 0) for workload in (spec["trial"], spec.get("final", {}))]
+    if "devices" in spec["trial"] and not any(asked) and spec.get("runtime", "local") == "local":
+        yield "spec.trial.devices: trials ask for no GPU, so none is given to them; set spec.trial.resources.gpu"
 
 
 def _unread_variables(trial: Json) -> Iterator[str]:
@@ -264,6 +290,8 @@ def _has_shell(trial: Json) -> bool:
 
 
 def _not_mentioned(spec: Json) -> Iterator[str]:
+    if "parametersFile" in spec["trial"]:
+        return
     texts = [text for _, text in workload_strings(spec["trial"])]
     if any("TUNER_PARAMETERS" in text for text in texts):
         return

@@ -118,6 +118,31 @@ class EnvValue:
         return {"oneOf": [{"type": ["string", "number", "boolean"]}, reference | {"additionalProperties": False}]}
 
 
+class DeviceName:
+    """A GPU as CUDA_VISIBLE_DEVICES names it; an index is a number however it is written."""
+
+    what = "the index or UUID of a GPU"
+    _UUID = r"(GPU|MIG)-[A-Za-z0-9/-]+"
+
+    def take(self, raw: object, at: str, say: Complaints) -> object:
+        if isinstance(raw, int) and not isinstance(raw, bool) and raw >= 0:
+            return raw
+        if isinstance(raw, str) and re.fullmatch(r"[0-9]{1,4}", raw):
+            return int(raw)
+        if isinstance(raw, str) and re.fullmatch(self._UUID, raw):
+            return raw
+        say.add(at, f"expected {self.what}, got {found(raw)}; write 0 or GPU-5d5b..., as nvidia-smi -L shows them")
+        return INVALID
+
+    def schema(self) -> Schema:
+        return {
+            "oneOf": [
+                {"type": "integer", "minimum": 0},
+                {"type": "string", "pattern": f"^([0-9]{{1,4}}|{self._UUID})$"},
+            ]
+        }
+
+
 RESOURCES = Section(
     (
         Key("cpu", CPU, "Cores; enforced on a cluster, advisory locally."),
@@ -154,7 +179,25 @@ TRIAL = Section(
             "Environment variables: values, or `{secret: name/key}`.",
             {},
         ),
+        Key(
+            "workingDir",
+            Text("a path"),
+            "Where the command runs; a relative path starts at the file's folder (on a cluster: an absolute path).",
+            says="the file's folder; on a cluster the image's",
+        ),
+        Key(
+            "parametersFile",
+            Word(("json", "yaml")),
+            "Format of the file that `TUNER_PARAMETERS_FILE` names (local).",
+            says="`json`",
+        ),
         Key("resources", RESOURCES, "What one attempt is given: requests and limits alike.", {}),
+        Key(
+            "devices",
+            ListOf(DeviceName(), "a list of GPUs such as [0, 1]", 1),
+            "GPUs that trials may use, by index or UUID (local).",
+            says="all that this machine lends",
+        ),
         Key(
             "timeout",
             duration(above_zero=True),

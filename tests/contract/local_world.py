@@ -11,7 +11,7 @@ import shutil
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -36,8 +36,14 @@ class LocalWorld:
         self.folder = folder
         self._mark = mark  # in the environment of everything that this test starts
 
-    async def open(self) -> LocalRuntime:
-        return LocalRuntime(self.folder)
+    def another(self) -> LocalWorld:
+        """Another experiment on this machine."""
+        folder = self.folder / "another"
+        folder.mkdir()
+        return LocalWorld(folder, self._mark)
+
+    async def open(self, *, devices: Sequence[str] = ()) -> LocalRuntime:
+        return LocalRuntime(self.folder, devices=devices)
 
     async def crash(self, runtime: Runtime) -> None:
         assert isinstance(runtime, LocalRuntime)
@@ -101,13 +107,13 @@ class LocalWorld:
 def local_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalWorld]:
     run = uuid.uuid4().hex
     monkeypatch.setenv("TUNER_TEST_RUN", run)
+    monkeypatch.setenv("TUNER_LOCK_DIR", str(tmp_path / "locks"))  # not the GPUs of what else runs on this machine
     world = LocalWorld(tmp_path, f"TUNER_TEST_RUN={run}")
     yield world
     for _ in range(5):  # the supervisor's death sets others free
         for pid in world.alive():
             processes.kill(pid)
-    if (lock := tmp_path / "supervisor.lock").exists():
+    for lock in tmp_path.rglob("supervisor.lock"):
         with contextlib.suppress(ValueError):  # empty: killed on its way up
             Path(json.loads(lock.read_bytes())["socket"]).unlink(missing_ok=True)
-    log = tmp_path / "supervisor.log"
-    assert not log.exists() or log.read_text() == ""
+    assert [log.read_text() for log in tmp_path.rglob("supervisor.log") if log.stat().st_size] == []

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,9 +19,9 @@ UNTIL_GO = "while ! test -e go; do sleep 0.02; done"
 
 
 @contextmanager
-def somebody(folder: Path) -> Iterator[Person]:
+def somebody(folder: Path, *, make: Callable[[Path], Person] = Person) -> Iterator[Person]:
     """A person; afterwards whatever they started is ended, and nothing of it is left."""
-    person = Person(folder)
+    person = make(folder)
     try:
         yield person
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -402,3 +403,11 @@ def test_labels_are_those_of_the_attempt() -> None:
     part = a_launch().cluster
     assert part is not None
     assert labels_of(part) == LABELS
+
+
+def test_a_working_directory_is_the_containers() -> None:
+    launch = a_launch()
+    assert launch.cluster is not None
+    template = replace(launch.cluster.template, working_dir="/app")
+    pod = the_pod(replace(launch, cluster=replace(launch.cluster, template=template)))
+    assert pod["containers"][0]["workingDir"] == "/app"

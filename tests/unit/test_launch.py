@@ -51,6 +51,7 @@ def test_a_launch_is_the_template_the_parameters_and_the_identity() -> None:
             "TUNER_OUTPUT_DIR": "/state/experiments/x/trials/12/2/output",
             "TUNER_CHECKPOINT_DIR": "/state/experiments/x/trials/12/checkpoint",
             "KATIB_TRIAL_NAME": "digits-x7k2q-12",
+            "TUNER_PARAMETERS_FILE": "/state/experiments/x/trials/12/2/parameters.json",
         },
         working_directory=Path("/work"),
         directory=Path("/state/experiments/x/trials/12/2"),
@@ -91,6 +92,17 @@ def test_a_missing_secret_cannot_start_and_says_what_to_do() -> None:
     with pytest.raises(CannotStart, match="export API_KEY=… and resume") as caught:
         made(env={"API_KEY": SecretRef("keys", "api")})
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("working_dir", "runs_in"), [("", "/work"), ("src", "/work/src"), ("../data", "/work/../data"), ("/srv", "/srv")]
+)
+def test_a_relative_working_directory_starts_at_the_files_folder(working_dir: str, runs_in: str) -> None:
+    experiment = an_experiment(a_spec(trial=replace(a_template(), working_dir=working_dir)))
+    found = launch(
+        experiment, a_trial(12, lr=0.1), attempt(1, trial=12), FOLDERS, environ={}, interpreter_directory=PYTHON
+    )
+    assert found.working_directory == Path(runs_in)
 
 
 def test_two_experiments_of_one_name_never_share_a_name_of_an_attempt() -> None:

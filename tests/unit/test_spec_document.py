@@ -159,6 +159,18 @@ def test_a_stored_document_gives_back_the_very_spec(text: str) -> None:
     assert again.document == spec.document
 
 
+def test_what_surrounds_a_local_trial_is_read_and_may_change_on_resume() -> None:
+    mig = "MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb"
+    old = read(SMALL, source="experiment.yaml")
+    assert (old.spec.trial.working_dir, old.spec.trial.parameters_file, old.spec.trial.devices) == ("", "json", ())
+    changes = (f"spec.trial.devices=[0, '1', {mig}]", "spec.trial.workingDir=src", "spec.trial.parametersFile=yaml")
+    new = read(SMALL, source="experiment.yaml", overrides=changes)
+    assert new.spec.trial.devices == ("0", "1", mig)
+    assert (new.spec.trial.working_dir, new.spec.trial.parameters_file) == ("src", "yaml")
+    assert from_document(json.loads(json.dumps(new.spec.document))) == new.spec
+    assert all(allowed_in_revision(change) for change in diff(old.spec.document, new.spec.document))
+
+
 def test_defaults_are_filled_in() -> None:
     spec = read(SMALL, source="experiment.yaml").spec
     assert (spec.namespace, spec.parallelism, spec.canary_s, spec.runtime) == ("default", 1, 10.0, "local")

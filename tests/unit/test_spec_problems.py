@@ -194,6 +194,12 @@ TRIAL = [
     ('"--m=${momentum}"', '-m, "${momentum}"', "14:95 spec.trial.command[6]: ${momentum} is not always there, and its flag -m would be left alone; write -m=${momentum} as one element"),
     ("[python,", "[\"p${momentum}\",", "14:15 spec.trial.command[0]: p${momentum} is not always there, and a trial needs its program; use a choice without when"),
     ("    command", "    env: {A: [1], B-C: {secret: x}, C: '${lrr}'}\n    command", "14:14 spec.trial.env.A: a list stands where a string, a number or {secret: name/key} is needed\n14:33 spec.trial.env.B-C.secret: the string 'x' is no secret's key; write name/key\n14:40 spec.trial.env.C: ${lrr} is no parameter; did you mean ${lr}?"),
+    ("    command", "    workingDir: 'runs/${lr}'\n    command", "14:17 spec.trial.workingDir: parameters are not substituted here; pass the parameter in command, and change the directory there"),
+    ("    command", "    cwd: src\n    command", "14:5 spec.trial.cwd: no such key; did you mean workingDir?"),
+    ("    command", "    parametersFile: toml\n    command", "14:21 spec.trial.parametersFile: 'toml' is not json or yaml"),
+    ("    command", "    devices: [0, a100, -1]\n    command", "14:18 spec.trial.devices[1]: expected the index or UUID of a GPU, got the string 'a100'; write 0 or GPU-5d5b..., as nvidia-smi -L shows them\n14:24 spec.trial.devices[2]: expected the index or UUID of a GPU, got the number -1; write 0 or GPU-5d5b..., as nvidia-smi -L shows them"),
+    ("    command", "    env: {TUNER_PARAMETERS_FILE: x}\n    command", "14:11 spec.trial.env.TUNER_PARAMETERS_FILE: is tuner's to set, for each attempt anew; use another name"),
+    ("  trial:\n", "  runtime: kubernetes\n  trial:\n    image: x\n    workingDir: src\n    parametersFile: yaml\n", "16:17 spec.trial.workingDir: 'src' is relative, and a container needs an absolute path; write the path in the image, such as /app/src\n17:5 spec.trial.parametersFile: a pod does not see files of this machine; read TUNER_PARAMETERS, the same as JSON, or omit parametersFile"),
     ("    command", "    timeout: 0s\n    command", "14:14 spec.trial.timeout: '0s' leaves no time at all; write a longer one, or take the key away for no limit"),
     ("    command", "    resources: {memory: 16GB, gpus: 1, cpu: two}\n    command", "14:25 spec.trial.resources.memory: '16GB' is no amount of memory; write 16Gi\n14:31 spec.trial.resources.gpus: no such key; did you mean gpu?\n14:45 spec.trial.resources.cpu: 'two' is no number of CPUs; write 2, 0.5 or 500m"),
     ("    command", "    resources: {memory: 512}\n    command", "14:25 spec.trial.resources.memory: 512 is 512 bytes; write 512Mi or 512Gi"),
@@ -315,6 +321,19 @@ def test_what_tuner_tells_each_attempt_is_not_the_files_to_set() -> None:
 def test_parameters_that_nothing_mentions_are_a_warning() -> None:
     warnings = read(changed(', "--m=${momentum}"', ""), source="experiment.yaml").warnings
     assert warnings == ("momentum: not mentioned in command, args or env; it arrives in TUNER_PARAMETERS",)
+
+
+def test_a_program_that_reads_the_file_of_parameters_need_mention_none() -> None:
+    text = changed(', "--m=${momentum}"', "").replace("    command", "    parametersFile: json\n    command")
+    assert read(text, source="experiment.yaml").warnings == ()
+
+
+def test_gpus_that_are_named_and_not_asked_for_are_warned_of() -> None:
+    text = changed("    command", "    devices: [0]\n    command")
+    assert read(text, source="experiment.yaml").warnings == (
+        "spec.trial.devices: trials ask for no GPU, so none is given to them; set spec.trial.resources.gpu",
+    )
+    assert read(text, source="x", overrides=["spec.trial.resources.gpu=1"]).warnings == ()
 
 
 def test_several_parameters_that_nothing_mentions_are_one_warning() -> None:

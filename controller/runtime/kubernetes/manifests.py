@@ -122,6 +122,7 @@ def _container(launch: Launch, part: ClusterPart) -> Raw:
         "image": part.template.image,
         **({"imagePullPolicy": policy} if policy else {}),
         "command": [as_is(word) for word in launch.command],
+        **({"workingDir": part.template.working_dir} if part.template.working_dir else {}),
         "env": env_of(launch, part),
         # What is asked for is what is had: no trial lives on what another does not use just now.
         **({"resources": {"requests": resources, "limits": resources}} if resources else {}),

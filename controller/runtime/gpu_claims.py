@@ -1,0 +1,358 @@
+"""GPU claims: which attempts on this machine hold which GPUs, and which wait, across all experiments of one user.
+
+A claim is a file that an attempt holds a lock on (flock). The supervisor creates it and the attempt's processes inherit
+the lock, so the kernel frees it when the last of them ends, whatever was killed. One lock guards all decisions: an
+attempt gets all of its GPUs or none, in the order in which claims were made. Nothing here waits.
+
+Imported by the supervisor where an attempt asks for GPUs: standard library only, no threads, no subprocess.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import signal
+import time
+from collections.abc import Collection, Mapping, Sequence
+
+from controller.runtime import processes
+from controller.runtime.launching import Refused
+from controller.runtime.listening import make_private
+from controller.runtime.supervised import read_json, unlink
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
+    Message: TypeAlias = dict[str, Any]
+
+VARIABLE = "CUDA_VISIBLE_DEVICES"
+_REFRESH_S = 3600.0  # how often held claims are touched: /tmp is cleaned of files that are days old
+_STALLED_S = 10.0  # a supervisor that has not looked for so long (frozen, suspended) holds nobody up
+_RETELL_S = 10.0  # how soon a changed reason is told again: each telling is stored
+_GUARD = "gpu.lock"
+_PREFIX = "gpu-"
+_GUARD_TRIES = 5
+_GUARD_RETRY_S = 0.001
+_NAMED_AT_MOST = 4  # devices of which a reason names the holders
+_ROUNDING = 1e-9  # three thirds are one
+
+
+def assign(ids: Sequence[str], in_use: Sequence[tuple[float, Sequence[str]]], gpu: float) -> tuple[str, ...] | None:
+    """GPUs for one more process, least used first; None when there is no room.
+
+    in_use: (gpu, ids) of each claim that is held. A share below 1 sits on one GPU together with others; from 1 on it
+    takes whole GPUs.
+    """
+    used = dict.fromkeys(ids, 0.0)
+    for share, held in in_use:
+        for id in held:
+            used[id] = used.get(id, 0.0) + min(share, 1.0)
+    needed = min(gpu, 1.0)
+    fitting = [id for id in sorted(ids, key=lambda id: used[id]) if used[id] + needed <= 1 + _ROUNDING]
+    count = math.ceil(gpu)
+    return tuple(fitting[:count]) if len(fitting) >= count else None
+
+
+def assign_all(
+    ids: Sequence[str], in_use: Sequence[tuple[float, Sequence[str]]], gpu: float, workers: int
+) -> tuple[str, ...] | None:
+    """As `assign`, for each of several workers, those of the first worker first: all of them or none."""
+    taken: tuple[str, ...] = ()
+    for _ in range(workers):
+        more = assign(ids, [*in_use, (gpu, taken)], gpu)
+        if more is None:
+            return None
+        taken += more
+    return taken
+
+
+class _Undecided(Exception):
+    """A claim is just being written."""
+
+
+class _Other:
+    """A claim of another attempt, as its file shows it."""
+
+    __slots__ = ("devices", "gpu", "name", "pool", "supervisor", "ticket", "touched")
+
+    def __init__(self, ticket: int, content: Message, touched: float) -> None:
+        self.ticket = ticket
+        self.name = str(content["name"])
+        self.gpu = float(content["gpu"])
+        self.pool: list[str] = content["pool"]
+        self.devices: list[str] = content["devices"]  # empty: it waits
+        self.supervisor = int(content["supervisor"])
+        self.touched = touched
+
+
+class GpuClaim:
+    """What one attempt asks for, then holds. `request`: what is to be started, with its GPUs in it once they are
+    allocated."""
+
+    def __init__(self, request: Message) -> None:
+        self.request = request
+        self.reason = ""  # why it waits, as last told
+        self.fd: int | None = None  # bears the lock
+        self.path = ""
+        self.folder = str(request["claims"])
+        self._ids = {str(key): str(id) for key, id in request["devices"]}  # by key: one key a device, however named
+        self._workers = len(request["workers"]) or 1
+        self._told_at = float("-inf")
+        self._touched_at = time.monotonic()
+        self._content: Message = {
+            "name": request["name"],
+            "directory": request["directory"],
+            "gpu": request["gpu"],
+            "pool": list(self._ids),
+            "devices": [],
+            "supervisor": os.getpid(),
+            "leader": None,
+        }
+
+    def decide(self, others: list[_Other]) -> bool:
+        """Take the GPUs if they are free and no older claim waits for one of them. Else `reason` says why not.
+
+        Under the guard. others: all claims but those that are decided after this one; this one is added.
+        """
+        try:
+            ticket = self._queue(others)
+            in_use = [(other.gpu, other.devices) for other in others if other.devices]
+            ahead = [other for other in others if self._waits_for(other, ticket)]
+            devices = None if ahead else assign_all(list(self._ids), in_use, self.request["gpu"], self._workers)
+            if devices is not None:
+                self._content["devices"] = list(devices)
+                self._write()
+        except OSError as error:
+            self._say(f"needs {self._wanted()}: {self.folder}: {error.strerror}")
+            return False
+        if devices is None:
+            self._touch(every_s=_STALLED_S / 4)
+            self._say(self._why([other for other in others if other.devices], ahead))
+        else:
+            self._give([self._ids[key] for key in devices])
+        others.append(_Other(ticket, self._content, time.time()))
+        return devices is not None
+
+    def _waits_for(self, other: _Other, ticket: int) -> bool:
+        """Whether it is ahead of us in the queue for any of our GPUs."""
+        moves = abs(time.time() - other.touched) < _STALLED_S
+        return not other.devices and other.ticket < ticket and moves and not self._ids.keys().isdisjoint(other.pool)
+
+    def _queue(self, others: Sequence[_Other]) -> int:
+        """Its place in the order of claims, taken at the first time."""
+        if self.fd is None:
+            ticket = max([time.time_ns(), *(other.ticket + 1 for other in others)])
+            self.path = os.path.join(self.folder, f"{_PREFIX}{ticket}")
+            self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._write()
+        return int(self.path.rpartition(_PREFIX)[2])
+
+    def _give(self, ids: Sequence[str]) -> None:
+        request = self.request
+        request["gpus"] = list(ids)
+        request["env"] = {**request["env"], VARIABLE: ",".join(ids)}
+        each = len(ids) // self._workers
+        for rank, own in enumerate(request["workers"]):
+            own[VARIABLE] = ",".join(ids[rank * each : (rank + 1) * each])
+
+    def led_by(self, pid: int, birth: str | None) -> None:
+        """The attempt's first process: it holds the claim as long as it lives, also if it closes all files."""
+        self._content["leader"] = [pid, birth]
+        self._write()
+
+    def refresh(self) -> None:
+        """Now and then, while it is held."""
+        self._touch(every_s=_REFRESH_S)
+
+    def release(self) -> None:
+        """Give back what it holds, or its place in the queue; a process that escaped from the attempt keeps nothing."""
+        if not self.path:
+            return
+        unlink(self.path)
+        self.path = ""
+        if self.fd is not None:
+            os.close(self.fd)
+            self.fd = None
+        wake_waiting(self.folder)
+
+    def _write(self) -> None:
+        assert self.fd is not None
+        text = json.dumps(self._content).encode()
+        os.pwrite(self.fd, text, 0)
+        os.ftruncate(self.fd, len(text))
+
+    def _touch(self, *, every_s: float) -> None:
+        now = time.monotonic()
+        if now - self._touched_at < every_s:
+            return
+        self._touched_at = now
+        try:
+            os.utime(self.path)
+        except OSError:
+            pass  # deleted by hand; its lock is gone from the others' sight
+
+    # What people are told
+
+    def say_busy(self) -> None:
+        self._say(f"needs {self._wanted()}: another process is deciding about GPUs ({self.folder}/{_GUARD})")
+
+    def _say(self, reason: str) -> None:
+        now = time.monotonic()
+        if reason != self.reason and now - self._told_at >= _RETELL_S:
+            self.reason, self._told_at = reason, now
+
+    def _wanted(self) -> str:
+        each = f" for each of {self._workers} workers" if self._workers > 1 else ""
+        gpu = self.request["gpu"]
+        return f"{gpu:g} {'GPU' if gpu <= 1 else 'GPUs'}{each}"
+
+    def _why(self, held: Sequence[_Other], ahead: Sequence[_Other]) -> str:
+        holders = {id: [_shown(other) for other in held if key in other.devices] for key, id in self._ids.items()}
+        used = [f"GPU {id} is held by {' and '.join(names)}" for id, names in holders.items() if names]
+        more = len(used) - _NAMED_AT_MOST
+        if more > 0:
+            used[_NAMED_AT_MOST:] = [f"{more} more {'is' if more == 1 else 'are'} held"]
+        if ahead:
+            others = f" and {len(ahead) - 1} more" if len(ahead) > 1 else ""
+            used.append(f"first in line: {ahead[0].name}{others}")
+        return f"needs {self._wanted()}: {', '.join(used) or 'none is free'}"
+
+
+def _shown(other: _Other) -> str:
+    return f"{other.name} ({other.gpu:g})" if other.gpu < 1 else other.name
+
+
+def allocate(claims: Sequence[GpuClaim]) -> list[GpuClaim]:
+    """Those of our waiting claims, the oldest first, that get their GPUs now; of the others `reason` says why not.
+
+    Raises:
+        Refused: there is no place for claims.
+    """
+    folder = claims[0].folder
+    try:
+        make_private(folder, cure="set TUNER_LOCK_DIR")
+        guard = _guard(folder)
+    except OSError as error:
+        sentence = str(error) if error.strerror is None else f"{folder}: {error.strerror}"
+        raise Refused(f"cannot claim a GPU: {sentence}", infrastructure=False) from error
+    if guard is None:
+        for claim in claims:
+            claim.say_busy()
+        return []
+    try:
+        others = _others(folder, apart_from={claim.path for claim in claims})
+        return [claim for claim in claims if claim.decide(others)]
+    except _Undecided:
+        return []
+    finally:
+        os.close(guard)
+
+
+def taken_over(path: str, directory: str) -> GpuClaim | None:
+    """The claim of an attempt that a predecessor started; its processes hold the lock. None: it has none any more."""
+    content = read_json(path) if path else None
+    if not content or content.get("directory") != directory:
+        return None
+    claim = GpuClaim({"name": content["name"], "directory": directory, "gpu": content["gpu"], "workers": [],
+                      "devices": [], "claims": os.path.dirname(path)})  # fmt: skip
+    claim.path = path
+    return claim
+
+
+def holders(folder: str) -> list[tuple[str, float, list[str]]]:
+    """Attempt, share and devices of each claim that is held now, for people; empty where nothing was ever claimed."""
+    try:
+        guard = _guard(folder)
+    except OSError:
+        return []
+    if guard is None:
+        return []
+    try:
+        return [(other.name, other.gpu, other.devices) for other in _others(folder, apart_from=()) if other.devices]
+    except (OSError, _Undecided):
+        return []
+    finally:
+        os.close(guard)
+
+
+def wake_waiting(folder: str) -> None:
+    """Tell the supervisors whose attempts wait to look now."""
+    for name in _claims(folder):
+        content = read_json(os.path.join(folder, name))
+        if content and not content["devices"] and content["supervisor"] != os.getpid():
+            try:
+                # Ends a supervisor's wait, and means nothing to any other process that may have this number by now.
+                os.kill(int(content["supervisor"]), signal.SIGCHLD)
+            except OSError:
+                pass
+
+
+def _guard(folder: str) -> int | None:
+    """The lock under which all is decided, as a file to close; None: another process has it."""
+    guard = os.open(os.path.join(folder, _GUARD), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    for _ in range(_GUARD_TRIES):
+        try:
+            fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return guard
+        except BlockingIOError:
+            time.sleep(_GUARD_RETRY_S)  # it is held for less than that, unless its holder is frozen
+    os.close(guard)
+    return None
+
+
+def _claims(folder: str) -> list[str]:
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    return sorted(name for name in names if name.startswith(_PREFIX) and name[len(_PREFIX) :].isdigit())
+
+
+def _others(folder: str, *, apart_from: Collection[str]) -> list[_Other]:
+    """The claims of living attempts, oldest first; the files of others are removed. Under the guard.
+
+    Raises:
+        _Undecided: look again.
+    """
+    found = []
+    for name in _claims(folder):
+        path = os.path.join(folder, name)
+        if path in apart_from:
+            continue
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue  # just released
+        try:
+            content = read_json(path)
+            if not _locked(fd) and not (content and _lives(content["leader"])):
+                unlink(path)
+            elif not content:
+                raise _Undecided
+            else:
+                found.append(_Other(int(name[len(_PREFIX) :]), content, os.fstat(fd).st_mtime))
+        finally:
+            os.close(fd)
+    return found
+
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
+
+
+def _lives(leader: Sequence[Any] | None) -> bool:
+    return leader is not None and leader[1] is not None and processes.birth(int(leader[0])) == leader[1]
+
+
+def folder_for(environment: Mapping[str, str]) -> str:
+    """Where claims are: one place per machine and user, the same in every session. Not $XDG_RUNTIME_DIR, which a cron
+    job does not have and which a log-out empties while trials run on."""
+    return environment.get("TUNER_LOCK_DIR") or f"/tmp/tuner-{os.getuid()}"

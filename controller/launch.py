@@ -22,6 +22,7 @@ from controller.model import (
     trial_label,
     trial_name,
 )
+from controller.phrases import command
 from controller.runtime.protocol import CannotStart, ClusterPart, Launch
 from controller.spec.substitute import fill_data, render
 from suggest.space import Assignment
@@ -131,10 +132,10 @@ def own_parameters(experiment: Experiment, trial: Trial, *, stage: int) -> Assig
     problems = space.point_problems(trial.parameters, partial=True)
     if problems:
         told = "; ".join(f"{p.path}: {p.message[:MOST_SAID]}" for p in problems[:MOST_PROBLEMS])
-        cure = "" if stage == FINAL else f"to go on without this trial: tuner resume {experiment.name}; "
+        cure = "" if stage == FINAL else f"to go on without this trial: {command('resume', experiment.name)}; "
         raise ParametersRefused(
             f"the study has parameters for it that the file's spec.parameters do not allow ({told}); {cure}"
-            f"to allow them: tuner extend {experiment.name} --set spec.parameters.NAME=…"
+            f"to allow them: {command('extend', experiment.name, '--set', 'spec.parameters.NAME=…')}"
         )
     return space.canonical(trial.parameters)
 

@@ -70,7 +70,7 @@ def assign_all(
 
 
 class _Undecided(Exception):
-    """A claim is just being written."""
+    """A claim that is held cannot be read: it is just being written."""
 
 
 class _Other:
@@ -126,7 +126,7 @@ class GpuClaim:
                 self._content["devices"] = list(devices)
                 self._write()
         except OSError as error:
-            self._say(f"needs {self._wanted()}: {self.folder}: {error.strerror}")
+            self.say_trouble(error)
             return False
         if devices is None:
             self._touch(every_s=_STALLED_S / 4)
@@ -172,7 +172,10 @@ class GpuClaim:
         """Give back what it holds, or its place in the queue; a process that escaped from the attempt keeps nothing."""
         if not self.path:
             return
-        unlink(self.path)
+        try:
+            unlink(self.path)
+        except OSError:
+            pass  # without its lock the file says nothing
         self.path = ""
         if self.fd is not None:
             os.close(self.fd)
@@ -198,7 +201,11 @@ class GpuClaim:
     # What people are told
 
     def say_busy(self) -> None:
-        self._say(f"needs {self._wanted()}: another process is deciding about GPUs ({self.folder}/{_GUARD})")
+        """Nothing could be decided; what is known stays said."""
+        self.reason = self.reason or f"needs {self._wanted()}: the claims in {self.folder} are being changed"
+
+    def say_trouble(self, error: OSError) -> None:
+        self._say(f"needs {self._wanted()}: {self.folder}: {error.strerror or error}")
 
     def _say(self, reason: str) -> None:
         now = time.monotonic()
@@ -233,11 +240,12 @@ def allocate(claims: Sequence[GpuClaim]) -> list[GpuClaim]:
         Refused: there is no place for claims.
     """
     folder = claims[0].folder
+    cure = "set TUNER_LOCK_DIR"
     try:
-        make_private(folder, cure="set TUNER_LOCK_DIR")
+        make_private(folder, cure=cure)
         guard = _guard(folder)
     except OSError as error:
-        sentence = str(error) if error.strerror is None else f"{folder}: {error.strerror}"
+        sentence = str(error) if error.strerror is None else f"{folder}: {error.strerror}; {cure}"
         raise Refused(f"cannot claim a GPU: {sentence}", infrastructure=False) from error
     if guard is None:
         for claim in claims:
@@ -245,11 +253,17 @@ def allocate(claims: Sequence[GpuClaim]) -> list[GpuClaim]:
         return []
     try:
         others = _others(folder, apart_from={claim.path for claim in claims})
-        return [claim for claim in claims if claim.decide(others)]
     except _Undecided:
-        return []
+        for claim in claims:
+            claim.say_busy()
+    except OSError as error:
+        for claim in claims:
+            claim.say_trouble(error)
+    else:
+        return [claim for claim in claims if claim.decide(others)]
     finally:
         os.close(guard)
+    return []
 
 
 def taken_over(path: str, directory: str) -> GpuClaim | None:
@@ -281,12 +295,17 @@ def holders(folder: str) -> list[tuple[str, float, list[str]]]:
 
 def wake_waiting(folder: str) -> None:
     """Tell the supervisors whose attempts wait to look now."""
-    for name in _claims(folder):
-        content = read_json(os.path.join(folder, name))
-        if content and not content["devices"] and content["supervisor"] != os.getpid():
+    try:
+        names = _claims(folder)
+    except OSError:
+        return
+    for name in names:
+        content = read_json(os.path.join(folder, name)) or {}
+        supervisor = content.get("supervisor")
+        if isinstance(supervisor, int) and not content.get("devices") and supervisor != os.getpid():
             try:
                 # Ends a supervisor's wait, and means nothing to any other process that may have this number by now.
-                os.kill(int(content["supervisor"]), signal.SIGCHLD)
+                os.kill(supervisor, signal.SIGCHLD)
             except OSError:
                 pass
 
@@ -305,11 +324,7 @@ def _guard(folder: str) -> int | None:
 
 
 def _claims(folder: str) -> list[str]:
-    try:
-        names = os.listdir(folder)
-    except FileNotFoundError:
-        return []
-    return sorted(name for name in names if name.startswith(_PREFIX) and name[len(_PREFIX) :].isdigit())
+    return sorted(name for name in os.listdir(folder) if name.startswith(_PREFIX) and name[len(_PREFIX) :].isdigit())
 
 
 def _others(folder: str, *, apart_from: Collection[str]) -> list[_Other]:
@@ -329,12 +344,13 @@ def _others(folder: str, *, apart_from: Collection[str]) -> list[_Other]:
             continue  # just released
         try:
             content = read_json(path)
-            if not _locked(fd) and not (content and _lives(content["leader"])):
+            if not _locked(fd) and not (content and _lives(content.get("leader"))):
                 unlink(path)
-            elif not content:
-                raise _Undecided
-            else:
-                found.append(_Other(int(name[len(_PREFIX) :]), content, os.fstat(fd).st_mtime))
+                continue
+            try:
+                found.append(_Other(int(name[len(_PREFIX) :]), content or {}, os.fstat(fd).st_mtime))
+            except KeyError as missing:
+                raise _Undecided from missing
         finally:
             os.close(fd)
     return found

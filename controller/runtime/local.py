@@ -17,7 +17,7 @@ from pathlib import Path
 from controller.model import FailureClass
 from controller.runtime import gpu_claims, gpus, log_file, processes, ranks
 from controller.runtime.connection import Message, SupervisorConnection, reach, unreachable
-from controller.runtime.protocol import CannotStart, Exit, Launch, Sighting
+from controller.runtime.protocol import CannotStart, Exit, Launch, RuntimeLost, Sighting
 
 _LOG_POLL_S = 0.02
 _TRIES = 3
@@ -61,6 +61,10 @@ class LocalRuntime:
         if launch.gpu > 0:
             if self.slots(launch.gpu, launch.workers) == 0:
                 raise CannotStart(f"it asks for more GPUs ({launch.gpu:g}) than this machine lends")
+            if any("waiting" not in shown for shown in self._shown.values()):
+                raise RuntimeLost(
+                    "trials run that an older tuner started, and it claims no GPUs; go on when they have ended"
+                )
             env.setdefault(gpus.ORDER, "PCI_BUS_ID")  # an index then means the same GPU to CUDA and to nvidia-smi
         if launch.workers > 1:
             env |= ranks.world(launch, env, cores=processes.cores())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import random
@@ -293,6 +294,41 @@ async def test_a_folder_for_claims_that_others_can_enter_is_refused_with_the_cur
     ) as no:
         await runtime.start(showing(world, "a"))
     assert no.value.failure_class is FailureClass.CONFIGURATION
+    await runtime.close()
+
+
+@on_a_loop
+async def test_a_claim_that_cannot_be_read_keeps_all_waiting_while_it_is_held_and_is_dropped_after(
+    world: LocalWorld,
+) -> None:
+    folder = Path(os.environ["TUNER_LOCK_DIR"])
+    folder.mkdir(mode=0o700)
+    (folder / "gpu-1").write_text("{}")
+    (folder / "gpu-2").write_text('{"name": "cut sho')
+    runtime = await world.open()
+    with (folder / "gpu-3").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        await runtime.start(showing(world, "a"))
+        assert await waiting(runtime, "a") == f"needs 1 GPU: the claims in {folder} are being changed"
+    await printed(runtime, "a", b"gpu=0\n")
+    await runtime.remove("a")
+    assert [path.name for path in folder.iterdir()] == ["gpu.lock"]
+    await runtime.close()
+
+
+@on_a_loop
+async def test_a_frozen_process_that_decides_about_gpus_stops_no_other_trial(world: LocalWorld) -> None:
+    folder = Path(os.environ["TUNER_LOCK_DIR"])
+    folder.mkdir(mode=0o700)
+    runtime = await world.open()
+    with (folder / "gpu.lock").open("w") as deciding:
+        fcntl.flock(deciding, fcntl.LOCK_EX)
+        await runtime.start(showing(world, "a"))
+        assert await waiting(runtime, "a") == f"needs 1 GPU: the claims in {folder} are being changed"
+        await runtime.start(world.shell("without", "exit 4"))
+        assert alike(await ended(runtime, "without"), code=4)
+    await printed(runtime, "a", b"gpu=0\n")
+    await runtime.remove("a")
     await runtime.close()
 
 

@@ -90,6 +90,11 @@ class Engine:
         """How many trials it holds; may be asked without the lock."""
         return len(self._trials)
 
+    @property
+    def idle(self) -> bool:
+        """Nothing is known here that the store does not have: the study may be closed, and loaded again when needed."""
+        return True
+
     def warm_up(self) -> None:
         """Load what the first proposal would wait for; another thread may do it."""
         self._sampler.warm_up()

@@ -66,13 +66,13 @@ def schema_versions(storage_url: str) -> tuple[str, str]:
 
     Raises NotFound: there is no store. StoreBroken: a newer one, or another program's.
     """
+    from suggest.redaction import redacted_url
     from suggest.store import schema
-    from suggest.store.location import shown
 
     with closing(_database(storage_url)) as database:
         there = schema.version(database)
     if there is None:
-        raise NotFound(f"{shown(storage_url)}: there is no store yet; the first server that uses it makes it")
+        raise NotFound(f"{redacted_url(storage_url)}: there is no store yet; the first server that uses it makes it")
     return there, schema.HEAD
 
 
@@ -110,9 +110,9 @@ def is_optunas(storage_url: str) -> bool:
         return False
     if {"version_info", "studies", "trials"} <= there:
         return True
-    from suggest.store.location import shown
+    from suggest.redaction import redacted_url
 
-    raise NotFound(f"{shown(storage_url)}: has neither tuner's nor Optuna's studies in it")
+    raise NotFound(f"{redacted_url(storage_url)}: has neither tuner's nor Optuna's studies in it")
 
 
 def optuna_source(storage_url: str, study: str, value: str) -> Source:

@@ -125,6 +125,10 @@ class StoreUnavailable(Unavailable):
     """The database itself does not answer, or takes nothing: everybody is affected."""
 
 
+class OutOfFiles(Unavailable):
+    """The process has no file descriptor left."""
+
+
 class RateLimited(Unavailable):
     """Too much at once from this client: the same call will be taken `retry_s` seconds from now."""
 

@@ -24,7 +24,7 @@ from optuna.trial import FrozenTrial, TrialState
 from suggest.domain import Value, json_problem
 from suggest.errors import InvalidArgument, NotFound, Problem, Unavailable, did_you_mean
 from suggest.imports import MAX_ROWS, FinishedTrial, Source
-from suggest.store.location import shown
+from suggest.redaction import redacted_url
 from suggest.study import Direction
 from suggest.trial import Measurement, Outcome
 from suggest.trial import TrialState as State
@@ -39,6 +39,12 @@ def tables_of(storage_url: str) -> set[str]:
         path = Path(storage_url.removeprefix("sqlite:///").partition("?")[0])
         if not path.is_file():
             raise NotFound(f"{path}: there is no such database")
+    try:
+        sqlalchemy.make_url(storage_url)
+    except (sqlalchemy.exc.ArgumentError, ValueError):
+        # Not chained: the cause may quote a part of a password.
+        message = f"{redacted_url(storage_url)} is not a database URL"
+        raise InvalidArgument([Problem("--from", message)]) from None
     with _translated(storage_url):
         engine = sqlalchemy.create_engine(storage_url)
         try:
@@ -52,7 +58,7 @@ def read(storage_url: str, study: str, value: str) -> Source:
     with _translated(storage_url):
         storage = RDBStorage(storage_url, skip_table_creation=True)
         try:
-            found = _chosen(storage.get_all_studies(), study, shown(storage_url))
+            found = _chosen(storage.get_all_studies(), study, redacted_url(storage_url))
             count = storage.get_n_trials(found._study_id)
             if count > MAX_ROWS:
                 message = (
@@ -78,7 +84,7 @@ def read(storage_url: str, study: str, value: str) -> Source:
         except ValueError as error:
             refused.append(Problem(where, str(error)))
     return Source(
-        title=f"{found.study_name} in {shown(storage_url)}"[:256],
+        title=f"{found.study_name} in {redacted_url(storage_url)}"[:256],
         identity=_identity(found, trials),
         trials=taken,
         direction=Direction.MAXIMIZE if found.directions[place] is StudyDirection.MAXIMIZE else Direction.MINIMIZE,
@@ -151,7 +157,7 @@ def _identity(study: FrozenStudy, trials: Sequence[FrozenTrial]) -> str:
 
 @contextmanager
 def _translated(storage_url: str) -> Iterator[None]:
-    place = shown(storage_url)
+    place = redacted_url(storage_url)
     try:
         yield
     except (sqlalchemy.exc.ArgumentError, ImportError) as error:

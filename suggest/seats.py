@@ -1,12 +1,17 @@
 """Which studies this process writes: the lease and the engine of each, taken when first written to.
 
 One writer of a study at a time; different studies do not wait for each other. An engine is a cache of the store: one
-that may have run ahead of it is thrown away, and loaded again when next needed. What is written is not known here.
+that may have run ahead of it is thrown away, and loaded again when next needed. So is one that nobody has called for a
+while, or that is the least recently used of too many: each lease on SQLite takes a file descriptor, each engine memory.
+What is written is not known here.
 """
 
 from __future__ import annotations
 
 import gc
+import logging
+import math
+import resource
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -19,24 +24,38 @@ from suggest.ahead import Ahead
 from suggest.curves import Curve, Report
 from suggest.deadline import locked
 from suggest.engine import Engine
-from suggest.errors import LimitReached, NotFound, NotOwner, TunerError, Unavailable
+from suggest.errors import LimitReached, NotFound, NotOwner, OutOfFiles, TunerError, Unavailable
 from suggest.store.protocol import Lease, Store, StudyRecord
 from suggest.study import StudyName
 from suggest.trial import Trial, TrialState
 from suggest.trial_leases import AwakeClock, TrialLeases
 
+log = logging.getLogger(__name__)
+
 EVERY = 2**31 - 1  # measurements of a trial: all
 WORTH_S = 0.02  # of a processor
 LONG = 1000  # trials; fewer are looked through in no time
+IDLE_S = 300.0  # without a call, after which a study is closed
+MOST_OPEN = 4096  # studies, whatever the limit of file descriptors
+LEAST_OPEN = 8
+
+
+def most_open() -> int:
+    """How many studies may be open: half of the file descriptors are left to connections."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_OPEN if limit == resource.RLIM_INFINITY else max(LEAST_OPEN, min(MOST_OPEN, limit // 2))
 
 
 @dataclass(slots=True)
 class _Seat:
-    """A study's place in memory. Everything in it is touched under its lock only."""
+    """A study's place in memory. What is below the lock is touched under it only, what is above by `Seats` alone."""
 
     name: StudyName
+    pins: int = 0  # calls that have it, or wait for it
+    used: float = 0.0  # monotonic: when the last call came or went
     lock: threading.Lock = field(default_factory=threading.Lock)
     lease: Lease | None = None
+    doubtful: bool = False  # the lease: a write failed that may still come to pass
     engine: Engine | None = None
     warm: bool = False
     wanted: bool = False  # a further proposal is, soon
@@ -106,7 +125,8 @@ class Writer:
         except BaseException:
             # What the store was sent may still come to pass, if only the reply was lost: a new lease shuts it out
             # before the engine is loaded.
-            self._seat.engine = self._seat.lease = None
+            self._seat.engine = None
+            self._seat.doubtful = True
             raise
 
     def forget_engine(self) -> None:
@@ -125,13 +145,18 @@ class Writer:
 
 
 class Seats:
-    def __init__(self, store: Store, *, address: str) -> None:
+    """`idle_s`: after so long without a call a study is closed; from its first call on a thread sees to that."""
+
+    def __init__(self, store: Store, *, address: str, idle_s: float = IDLE_S) -> None:
         self._store = store
         self._address = address
-        self._seats: dict[StudyName, _Seat] = {}
+        self._idle_s = idle_s
+        self._seats: dict[StudyName, _Seat] = {}  # the least recently used first
         self._seats_lock = threading.Lock()
         self._ahead = Ahead(self._prepare)
         self._clock = AwakeClock()
+        self._closing = threading.Event()
+        self._closer: threading.Thread | None = None
 
     @contextmanager
     def writing(self, name: StudyName) -> Iterator[Writer]:
@@ -160,6 +185,9 @@ class Seats:
 
     def close(self) -> None:
         """Give back every study."""
+        self._closing.set()
+        if self._closer is not None:
+            self._closer.join()
         self._ahead.close()
         self._clock.close()
         for seat in list(self._seats.values()):
@@ -193,8 +221,8 @@ class Seats:
         return record
 
     def _prepare(self, name: StudyName) -> None:
-        seat = self._seats[name]
-        if not seat.lock.acquire(blocking=False):
+        seat = self._seats.get(name)
+        if seat is None or not seat.lock.acquire(blocking=False):
             return  # whoever has it asks for a trial himself, or ends another and comes by here
         try:
             if seat.engine is not None and seat.prepares:
@@ -207,13 +235,8 @@ class Seats:
 
     @contextmanager
     def _seated(self, name: StudyName) -> Iterator[_Seat]:
-        seat = self._seats.get(name)
-        if seat is None:
-            self.record(name)  # names that nobody created take no memory
-            with self._seats_lock:
-                # Never removed, even with its study: somebody may be waiting for its lock.
-                seat = self._seats.setdefault(name, _Seat(name))
-        with locked(seat.lock, late=Unavailable(f"{name} is busy with other calls; try again")):
+        busy = Unavailable(f"{name} is busy with other calls; try again")
+        with self._pinned(name) as seat, locked(seat.lock, late=busy):
             try:
                 yield seat
             except NotOwner as e:
@@ -222,14 +245,92 @@ class Seats:
                     raise
                 raise self._lost(name) from e
 
+    @contextmanager
+    def _pinned(self, name: StudyName) -> Iterator[_Seat]:
+        """Its seat, which stays where it is until the `with` ends."""
+        if name not in self._seats:
+            self.record(name)  # names that nobody created take no memory
+            self._make_room()
+        with self._seats_lock:
+            seat = self._seats.pop(name, None) or _Seat(name)
+            self._seats[name] = seat
+            seat.pins += 1
+            seat.used = time.monotonic()
+        try:
+            yield seat
+        finally:
+            with self._seats_lock:
+                seat.pins -= 1
+                seat.used = time.monotonic()
+                if seat.lease is None and not seat.pins:
+                    del self._seats[name]  # it was deleted, or could not be taken
+
     def _lease(self, seat: _Seat) -> Lease:
-        if seat.lease is not None and not self._store.still_held(seat.lease):
+        if seat.lease is not None and not seat.doubtful and not self._store.still_held(seat.lease):
             self._leave(seat, "study_lost")
-        if seat.lease is None:
+        if seat.lease is None or seat.doubtful:
             uid = self.record(seat.name).study.uid
-            seat.lease = self._store.take(seat.name, uid=uid, address=self._address)
+            seat.lease = self._taken(seat.name, uid)
+            seat.doubtful = False
             events.tell("study_taken", study=seat.name, uid=uid, epoch=seat.lease.epoch)
         return seat.lease
+
+    def _taken(self, name: StudyName, uid: str) -> Lease:
+        while True:
+            try:
+                return self._store.take(name, uid=uid, address=self._address)
+            except OutOfFiles:
+                if not self._close_some(1):
+                    raise
+
+    # Closing what is idle
+
+    def _make_room(self) -> None:
+        """For one more study."""
+        with self._seats_lock:
+            if self._closer is None and not self._closing.is_set():
+                self._closer = threading.Thread(target=self._keep_closing, name="idle-studies", daemon=True)
+                self._closer.start()
+            too_many = len(self._seats) + 1 - most_open()
+        if too_many > 0:
+            self._close_some(too_many)
+
+    def _keep_closing(self) -> None:
+        while not self._closing.wait(self._idle_s / 4):
+            try:
+                self._close_some(len(self._seats), unused_since=time.monotonic() - self._idle_s)
+            except Exception:  # the next time may be better; without this thread nothing is ever closed
+                log.exception("idle studies cannot be closed; trying again")
+
+    def _close_some(self, count: int, *, unused_since: float = math.inf) -> int:
+        """Close at most `count` unused studies, the least recently used first, and return how many were closed.
+
+        Leases of trials begin again with their full length when a study is opened again, so a study that has some is
+        closed to make room only, not for its idle time.
+        """
+        to_make_room = unused_since == math.inf
+        closed = 0
+        for seat in list(self._seats.values()):
+            if closed >= count:
+                break
+            if seat.trial_leases and not to_make_room:
+                continue
+            if not seat.pins and seat.used <= unused_since and seat.lock.acquire(blocking=False):
+                try:
+                    closed += self._closed(seat)
+                finally:
+                    seat.lock.release()
+        return closed
+
+    def _closed(self, seat: _Seat) -> bool:
+        """Under its lock. A call that comes meanwhile waits for that, and takes the study again."""
+        if seat.pins or seat.lease is None:
+            return False
+        self._leave(seat, "study_closed")
+        with self._seats_lock:
+            if not seat.pins:
+                self._seats.pop(seat.name, None)
+        return True
 
     def _loaded(self, seat: _Seat) -> Engine:
         name = seat.name
@@ -248,7 +349,7 @@ class Seats:
         return NotOwner(f"{name} was taken over by {study.owner_address}; send it there", address=study.owner_address)
 
     def _leave(self, seat: _Seat, event: str) -> None:
-        lease, seat.lease, seat.engine = seat.lease, None, None
+        lease, seat.lease, seat.engine, seat.doubtful = seat.lease, None, None, False
         seat.trial_leases = TrialLeases()
         if lease is not None:
             self._store.release(lease)

@@ -23,8 +23,8 @@ from suggest import events
 from suggest.access.protection import RECHECK_S, Doors, Protection
 from suggest.address import parse_address
 from suggest.binding import bind, import_grpc_quietly
+from suggest.redaction import redacted_url
 from suggest.serving.oversight import Bounds, Oversight
-from suggest.store.location import shown
 
 if TYPE_CHECKING:
     import grpc
@@ -104,7 +104,7 @@ class Server:
             undo.callback(store.close)
             self._started = await self._listen(store, executor, doors, bounds, undo)
             undo.pop_all()
-        events.tell("start", address=self.address, storage=shown(self._storage_url))
+        events.tell("start", address=self.address, storage=redacted_url(self._storage_url))
 
     def inside(self) -> Inside:
         """A way in for clients in the server's own loop, once it is started."""
@@ -261,7 +261,7 @@ async def _serve(server: Server, announced: str) -> int:
     gc.collect()
     gc.freeze()  # the program itself stays: no study's first call waits until it has been looked through
     if announced:
-        print(f"listening on {server.address}, storage {shown(announced)}", file=sys.stderr, flush=True)
+        print(f"listening on {server.address}, storage {redacted_url(announced)}", file=sys.stderr, flush=True)
     code = await ended
     await server.stop()
     return code

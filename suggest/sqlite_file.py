@@ -9,12 +9,14 @@ closing it would drop the locks that SQLite holds on it in this process.
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from pathlib import Path
 
 from suggest.errors import StoreBroken, StoreUnavailable
 
+NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 SIDE_FILES = ("-wal", "-shm")
 
 _MARK = "tuner created {name} in this folder. While this file is here, an empty {name} is an error, not a new store.\n"
@@ -132,6 +134,15 @@ class DatabaseFile:
                 f"{self.path}: the file {how}, but its log {log.name} is still here; put the file back or {_RESTORE}, "
                 "or remove the log to start a new store"
             )
+
+
+def out_of_descriptors() -> bool:
+    """Whether this process, or the system, can open no further file right now."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as e:
+        return e.errno in NO_DESCRIPTOR
+    return False
 
 
 def restoring(path: Path) -> Path:

@@ -20,7 +20,7 @@ from suggest.imports import IMPORTED_FROM, FinishedTrial, ImportResult
 from suggest.outcomes import finished_trial, in_words, same_way, taken
 from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
 from suggest.sampling import registry
-from suggest.seats import Seats, Writer
+from suggest.seats import IDLE_S, Seats, Writer
 from suggest.settings import Setting
 from suggest.space import Assignment, Space
 from suggest.store.documents import fingerprint, spec_document
@@ -43,11 +43,11 @@ def check(spec: StudySpec) -> None:
 
 
 class Studies:
-    """`address`: where this process can be reached; told to whoever finds a study taken."""
+    """`address`: where this process can be reached; told to whoever finds a study taken. `idle_s`: `Seats`'s."""
 
-    def __init__(self, store: Store, *, address: str) -> None:
+    def __init__(self, store: Store, *, address: str, idle_s: float = IDLE_S) -> None:
         self._store = store
-        self._seats = Seats(store, address=address)
+        self._seats = Seats(store, address=address, idle_s=idle_s)
 
     def close(self) -> None:
         """Give back every study. The store stays open; it is the caller's."""

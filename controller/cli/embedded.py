@@ -7,7 +7,6 @@ Reading through one's own service disturbs nobody: only writing takes ownership 
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 from controller.cli.home import Home
 from suggest.client import AsyncClient
 from suggest.errors import FailedPrecondition, StoreBroken
+from suggest.redaction import redacted_url
 from suggest.study import Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS
 
@@ -73,16 +73,11 @@ def _shares_an_address(recorded: str, asked: str) -> bool:
     return "://" not in recorded + asked and not set(recorded.split(",")).isdisjoint(asked.split(","))
 
 
-def without_password(url: str) -> str:
-    """As people may see it."""
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", re.sub(r"([?&]password=)[^&]*", r"\1***", url))
-
-
 def described(service: str) -> str:
     if not service:
         return "state directory's own store"
     if "://" in service:
-        return f"store {without_password(service)}"
+        return f"store {redacted_url(service)}"
     return f"service at {service}"
 
 

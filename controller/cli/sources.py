@@ -13,7 +13,7 @@ from pathlib import Path
 
 from controller.cli.admission import find
 from controller.cli.csv_source import read_csv, read_value
-from controller.cli.embedded import Access, SessionClient, connected, without_password
+from controller.cli.embedded import Access, SessionClient, connected
 from controller.cli.facts import opened, study_of
 from controller.cli.home import Home
 from controller.model import ExperimentSpec
@@ -22,6 +22,7 @@ from suggest import admin
 from suggest.admin import MAX_ROWS, Source
 from suggest.client import FinishedTrial, Measurement, Outcome, StudyName, Trial, TrialState
 from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, did_you_mean
+from suggest.redaction import redacted_url
 from suggest.space import Assignment
 from suggest.study import Direction, Study
 
@@ -37,7 +38,7 @@ async def read_source(arguments: argparse.Namespace, home: Home, spec: Experimen
         if admin.is_optunas(url):
             return _fitting(admin.optuna_source(url, arguments.study, arguments.value), spec, arguments.value, fill)
         there, newest = admin.schema_versions(url)
-        place = without_password(text)
+        place = redacted_url(text)
         if there != newest:
             raise FailedPrecondition(
                 f"{place} has schema {there}, not {newest}; upgrade it with: "

@@ -13,6 +13,7 @@ from controller.report.documents import trial_name_of
 from controller.report.final import FinalRecord, where_it_lies
 from controller.report.record import ExperimentRecord, TrialRecord
 from controller.report.tables import aligned, run_time, shortened, shown_state
+from suggest.redaction import redacted_url
 from suggest.trial import Measurement, TrialState
 
 LAST_EVENTS = 8
@@ -35,7 +36,7 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
         ("Directory", it.directory),
         ("Folder", str(folder)),
         ("Study", it.study),
-        ("Service", it.server or "embedded"),
+        ("Service", redacted_url(it.server) or "embedded"),
         ("Controller", record.controlled_by or "none"),
         ("Started", "" if it.start_time is None else figures.timestamp(it.start_time)),
         ("Ended", "" if it.end_time is None else figures.timestamp(it.end_time)),

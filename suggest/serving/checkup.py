@@ -93,15 +93,16 @@ def _limits(path: str) -> str:
 
 def _storage(url: str) -> str:
     from suggest.admin import schema_versions
+    from suggest.redaction import redacted_url
     from suggest.store import schema
-    from suggest.store.location import is_postgres, shown, sqlite_path
+    from suggest.store.location import is_postgres, sqlite_path
 
     if is_postgres(url):
         try:
             there, newest = schema_versions(url)
         except NotFound:
-            return f"{shown(url)}: empty; the first start makes the tables"
-        return f"{shown(url)}: {_schema(there, newest)}"
+            return f"{redacted_url(url)}: empty; the first start makes the tables"
+        return f"{redacted_url(url)}: {_schema(there, newest)}"
     path = sqlite_path(url, make_folder=False).resolve()
     if not path.exists():
         _must_be_writable(_nearest(path.parent), f"{path} is to be made")

@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from suggest.errors import InvalidArgument, Problem, StoreBroken
+from suggest.redaction import redacted_url
 
 _NETWORK = re.compile(r"nfs\d?|cifs|smb\d?|smbfs|fuse\.sshfs|afs|ceph|lustre|fuse\.glusterfs")
 _POSTGRES = "postgresql+psycopg://"
@@ -23,11 +24,6 @@ def is_postgres(storage_url: str) -> bool:
     if storage_url.startswith("postgres"):
         raise _refused(storage_url, f"is no storage URL; begin it with {_POSTGRES}")
     return False
-
-
-def shown(storage_url: str) -> str:
-    """As people may see it: without a password."""
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", re.sub(r"([?&]password=)[^&]*", r"\1***", storage_url))
 
 
 def sqlite_path(storage_url: str, *, make_folder: bool = True) -> Path:
@@ -85,4 +81,4 @@ def _filesystem(folder: Path, mounts: Path) -> str:
 
 
 def _refused(storage_url: str, message: str) -> InvalidArgument:
-    return InvalidArgument([Problem("storage", f"{shown(storage_url)}: {message}")])
+    return InvalidArgument([Problem("storage", f"{redacted_url(storage_url)}: {message}")])

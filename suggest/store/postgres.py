@@ -17,6 +17,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import QueuePool
 
 from suggest.errors import InvalidArgument, Problem, StoreBroken, StoreUnavailable
+from suggest.redaction import redacted_url
 from suggest.store.documents import read_json
 from suggest.store.statements import Statements
 
@@ -92,9 +93,16 @@ class Database:
     def __init__(self, url: str, *, sync: str = "normal") -> None:
         try:
             parsed = make_url(url)
-        except ArgumentError as e:
-            raise InvalidArgument([Problem("storage", "is no URL; use postgresql+psycopg://USER@HOST/DATABASE")]) from e
-        self.place = parsed.set(query={}).render_as_string(hide_password=True)
+        except (ArgumentError, ValueError):
+            # Not chained: the cause may quote a part of the password.
+            raise InvalidArgument(
+                [Problem("storage", "is no URL; use postgresql+psycopg://USER@HOST/DATABASE")]
+            ) from None
+        if "@" in (parsed.host or ""):
+            raise InvalidArgument(
+                [Problem("storage", f"{redacted_url(url)}: has two @; write one in a password as %40, a / as %2F")]
+            )
+        self.place = redacted_url(url).partition("?")[0]
         settings = {**_SETTINGS, **({"synchronous_commit": SYNC[sync]} if SYNC[sync] else {})}
         try:
             self._engine = create_engine(

@@ -18,8 +18,8 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool, StaticPool
 
 from suggest.deadline import locked
-from suggest.errors import StoreBroken, StoreUnavailable, TunerError
-from suggest.sqlite_file import DatabaseFile
+from suggest.errors import OutOfFiles, StoreBroken, StoreUnavailable, TunerError
+from suggest.sqlite_file import DatabaseFile, out_of_descriptors
 from suggest.store.checkpoints import Checkpoints
 from suggest.store.documents import read_json
 from suggest.store.statements import Statements
@@ -27,7 +27,12 @@ from suggest.store.statements import Statements
 BUSY_TIMEOUT_S = 5.0
 SYNC = {"normal": "NORMAL", "full": "FULL"}
 
+OUT_OF_FILES = (
+    "this process has no file descriptor left; try again later, close connections to it, or raise its limit "
+    "(ulimit -n, LimitNOFILE=)"
+)
 _LOCKED = f"another process has kept it locked for {BUSY_TIMEOUT_S:g} s; try again, or end that process"
+_NEED_FILES = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _CURES = {
     sqlite3.SQLITE_BUSY: _LOCKED,
@@ -53,6 +58,8 @@ def translated(path: Path) -> Iterator[None]:
         primary = None if code is None else code & 0xFF  # extended codes carry the primary one in their low byte
         if primary not in _CURES:
             raise
+        if primary in _NEED_FILES and out_of_descriptors():
+            raise OutOfFiles(OUT_OF_FILES) from e
         error = StoreBroken if primary in _BROKEN else StoreUnavailable
         raise error(f"{path}: {_CURES[primary]} (SQLite: {cause})") from e
 

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from sqlalchemy import select, update
 
-from suggest.errors import NotFound, TunerError, Unavailable
+from suggest.errors import NotFound, OutOfFiles, TunerError, Unavailable
+from suggest.sqlite_file import NO_DESCRIPTOR
 from suggest.store import schema
 from suggest.store.locks import StudyLocks
 from suggest.store.ownership import held, of, taken_by, taking
 from suggest.store.protocol import Lease
 from suggest.store.sql import SqlStore
-from suggest.store.sqlite import Database
+from suggest.store.sqlite import OUT_OF_FILES, Database
 from suggest.store.tables import studies
 from suggest.study import StudyName
 
@@ -48,6 +49,8 @@ class OwnedByLocks:
         try:
             taken = self._locks.take(uid)
         except OSError as e:
+            if e.errno in NO_DESCRIPTOR:
+                raise OutOfFiles(OUT_OF_FILES) from e
             raise Unavailable(f"{self._folder}: cannot lock {name} ({e.strerror})") from e
         if not taken:
             with self._database.reading() as connection:

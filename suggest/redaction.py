@@ -1,0 +1,36 @@
+"""What of a storage URL people may see: everything but its secrets. Whatever prints, logs or stores one for people goes
+through here; both halves use it.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote
+
+HIDDEN = "***"
+
+_SECRET = re.compile(r"passw(or)?d|passphrase|pwd|secret|token|credential|(^|[_-])key$", re.IGNORECASE)
+# Of a query, and of libpq's own `name=value` form. A value may be quoted there.
+_SETTING = re.compile(r"(?P<name>[\w%.-]+)(?P<equals>\s*=\s*)(?P<value>'(?:\\.|[^'\\])*'|[^&;\s]*)")
+
+
+def redacted_url(text: str) -> str:
+    """Without the password and the secret parameters (`password`, `sslpassword`, …), however badly it is written.
+
+    If in doubt too much is hidden: a password may contain @, / and ? that should have been escaped.
+    """
+    scheme, separator, rest = text.partition("://")
+    if separator and not scheme.startswith("sqlite"):  # whose path may contain anything
+        place, question, query = rest.partition("?")
+        if "@" not in place and ":" in place and "@" in query:
+            place, question, query = rest, "", ""
+        userinfo, at, host = place.rpartition("@")
+        user, colon, _ = userinfo.partition(":")
+        rest = f"{user}{colon}{HIDDEN if colon else ''}{at}{host}{question}{query}"
+    return _SETTING.sub(_redacted_setting, f"{scheme}{separator}{rest}")
+
+
+def _redacted_setting(found: re.Match[str]) -> str:
+    if not _SECRET.search(unquote(found["name"])) or not found["value"]:
+        return found[0]
+    return f"{found['name']}{found['equals']}{HIDDEN}"

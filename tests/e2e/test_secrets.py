@@ -1,0 +1,75 @@
+"""The password of a store reaches no output: not what is printed, logged, exported or kept beside a trial."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.somebody import Person, experiment, somebody
+
+SECRETS = ("hush-1", "hush-2")
+
+
+@pytest.fixture
+def me(tmp_path: Path) -> Iterator[Person]:
+    with somebody(tmp_path) as person:
+        yield person
+
+
+@pytest.fixture
+def storage(postgres_url: str) -> str:
+    """With a password that nobody asks for, and a secret parameter that nobody uses."""
+    return postgres_url.replace("tuner@", f"tuner:{SECRETS[0]}@") + f"&sslpassword={SECRETS[1]}"
+
+
+def test_no_command_shows_the_stores_password(me: Person, storage: str) -> None:
+    me.file.write_text(experiment())
+    said: list[str] = []
+
+    def tuner(*words: str | Path) -> int:
+        code, out, err = me.tuner(*words)
+        said.extend((out, err))
+        return code
+
+    assert tuner("run", me.file, "--storage", storage, "-v") == 0
+    assert tuner("describe", "tiny") == 0
+    assert "postgresql+psycopg://tuner:***@" in said[-2], "it says where the study is"
+    for words in (
+        ("describe", "tiny/0"),
+        ("describe", "tiny", "--storage", storage),
+        ("get", "experiments", "-o", "json"),
+        ("get", "trials", "tiny", "-o", "yaml"),
+        ("export", "tiny", "--format", "json"),
+        ("report", "tiny"),
+        ("db", "check", "--storage", storage),
+        ("db", "upgrade", "--storage", storage),
+        ("serve", "--check", "--insecure", "--address", "localhost:0", "--storage", storage),
+        ("run", str(me.file), "--storage", "sqlite:///other.db"),
+        ("run", str(me.file), "--storage", storage.replace("/test", "/missing")),
+        ("db", "check", "--storage", storage.replace("+psycopg", "")),
+        ("db", "backup", "saved", "--storage", storage),
+        ("import", "tiny", "--from", storage),
+        ("doctor", str(me.file), "--storage", storage),
+    ):
+        tuner(*words)
+    kept = [path.read_text(errors="replace") for path in me.folder.rglob("trials/**/*") if path.is_file()]
+    assert kept
+    assert [text for text in (*said, *kept) if any(secret in text for secret in SECRETS)] == []
+
+
+def test_a_server_logs_its_store_without_secrets(storage: str, tmp_path: Path) -> None:
+    program = Path(sys.executable).parent / "tuner"
+    address = f"unix:{tmp_path}/s.sock"
+    with subprocess.Popen(
+        [program, "serve", "--address", address, "--storage", storage], stderr=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stderr is not None
+        said = [server.stderr.readline(), server.stderr.readline()]
+        server.terminate()
+        said.append(server.stderr.read())
+    assert "tuner:***@" in "".join(said)
+    assert [text for text in said if any(secret in text for secret in SECRETS)] == []

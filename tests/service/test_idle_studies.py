@@ -1,0 +1,223 @@
+"""Studies that nobody calls are closed, and opened again by the next call: nothing is lost, and nobody notices."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from suggest.errors import NotOwner
+from suggest.seats import LONG
+from suggest.space import Float, Parameter, Space
+from suggest.store.postgres_store import PostgresStore
+from suggest.store.protocol import Store
+from suggest.store.sqlite_store import SqliteStore
+from suggest.studies import Studies
+from suggest.study import Algorithm, StudyName
+from suggest.trial import Outcome, Trial, TrialState
+from tests.service.load import a_client, eventually
+from tests.service.running import NAME, SPEC, a_process, score
+
+SHORT_S = 0.2
+NEVER_S = 3600.0
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A short path: sockets need one."""
+    with tempfile.TemporaryDirectory(prefix="tuner-") as name:
+        yield Path(name)
+
+
+def close_all(studies: Studies) -> int:
+    """As if all were idle for long. How many were closed."""
+    return studies._seats._close_some(10**6)
+
+
+def ask(studies: Studies, name: StudyName, request: str) -> Trial:
+    [trial] = studies.suggest(name, 1, client_id="c", request_id=request).trials
+    return trial
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def two_stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Store, Store]]:
+    """One database, and two processes as far as it can tell."""
+    if request.param == "sqlite":
+        path = tmp_path / "studies.db"
+        with closing(SqliteStore(path)) as a, closing(SqliteStore(path)) as b:
+            yield a, b
+    else:
+        url = request.getfixturevalue("postgres_url")
+        with closing(PostgresStore(url)) as c, closing(PostgresStore(url)) as d:
+            yield c, d
+
+
+def test_an_idle_study_is_left_to_whoever_asks_for_it(two_stores: tuple[Store, Store]) -> None:
+    one, other = two_stores
+    with closing(Studies(one, address="one", idle_s=SHORT_S)) as studies:
+        studies.create_study(NAME, SPEC, request_id="create")
+        ask(studies, NAME, "r0")
+        eventually(lambda: studies.in_memory() == (0, 0))
+        with closing(Studies(other, address="other", idle_s=NEVER_S)) as others:
+            assert ask(others, NAME, "r1").number == 1
+            with pytest.raises(NotOwner):
+                ask(studies, NAME, "r2")
+        assert ask(studies, NAME, "r2").number == 2, "the other has ended"
+
+
+def test_a_study_in_use_stays_open(tmp_path: Path) -> None:
+    with closing(SqliteStore(tmp_path / "s.db")) as store, closing(Studies(store, address="")) as studies:
+        studies.create_study(NAME, SPEC, request_id="create")
+        with studies._seats.writing(NAME) as writer:
+            assert close_all(studies) == 0
+            assert writer.engine.size == 0
+        assert close_all(studies) == 1
+        assert close_all(studies) == 0
+
+
+@pytest.mark.parametrize("algorithm", ["default", "tpe", "random", "grid", "optuna:tpe"])
+def test_a_study_that_is_closed_again_and_again_proposes_the_same(tmp_path: Path, algorithm: str) -> None:
+    space = Space((Parameter("x", Float(0.0, 1.0, points=50)), Parameter("y", Float(0.0, 1.0, points=50))))
+    spec = replace(SPEC, space=space, algorithm=Algorithm(algorithm, seed=7))
+    closed, open_ = StudyName("default", "closed"), StudyName("default", "open")
+    with closing(SqliteStore(tmp_path / "s.db")) as store, closing(Studies(store, address="")) as studies:
+        for name in (closed, open_):
+            studies.create_study(name, spec, request_id="create")
+        points: dict[StudyName, list[object]] = {closed: [], open_: []}
+        for number in range(25):
+            for name in (open_, closed):
+                trial = ask(studies, name, f"r{number}")
+                points[name].append(trial.parameters)
+                value = float(trial.parameters["x"])  # type: ignore[arg-type]
+                studies.complete(name, number, Outcome(TrialState.SUCCEEDED), measurements=[score(0, value)])
+                if name is closed:
+                    with studies._seats.writing(open_):  # that one stays
+                        eventually(lambda: close_all(studies) == 1)  # once its next proposal is prepared
+        assert points[closed] == points[open_]
+
+
+def test_calls_that_come_while_a_study_is_closed_open_it_again(two_stores: tuple[Store, Store]) -> None:
+    store, _ = two_stores
+    names = [StudyName("default", f"s{n}") for n in range(3)]
+    ended = threading.Event()
+    with closing(Studies(store, address="", idle_s=NEVER_S)) as studies, ThreadPoolExecutor(8) as pool:
+        for name in names:
+            studies.create_study(name, SPEC, request_id="create")
+
+        def keep_closing() -> int:
+            count = 0
+            while not ended.is_set():
+                count += close_all(studies)
+            return count
+
+        closer = pool.submit(keep_closing)
+        asked = [pool.submit(ask, studies, name, f"r{n}") for n in range(40) for name in names]
+        numbers = [one.result().number for one in asked]
+        ended.set()
+        assert closer.result() > len(names), "it was closed under them"
+        assert sorted(numbers) == sorted(list(range(40)) * len(names))
+        for name in names:
+            assert [t.number for t in studies.list_trials(name, limit=99)] == list(range(40))
+
+
+def test_a_deleted_study_leaves_nothing_behind(tmp_path: Path) -> None:
+    with closing(SqliteStore(tmp_path / "s.db")) as store, closing(Studies(store, address="")) as studies:
+        for number in range(20):
+            name = StudyName("default", f"s{number}")
+            studies.create_study(name, SPEC, request_id="create")
+            ask(studies, name, "r")
+            studies.delete_study(name)
+        assert studies._seats._seats == {}
+        assert list((tmp_path / "locks").iterdir()) == []
+
+
+def test_a_closed_study_gives_its_memory_back(tmp_path: Path) -> None:
+    with closing(SqliteStore(tmp_path / "s.db")) as store, closing(Studies(store, address="")) as studies:
+        studies.create_study(NAME, SPEC, request_id="create")
+        for number in range(LONG // 100):
+            studies.suggest(NAME, 100, client_id="c", request_id=f"r{number}")
+        close_all(studies)
+        with studies._seats.writing(NAME) as writer:
+            engine = weakref.ref(writer.engine)
+        del writer
+        gc.disable()  # what was frozen is never looked at
+        try:
+            close_all(studies)
+            assert engine() is None
+        finally:
+            gc.enable()
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the limit of another process: Linux only")
+def test_a_server_has_more_studies_than_file_descriptors(folder: Path) -> None:
+    """It closes the least recently used ones."""
+    limit = 128
+    with a_process(folder / "s.db", f"unix:{folder}/s.sock") as server, a_client(server) as client:
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (limit, limit))
+        for number in range(2 * limit):
+            name = StudyName("default", f"s{number}")
+            client.create_study(name, SPEC, request_id="create")
+            assert [t.number for t in client.suggest(name, 1, client_id="c", request_id="r").trials] == [0]
+        assert len(list(Path(f"/proc/{server.pid}/fd").iterdir())) < limit
+        first = StudyName("default", "s0")
+        with a_client(server) as another:
+            assert [t.number for t in another.suggest(first, 1, client_id="c", request_id="r2").trials] == [1]
+
+
+def test_what_is_said_when_no_file_descriptor_is_left(tmp_path: Path) -> None:
+    program = """
+import os, pathlib, resource, sys
+from suggest.errors import Unavailable
+from suggest.status import code_of
+from suggest.store.sqlite_store import SqliteStore
+from suggest.studies import Studies
+from suggest.study import StudyName
+from tests.service.running import SPEC
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+studies = Studies(SqliteStore(pathlib.Path(sys.argv[1])), address="")
+names = [StudyName("default", f"s{n}") for n in range(9)]
+for name in names:
+    studies.create_study(name, SPEC, request_id="create")
+ask = lambda name: studies.suggest(name, 1, client_id="c", request_id="r").trials[0].number
+assert ask(names[0]) == 0
+taken = []
+def exhaust():
+    try:
+        while True:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        pass
+exhaust()
+assert ask(names[1]) == 0, "another one was closed for it"
+refused = None
+for used, name in zip(names[1:], names[2:]):
+    with studies._seats.writing(used):  # it cannot be closed
+        exhaust()  # again: a checkpoint may have had some files open
+        try:
+            ask(name)
+        except Unavailable as e:
+            print(code_of(e).name, e)
+            refused = name
+            break
+os.close(taken.pop())
+assert ask(refused) == 0
+studies.close()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "s.db"], capture_output=True, text=True, check=False,
+        cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("UNAVAILABLE this process has no file descriptor left; try again later")
+    assert str(tmp_path) not in done.stdout

@@ -245,11 +245,17 @@ class Client:
 
         return self._send(calls.complete(name, number, outcome, measurements=measurements))
 
-    def list_measurements(self, name: StudyName, number: int | None = None) -> list[tuple[int, Measurement]]:
-        """(trial number, measurement), in the order in which they were reported; of one trial or of all."""
+    def list_measurements(
+        self, name: StudyName, number: int | None = None, *, latest: bool = False
+    ) -> list[tuple[int, Measurement]]:
+        """(trial number, measurement), in the order in which they were reported; of one trial or of all.
+
+        latest: only what each trial's newest attempt said of each metric at its last step, by trial and metric. Older
+        servers send all.
+        """
         from suggest.calling import calls
 
-        return self._all(calls.list_measurements(name, number))
+        return self._all(calls.list_measurements(name, number, latest=latest))
 
     def optimal_trials(self, name: StudyName) -> list[Trial]:
         """The best succeeded trial, or nothing (a list: with several objectives there will be several)."""

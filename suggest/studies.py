@@ -312,10 +312,11 @@ class Studies:
         return found
 
     def list_measurements(
-        self, name: StudyName, number: int | None, *, after: int = 0, limit: int
+        self, name: StudyName, number: int | None, *, latest: bool = False, after: int = 0, limit: int
     ) -> list[tuple[int, int, Measurement]]:
-        """(position, trial, measurement)."""
-        found = self._store.measurements(name, number, after=after, limit=limit)
+        """(position, trial, measurement). latest: of each trial and metric the last one."""
+        read = self._store.latest_measurements if latest else self._store.measurements
+        found = read(name, number, after=after, limit=limit)
         if not found:
             self._seats.record(name) if number is None else self.trial(name, number)
         return found

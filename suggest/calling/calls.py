@@ -191,11 +191,11 @@ def complete(name: StudyName, number: int, outcome: Outcome, *, measurements: Se
     return Call("CompleteTrial", request, wire.read_trial)
 
 
-def list_measurements(name: StudyName, number: int | None) -> Pages[tuple[int, Measurement]]:
+def list_measurements(name: StudyName, number: int | None, *, latest: bool = False) -> Pages[tuple[int, Measurement]]:
     parent = names.all_trials_name(name) if number is None else names.trial_name(name, number)
     return Pages(
         "ListMeasurements",
-        lambda token: pb.ListMeasurementsRequest(parent=parent, page_size=PAGE, page_token=token),
+        lambda token: pb.ListMeasurementsRequest(parent=parent, page_size=PAGE, page_token=token, latest=latest),
         lambda reply: [(m.trial, wire.read_measurement(m.measurement)) for m in reply.measurements],
     )
 

@@ -216,9 +216,10 @@ class SuggestServicer(SuggestServiceServicer):
         problems: wire.Problems = []
         study, number = _reading(problems, _NO_TRIALS, lambda: names.parse_trials(request.parent, "parent"))
         limit = _limit(request.page_size, problems)
-        after = _reading(problems, 0, lambda: _read_position(request.page_token, first=0))
+        first = -1 if request.latest else 0
+        after = _reading(problems, first, lambda: _read_position(request.page_token, first=first))
         wire.raise_if(problems)
-        found = self._studies.list_measurements(study, number, after=after, limit=limit + 1)
+        found = self._studies.list_measurements(study, number, latest=request.latest, after=after, limit=limit + 1)
         messages = (
             (pb.TrialMeasurement(trial=trial, measurement=wire.write_measurement(m)), str(position))
             for position, trial, m in found

@@ -1647,18 +1647,24 @@ class ListMeasurementsRequest(google.protobuf.message.Message):
     PARENT_FIELD_NUMBER: builtins.int
     PAGE_SIZE_FIELD_NUMBER: builtins.int
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    LATEST_FIELD_NUMBER: builtins.int
     parent: builtins.str
     """namespaces/{namespace}/studies/{study}/trials/{number}, or .../trials/- for all trials of the study."""
     page_size: builtins.int
     page_token: builtins.str
+    latest: builtins.bool
+    """Of each trial only its newest attempt, and of each of its metrics only the value at the last step: by trial, then by
+    metric, and of at most 64 metrics. Costs the same however many measurements there are.
+    """
     def __init__(
         self,
         *,
         parent: builtins.str = ...,
         page_size: builtins.int = ...,
         page_token: builtins.str = ...,
+        latest: builtins.bool = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["page_size", b"page_size", "page_token", b"page_token", "parent", b"parent"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["latest", b"latest", "page_size", b"page_size", "page_token", b"page_token", "parent", b"parent"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ListMeasurementsRequest: typing_extensions.TypeAlias = ListMeasurementsRequest

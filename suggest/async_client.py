@@ -15,7 +15,7 @@ from suggest.binding import import_grpc_quietly
 from suggest.calling.identity import Identity
 from suggest.calling.retries import CHANNEL_OPTIONS, Attempts
 from suggest.imports import FinishedTrial, ImportResult
-from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
+from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
 from suggest.space import Assignment, Space
 from suggest.study import Pruning, Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
@@ -82,6 +82,12 @@ class AsyncClient:
         from suggest.calling import calls
 
         return await self._all(calls.list_studies(namespace))
+
+    async def study_summaries(self, namespace: str = "-") -> list[tuple[Study, StudySummary | None]]:
+        """The studies, and how far each is; None: the server is too old to say."""
+        from suggest.calling import calls
+
+        return await self._all(calls.study_summaries(namespace))
 
     async def update_study(
         self,

@@ -17,7 +17,7 @@ from suggest.calling.identity import Identity
 from suggest.calling.retries import CHANNEL_OPTIONS, Attempts
 from suggest.calling.search import OpenTrial, Parameters, Search, maximize, minimize, search_of
 from suggest.imports import FinishedTrial, ImportResult
-from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
+from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
 from suggest.space import Assignment, Choice, Float, Int, Scale, Space, Value
 from suggest.study import Objective, Pruning, Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
@@ -44,6 +44,7 @@ __all__ = [
     "Scale",
     "Search",
     "StudyName",
+    "StudySummary",
     "Suggestions",
     "Trial",
     "TrialState",
@@ -129,6 +130,12 @@ class Client:
         from suggest.calling import calls
 
         return self._all(calls.list_studies(namespace))
+
+    def study_summaries(self, namespace: str = "-") -> list[tuple[Study, StudySummary | None]]:
+        """The studies, and how far each is; None: the server is too old to say."""
+        from suggest.calling import calls
+
+        return self._all(calls.study_summaries(namespace))
 
     def update_study(
         self,

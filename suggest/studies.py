@@ -18,7 +18,7 @@ from suggest.growth import grown
 from suggest.handout import TURNS, HandOut
 from suggest.imports import IMPORTED_FROM, FinishedTrial, ImportResult
 from suggest.outcomes import finished_trial, in_words, same_way, taken
-from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
+from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
 from suggest.sampling import registry
 from suggest.seats import Seats
 from suggest.settings import Setting
@@ -96,6 +96,11 @@ class Studies:
         limit: int,
     ) -> list[Study]:
         return self._store.studies(namespace, labels=labels, after=after, limit=limit)
+
+    def summaries(self, studies: Sequence[Study]) -> list[StudySummary]:
+        counts = self._store.trial_counts([study.name for study in studies]) if studies else {}
+        best = [self._store.best_trial(study.name, study.spec.objective.direction) for study in studies]
+        return [StudySummary(counts[study.name], one) for study, one in zip(studies, best, strict=True)]
 
     def update_study(
         self,

@@ -27,6 +27,7 @@ from suggest.v1 import suggest_pb2 as pb
 from suggest.v1.suggest_pb2_grpc import SuggestServiceServicer
 
 MAX_PAGE = 1000
+MAX_SUMMARIES = 20  # studies whose trials are counted for one call
 DEFAULT_PAGE = 100
 MAX_REPLY_BYTES = 3 << 20  # clients in other languages take 4 MiB unless told otherwise
 
@@ -66,6 +67,7 @@ class SuggestServicer(SuggestServiceServicer):
         namespace = _reading(problems, "", lambda: names.parse_namespace(request.parent, "parent", wildcard=True))
         after = _reading(problems, None, lambda: _read_study_token(request.page_token))
         limit = _limit(request.page_size, problems)
+        limit = min(limit, MAX_SUMMARIES) if request.summaries else limit
         labels = wire.read_labels(request.labels, "labels", problems)
         wire.raise_if(problems)
         found: list[Study] = []
@@ -75,7 +77,9 @@ class SuggestServicer(SuggestServiceServicer):
             if len(found) > limit:
                 break
         page, rest = _page(((wire.write_study(s), str(s.name)) for s in found), limit)
-        return pb.ListStudiesResponse(studies=page, next_page_token=rest)
+        told = found[: len(page)] if request.summaries else []
+        summaries = map(wire.write_summary, told, self._studies.summaries(told))
+        return pb.ListStudiesResponse(studies=page, next_page_token=rest, summaries=summaries)
 
     def UpdateStudy(self, request: pb.UpdateStudyRequest, context: Any) -> pb.Study:
         problems: wire.Problems = []

@@ -150,6 +150,9 @@ class Store(Protocol):
     ) -> list[Trial]:
         """Numbers above `after`, in order; no states and no client_id mean all."""
 
+    def trial_counts(self, names: Sequence[StudyName]) -> dict[StudyName, dict[TrialState, int]]:
+        """How many trials of each state these studies have; reads a row for each trial of theirs."""
+
     def best_trial(self, name: StudyName, direction: Direction) -> Trial | None:
         """The best value among the succeeded; of equals the first."""
 

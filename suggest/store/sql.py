@@ -240,6 +240,17 @@ class SqlStore:
         with self._database.reading(single=True) as connection:
             return [trial_of(row) for row in connection.execute(query.order_by(trials.c.number).limit(limit))]
 
+    def trial_counts(self, names: Sequence[StudyName]) -> dict[StudyName, dict[TrialState, int]]:
+        found: dict[StudyName, dict[TrialState, int]] = {name: {} for name in names}
+        whose = (trials.c.namespace, trials.c.study)
+        query = select(*whose, trials.c.state, func.count().label("trials")).where(
+            tuple_(*whose).in_([(name.namespace, name.study) for name in names]), ~trials.c.deleted
+        )
+        with self._database.reading(single=True) as connection:
+            for row in connection.execute(query.group_by(*whose, trials.c.state)):
+                found[StudyName(row.namespace, row.study)][TrialState(row.state)] = row.trials
+        return found
+
     def best_trial(self, name: StudyName, direction: Direction) -> Trial | None:
         value = trials.c.value.desc() if direction is Direction.MAXIMIZE else trials.c.value.asc()
         succeeded = and_(trials.c.state == TrialState.SUCCEEDED.value, trials.c.value.is_not(None), ~trials.c.deleted)

@@ -214,6 +214,13 @@ class StoreContract:
                 pages += store.latest_measurements(NAME, None, after=after, limit=size)
             assert pages == whole[: size * 9]
 
+    def test_trials_are_counted_by_state(self, store: Store, lease: Lease) -> None:
+        store.hand_out(lease, [running(n) for n in range(4)])
+        store.add_trial(lease, queued(4), request_id="add", measurements=[])
+        store.delete_trial(lease, 4)
+        other = StudyName("default", "nothing-here")
+        assert store.trial_counts([NAME, other]) == {NAME: {TrialState.RUNNING: 4}, other: {}}
+
     def test_a_metric_is_kept_whatever_its_characters(self, store: Store, lease: Lease) -> None:
         odd = ['a"b', "a\\b", "a,b", "{a}", "NULL", " a ", "'a'", "é%s:a", "?", "line\nline"]
         reports = [measured(0, 0.5, metric=metric) for metric in odd]

@@ -15,7 +15,7 @@ from suggest.binding import import_grpc_quietly
 from suggest.calling.identity import Identity
 from suggest.calling.retries import CHANNEL_OPTIONS, PATIENCE_S, Attempts
 from suggest.imports import FinishedTrial, ImportResult
-from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
+from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
 from suggest.space import Assignment, Space
 from suggest.study import Pruning, Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
@@ -82,6 +82,12 @@ class AsyncClient:
         from suggest.calling import calls
 
         return await self._all(calls.list_studies(namespace))
+
+    async def study_summaries(self, namespace: str = "-") -> list[tuple[Study, StudySummary | None]]:
+        """The studies, and how far each is; None: the server is too old to say."""
+        from suggest.calling import calls
+
+        return await self._all(calls.study_summaries(namespace))
 
     async def update_study(
         self,
@@ -233,11 +239,17 @@ class AsyncClient:
 
         return await self._send(calls.complete(name, number, outcome, measurements=measurements, tries=tries))
 
-    async def list_measurements(self, name: StudyName, number: int | None = None) -> list[tuple[int, Measurement]]:
-        """(trial number, measurement), in the order in which they were reported; of one trial or of all."""
+    async def list_measurements(
+        self, name: StudyName, number: int | None = None, *, latest: bool = False
+    ) -> list[tuple[int, Measurement]]:
+        """(trial number, measurement), in the order in which they were reported; of one trial or of all.
+
+        latest: only what each trial's newest attempt said of each metric at its last step, by trial and metric. Older
+        servers send all.
+        """
         from suggest.calling import calls
 
-        return await self._all(calls.list_measurements(name, number))
+        return await self._all(calls.list_measurements(name, number, latest=latest))
 
     async def optimal_trials(self, name: StudyName) -> list[Trial]:
         """The best succeeded trial, or nothing (a list: with several objectives there will be several)."""

@@ -18,7 +18,7 @@ from suggest.calling.parameters import Choice, Float, Int, Parameters
 from suggest.calling.retries import CHANNEL_OPTIONS, PATIENCE_S, Attempts
 from suggest.calling.search import OpenTrial, Search, maximize, minimize, search_of
 from suggest.imports import FinishedTrial, ImportResult
-from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
+from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
 from suggest.space import Assignment, Scale, Space, Value
 from suggest.study import Objective, Pruning, Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
@@ -46,6 +46,7 @@ __all__ = [
     "Scale",
     "Search",
     "StudyName",
+    "StudySummary",
     "Suggestions",
     "Trial",
     "TrialState",
@@ -134,6 +135,12 @@ class Client:
         from suggest.calling import calls
 
         return self._all(calls.list_studies(namespace))
+
+    def study_summaries(self, namespace: str = "-") -> list[tuple[Study, StudySummary | None]]:
+        """The studies, and how far each is; None: the server is too old to say."""
+        from suggest.calling import calls
+
+        return self._all(calls.study_summaries(namespace))
 
     def update_study(
         self,
@@ -283,11 +290,17 @@ class Client:
 
         return self._send(calls.complete(name, number, outcome, measurements=measurements, tries=tries))
 
-    def list_measurements(self, name: StudyName, number: int | None = None) -> list[tuple[int, Measurement]]:
-        """(trial number, measurement), in the order in which they were reported; of one trial or of all."""
+    def list_measurements(
+        self, name: StudyName, number: int | None = None, *, latest: bool = False
+    ) -> list[tuple[int, Measurement]]:
+        """(trial number, measurement), in the order in which they were reported; of one trial or of all.
+
+        latest: only what each trial's newest attempt said of each metric at its last step, by trial and metric. Older
+        servers send all.
+        """
         from suggest.calling import calls
 
-        return self._all(calls.list_measurements(name, number))
+        return self._all(calls.list_measurements(name, number, latest=latest))
 
     def optimal_trials(self, name: StudyName) -> list[Trial]:
         """The best succeeded trial, or nothing (a list: with several objectives there will be several)."""

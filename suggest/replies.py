@@ -6,7 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from suggest.trial import Trial
+from suggest.trial import Trial, TrialState
 
 
 class Keep(enum.Enum):
@@ -26,6 +26,14 @@ class Suggestions:
     trials: tuple[Trial, ...]
     exhausted: bool
     independent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StudySummary:
+    """How far a study is. `trials`: by state, those that there are."""
+
+    trials: Mapping[TrialState, int]
+    best: Trial | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from suggest.growth import grown
 from suggest.handout import TURNS, HandOut, ReplyBudget, revived
 from suggest.imports import IMPORTED_FROM, FinishedTrial, ImportResult
 from suggest.outcomes import finished_trial, in_words, same_way, taken
-from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
+from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
 from suggest.sampling import registry
 from suggest.seats import IDLE_S, Seats, Writer
 from suggest.settings import Setting
@@ -104,6 +104,11 @@ class Studies:
         limit: int,
     ) -> list[Study]:
         return self._store.studies(namespace, labels=labels, after=after, limit=limit)
+
+    def summaries(self, studies: Sequence[Study]) -> list[StudySummary]:
+        counts = self._store.trial_counts([study.name for study in studies]) if studies else {}
+        best = [self._store.best_trial(study.name, study.spec.objective.direction) for study in studies]
+        return [StudySummary(counts[study.name], one) for study, one in zip(studies, best, strict=True)]
 
     def update_study(
         self,
@@ -383,10 +388,11 @@ class Studies:
         return self._seats.with_expiry(name, found)
 
     def list_measurements(
-        self, name: StudyName, number: int | None, *, after: int = 0, limit: int
+        self, name: StudyName, number: int | None, *, latest: bool = False, after: int = 0, limit: int
     ) -> list[tuple[int, int, Measurement]]:
-        """(position, trial, measurement)."""
-        found = self._store.measurements(name, number, after=after, limit=limit)
+        """(position, trial, measurement). latest: of each trial and metric the last one."""
+        read = self._store.latest_measurements if latest else self._store.measurements
+        found = read(name, number, after=after, limit=limit)
         if not found:
             self._seats.record(name) if number is None else self.trial(name, number)
         return found

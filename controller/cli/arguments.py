@@ -27,11 +27,22 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if not argv:
         parser.print_help(sys.stderr)
         parser.exit(2)
-    words = _verb_first(list(argv), valued)
+    words = _verb_first(_joined(argv), valued)
     if not words[0].startswith("-") and words[0] not in verbs:
         parser.error(_unknown(words[0], verbs))
     _refuse_guesses(parser, words)
     return parser.parse_args(words)
+
+
+def _joined(argv: Sequence[str]) -> list[str]:
+    """`--sort -value` as one word: argparse takes no value that begins like a flag."""
+    words: list[str] = []
+    for word in argv:
+        if words and words[-1] == "--sort" and word.startswith("-"):
+            words[-1] = f"--sort={word}"
+        else:
+            words.append(word)
+    return words
 
 
 def options_of(words: Sequence[str]) -> frozenset[str]:
@@ -218,16 +229,24 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         "check:schema",
         example="tuner schema > tuner.schema.json",
     )
-    get = verbs.add_parser("get", help="list experiments, or an experiment's trials", formatter_class=_Formatter,
-                           description="List experiments, or an experiment's trials.", allow_abbrev=False)  # fmt: skip
+    get = verbs.add_parser("get", help="list experiments, studies or trials", formatter_class=_Formatter,
+                           description="List experiments, studies or trials.", allow_abbrev=False)  # fmt: skip
     of = get.add_subparsers(metavar="WHAT", required=True, title="what")
     yield _add(
         of, "experiments", "list experiments", "show:experiments", flags.listing, flags.service,
         example="tuner get experiments",
     )  # fmt: skip
     yield _add(
-        of, "trials", "list an experiment's trials", "show:trials", flags.name, flags.listing, flags.service,
-        example="tuner get trials digits -o csv",
+        of, "studies", "list the studies of a service or a store", "studies:studies", flags.listing, flags.service,
+        example="tuner get studies --server localhost:7117",
+        more="Of --server or --storage, else of the state directory's store; those of experiments too.",
+    )  # fmt: skip
+    yield _add(
+        of, "trials", "list the trials of an experiment, or of a study", "show:trials",
+        flags.experiment_or_study, flags.listing, flags.trial_list, flags.service,
+        example="tuner get trials digits --sort -value --state succeeded --limit 10 --columns number,value,lr,loss",
+        more="Metrics that trials report beside the objective are columns metrics.NAME. NAME may be a study, made by\n"
+        "clients of the service: tuner get studies.",
     )  # fmt: skip
     yield verb(
         "describe", "tell all about an experiment or a trial, and why", "show:describe",
@@ -251,7 +270,8 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         example="tuner best digits -o json",
     )  # fmt: skip
     yield verb(
-        "export", "write all trials as CSV or JSON", "show:export", flags.name, flags.export_format, flags.service,
+        "export", "write all trials as CSV or JSON", "show:export",
+        flags.experiment_or_study, flags.export_format, flags.service,
         example="tuner export digits --format csv > digits.csv",
     )  # fmt: skip
     yield verb(

@@ -17,7 +17,7 @@ from controller.cli.embedded import Access, SessionClient, asked_for, connected,
 from controller.cli.final import find_final
 from controller.cli.home import ControllerLock, Home
 from controller.model import FINAL, Attempt, Experiment, trial_label
-from controller.report.record import ExperimentRecord, TrialRecord
+from controller.report.record import ExperimentRecord, TrialRecord, last_values
 from controller.search import CHOOSES, lost
 from controller.spec import from_document
 from controller.store import SqlStore
@@ -73,7 +73,7 @@ async def gather(
 ) -> ExperimentRecord:  # fmt: skip
     """All that is known of the experiment. `measurements`: those too, of one trial or of all.
 
-    `latest`: the trials that run have the value and the step that they reported last.
+    `latest`: the last value of each metric, and the trials that run have the objective's for theirs.
     """
     name = study_of(experiment)
     attempts: dict[int, list[Attempt]] = {}
@@ -81,7 +81,7 @@ async def gather(
         attempts.setdefault(attempt.trial, []).append(attempt)
     found: Sequence[Trial] = ()
     measured: dict[int, list[Measurement]] = {}
-    reported: dict[int, list[Measurement]] = {}
+    last: list[tuple[int, Measurement]] = []
     settings: Mapping[str, Value] = {}
     try:
         if latest and experiment.spec.algorithm.name == CHOOSES:
@@ -94,23 +94,24 @@ async def gather(
         if measurements:
             for number, measurement in await client.list_measurements(name, trial):
                 measured.setdefault(number, []).append(measurement)
-        for each in found if latest else ():
-            if each.state is TrialState.RUNNING and trial in (None, each.number):
-                known = measured.get(each.number) if measurements else None
-                if known is None:
-                    known = [one for _, one in await client.list_measurements(name, each.number)]
-                reported[each.number] = known
+        if latest:
+            last = await client.list_measurements(name, trial, latest=True)
     except NotFound as error:
         if attempts:
             raise lost(name, experiment.name) from error
         # else it was killed before it made its study
+    objective = experiment.spec.objective.metric
+    reported: dict[int, list[Measurement]] = {}
+    for number, one in last:
+        if one.metric == objective:
+            reported.setdefault(number, []).append(one)
     return ExperimentRecord(
         experiment=experiment,
         trials=[
             _so_far(
                 TrialRecord(each, attempts.get(each.number, ())),
-                reported.get(each.number, ()),
-                experiment.spec.objective.metric,
+                reported.get(each.number, ()) if each.state is TrialState.RUNNING else (),
+                objective,
             )
             for each in found
         ],
@@ -119,6 +120,7 @@ async def gather(
         measurements=measured,
         settings=settings,
         final=find_final(home, store, experiment),
+        metrics=last_values(last, without=objective),
     )
 
 

@@ -53,6 +53,10 @@ def name(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the experiment")
 
 
+def experiment_or_study(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the experiment, or a study without one")
+
+
 def name_or_trial(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME[/N]", help="the experiment, or its trial number N")
 
@@ -104,6 +108,17 @@ def listing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-w", "--watch", action="store_true", help="go on with what changes, until the experiment has ended"
     )
+
+
+def trial_list(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--sort", metavar="COLUMN", help="value, number, time, a parameter or a metric; -COLUMN: the largest first"
+    )
+    parser.add_argument(
+        "--state", metavar="S", action="append", default=[], help="only trials in that state; repeatable"
+    )
+    parser.add_argument("--limit", metavar="N", type=int, help="the first N only")
+    parser.add_argument("--columns", metavar="A,B,C", help="these, of table and csv")
 
 
 def watch(parser: argparse.ArgumentParser) -> None:

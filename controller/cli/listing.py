@@ -10,20 +10,28 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from controller.report import documents, figures, tables
 from controller.report.documents import Json
-from controller.report.record import ExperimentRecord, TrialRecord
+from controller.report.record import ExperimentRecord, StudyTrials, TrialRecord
+from suggest.errors import InvalidArgument, Problem, did_you_mean
+from suggest.trial import TrialState
+
+Trials = TypeVar("Trials", ExperimentRecord, StudyTrials)
 
 
 class Printer:
     """Prints all of a list the first time, and of each later one what is new or has changed."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
+        """Raises InvalidArgument."""
         self._output: str = arguments.output
         self._headers = not arguments.no_headers
+        self._selection = _Selection.of(arguments)
         self._begun = False
         self._seen: dict[object, object] = {}
+        self._columns: list[str] = []
         self._widths: list[int] = []
 
     def experiments(self, records: Sequence[ExperimentRecord]) -> None:
@@ -42,7 +50,26 @@ class Printer:
             case _:
                 self._others([shown[at] for at in fresh], [record.experiment.name for record in records])
 
-    def trials(self, record: ExperimentRecord) -> None:
+    def studies(self, shown: Sequence[Json]) -> None:
+        """shown: as `documents.study` makes them."""
+        fresh = [shown[at] for at in self._fresh((it["uid"], it) for it in shown)]
+        if not fresh and self._begun:
+            return
+        match self._output:
+            case "csv":
+                rows = tables.study_csv_rows(fresh)
+                self._write(tables.csv_text(tables.STUDY_CSV, rows, headers=self._first_headers()))
+            case "table":
+                if fresh or self._begun:
+                    self._table(tables.STUDY_COLUMNS, tables.study_rows(fresh, now=datetime.now(UTC)))
+            case _:
+                self._others(fresh, [it["name"] for it in fresh])
+
+    def trials(self, record: ExperimentRecord | StudyTrials) -> None:
+        """Raises InvalidArgument: there is no such column."""
+        now = datetime.now(UTC)
+        columns = tables.columns_of(record, now=now)
+        record = replace(record, trials=self._selection.of_trials(record.trials, columns))
         shown = [documents.trial(record, one) for one in record.trials]
         fresh = self._fresh((it["number"], it) for it in shown)
         if not fresh and self._begun:
@@ -51,13 +78,19 @@ class Printer:
         part = replace(record, trials=some)
         match self._output:
             case "csv":
-                columns, rows = tables.trial_csv_columns(part), tables.trial_csv_rows(part)
-                self._write(tables.csv_text(columns, rows, headers=self._first_headers()))
+                # A file has one header: what appears later has no column in it.
+                self._columns = self._columns or self._selection.columns(columns) or tables.csv_columns(record)
+                rows = tables.csv_rows(part, self._columns, columns)
+                self._write(tables.csv_text(self._columns, rows, headers=self._first_headers()))
             case "table":
-                self._table(tables.trial_columns(part), tables.trial_rows(part, now=datetime.now(UTC)))
+                names = self._selection.columns(columns) or tables.table_columns(record)
+                if names != self._columns:
+                    self._columns, self._widths = names, []
+                    self._begun = False  # another header
+                headings = [columns[name].heading for name in names]
+                self._table(headings, tables.table_rows(part, names, columns))
             case _:
-                name = record.experiment.name
-                self._others([shown[at] for at in fresh], [f"{name}/{one.trial.number}" for one in some])
+                self._others([shown[at] for at in fresh], [f"{record.name}/{one.trial.number}" for one in some])
 
     def _fresh(self, entries: Iterable[tuple[object, ...]]) -> list[int]:
         """The places of those that look different; of names, of those that were not there."""
@@ -89,3 +122,46 @@ class Printer:
         self._begun = True
         sys.stdout.write(text)
         sys.stdout.flush()
+
+
+class _Selection:
+    """Which trials, in which order, with which columns."""
+
+    def __init__(self, *, states: frozenset[str], sort: str, limit: int | None, columns: Sequence[str]) -> None:
+        self._states = states
+        self._sort = sort
+        self._limit = limit
+        self._columns = columns
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace) -> _Selection:
+        """Raises InvalidArgument."""
+        states = _words(getattr(arguments, "state", []))
+        known = [state.value for state in TrialState]
+        for word in states:
+            if word not in known:
+                meant = did_you_mean(word, known) or f"; there are {', '.join(known)}"
+                raise InvalidArgument([Problem("--state", f"{word} is not a state of a trial{meant}")])
+        limit = getattr(arguments, "limit", None)
+        if limit is not None and limit < 1:
+            raise InvalidArgument([Problem("--limit", f"{limit} is not a number of trials; write 1 or more")])
+        columns = _words([getattr(arguments, "columns", None) or ""])
+        if columns and arguments.output not in ("table", "csv"):
+            cure = f"is for table and csv; -o {arguments.output} has all there is"
+            raise InvalidArgument([Problem("--columns", cure)])
+        sort = getattr(arguments, "sort", None) or ""
+        return cls(states=frozenset(states), sort=sort, limit=limit, columns=columns)
+
+    def of_trials(self, trials: Sequence[TrialRecord], columns: dict[str, tables.Column]) -> Sequence[TrialRecord]:
+        if self._states:
+            trials = [one for one in trials if one.state.value in self._states]
+        if self._sort:
+            trials = tables.in_order(trials, self._sort, columns)
+        return trials if self._limit is None else trials[: self._limit]
+
+    def columns(self, columns: dict[str, tables.Column]) -> list[str]:
+        return tables.chosen_columns(self._columns, columns)
+
+
+def _words(texts: Sequence[str]) -> list[str]:
+    return [word.strip() for text in texts for word in text.split(",") if word.strip()]

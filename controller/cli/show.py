@@ -7,7 +7,8 @@ import sys
 import time
 from datetime import UTC, datetime
 
-from controller.cli.embedded import Access, SessionClient
+from controller.cli import studies
+from controller.cli.embedded import Access, SessionClient, asked_for
 from controller.cli.exits import ExitCode
 from controller.cli.facts import gather, keep_looking, look_up, opened, split_name, with_client
 from controller.cli.final import with_outputs
@@ -17,7 +18,7 @@ from controller.cli.listing import Printer
 from controller.model import FINAL, Experiment, ExperimentState
 from controller.phrases import command
 from controller.report import documents, figures, story, tables
-from controller.report.record import ExperimentRecord, TrialRecord
+from controller.report.record import ExperimentRecord, StudyTrials, TrialRecord
 from controller.spec import redacted_document
 from controller.store import SqlStore
 from suggest.errors import NotFound, PermissionDenied, StoreBroken, Unauthenticated, Unavailable
@@ -46,7 +47,14 @@ def trials(arguments: argparse.Namespace) -> ExitCode:
         printer.trials(record)
         return not arguments.watch or over(record)
 
-    keep_looking(arguments, see, every_s=WATCH_S)
+    async def see_study(record: StudyTrials) -> bool:
+        printer.trials(record)
+        return not arguments.watch
+
+    if studies.is_study(arguments):
+        studies.keep_looking(arguments, see_study)
+    else:
+        keep_looking(arguments, see, every_s=WATCH_S)
     return ExitCode.OK
 
 
@@ -106,9 +114,26 @@ def best(arguments: argparse.Namespace) -> ExitCode:
 
 
 def export(arguments: argparse.Namespace) -> ExitCode:
+    if studies.is_study(arguments):
+        return _export_study(arguments)
     record = look_up(arguments, measurements=arguments.format == "json", latest=True)
     if arguments.format == "json":
         print(figures.json_text(documents.whole(record, redacted_document(record.experiment.spec.document))))
+    else:
+        sys.stdout.write(tables.csv_text(tables.trial_csv_columns(record), tables.trial_csv_rows(record)))
+    return ExitCode.OK
+
+
+def _export_study(arguments: argparse.Namespace) -> ExitCode:
+    as_json = arguments.format == "json"
+    record = with_client(
+        asked_for(arguments),
+        Home.find(arguments.state_dir),
+        lambda client: studies.gather(arguments, client, measurements=as_json),
+        access=Access.of(arguments),
+    )
+    if as_json:
+        print(figures.json_text(documents.whole_study(record)))
     else:
         sys.stdout.write(tables.csv_text(tables.trial_csv_columns(record), tables.trial_csv_rows(record)))
     return ExitCode.OK

@@ -9,11 +9,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from controller.model import FINAL, Attempt, Event, trial_name
+from controller.model import FINAL, Attempt, Event
 from controller.report.figures import json_number, timestamp
 from controller.report.final import FinalRecord
-from controller.report.record import ExperimentRecord, TrialRecord
-from suggest.trial import Measurement, Trial
+from controller.report.record import ExperimentRecord, StudyTrials, TrialList, TrialRecord, best_of
+from suggest.study import Direction, Study
+from suggest.trial import Measurement, Trial, TrialState
 
 Json = dict[str, Any]
 
@@ -57,24 +58,31 @@ def final(it: FinalRecord) -> Json:
     )
 
 
-def trial(record: ExperimentRecord, one: TrialRecord) -> Json:
+def trial(record: TrialList, one: TrialRecord) -> Json:
     """One element of `get trials`."""
     it = one.trial
-    newest = one.newest
+    metrics = record.metrics.get(it.number)
     return _present(
         number=it.number,
-        name=trial_name_of(record, it.number),
+        name=record.trial_name(it.number),
         state=one.state.value,
         parameters=dict(it.parameters),
         value=it.value if it.value is not None and math.isfinite(it.value) else None,
         step=it.step,
+        metrics={name: json_number(value) for name, value in metrics.items()} if metrics else None,
         reason=record.reason_of(one) or None,
         failureClass=it.failure_class or None,
         labels=dict(it.labels),
-        startTime=_first_start(one),
-        endTime=None if newest is None or newest.end_time is None or not it.finished else timestamp(newest.end_time),
-        attempts=[attempt(each) | _present(gpuSeconds=_gpu_seconds(record, each)) for each in one.attempts],
+        clientId=it.client_id if one.by_client else None,
+        startTime=None if one.start_time is None else timestamp(one.start_time),
+        endTime=None if one.end_time is None else timestamp(one.end_time),
+        attempts=None if one.by_client else [_attempt(record, each) for each in one.attempts],
     )
+
+
+def _attempt(record: TrialList, it: Attempt) -> Json:
+    assert isinstance(record, ExperimentRecord), "only an experiment's trials have attempts"
+    return attempt(it) | _present(gpuSeconds=_gpu_seconds(record, it))
 
 
 def attempt(it: Attempt) -> Json:
@@ -110,6 +118,35 @@ def whole(record: ExperimentRecord, file: Mapping[str, object]) -> Json:
     }
 
 
+def study(it: Study, counts: Mapping[TrialState, int] | None, best: Trial | None) -> Json:
+    """One element of `get studies`. counts: None, the server is too old to tell."""
+    objective = it.spec.objective
+    return _present(
+        name=it.name.study,
+        namespace=it.name.namespace,
+        uid=it.uid,
+        metric=objective.metric,
+        direction=objective.direction.value,
+        algorithm=it.spec.algorithm.name,
+        trials=None if counts is None else {state.value: n for state, n in counts.items()},
+        best=None if best is None else _best(best),
+        labels=dict(it.labels) or None,
+        createTime=None if it.create_time is None else timestamp(it.create_time),
+    )
+
+
+def whole_study(record: StudyTrials) -> Json:
+    """`export --format json` of a study that no experiment has."""
+    trials = []
+    states = [one.state for one in record.trials]
+    counts = {state: n for state in TrialState if (n := states.count(state))}
+    best = best_of(record.trials, maximize=record.study.spec.objective.direction is Direction.MAXIMIZE)
+    for one in record.trials:
+        measured = [measurement(each) for each in record.measurements.get(one.trial.number, ())]
+        trials.append({**trial(record, one), "measurements": measured})
+    return {"study": study(record.study, counts, best), "trials": trials}
+
+
 def measurement(it: Measurement) -> Json:
     return {"attempt": it.attempt, "metric": it.metric, "step": it.step, "value": json_number(it.value)}
 
@@ -126,10 +163,6 @@ def event(it: Event) -> Json:
     )
 
 
-def trial_name_of(record: ExperimentRecord, number: int) -> str:
-    return trial_name(record.experiment.name, record.experiment.uid, number)
-
-
 def _best(it: Trial) -> Json:
     return _present(number=it.number, value=it.value, parameters=dict(it.parameters))
 
@@ -139,11 +172,6 @@ def _gpu_seconds(record: ExperimentRecord, it: Attempt) -> float | None:
     if it.end_time is None or not record.gpus:
         return None
     return round(record.gpu_seconds(it, now=it.end_time), 3)
-
-
-def _first_start(one: TrialRecord) -> str | None:
-    starts = [each.start_time for each in one.attempts if each.start_time is not None]
-    return timestamp(min(starts)) if starts else None
 
 
 def _present(**keys: object) -> Json:

@@ -62,7 +62,8 @@ def _headline(record: ExperimentRecord) -> str:
 def _rows(record: ExperimentRecord, most: int | None) -> str:
     if not record.trials:
         return ""
-    names = [parameter.name for parameter in record.experiment.spec.space.parameters]
+    names = record.parameter_names
+    metrics = tables.metric_names(record)[: tables.MOST_METRICS]
     shown = record.trials[:most]
     rows = [
         [
@@ -71,10 +72,12 @@ def _rows(record: ExperimentRecord, most: int | None) -> str:
             figures.number(one.trial.value),
             _seconds(one),
             *(figures.parameter(one.trial.parameters[name]) if name in one.trial.parameters else "" for name in names),
+            *(figures.number(record.metrics.get(one.trial.number, {}).get(name)) for name in metrics),
         ]
         for one in shown
     ]
-    table = tables.aligned(["TRIAL", "STATE", "VALUE", "SECONDS", *names], rows)
+    headings = ["TRIAL", "STATE", "VALUE", "SECONDS", *names, *(f"metrics.{name}" for name in metrics)]
+    table = tables.aligned(headings, rows)
     left = len(record.trials) - len(shown)
     return table + (f"and {left} more: --all\n" if left else "")
 
@@ -204,19 +207,20 @@ def document(record: ExperimentRecord) -> Json:
         "namespace": record.experiment.namespace,
         "metric": objective.metric,
         "direction": "maximize" if objective.maximize else "minimize",
-        "trials": [_trial(one) for one in record.trials],
+        "trials": [_trial(record, one) for one in record.trials],
         "effects": [_effect(effect) for effect in effects_of(record)],
     }
 
 
-def _trial(one: TrialRecord) -> Json:
-    value = one.trial.value
+def _trial(record: ExperimentRecord, one: TrialRecord) -> Json:
+    value, metrics = one.trial.value, record.metrics.get(one.trial.number)
     return {
         "number": one.trial.number,
         "state": one.state.value,
         **({} if value is None or not math.isfinite(value) else {"value": value}),
         **({} if (spent := tables.seconds(one)) is None else {"seconds": spent}),
         "parameters": dict(one.trial.parameters),
+        **({"metrics": {name: figures.json_number(it) for name, it in metrics.items()}} if metrics else {}),
     }
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Protocol
 
-from controller.model import Attempt, AttemptState, Event, Experiment, ExperimentState, FailureClass
+from controller.model import Attempt, AttemptState, Event, Experiment, ExperimentState, FailureClass, trial_name
 from controller.report.final import FinalRecord
 from suggest.space import Value
+from suggest.study import Study
 from suggest.trial import REUSED, Measurement, Trial, TrialState
 
 IMPORTED_FROM = "tuner.dev/imported-from"  # the service's label on what came from elsewhere
@@ -16,10 +18,11 @@ IMPORTED_FROM = "tuner.dev/imported-from"  # the service's label on what came fr
 
 @dataclass(frozen=True, slots=True)
 class TrialRecord:
-    """A trial with its attempts, oldest first."""
+    """A trial with its attempts, oldest first. by_client: of a study without an experiment; a client runs it."""
 
     trial: Trial
     attempts: Sequence[Attempt] = ()
+    by_client: bool = False
 
     @property
     def newest(self) -> Attempt | None:
@@ -43,14 +46,103 @@ class TrialRecord:
     @property
     def state(self) -> TrialState:
         """As people see it: what the study calls running waits, until an attempt of it runs."""
+        if self.by_client:
+            return self.trial.state
         if self.trial.state is TrialState.RUNNING and (self.newest is None or self.newest.ended or self.waiting):
             return TrialState.QUEUED
         return self.trial.state
 
+    @property
+    def start_time(self) -> datetime | None:
+        """Of its first attempt that began."""
+        if self.by_client:
+            return self.trial.create_time
+        return min((each.start_time for each in self.attempts if each.start_time is not None), default=None)
+
+    @property
+    def end_time(self) -> datetime | None:
+        """None of one that goes on."""
+        if self.by_client or not self.trial.finished:
+            return self.trial.end_time if self.by_client else None
+        return None if self.newest is None else self.newest.end_time
+
+
+Metrics = Mapping[int, Mapping[str, float]]
+
+
+class TrialList(Protocol):
+    """Trials and what a list of them shows beside them: an experiment's, or a study's that has none."""
+
+    @property
+    def trials(self) -> Sequence[TrialRecord]: ...
+
+    @property
+    def metrics(self) -> Metrics: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def parameter_names(self) -> list[str]: ...
+
+    def trial_name(self, number: int) -> str: ...
+
+    def reason_of(self, record: TrialRecord) -> str: ...
+
+
+def best_of(trials: Sequence[TrialRecord], *, maximize: bool) -> Trial | None:
+    """The best succeeded trial, imported ones included; of equals the first."""
+    found: Trial | None = None
+    for record in trials:
+        value = record.trial.value
+        if record.trial.state is not TrialState.SUCCEEDED or value is None:
+            continue
+        if found is None or found.value is None or (value > found.value if maximize else value < found.value):
+            found = record.trial
+    return found
+
+
+def last_values(measured: Iterable[tuple[int, Measurement]], *, without: str) -> dict[int, dict[str, float]]:
+    """By trial, of its newest attempt: each metric's value at its last step. `without`: the objective's metric."""
+    newest: dict[int, int] = {}
+    latest: dict[int, dict[str, Measurement]] = {}
+    for number, each in measured:
+        if each.attempt > newest.get(number, 0):
+            newest[number] = each.attempt
+            latest[number] = {}
+        known = latest[number].get(each.metric)
+        if each.metric != without and each.attempt == newest[number] and (known is None or each.step > known.step):
+            latest[number][each.metric] = each
+    return {number: {name: one.value for name, one in found.items()} for number, found in latest.items() if found}
+
+
+@dataclass(frozen=True, slots=True)
+class StudyTrials:
+    """The trials of a study that clients of the service run: no experiment has it."""
+
+    study: Study
+    trials: Sequence[TrialRecord] = ()
+    metrics: Metrics = field(default_factory=dict)
+    measurements: Mapping[int, Sequence[Measurement]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.study.name.study
+
+    @property
+    def parameter_names(self) -> list[str]:
+        return [parameter.name for parameter in self.study.spec.space.parameters]
+
+    def trial_name(self, number: int) -> str:
+        return f"{self.study.name}/trials/{number}"
+
+    def reason_of(self, record: TrialRecord) -> str:
+        return record.trial.reason
+
 
 @dataclass(frozen=True, slots=True)
 class ExperimentRecord:
-    """`controlled_by`: who runs it now, "" = nobody."""
+    """`controlled_by`: who runs it now, "" = nobody. `metrics`: by trial, the last values but the objective's."""
 
     experiment: Experiment
     trials: Sequence[TrialRecord] = ()
@@ -60,6 +152,18 @@ class ExperimentRecord:
     # Of the algorithm, where its study has more of them than the file.
     settings: Mapping[str, Value] = field(default_factory=dict)
     final: FinalRecord | None = None
+    metrics: Metrics = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.experiment.name
+
+    @property
+    def parameter_names(self) -> list[str]:
+        return [parameter.name for parameter in self.experiment.spec.space.parameters]
+
+    def trial_name(self, number: int) -> str:
+        return trial_name(self.experiment.name, self.experiment.uid, number)
 
     @property
     def counts(self) -> dict[TrialState, int]:
@@ -69,16 +173,7 @@ class ExperimentRecord:
 
     @property
     def best(self) -> Trial | None:
-        """The best succeeded trial, imported ones included; of equals the first."""
-        maximize = self.experiment.spec.objective.maximize
-        found: Trial | None = None
-        for record in self.trials:
-            value = record.trial.value
-            if record.trial.state is not TrialState.SUCCEEDED or value is None:
-                continue
-            if found is None or found.value is None or (value > found.value if maximize else value < found.value):
-                found = record.trial
-        return found
+        return best_of(self.trials, maximize=self.experiment.spec.objective.maximize)
 
     @property
     def gpus(self) -> float:

@@ -9,7 +9,6 @@ from pathlib import Path
 from controller.model import Attempt, Event, Experiment, ExperimentState, FailureClass
 from controller.phrases import command, quantity
 from controller.report import figures
-from controller.report.documents import trial_name_of
 from controller.report.final import FinalRecord, where_it_lies
 from controller.report.record import ExperimentRecord, TrialRecord
 from controller.report.tables import aligned, run_time, shortened, shown_state
@@ -136,7 +135,7 @@ def describe_trial(record: ExperimentRecord, one: TrialRecord, *, log: Path | No
     number = one.trial.number
     facts = [
         ("Trial", f"{record.experiment.name}/{number}"),
-        ("Name", trial_name_of(record, number)),
+        ("Name", record.trial_name(number)),
         ("State", one.state.value),
         ("Queued", record.reason_of(one) if one.state is TrialState.QUEUED and one.waiting else ""),
         ("Value", figures.number(one.trial.value)),

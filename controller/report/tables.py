@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from controller.report import figures
-from controller.report.documents import trial_name_of
-from controller.report.record import ExperimentRecord, TrialRecord
+from controller.report.record import ExperimentRecord, TrialList, TrialRecord
 from suggest.domain import compact_json, number
-from suggest.trial import Trial, TrialState
+from suggest.errors import InvalidArgument, Problem, did_you_mean
+from suggest.trial import TrialState
 
 Row = Sequence[object]
 
@@ -75,26 +79,195 @@ def _done(record: ExperimentRecord) -> str:
     return str(done) if limit is None else f"{done}/{limit}"
 
 
-def trial_columns(record: ExperimentRecord) -> list[str]:
-    return ["TRIAL", "STATE", "VALUE", "STEP", "TIME", *_parameter_names(record), "REASON"]
+STUDY_COLUMNS = ("NAME", "NAMESPACE", "ALGORITHM", "METRIC", "TRIALS", "BEST", "AGE")
 
 
-def trial_rows(record: ExperimentRecord, *, now: datetime) -> list[list[str]]:
+def study_rows(studies: Sequence[Mapping[str, Any]], *, now: datetime) -> list[list[str]]:
+    """studies: as `documents.study` makes them."""
     return [
         [
-            str(one.trial.number),
-            _shown_trial_state(one),
-            figures.number(one.trial.value),
-            "" if one.trial.step is None else str(one.trial.step),
-            run_time(one, now=now),
-            *(
-                figures.parameter(one.trial.parameters[p]) if p in one.trial.parameters else ""
-                for p in _parameter_names(record)
-            ),
-            shortened(record.reason_of(one), 60),
+            it["name"],
+            it["namespace"],
+            it["algorithm"],
+            it["metric"],
+            ", ".join(f"{n} {state}" for state, n in it["trials"].items()) if "trials" in it else "?",
+            figures.number(it["best"]["value"]) if "best" in it else "",
+            figures.between(datetime.fromisoformat(it["createTime"]), now) if "createTime" in it else "",
         ]
-        for one in record.trials
+        for it in studies
     ]
+
+
+STUDY_CSV = ("name", "namespace", "uid", "algorithm", "metric", "direction", "trials", "bestTrial", "bestValue",
+             "createTime")  # fmt: skip
+
+
+def study_csv_rows(studies: Sequence[Mapping[str, Any]]) -> list[Row]:
+    rows: list[Row] = []
+    for it in studies:
+        best = it.get("best", {})
+        trials = sum(it["trials"].values()) if "trials" in it else ""
+        rows.append([
+            it["name"], it["namespace"], it["uid"], it["algorithm"], it["metric"], it["direction"], trials,
+            best.get("number", ""), best.get("value", ""), it.get("createTime", ""),
+        ])  # fmt: skip
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Of a list of trials. name: what `--columns`, `--sort` and a CSV call it; heading, shown: of a table."""
+
+    name: str
+    heading: str
+    raw: Callable[[TrialRecord], object]  # None: the trial has none
+    shown: Callable[[TrialRecord], str]
+
+
+_IN_TABLES = ("number", "state", "value", "step", "time")
+_IN_CSV = ("number", "name", "state", "value", "step", "reason", "failureClass", "attempts", "startTime", "endTime",
+           "seconds")  # fmt: skip
+MOST_METRICS = 5  # columns in a table; `--columns` has all
+
+
+def columns_of(record: TrialList, *, now: datetime) -> dict[str, Column]:
+    """All that a list of trials may show, by name."""
+    numbers = {
+        "number": Column("number", "TRIAL", lambda one: one.trial.number, lambda one: str(one.trial.number)),
+        "value": Column("value", "VALUE", lambda one: one.trial.value, lambda one: figures.number(one.trial.value)),
+        "step": Column("step", "STEP", lambda one: one.trial.step, lambda one: _text(one.trial.step)),
+        "time": Column("time", "TIME", lambda one: _spent(one, now), lambda one: run_time(one, now=now)),
+        "seconds": Column("seconds", "SECONDS", seconds, lambda one: _text(seconds(one))),
+        "attempts": Column("attempts", "ATTEMPTS", lambda one: len(one.attempts), lambda one: str(len(one.attempts))),
+    }
+    words = {
+        "name": Column("name", "NAME", lambda one: record.trial_name(one.trial.number),
+                       lambda one: record.trial_name(one.trial.number)),
+        "state": Column("state", "STATE", lambda one: one.state.value, _shown_trial_state),
+        "reason": Column("reason", "REASON", record.reason_of, lambda one: shortened(record.reason_of(one), 60)),
+        "failureClass": Column("failureClass", "CLASS", lambda one: one.trial.failure_class,
+                               lambda one: one.trial.failure_class),
+        "startTime": Column("startTime", "STARTED", lambda one: _time(one.start_time),
+                            lambda one: _time(one.start_time)),
+        "endTime": Column("endTime", "ENDED", lambda one: _time(one.end_time), lambda one: _time(one.end_time)),
+    }  # fmt: skip
+    own = [_parameter_column(name) for name in record.parameter_names]
+    measured = [_metric_column(record, name) for name in metric_names(record)]
+    return {**numbers, **words, **{column.name: column for column in (*own, *measured)}}
+
+
+def _parameter_column(name: str) -> Column:
+    def raw(one: TrialRecord) -> object:
+        """Text and numbers as they are; null, booleans, lists and objects as JSON."""
+        if name not in one.trial.parameters:
+            return None
+        value = one.trial.parameters[name]
+        return value if isinstance(value, str) or number(value) is not None else compact_json(value)
+
+    def shown(one: TrialRecord) -> str:
+        return figures.parameter(one.trial.parameters[name]) if name in one.trial.parameters else ""
+
+    return Column(f"parameters.{name}", name, raw, shown)
+
+
+def _metric_column(record: TrialList, name: str) -> Column:
+    def value(one: TrialRecord) -> float | None:
+        return record.metrics.get(one.trial.number, {}).get(name)
+
+    return Column(f"metrics.{name}", f"metrics.{name}", value, lambda one: figures.number(value(one)))
+
+
+def metric_names(record: TrialList) -> list[str]:
+    """Beside the objective's, what most trials report first."""
+    counts = Counter(name for one in record.trials for name in record.metrics.get(one.trial.number, ()))
+    return [name for name, _ in sorted(counts.items(), key=lambda each: (-each[1], each[0]))]
+
+
+def table_columns(record: TrialList) -> list[str]:
+    """What a table shows if nobody says what."""
+    return [*_IN_TABLES, *(f"parameters.{name}" for name in record.parameter_names), *_metric_columns(record), "reason"]
+
+
+def _metric_columns(record: TrialList) -> list[str]:
+    return [f"metrics.{name}" for name in metric_names(record)[:MOST_METRICS]]
+
+
+def csv_columns(record: TrialList) -> list[str]:
+    own = (f"parameters.{name}" for name in record.parameter_names)
+    return [*_IN_CSV, *own, *(f"metrics.{name}" for name in sorted(metric_names(record)))]
+
+
+def column_named(word: str, columns: Mapping[str, Column]) -> Column | None:
+    """By its name, a heading, or the name of a parameter or a metric alone."""
+    by_heading = {column.heading.lower(): column.name for column in columns.values()}
+    for name in (word, f"parameters.{word}", f"metrics.{word}", by_heading.get(word.lower(), "")):
+        if name in columns:
+            return columns[name]
+    return None
+
+
+def unknown_column(flag: str, word: str, columns: Mapping[str, Column]) -> InvalidArgument:
+    meant = did_you_mean(word, [name.rpartition(".")[2] for name in columns])
+    there = ", ".join(columns)
+    return InvalidArgument([Problem(flag, f"unknown column {word!r}{meant or f'; there are {there}'}")])
+
+
+def chosen_columns(words: Sequence[str], columns: Mapping[str, Column]) -> list[str]:
+    """Raises InvalidArgument."""
+    chosen = []
+    for word in words:
+        column = column_named(word, columns)
+        if column is None:
+            raise unknown_column("--columns", word, columns)
+        chosen.append(column.name)
+    return chosen
+
+
+def in_order(trials: Sequence[TrialRecord], word: str, columns: Mapping[str, Column]) -> list[TrialRecord]:
+    """By a column, `-` before it for the other way round; those that have nothing there last, either way.
+
+    Raises InvalidArgument.
+    """
+    column = column_named(word.removeprefix("-"), columns)
+    if column is None:
+        raise unknown_column("--sort", word.removeprefix("-"), columns)
+    keys = [(_sort_key(column.raw(one)), one) for one in trials]
+    there = [(key, one) for key, one in keys if key is not None]
+    there.sort(key=lambda each: each[0], reverse=word.startswith("-"))
+    return [one for _, one in there] + [one for key, one in keys if key is None]
+
+
+def _sort_key(value: object) -> tuple[int, float, str] | None:
+    """Numbers before words; None: nothing that could be compared."""
+    match value:
+        case bool():
+            return 1, 0.0, str(value).lower()
+        case int() | float():
+            return (0, value, "") if math.isfinite(value) else None
+        case None | "":
+            return None
+        case _:
+            return 1, 0.0, str(value)
+
+
+def trial_columns(record: TrialList) -> list[str]:
+    columns = columns_of(record, now=datetime.min)
+    return [columns[name].heading for name in table_columns(record)]
+
+
+def trial_rows(record: TrialList, *, now: datetime) -> list[list[str]]:
+    return table_rows(record, table_columns(record), columns_of(record, now=now))
+
+
+def table_rows(record: TrialList, names: Sequence[str], columns: Mapping[str, Column]) -> list[list[str]]:
+    chosen = [columns[name] for name in names]
+    return [[column.shown(one) for column in chosen] for one in record.trials]
+
+
+def csv_rows(record: TrialList, names: Sequence[str], columns: Mapping[str, Column]) -> list[Row]:
+    """One trial a row; what a trial does not have is an empty cell. Figures in full, not rounded."""
+    chosen = [columns[name] for name in names]
+    return [[_cell(column.raw(one)) for column in chosen] for one in record.trials]
 
 
 def _shown_trial_state(one: TrialRecord) -> str:
@@ -131,55 +304,44 @@ def experiment_csv_rows(records: Sequence[ExperimentRecord]) -> list[Row]:
     return rows
 
 
-def trial_csv_columns(record: ExperimentRecord) -> list[str]:
-    fixed = [
-        "number",
-        "name",
-        "state",
-        "value",
-        "step",
-        "reason",
-        "failureClass",
-        "attempts",
-        "startTime",
-        "endTime",
-        "seconds",
-    ]
-    return [*fixed, *(f"parameters.{name}" for name in _parameter_names(record))]
+def trial_csv_columns(record: TrialList) -> list[str]:
+    return csv_columns(record)
 
 
-def trial_csv_rows(record: ExperimentRecord) -> list[Row]:
+def trial_csv_rows(record: TrialList) -> list[Row]:
     """One trial a row; an inactive parameter's cell is empty. Figures in full, not rounded."""
-    return [_csv_row(record, one) for one in record.trials]
+    return csv_rows(record, csv_columns(record), columns_of(record, now=datetime.min))
 
 
-def _csv_row(record: ExperimentRecord, one: TrialRecord) -> Row:
-    starts = [each.start_time for each in one.attempts if each.start_time is not None]
-    end = one.newest.end_time if one.newest is not None and one.trial.finished else None
-    return [
-        one.trial.number,
-        trial_name_of(record, one.trial.number),
-        one.state.value,
-        "" if one.trial.value is None else one.trial.value,
-        "" if one.trial.step is None else one.trial.step,
-        record.reason_of(one),
-        one.trial.failure_class,
-        len(one.attempts),
-        _time(min(starts, default=None)),
-        _time(end),
-        "" if (spent := seconds(one)) is None else spent,
-        *(_cell(one.trial, name) for name in _parameter_names(record)),
-    ]
+def _cell(value: object) -> object:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else value
 
 
-def _cell(trial: Trial, name: str) -> object:
-    """Numbers in full; null, lists and objects as JSON."""
-    value = trial.parameters.get(name, "")
-    return value if isinstance(value, str) or number(value) is not None else compact_json(value)
+def _text(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _spent(one: TrialRecord, now: datetime) -> float | None:
+    """Seconds of the newest attempt, so far if it runs."""
+    start, end = _span(one, now)
+    return None if start is None or end is None else (end - start).total_seconds()
+
+
+def _span(one: TrialRecord, now: datetime) -> tuple[datetime | None, datetime | None]:
+    if one.by_client:
+        return one.start_time, one.end_time or (now if one.state is TrialState.RUNNING else None)
+    newest = one.newest
+    if newest is None or one.state is TrialState.QUEUED:
+        return None, None
+    return newest.start_time, newest.end_time or now
 
 
 def seconds(one: TrialRecord) -> float | None:
     """Run time over all attempts that have ended."""
+    if one.by_client:
+        return None if one.end_time is None or one.start_time is None else _spent(one, one.end_time)
     spans = [
         (each.end_time - each.start_time).total_seconds()
         for each in one.attempts
@@ -190,21 +352,12 @@ def seconds(one: TrialRecord) -> float | None:
 
 def run_time(one: TrialRecord, *, now: datetime) -> str:
     """Of the newest attempt, so far if it runs; none of one that waits to run again."""
-    newest = one.newest
-    return (
-        ""
-        if newest is None or one.state is TrialState.QUEUED
-        else figures.between(newest.start_time, newest.end_time or now)
-    )
+    return figures.between(*_span(one, now))
 
 
 def shortened(text: str, width: int) -> str:
     text = " ".join(text.split())
     return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def _parameter_names(record: ExperimentRecord) -> list[str]:
-    return [parameter.name for parameter in record.experiment.spec.space.parameters]
 
 
 def _time(time: datetime | None) -> str:

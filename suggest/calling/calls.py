@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from suggest import names, wire
 from suggest.imports import FinishedTrial, ImportResult
-from suggest.replies import KEEP, AlgorithmInfo, Keep, Suggestions
+from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
 from suggest.space import Assignment, Space
 from suggest.study import Pruning, Study, StudyName, StudySpec
 from suggest.trial import Measurement, Outcome, StopAdvice, Trial, TrialState
@@ -65,6 +65,22 @@ def list_studies(namespace: str) -> Pages[Study]:
         "ListStudies",
         lambda token: pb.ListStudiesRequest(parent=parent, page_size=PAGE, page_token=token),
         lambda reply: [wire.read_study(s) for s in reply.studies],
+    )
+
+
+def study_summaries(namespace: str) -> Pages[tuple[Study, StudySummary | None]]:
+    parent = names.namespace_name(namespace)
+
+    def read(reply: pb.ListStudiesResponse) -> list[tuple[Study, StudySummary | None]]:
+        studies = [wire.read_study(each) for each in reply.studies]
+        if not reply.summaries:  # a server that does not know them
+            return [(study, None) for study in studies]
+        return list(zip(studies, map(wire.read_summary, reply.summaries), strict=True))
+
+    return Pages(
+        "ListStudies",
+        lambda token: pb.ListStudiesRequest(parent=parent, page_size=PAGE, page_token=token, summaries=True),
+        read,
     )
 
 
@@ -216,11 +232,11 @@ def complete(
     return Call("CompleteTrial", request, wire.read_trial)
 
 
-def list_measurements(name: StudyName, number: int | None) -> Pages[tuple[int, Measurement]]:
+def list_measurements(name: StudyName, number: int | None, *, latest: bool = False) -> Pages[tuple[int, Measurement]]:
     parent = names.all_trials_name(name) if number is None else names.trial_name(name, number)
     return Pages(
         "ListMeasurements",
-        lambda token: pb.ListMeasurementsRequest(parent=parent, page_size=PAGE, page_token=token),
+        lambda token: pb.ListMeasurementsRequest(parent=parent, page_size=PAGE, page_token=token, latest=latest),
         lambda reply: [(m.trial, wire.read_measurement(m.measurement)) for m in reply.measurements],
     )
 

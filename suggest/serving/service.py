@@ -28,6 +28,7 @@ from suggest.v1 import suggest_pb2 as pb
 from suggest.v1.suggest_pb2_grpc import SuggestServiceServicer
 
 MAX_PAGE = 1000
+MAX_SUMMARIES = 20  # studies whose trials are counted for one call
 DEFAULT_PAGE = 100
 
 _NO_STUDY = StudyName("", "")
@@ -66,6 +67,7 @@ class SuggestServicer(SuggestServiceServicer):
         namespace = _reading(problems, "", lambda: names.parse_namespace(request.parent, "parent", wildcard=True))
         after = _reading(problems, None, lambda: _read_study_token(request.page_token))
         limit = _limit(request.page_size, problems)
+        limit = min(limit, MAX_SUMMARIES) if request.summaries else limit
         labels = wire.read_labels(request.labels, "labels", problems)
         wire.raise_if(problems)
         found: list[Study] = []
@@ -75,7 +77,9 @@ class SuggestServicer(SuggestServiceServicer):
             if len(found) > limit:
                 break
         page, rest = _page(((wire.write_study(s), str(s.name)) for s in found), limit)
-        return pb.ListStudiesResponse(studies=page, next_page_token=rest)
+        told = found[: len(page)] if request.summaries else []
+        summaries = map(wire.write_summary, told, self._studies.summaries(told))
+        return pb.ListStudiesResponse(studies=page, next_page_token=rest, summaries=summaries)
 
     def UpdateStudy(self, request: pb.UpdateStudyRequest, context: Any) -> pb.Study:
         problems: wire.Problems = []
@@ -235,9 +239,10 @@ class SuggestServicer(SuggestServiceServicer):
         problems: wire.Problems = []
         study, number = _reading(problems, _NO_TRIALS, lambda: names.parse_trials(request.parent, "parent"))
         limit = _limit(request.page_size, problems)
-        after = _reading(problems, 0, lambda: _read_position(request.page_token, first=0))
+        first = -1 if request.latest else 0
+        after = _reading(problems, first, lambda: _read_position(request.page_token, first=first))
         wire.raise_if(problems)
-        found = self._studies.list_measurements(study, number, after=after, limit=limit + 1)
+        found = self._studies.list_measurements(study, number, latest=request.latest, after=after, limit=limit + 1)
         messages = (
             (pb.TrialMeasurement(trial=trial, measurement=wire.write_measurement(m)), str(position))
             for position, trial, m in found

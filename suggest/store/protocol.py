@@ -16,6 +16,8 @@ from suggest.curves import Curve
 from suggest.study import Direction, Study, StudyName
 from suggest.trial import Measurement, Trial, TrialState
 
+MAX_METRICS = 64  # of a trial, where only the latest value of each is asked for
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:
@@ -155,6 +157,9 @@ class Store(Protocol):
     ) -> list[Trial]:
         """Numbers above `after`, in order; no states and no client_id mean all."""
 
+    def trial_counts(self, names: Sequence[StudyName]) -> dict[StudyName, dict[TrialState, int]]:
+        """How many trials of each state these studies have; reads a row for each trial of theirs."""
+
     def best_trial(self, name: StudyName, direction: Direction) -> Trial | None:
         """The best value among the succeeded; of equals the first."""
 
@@ -162,6 +167,12 @@ class Store(Protocol):
         self, name: StudyName, number: int | None, *, after: int, limit: int
     ) -> list[tuple[int, int, Measurement]]:
         """(position, trial, measurement), positions above `after`, in the order of the reports; None: all trials."""
+
+    def latest_measurements(
+        self, name: StudyName, number: int | None, *, after: int, limit: int
+    ) -> list[tuple[int, int, Measurement]]:
+        """The same, of each trial's newest attempt the last step of each metric, of MAX_METRICS at most: by trial and
+        metric. `after` is -1 at first. Bounded work, however many measurements there are."""
 
     def close(self) -> None:
         """Release everything held."""

@@ -33,7 +33,7 @@ from suggest.store.connections import Connections
 from suggest.store.counts import count
 from suggest.store.documents import spec_document
 from suggest.store.ownership import Ownership, held, of
-from suggest.store.protocol import Addition, Counts, Lease, StudyContents, StudyRecord
+from suggest.store.protocol import MAX_METRICS, Addition, Counts, Lease, StudyContents, StudyRecord
 from suggest.store.rows import (
     AnyRow,
     Columns,
@@ -46,9 +46,12 @@ from suggest.store.rows import (
     trial_columns,
     trial_of,
 )
+from suggest.store.statements import LARGEST, LATEST
 from suggest.store.tables import measurements, studies, trials
 from suggest.study import Direction, Study, StudyName
 from suggest.trial import OPEN, Measurement, Trial, TrialState
+
+TRIALS_AT_ONCE = 100
 
 _INSERT_STUDY = failpoints.register("store.insert_study")
 _UPDATE_STUDY = failpoints.register("store.update_study")
@@ -246,6 +249,17 @@ class SqlStore:
         with self._database.reading(single=True) as connection:
             return [trial_of(row) for row in connection.execute(query.order_by(trials.c.number).limit(limit))]
 
+    def trial_counts(self, names: Sequence[StudyName]) -> dict[StudyName, dict[TrialState, int]]:
+        found: dict[StudyName, dict[TrialState, int]] = {name: {} for name in names}
+        whose = (trials.c.namespace, trials.c.study)
+        query = select(*whose, trials.c.state, func.count().label("trials")).where(
+            tuple_(*whose).in_([(name.namespace, name.study) for name in names]), ~trials.c.deleted
+        )
+        with self._database.reading(single=True) as connection:
+            for row in connection.execute(query.group_by(*whose, trials.c.state)):
+                found[StudyName(row.namespace, row.study)][TrialState(row.state)] = row.trials
+        return found
+
     def best_trial(self, name: StudyName, direction: Direction) -> Trial | None:
         value = trials.c.value.desc() if direction is Direction.MAXIMIZE else trials.c.value.asc()
         succeeded = and_(trials.c.state == TrialState.SUCCEEDED.value, trials.c.value.is_not(None), ~trials.c.deleted)
@@ -263,6 +277,27 @@ class SqlStore:
         with self._database.reading(single=True) as connection:
             rows = connection.execute(query.order_by(measurements.c.id).limit(limit))
             return [(row.id, row.trial, measurement_of(row)) for row in rows]
+
+    def latest_measurements(
+        self, name: StudyName, number: int | None, *, after: int, limit: int
+    ) -> list[tuple[int, int, Measurement]]:
+        whose = {"namespace": name.namespace, "study": name.study, "metrics": MAX_METRICS}
+        found: list[tuple[int, int, Measurement]] = []
+        first, last = ((after + 1) // MAX_METRICS, LARGEST) if number is None else (number, number)
+        while len(found) < limit:
+            # A few trials at a time: how many metrics they have is known only then.
+            span = {"first": first, "last": last, "trials": min(limit, TRIALS_AT_ONCE)}
+            with self._database.reading(single=True) as connection:
+                rows = connection.execute(LATEST, whose | span).all()
+            found += [
+                (position, row.trial, measurement_of(row))
+                for row in rows
+                if (position := row.trial * MAX_METRICS + row.place) > after
+            ]
+            if not rows or number is not None:
+                break
+            first = rows[-1].trial + 1
+        return found[:limit]
 
     def _insert_measurements(
         self, connection: Connection, lease: Lease, *reports: tuple[int, Sequence[Measurement]]

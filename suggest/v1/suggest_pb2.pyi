@@ -1006,10 +1006,13 @@ class ListStudiesRequest(google.protobuf.message.Message):
     PAGE_SIZE_FIELD_NUMBER: builtins.int
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
     LABELS_FIELD_NUMBER: builtins.int
+    SUMMARIES_FIELD_NUMBER: builtins.int
     parent: builtins.str
     """namespaces/{namespace}, or namespaces/- for all."""
     page_size: builtins.int
     page_token: builtins.str
+    summaries: builtins.bool
+    """Also how far each study is; a page has at most 20 studies then."""
     @property
     def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Only studies that have all of these labels."""
@@ -1021,8 +1024,9 @@ class ListStudiesRequest(google.protobuf.message.Message):
         page_size: builtins.int = ...,
         page_token: builtins.str = ...,
         labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        summaries: builtins.bool = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["labels", b"labels", "page_size", b"page_size", "page_token", b"page_token", "parent", b"parent"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["labels", b"labels", "page_size", b"page_size", "page_token", b"page_token", "parent", b"parent", "summaries", b"summaries"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ListStudiesRequest: typing_extensions.TypeAlias = ListStudiesRequest
@@ -1033,19 +1037,73 @@ class ListStudiesResponse(google.protobuf.message.Message):
 
     STUDIES_FIELD_NUMBER: builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    SUMMARIES_FIELD_NUMBER: builtins.int
     next_page_token: builtins.str
     @property
     def studies(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Study]: ...
+    @property
+    def summaries(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StudySummary]:
+        """One for each study, in their order, if they were asked for."""
+
     def __init__(
         self,
         *,
         studies: collections.abc.Iterable[Global___Study] | None = ...,
         next_page_token: builtins.str = ...,
+        summaries: collections.abc.Iterable[Global___StudySummary] | None = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["next_page_token", b"next_page_token", "studies", b"studies"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["next_page_token", b"next_page_token", "studies", b"studies", "summaries", b"summaries"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ListStudiesResponse: typing_extensions.TypeAlias = ListStudiesResponse
+
+@typing.final
+class StudySummary(google.protobuf.message.Message):
+    """How far a study is."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TRIALS_FIELD_NUMBER: builtins.int
+    BEST_FIELD_NUMBER: builtins.int
+    @property
+    def trials(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___TrialCount]:
+        """States that no trial is in are not there."""
+
+    @property
+    def best(self) -> Global___Trial:
+        """As ListOptimalTrials has it; absent while no trial has succeeded."""
+
+    def __init__(
+        self,
+        *,
+        trials: collections.abc.Iterable[Global___TrialCount] | None = ...,
+        best: Global___Trial | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["best", b"best"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["best", b"best", "trials", b"trials"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___StudySummary: typing_extensions.TypeAlias = StudySummary
+
+@typing.final
+class TrialCount(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: builtins.int
+    COUNT_FIELD_NUMBER: builtins.int
+    state: Global___TrialState.ValueType
+    count: builtins.int
+    def __init__(
+        self,
+        *,
+        state: Global___TrialState.ValueType = ...,
+        count: builtins.int = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["count", b"count", "state", b"state"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___TrialCount: typing_extensions.TypeAlias = TrialCount
 
 @typing.final
 class UpdateStudyRequest(google.protobuf.message.Message):
@@ -1768,18 +1826,24 @@ class ListMeasurementsRequest(google.protobuf.message.Message):
     PARENT_FIELD_NUMBER: builtins.int
     PAGE_SIZE_FIELD_NUMBER: builtins.int
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    LATEST_FIELD_NUMBER: builtins.int
     parent: builtins.str
     """namespaces/{namespace}/studies/{study}/trials/{number}, or .../trials/- for all trials of the study."""
     page_size: builtins.int
     page_token: builtins.str
+    latest: builtins.bool
+    """Of each trial only its newest attempt, and of each of its metrics only the value at the last step: by trial, then by
+    metric, and of at most 64 metrics. Costs the same however many measurements there are.
+    """
     def __init__(
         self,
         *,
         parent: builtins.str = ...,
         page_size: builtins.int = ...,
         page_token: builtins.str = ...,
+        latest: builtins.bool = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["page_size", b"page_size", "page_token", b"page_token", "parent", b"parent"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["latest", b"latest", "page_size", b"page_size", "page_token", b"page_token", "parent", b"parent"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ListMeasurementsRequest: typing_extensions.TypeAlias = ListMeasurementsRequest

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from suggest import names
 from suggest.errors import InvalidArgument, Problem
 from suggest.imports import FinishedTrial, ImportResult
-from suggest.study import StudyName
+from suggest.replies import StudySummary
+from suggest.study import Study, StudyName
 from suggest.trial import Measurement, Outcome, Trial, TrialState
 from suggest.v1 import suggest_pb2 as pb
 from suggest.wire.values import (
@@ -79,6 +80,18 @@ def read_trial(message: pb.Trial) -> Trial:
     )
     raise_if(problems)
     return trial
+
+
+def write_summary(study: Study, summary: StudySummary) -> pb.StudySummary:
+    counts = [pb.TrialCount(state=_TO_STATE[state], count=n) for state, n in summary.trials.items()]
+    return pb.StudySummary(trials=counts, best=None if summary.best is None else write_trial(study.name, summary.best))
+
+
+def read_summary(message: pb.StudySummary) -> StudySummary:
+    """What a server sent."""
+    found = {_STATES[each.state]: each.count for each in message.trials if each.state in _STATES}
+    counts = {state: found[state] for state in TrialState if state in found}
+    return StudySummary(counts, read_trial(message.best) if message.HasField("best") else None)
 
 
 def read_finished(messages: Iterable[pb.FinishedTrial], path: str, problems: Problems) -> list[FinishedTrial]:

@@ -15,7 +15,7 @@ from suggest.errors import NotFound, NotOwner
 from suggest.space import Choice, Condition, Float, Int, Parameter, Scale, Space
 from suggest.store.connections import Connections
 from suggest.store.documents import fingerprint
-from suggest.store.protocol import Addition, Counts, Lease, Store, StudyRecord
+from suggest.store.protocol import MAX_METRICS, Addition, Counts, Lease, Store, StudyRecord
 from suggest.store.sql import SqlStore
 from suggest.store.tables import studies
 from suggest.study import Algorithm, Direction, Objective, PastSpace, Pruning, Study, StudyName, StudySpec, ValueRule
@@ -183,6 +183,47 @@ class StoreContract:
         store.add_measurements(lease, 1, reports)
         found = store.measurements(NAME, None, after=0, limit=count + 1)
         assert [(trial, m) for _, trial, m in found] == [(1, m) for m in reports]
+
+    def test_the_latest_of_each_metric_is_of_the_newest_attempt_at_its_last_step(
+        self, store: Store, lease: Lease
+    ) -> None:
+        store.hand_out(lease, [running(n) for n in range(4)])
+        store.add_measurements(lease, 0, [measured(5, 0.5), measured(3, 0.3), measured(1, 0.1, metric="loss")])
+        store.add_measurements(
+            lease, 2, [measured(9, 0.9), measured(1, 0.2, attempt=2), measured(9, 0.8, metric="loss")]
+        )
+        store.add_measurements(lease, 3, [measured(0, math.nan)])
+        first, second, third, fourth = store.latest_measurements(NAME, None, after=-1, limit=9)
+        assert [(trial, m) for _, trial, m in (first, second, third)] == [
+            (0, measured(5, 0.5)),
+            (0, measured(1, 0.1, metric="loss")),
+            (2, measured(1, 0.2, attempt=2)),
+        ]
+        assert fourth[1] == 3
+        assert math.isnan(fourth[2].value)
+        assert store.latest_measurements(NAME, 2, after=-1, limit=9) == [third]
+        assert store.latest_measurements(NAME, 1, after=-1, limit=9) == []
+
+    def test_the_latest_measurements_come_in_pages_of_any_size(self, store: Store, lease: Lease) -> None:
+        store.hand_out(lease, [running(n) for n in range(250)])
+        for number in range(250):
+            kinds = "abc" if number % 5 else [f"m{i:02}" for i in range(70)]
+            store.add_measurements(lease, number, [measured(0, 0.5, metric=kind) for kind in kinds])
+        whole = store.latest_measurements(NAME, None, after=-1, limit=10_000)
+        assert len(whole) == 200 * 3 + 50 * MAX_METRICS
+        for size in (1, 63, 1000):
+            pages: list[tuple[int, int, Measurement]] = []
+            for _ in range(9):
+                after = pages[-1][0] if pages else -1
+                pages += store.latest_measurements(NAME, None, after=after, limit=size)
+            assert pages == whole[: size * 9]
+
+    def test_trials_are_counted_by_state(self, store: Store, lease: Lease) -> None:
+        store.hand_out(lease, [running(n) for n in range(4)])
+        store.add_trial(lease, queued(4), request_id="add", measurements=[])
+        store.delete_trial(lease, 4)
+        other = StudyName("default", "nothing-here")
+        assert store.trial_counts([NAME, other]) == {NAME: {TrialState.RUNNING: 4}, other: {}}
 
     def test_a_metric_is_kept_whatever_its_characters(self, store: Store, lease: Lease) -> None:
         odd = ['a"b', "a\\b", "a,b", "{a}", "NULL", " a ", "'a'", "é%s:a", "?", "line\nline"]

@@ -26,7 +26,7 @@ from controller.model import (
 )
 from controller.progress import Progress
 from controller.report import documents, ending, figures, lines, story, tables
-from controller.report.record import ExperimentRecord, TrialRecord
+from controller.report.record import ExperimentRecord, TrialRecord, last_values
 from suggest.space import Choice, Float, Parameter, Space
 from suggest.trial import REUSED, Measurement, Trial, TrialState
 
@@ -277,3 +277,15 @@ def test_imported_trials_are_shown_as_such_and_count_for_the_best_alone() -> Non
     assert "Imported:   from notes.csv\n" in one
     assert "Why: it ended with accuracy 0.9 where it comes from; the best so far" in one
     assert ending.result(shown.experiment, elsewhere).startswith("digits: best accuracy 0.9 (trial 0, imported)\n")
+
+
+def test_the_last_value_of_a_metric_is_the_newest_attempts_at_its_last_step() -> None:
+    """Also of all measurements in the order of the reports: that is what an older server sends."""
+    measured = [
+        (0, Measurement(1, "loss", 9, 0.9)),
+        (0, Measurement(2, "loss", 2, 0.2)),
+        (0, Measurement(2, "loss", 1, 0.1)),
+        (0, Measurement(2, "accuracy", 1, 0.5)),
+        (1, Measurement(1, "accuracy", 1, 0.5)),
+    ]
+    assert last_values(measured, without="accuracy") == {0: {"loss": 0.2}}

@@ -125,13 +125,14 @@ class Writer:
 
 
 class Seats:
-    def __init__(self, store: Store, *, address: str) -> None:
+    def __init__(self, store: Store, *, address: str, clock: AwakeClock) -> None:
+        """Closes the clock."""
         self._store = store
         self._address = address
         self._seats: dict[StudyName, _Seat] = {}
         self._seats_lock = threading.Lock()
         self._ahead = Ahead(self._prepare)
-        self._clock = AwakeClock()
+        self._clock = clock
 
     @contextmanager
     def writing(self, name: StudyName) -> Iterator[Writer]:

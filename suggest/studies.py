@@ -27,7 +27,7 @@ from suggest.store.documents import fingerprint, spec_document
 from suggest.store.protocol import Addition, Store, StudyRecord
 from suggest.study import Pruning, Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
-from suggest.trial_leases import MAX_TRIES
+from suggest.trial_leases import MAX_TRIES, AwakeClock
 
 INFRASTRUCTURE = "infrastructure"  # the failure class of a trial whose clients all went silent
 
@@ -45,9 +45,10 @@ def check(spec: StudySpec) -> None:
 class Studies:
     """`address`: where this process can be reached; told to whoever finds a study taken."""
 
-    def __init__(self, store: Store, *, address: str) -> None:
+    def __init__(self, store: Store, *, address: str, clock: AwakeClock | None = None) -> None:
+        """clock: what the leases of trials go by; closed with this."""
         self._store = store
-        self._seats = Seats(store, address=address)
+        self._seats = Seats(store, address=address, clock=clock or AwakeClock())
 
     def close(self) -> None:
         """Give back every study. The store stays open; it is the caller's."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from suggest import courtesy, events, requests
+from suggest import courtesy, events, request_keys, requests
 from suggest.domain import show
 from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, LeaseExpired, NotFound, Problem
 from suggest.growth import grown
@@ -224,7 +224,11 @@ class Studies:
         requests.raise_if(requests.addition_problems(outcome, measurements, request_id=request_id))
         with self._seats.writing(name) as writer:
             engine = writer.engine
-            if known := self._store.trial_added_by(name, request_id):
+            key = request_keys.added(request_id)
+            known = self._store.trial_added_by(name, key)
+            if known is None and key != request_id:
+                known = request_keys.added_before(self._store.trial_added_by(name, request_id))
+            if known is not None:
                 return known
             space = engine.study.spec.space
             if problems := space.point_problems(parameters, partial=outcome is None):
@@ -239,7 +243,7 @@ class Studies:
             fresh = engine.fresh(trial.number, measurements)
             added = trial if outcome is None else finished_trial(engine, trial, outcome, fresh)
             with writer.changing():
-                self._store.add_trial(writer.lease, added, request_id=request_id, measurements=fresh)
+                self._store.add_trial(writer.lease, added, request_id=key, measurements=fresh)
                 engine.put(trial)
                 engine.measure(trial.number, fresh)
                 if added.finished:
@@ -250,10 +254,13 @@ class Studies:
         self, name: StudyName, trials: Sequence[FinishedTrial], *, source: str, request_id: str
     ) -> list[ImportResult]:
         requests.raise_if(requests.import_problems(trials, source=source, request_id=request_id))
-        keys = [f"import/{request_id}/{trial.source_id or place}" for place, trial in enumerate(trials)]
+        sources = [trial.source_id or str(place) for place, trial in enumerate(trials)]
+        keys = [request_keys.imported(request_id, source_id) for source_id in sources]
+        before = [request_keys.imported_before(request_id, source_id) for source_id in sources]
         with self._seats.writing(name) as writer:
             engine = writer.engine
-            known = self._store.numbers_added_by(name, keys)
+            known = self._store.numbers_added_by(name, [*keys, *before])
+            known.update({key: known[old] for key, old in zip(keys, before, strict=True) if old in known})
             results: list[ImportResult] = []
             additions: list[Addition] = []
             for key, trial in zip(keys, trials, strict=True):

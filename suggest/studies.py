@@ -32,8 +32,8 @@ from suggest.trial_leases import MAX_TRIES, AwakeClock
 INFRASTRUCTURE = "infrastructure"  # the failure class of a trial whose clients all went silent
 
 
-def _nothing(trial: Trial) -> int:
-    """The size of a trial in a reply that has no limit."""
+def _nothing(noun: object) -> int:
+    """The size of a study or a trial in a reply that has no limit."""
     return 0
 
 
@@ -114,7 +114,9 @@ class Studies:
         pruning: Pruning | Keep | None = KEEP,
         labels: Mapping[str, str] | Keep = KEEP,
         validate_only: bool = False,
+        size_of: Callable[[Study], int] = _nothing,
     ) -> Study:
+        """`size_of`: of the study in a reply, in bytes, of which there is a limit."""
         with self._seats.writing(name) as writer:
             engine = writer.engine
             study = engine.study
@@ -126,6 +128,11 @@ class Studies:
                 self.validate(study.spec)
             if labels is not KEEP:
                 study = replace(study, labels=dict(labels))
+            if study != engine.study:
+                size = size_of(study)
+                requests.raise_if(
+                    requests.size_problems("spec.parameters", "the study, with what it was before,", size)
+                )
             if study != engine.study and not validate_only:
                 with writer.changing():
                     self._store.update_study(writer.lease, study)

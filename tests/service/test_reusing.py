@@ -60,12 +60,14 @@ def test_no_request_id_of_a_client_is_in_the_way_of_a_reused_value(tmp_path: Pat
     with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
         algorithm = Algorithm("random", 3, {"duplicates": "reuse"})
         client.create_study(NAME, replace(SPEC, space=SMALL, algorithm=algorithm, pruning=None), request_id="create")
-        added = [client.add_trial(NAME, {"a": 1, "b": "x"}, request_id=request_id.format(k)) for k in range(20)]
+        added = [client.add_trial(NAME, {"a": 1, "b": "x"}, request_id=request_id.format(20 + k)) for k in range(20)]
         assert [t.number for t in added] == list(range(20))
         trials = search(client, algorithm)
         assert any(REUSED in t.labels for t in trials)
         for k, trial in enumerate(added):
-            assert client.add_trial(NAME, {"a": 1, "b": "x"}, request_id=request_id.format(k)).number == trial.number
+            assert (
+                client.add_trial(NAME, {"a": 1, "b": "x"}, request_id=request_id.format(20 + k)).number == trial.number
+            )
 
 
 def test_a_study_that_an_earlier_version_left_stuck_goes_on(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@
 //   their meaning.
 //   Retry UNAVAILABLE (and what your deadline cut off); never retry INVALID_ARGUMENT.
 // * Life of a trial: QUEUED -> RUNNING -> SUCCEEDED | PRUNED | INFEASIBLE | FAILED | CANCELLED. An outcome never changes.
+//   A RUNNING trial whose lease expires is QUEUED again.
 // * Who calls is said by a token in the metadata, `authorization: Bearer TOKEN`, where the server asks for one
 //   (UNAUTHENTICATED); what it may do, and in which namespaces, the server's operator says (PERMISSION_DENIED).
 // * Errors carry google.rpc.ErrorInfo (domain `tuner.dev`; the reasons are listed in docs/api.md). INVALID_ARGUMENT also carries
@@ -28,6 +29,7 @@ package suggestpb
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	emptypb "google.golang.org/protobuf/types/known/emptypb"
 	fieldmaskpb "google.golang.org/protobuf/types/known/fieldmaskpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
@@ -1242,13 +1244,21 @@ type Trial struct {
 	// The client's own word for a kind of failure.
 	FailureClass string `protobuf:"bytes,8,opt,name=failure_class,json=failureClass,proto3" json:"failure_class,omitempty"`
 	// Of the SuggestTrials that handed it out.
-	ClientId      string                 `protobuf:"bytes,9,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
-	RequestId     string                 `protobuf:"bytes,10,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	Labels        map[string]string      `protobuf:"bytes,11,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	EndTime       *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ClientId   string                 `protobuf:"bytes,9,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	RequestId  string                 `protobuf:"bytes,10,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Labels     map[string]string      `protobuf:"bytes,11,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	EndTime    *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
+	// Output only. How many times SuggestTrials has handed it out: again after each lease that expired. The fencing token
+	// of its lease: send it along with reports, renewals and the completion.
+	Tries int32 `protobuf:"varint,14,opt,name=tries,proto3" json:"tries,omitempty"`
+	// Output only. How long its lease lasts from each renewal on; absent without a lease.
+	LeaseDuration *durationpb.Duration `protobuf:"bytes,15,opt,name=lease_duration,json=leaseDuration,proto3" json:"lease_duration,omitempty"`
+	// Output only. When the lease of a running trial expires, unless it is renewed before; absent where the server that
+	// answers does not write the study.
+	LeaseExpireTime *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=lease_expire_time,json=leaseExpireTime,proto3" json:"lease_expire_time,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Trial) Reset() {
@@ -1368,6 +1378,27 @@ func (x *Trial) GetCreateTime() *timestamppb.Timestamp {
 func (x *Trial) GetEndTime() *timestamppb.Timestamp {
 	if x != nil {
 		return x.EndTime
+	}
+	return nil
+}
+
+func (x *Trial) GetTries() int32 {
+	if x != nil {
+		return x.Tries
+	}
+	return 0
+}
+
+func (x *Trial) GetLeaseDuration() *durationpb.Duration {
+	if x != nil {
+		return x.LeaseDuration
+	}
+	return nil
+}
+
+func (x *Trial) GetLeaseExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LeaseExpireTime
 	}
 	return nil
 }
@@ -3004,7 +3035,14 @@ type SuggestTrialsRequest struct {
 	// Required; alone decides whether this is a repetition.
 	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Put on the trials.
-	Labels        map[string]string `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Labels map[string]string `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Absent or 0: the trials run until somebody completes them. Else 100 ms to 7 days: each trial has a lease, which
+	// ReportMeasurements and RenewLeases renew. Once it expires, the trial is QUEUED again, with its `tries`, and handed out
+	// by the next SuggestTrials; after the third time it is FAILED (failure_class `infrastructure`).
+	LeaseDuration *durationpb.Duration `protobuf:"bytes,6,opt,name=lease_duration,json=leaseDuration,proto3" json:"lease_duration,omitempty"`
+	// Hand out only trials whose lease has expired: neither enqueued nor new ones. For clients that wait for the end of
+	// trials that others run.
+	ExpiredOnly   bool `protobuf:"varint,7,opt,name=expired_only,json=expiredOnly,proto3" json:"expired_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3072,6 +3110,20 @@ func (x *SuggestTrialsRequest) GetLabels() map[string]string {
 		return x.Labels
 	}
 	return nil
+}
+
+func (x *SuggestTrialsRequest) GetLeaseDuration() *durationpb.Duration {
+	if x != nil {
+		return x.LeaseDuration
+	}
+	return nil
+}
+
+func (x *SuggestTrialsRequest) GetExpiredOnly() bool {
+	if x != nil {
+		return x.ExpiredOnly
+	}
+	return false
 }
 
 type SuggestTrialsResponse struct {
@@ -3142,7 +3194,10 @@ type ReportMeasurementsRequest struct {
 	// namespaces/{namespace}/studies/{study}/trials/{number}
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// 1 to 10000.
-	Measurements  []*Measurement `protobuf:"bytes,2,rep,name=measurements,proto3" json:"measurements,omitempty"`
+	Measurements []*Measurement `protobuf:"bytes,2,rep,name=measurements,proto3" json:"measurements,omitempty"`
+	// Of the trial, as SuggestTrials returned it. If it was handed out again since, the call is FAILED_PRECONDITION
+	// (reason LEASE_EXPIRED) and changes nothing. 0: not checked.
+	Tries         int32 `protobuf:"varint,3,opt,name=tries,proto3" json:"tries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3189,6 +3244,13 @@ func (x *ReportMeasurementsRequest) GetMeasurements() []*Measurement {
 		return x.Measurements
 	}
 	return nil
+}
+
+func (x *ReportMeasurementsRequest) GetTries() int32 {
+	if x != nil {
+		return x.Tries
+	}
+	return 0
 }
 
 type ReportMeasurementsResponse struct {
@@ -3244,20 +3306,176 @@ func (x *ReportMeasurementsResponse) GetReason() string {
 	return ""
 }
 
+// The lease of one trial.
+type TrialLease struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the trial.
+	Number int64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// Of the trial, as SuggestTrials returned it.
+	Tries         int32 `protobuf:"varint,2,opt,name=tries,proto3" json:"tries,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TrialLease) Reset() {
+	*x = TrialLease{}
+	mi := &file_suggest_v1_suggest_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TrialLease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TrialLease) ProtoMessage() {}
+
+func (x *TrialLease) ProtoReflect() protoreflect.Message {
+	mi := &file_suggest_v1_suggest_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TrialLease.ProtoReflect.Descriptor instead.
+func (*TrialLease) Descriptor() ([]byte, []int) {
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *TrialLease) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *TrialLease) GetTries() int32 {
+	if x != nil {
+		return x.Tries
+	}
+	return 0
+}
+
+type RenewLeasesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// namespaces/{namespace}/studies/{study}
+	Parent string `protobuf:"bytes,1,opt,name=parent,proto3" json:"parent,omitempty"`
+	// 1 to 1000.
+	Leases        []*TrialLease `protobuf:"bytes,2,rep,name=leases,proto3" json:"leases,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewLeasesRequest) Reset() {
+	*x = RenewLeasesRequest{}
+	mi := &file_suggest_v1_suggest_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewLeasesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewLeasesRequest) ProtoMessage() {}
+
+func (x *RenewLeasesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_suggest_v1_suggest_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewLeasesRequest.ProtoReflect.Descriptor instead.
+func (*RenewLeasesRequest) Descriptor() ([]byte, []int) {
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *RenewLeasesRequest) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+func (x *RenewLeasesRequest) GetLeases() []*TrialLease {
+	if x != nil {
+		return x.Leases
+	}
+	return nil
+}
+
+type RenewLeasesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The numbers of those that could not be renewed: the trial has finished, or was handed out again.
+	Lost          []int64 `protobuf:"varint,1,rep,packed,name=lost,proto3" json:"lost,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewLeasesResponse) Reset() {
+	*x = RenewLeasesResponse{}
+	mi := &file_suggest_v1_suggest_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewLeasesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewLeasesResponse) ProtoMessage() {}
+
+func (x *RenewLeasesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_suggest_v1_suggest_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewLeasesResponse.ProtoReflect.Descriptor instead.
+func (*RenewLeasesResponse) Descriptor() ([]byte, []int) {
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *RenewLeasesResponse) GetLost() []int64 {
+	if x != nil {
+		return x.Lost
+	}
+	return nil
+}
+
 type CompleteTrialRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// namespaces/{namespace}/studies/{study}/trials/{number}
 	Name    string   `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Outcome *Outcome `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// The last ones, stored together with the outcome; at most 10000.
-	Measurements  []*Measurement `protobuf:"bytes,3,rep,name=measurements,proto3" json:"measurements,omitempty"`
+	Measurements []*Measurement `protobuf:"bytes,3,rep,name=measurements,proto3" json:"measurements,omitempty"`
+	// As in ReportMeasurementsRequest.
+	Tries         int32 `protobuf:"varint,4,opt,name=tries,proto3" json:"tries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CompleteTrialRequest) Reset() {
 	*x = CompleteTrialRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[46]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3269,7 +3487,7 @@ func (x *CompleteTrialRequest) String() string {
 func (*CompleteTrialRequest) ProtoMessage() {}
 
 func (x *CompleteTrialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[46]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3282,7 +3500,7 @@ func (x *CompleteTrialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteTrialRequest.ProtoReflect.Descriptor instead.
 func (*CompleteTrialRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{46}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *CompleteTrialRequest) GetName() string {
@@ -3306,6 +3524,13 @@ func (x *CompleteTrialRequest) GetMeasurements() []*Measurement {
 	return nil
 }
 
+func (x *CompleteTrialRequest) GetTries() int32 {
+	if x != nil {
+		return x.Tries
+	}
+	return 0
+}
+
 type ListMeasurementsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// namespaces/{namespace}/studies/{study}/trials/{number}, or .../trials/- for all trials of the study.
@@ -3318,7 +3543,7 @@ type ListMeasurementsRequest struct {
 
 func (x *ListMeasurementsRequest) Reset() {
 	*x = ListMeasurementsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[47]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3330,7 +3555,7 @@ func (x *ListMeasurementsRequest) String() string {
 func (*ListMeasurementsRequest) ProtoMessage() {}
 
 func (x *ListMeasurementsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[47]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3343,7 +3568,7 @@ func (x *ListMeasurementsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMeasurementsRequest.ProtoReflect.Descriptor instead.
 func (*ListMeasurementsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{47}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ListMeasurementsRequest) GetParent() string {
@@ -3377,7 +3602,7 @@ type TrialMeasurement struct {
 
 func (x *TrialMeasurement) Reset() {
 	*x = TrialMeasurement{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[48]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3389,7 +3614,7 @@ func (x *TrialMeasurement) String() string {
 func (*TrialMeasurement) ProtoMessage() {}
 
 func (x *TrialMeasurement) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[48]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3402,7 +3627,7 @@ func (x *TrialMeasurement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrialMeasurement.ProtoReflect.Descriptor instead.
 func (*TrialMeasurement) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{48}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *TrialMeasurement) GetTrial() int64 {
@@ -3429,7 +3654,7 @@ type ListMeasurementsResponse struct {
 
 func (x *ListMeasurementsResponse) Reset() {
 	*x = ListMeasurementsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[49]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3441,7 +3666,7 @@ func (x *ListMeasurementsResponse) String() string {
 func (*ListMeasurementsResponse) ProtoMessage() {}
 
 func (x *ListMeasurementsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[49]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3454,7 +3679,7 @@ func (x *ListMeasurementsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMeasurementsResponse.ProtoReflect.Descriptor instead.
 func (*ListMeasurementsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{49}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ListMeasurementsResponse) GetMeasurements() []*TrialMeasurement {
@@ -3481,7 +3706,7 @@ type ListOptimalTrialsRequest struct {
 
 func (x *ListOptimalTrialsRequest) Reset() {
 	*x = ListOptimalTrialsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[50]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3493,7 +3718,7 @@ func (x *ListOptimalTrialsRequest) String() string {
 func (*ListOptimalTrialsRequest) ProtoMessage() {}
 
 func (x *ListOptimalTrialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[50]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3506,7 +3731,7 @@ func (x *ListOptimalTrialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOptimalTrialsRequest.ProtoReflect.Descriptor instead.
 func (*ListOptimalTrialsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{50}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ListOptimalTrialsRequest) GetParent() string {
@@ -3525,7 +3750,7 @@ type ListOptimalTrialsResponse struct {
 
 func (x *ListOptimalTrialsResponse) Reset() {
 	*x = ListOptimalTrialsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[51]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3537,7 +3762,7 @@ func (x *ListOptimalTrialsResponse) String() string {
 func (*ListOptimalTrialsResponse) ProtoMessage() {}
 
 func (x *ListOptimalTrialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[51]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3550,7 +3775,7 @@ func (x *ListOptimalTrialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOptimalTrialsResponse.ProtoReflect.Descriptor instead.
 func (*ListOptimalTrialsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{51}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ListOptimalTrialsResponse) GetTrials() []*Trial {
@@ -3564,7 +3789,7 @@ var File_suggest_v1_suggest_proto protoreflect.FileDescriptor
 
 const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\n" +
-	"\x18suggest/v1/suggest.proto\x12\x10tuner.suggest.v1\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x99\x01\n" +
+	"\x18suggest/v1/suggest.proto\x12\x10tuner.suggest.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x99\x01\n" +
 	"\x05Value\x12#\n" +
 	"\fstring_value\x18\x01 \x01(\tH\x00R\vstringValue\x12\x1d\n" +
 	"\tint_value\x18\x02 \x01(\x03H\x00R\bintValue\x12#\n" +
@@ -3656,7 +3881,7 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\bsettings\x18\x03 \x03(\v2-.tuner.suggest.v1.AlgorithmInfo.SettingsEntryR\bsettings\x1a;\n" +
 	"\rSettingsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb4\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd4\x06\n" +
 	"\x05Trial\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x03R\x06number\x122\n" +
@@ -3675,7 +3900,10 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\x06labels\x18\v \x03(\v2#.tuner.suggest.v1.Trial.LabelsEntryR\x06labels\x12;\n" +
 	"\vcreate_time\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"createTime\x125\n" +
-	"\bend_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x1aV\n" +
+	"\bend_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12\x14\n" +
+	"\x05tries\x18\x0e \x01(\x05R\x05tries\x12@\n" +
+	"\x0elease_duration\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\rleaseDuration\x12F\n" +
+	"\x11lease_expire_time\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\x0fleaseExpireTime\x1aV\n" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
 	"\x05value\x18\x02 \x01(\v2\x17.tuner.suggest.v1.ValueR\x05value:\x028\x01\x1a9\n" +
@@ -3811,32 +4039,45 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\vupdate_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\n" +
 	"updateMask\"(\n" +
 	"\x12DeleteTrialRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\x87\x02\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\xec\x02\n" +
 	"\x14SuggestTrialsRequest\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x05R\x05count\x12\x1b\n" +
 	"\tclient_id\x18\x03 \x01(\tR\bclientId\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x04 \x01(\tR\trequestId\x12J\n" +
-	"\x06labels\x18\x05 \x03(\v22.tuner.suggest.v1.SuggestTrialsRequest.LabelsEntryR\x06labels\x1a9\n" +
+	"\x06labels\x18\x05 \x03(\v22.tuner.suggest.v1.SuggestTrialsRequest.LabelsEntryR\x06labels\x12@\n" +
+	"\x0elease_duration\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\rleaseDuration\x12!\n" +
+	"\fexpired_only\x18\a \x01(\bR\vexpiredOnly\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x88\x01\n" +
 	"\x15SuggestTrialsResponse\x12/\n" +
 	"\x06trials\x18\x01 \x03(\v2\x17.tuner.suggest.v1.TrialR\x06trials\x12\x1c\n" +
 	"\texhausted\x18\x02 \x01(\bR\texhausted\x12 \n" +
-	"\vindependent\x18\x03 \x01(\bR\vindependent\"r\n" +
+	"\vindependent\x18\x03 \x01(\bR\vindependent\"\x88\x01\n" +
 	"\x19ReportMeasurementsRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12A\n" +
-	"\fmeasurements\x18\x02 \x03(\v2\x1d.tuner.suggest.v1.MeasurementR\fmeasurements\"U\n" +
+	"\fmeasurements\x18\x02 \x03(\v2\x1d.tuner.suggest.v1.MeasurementR\fmeasurements\x12\x14\n" +
+	"\x05tries\x18\x03 \x01(\x05R\x05tries\"U\n" +
 	"\x1aReportMeasurementsResponse\x12\x1f\n" +
 	"\vshould_stop\x18\x01 \x01(\bR\n" +
 	"shouldStop\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xa2\x01\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\":\n" +
+	"\n" +
+	"TrialLease\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x03R\x06number\x12\x14\n" +
+	"\x05tries\x18\x02 \x01(\x05R\x05tries\"b\n" +
+	"\x12RenewLeasesRequest\x12\x16\n" +
+	"\x06parent\x18\x01 \x01(\tR\x06parent\x124\n" +
+	"\x06leases\x18\x02 \x03(\v2\x1c.tuner.suggest.v1.TrialLeaseR\x06leases\")\n" +
+	"\x13RenewLeasesResponse\x12\x12\n" +
+	"\x04lost\x18\x01 \x03(\x03R\x04lost\"\xb8\x01\n" +
 	"\x14CompleteTrialRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x123\n" +
 	"\aoutcome\x18\x02 \x01(\v2\x19.tuner.suggest.v1.OutcomeR\aoutcome\x12A\n" +
-	"\fmeasurements\x18\x03 \x03(\v2\x1d.tuner.suggest.v1.MeasurementR\fmeasurements\"m\n" +
+	"\fmeasurements\x18\x03 \x03(\v2\x1d.tuner.suggest.v1.MeasurementR\fmeasurements\x12\x14\n" +
+	"\x05tries\x18\x04 \x01(\x05R\x05tries\"m\n" +
 	"\x17ListMeasurementsRequest\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
@@ -3873,7 +4114,7 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\x12TRIAL_STATE_PRUNED\x10\x04\x12\x1a\n" +
 	"\x16TRIAL_STATE_INFEASIBLE\x10\x05\x12\x16\n" +
 	"\x12TRIAL_STATE_FAILED\x10\x06\x12\x19\n" +
-	"\x15TRIAL_STATE_CANCELLED\x10\a2\xc5\f\n" +
+	"\x15TRIAL_STATE_CANCELLED\x10\a2\xa1\r\n" +
 	"\x0eSuggestService\x12L\n" +
 	"\vCreateStudy\x12$.tuner.suggest.v1.CreateStudyRequest\x1a\x17.tuner.suggest.v1.Study\x12F\n" +
 	"\bGetStudy\x12!.tuner.suggest.v1.GetStudyRequest\x1a\x17.tuner.suggest.v1.Study\x12Z\n" +
@@ -3890,7 +4131,8 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\vUpdateTrial\x12$.tuner.suggest.v1.UpdateTrialRequest\x1a\x17.tuner.suggest.v1.Trial\x12K\n" +
 	"\vDeleteTrial\x12$.tuner.suggest.v1.DeleteTrialRequest\x1a\x16.google.protobuf.Empty\x12`\n" +
 	"\rSuggestTrials\x12&.tuner.suggest.v1.SuggestTrialsRequest\x1a'.tuner.suggest.v1.SuggestTrialsResponse\x12o\n" +
-	"\x12ReportMeasurements\x12+.tuner.suggest.v1.ReportMeasurementsRequest\x1a,.tuner.suggest.v1.ReportMeasurementsResponse\x12P\n" +
+	"\x12ReportMeasurements\x12+.tuner.suggest.v1.ReportMeasurementsRequest\x1a,.tuner.suggest.v1.ReportMeasurementsResponse\x12Z\n" +
+	"\vRenewLeases\x12$.tuner.suggest.v1.RenewLeasesRequest\x1a%.tuner.suggest.v1.RenewLeasesResponse\x12P\n" +
 	"\rCompleteTrial\x12&.tuner.suggest.v1.CompleteTrialRequest\x1a\x17.tuner.suggest.v1.Trial\x12i\n" +
 	"\x10ListMeasurements\x12).tuner.suggest.v1.ListMeasurementsRequest\x1a*.tuner.suggest.v1.ListMeasurementsResponse\x12l\n" +
 	"\x11ListOptimalTrials\x12*.tuner.suggest.v1.ListOptimalTrialsRequest\x1a+.tuner.suggest.v1.ListOptimalTrialsResponseb\x06proto3"
@@ -3908,7 +4150,7 @@ func file_suggest_v1_suggest_proto_rawDescGZIP() []byte {
 }
 
 var file_suggest_v1_suggest_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_suggest_v1_suggest_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
+var file_suggest_v1_suggest_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_suggest_v1_suggest_proto_goTypes = []any{
 	(Scale)(0),                         // 0: tuner.suggest.v1.Scale
 	(Direction)(0),                     // 1: tuner.suggest.v1.Direction
@@ -3960,35 +4202,39 @@ var file_suggest_v1_suggest_proto_goTypes = []any{
 	(*SuggestTrialsResponse)(nil),      // 47: tuner.suggest.v1.SuggestTrialsResponse
 	(*ReportMeasurementsRequest)(nil),  // 48: tuner.suggest.v1.ReportMeasurementsRequest
 	(*ReportMeasurementsResponse)(nil), // 49: tuner.suggest.v1.ReportMeasurementsResponse
-	(*CompleteTrialRequest)(nil),       // 50: tuner.suggest.v1.CompleteTrialRequest
-	(*ListMeasurementsRequest)(nil),    // 51: tuner.suggest.v1.ListMeasurementsRequest
-	(*TrialMeasurement)(nil),           // 52: tuner.suggest.v1.TrialMeasurement
-	(*ListMeasurementsResponse)(nil),   // 53: tuner.suggest.v1.ListMeasurementsResponse
-	(*ListOptimalTrialsRequest)(nil),   // 54: tuner.suggest.v1.ListOptimalTrialsRequest
-	(*ListOptimalTrialsResponse)(nil),  // 55: tuner.suggest.v1.ListOptimalTrialsResponse
-	nil,                                // 56: tuner.suggest.v1.Study.LabelsEntry
-	nil,                                // 57: tuner.suggest.v1.Algorithm.SettingsEntry
-	nil,                                // 58: tuner.suggest.v1.Pruning.SettingsEntry
-	nil,                                // 59: tuner.suggest.v1.AlgorithmInfo.SettingsEntry
-	nil,                                // 60: tuner.suggest.v1.Trial.ParametersEntry
-	nil,                                // 61: tuner.suggest.v1.Trial.LabelsEntry
-	nil,                                // 62: tuner.suggest.v1.ListStudiesRequest.LabelsEntry
-	nil,                                // 63: tuner.suggest.v1.AddTrialRequest.ParametersEntry
-	nil,                                // 64: tuner.suggest.v1.AddTrialRequest.LabelsEntry
-	nil,                                // 65: tuner.suggest.v1.FinishedTrial.ParametersEntry
-	nil,                                // 66: tuner.suggest.v1.FinishedTrial.LabelsEntry
-	nil,                                // 67: tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),      // 68: google.protobuf.Timestamp
-	(*fieldmaskpb.FieldMask)(nil),      // 69: google.protobuf.FieldMask
-	(*emptypb.Empty)(nil),              // 70: google.protobuf.Empty
+	(*TrialLease)(nil),                 // 50: tuner.suggest.v1.TrialLease
+	(*RenewLeasesRequest)(nil),         // 51: tuner.suggest.v1.RenewLeasesRequest
+	(*RenewLeasesResponse)(nil),        // 52: tuner.suggest.v1.RenewLeasesResponse
+	(*CompleteTrialRequest)(nil),       // 53: tuner.suggest.v1.CompleteTrialRequest
+	(*ListMeasurementsRequest)(nil),    // 54: tuner.suggest.v1.ListMeasurementsRequest
+	(*TrialMeasurement)(nil),           // 55: tuner.suggest.v1.TrialMeasurement
+	(*ListMeasurementsResponse)(nil),   // 56: tuner.suggest.v1.ListMeasurementsResponse
+	(*ListOptimalTrialsRequest)(nil),   // 57: tuner.suggest.v1.ListOptimalTrialsRequest
+	(*ListOptimalTrialsResponse)(nil),  // 58: tuner.suggest.v1.ListOptimalTrialsResponse
+	nil,                                // 59: tuner.suggest.v1.Study.LabelsEntry
+	nil,                                // 60: tuner.suggest.v1.Algorithm.SettingsEntry
+	nil,                                // 61: tuner.suggest.v1.Pruning.SettingsEntry
+	nil,                                // 62: tuner.suggest.v1.AlgorithmInfo.SettingsEntry
+	nil,                                // 63: tuner.suggest.v1.Trial.ParametersEntry
+	nil,                                // 64: tuner.suggest.v1.Trial.LabelsEntry
+	nil,                                // 65: tuner.suggest.v1.ListStudiesRequest.LabelsEntry
+	nil,                                // 66: tuner.suggest.v1.AddTrialRequest.ParametersEntry
+	nil,                                // 67: tuner.suggest.v1.AddTrialRequest.LabelsEntry
+	nil,                                // 68: tuner.suggest.v1.FinishedTrial.ParametersEntry
+	nil,                                // 69: tuner.suggest.v1.FinishedTrial.LabelsEntry
+	nil,                                // 70: tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),      // 71: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 72: google.protobuf.Duration
+	(*fieldmaskpb.FieldMask)(nil),      // 73: google.protobuf.FieldMask
+	(*emptypb.Empty)(nil),              // 74: google.protobuf.Empty
 }
 var file_suggest_v1_suggest_proto_depIdxs = []int32{
 	7,  // 0: tuner.suggest.v1.Study.spec:type_name -> tuner.suggest.v1.StudySpec
-	56, // 1: tuner.suggest.v1.Study.labels:type_name -> tuner.suggest.v1.Study.LabelsEntry
-	68, // 2: tuner.suggest.v1.Study.create_time:type_name -> google.protobuf.Timestamp
+	59, // 1: tuner.suggest.v1.Study.labels:type_name -> tuner.suggest.v1.Study.LabelsEntry
+	71, // 2: tuner.suggest.v1.Study.create_time:type_name -> google.protobuf.Timestamp
 	6,  // 3: tuner.suggest.v1.Study.past:type_name -> tuner.suggest.v1.PastParameters
 	8,  // 4: tuner.suggest.v1.PastParameters.parameters:type_name -> tuner.suggest.v1.Parameter
-	68, // 5: tuner.suggest.v1.PastParameters.end_time:type_name -> google.protobuf.Timestamp
+	71, // 5: tuner.suggest.v1.PastParameters.end_time:type_name -> google.protobuf.Timestamp
 	8,  // 6: tuner.suggest.v1.StudySpec.parameters:type_name -> tuner.suggest.v1.Parameter
 	13, // 7: tuner.suggest.v1.StudySpec.objectives:type_name -> tuner.suggest.v1.Objective
 	14, // 8: tuner.suggest.v1.StudySpec.algorithm:type_name -> tuner.suggest.v1.Algorithm
@@ -4003,95 +4249,101 @@ var file_suggest_v1_suggest_proto_depIdxs = []int32{
 	4,  // 17: tuner.suggest.v1.Condition.values:type_name -> tuner.suggest.v1.Value
 	1,  // 18: tuner.suggest.v1.Objective.direction:type_name -> tuner.suggest.v1.Direction
 	2,  // 19: tuner.suggest.v1.Objective.value_rule:type_name -> tuner.suggest.v1.ValueRule
-	57, // 20: tuner.suggest.v1.Algorithm.settings:type_name -> tuner.suggest.v1.Algorithm.SettingsEntry
-	58, // 21: tuner.suggest.v1.Pruning.settings:type_name -> tuner.suggest.v1.Pruning.SettingsEntry
-	59, // 22: tuner.suggest.v1.AlgorithmInfo.settings:type_name -> tuner.suggest.v1.AlgorithmInfo.SettingsEntry
+	60, // 20: tuner.suggest.v1.Algorithm.settings:type_name -> tuner.suggest.v1.Algorithm.SettingsEntry
+	61, // 21: tuner.suggest.v1.Pruning.settings:type_name -> tuner.suggest.v1.Pruning.SettingsEntry
+	62, // 22: tuner.suggest.v1.AlgorithmInfo.settings:type_name -> tuner.suggest.v1.AlgorithmInfo.SettingsEntry
 	3,  // 23: tuner.suggest.v1.Trial.state:type_name -> tuner.suggest.v1.TrialState
-	60, // 24: tuner.suggest.v1.Trial.parameters:type_name -> tuner.suggest.v1.Trial.ParametersEntry
-	61, // 25: tuner.suggest.v1.Trial.labels:type_name -> tuner.suggest.v1.Trial.LabelsEntry
-	68, // 26: tuner.suggest.v1.Trial.create_time:type_name -> google.protobuf.Timestamp
-	68, // 27: tuner.suggest.v1.Trial.end_time:type_name -> google.protobuf.Timestamp
-	20, // 28: tuner.suggest.v1.Outcome.succeeded:type_name -> tuner.suggest.v1.Succeeded
-	21, // 29: tuner.suggest.v1.Outcome.pruned:type_name -> tuner.suggest.v1.Pruned
-	22, // 30: tuner.suggest.v1.Outcome.infeasible:type_name -> tuner.suggest.v1.Infeasible
-	23, // 31: tuner.suggest.v1.Outcome.failed:type_name -> tuner.suggest.v1.Failed
-	24, // 32: tuner.suggest.v1.Outcome.cancelled:type_name -> tuner.suggest.v1.Cancelled
-	5,  // 33: tuner.suggest.v1.CreateStudyRequest.study:type_name -> tuner.suggest.v1.Study
-	62, // 34: tuner.suggest.v1.ListStudiesRequest.labels:type_name -> tuner.suggest.v1.ListStudiesRequest.LabelsEntry
-	5,  // 35: tuner.suggest.v1.ListStudiesResponse.studies:type_name -> tuner.suggest.v1.Study
-	5,  // 36: tuner.suggest.v1.UpdateStudyRequest.study:type_name -> tuner.suggest.v1.Study
-	69, // 37: tuner.suggest.v1.UpdateStudyRequest.update_mask:type_name -> google.protobuf.FieldMask
-	7,  // 38: tuner.suggest.v1.ValidateStudyRequest.spec:type_name -> tuner.suggest.v1.StudySpec
-	16, // 39: tuner.suggest.v1.ListAlgorithmsResponse.algorithms:type_name -> tuner.suggest.v1.AlgorithmInfo
-	63, // 40: tuner.suggest.v1.AddTrialRequest.parameters:type_name -> tuner.suggest.v1.AddTrialRequest.ParametersEntry
-	19, // 41: tuner.suggest.v1.AddTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
-	18, // 42: tuner.suggest.v1.AddTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
-	64, // 43: tuner.suggest.v1.AddTrialRequest.labels:type_name -> tuner.suggest.v1.AddTrialRequest.LabelsEntry
-	37, // 44: tuner.suggest.v1.ImportTrialsRequest.trials:type_name -> tuner.suggest.v1.FinishedTrial
-	65, // 45: tuner.suggest.v1.FinishedTrial.parameters:type_name -> tuner.suggest.v1.FinishedTrial.ParametersEntry
-	19, // 46: tuner.suggest.v1.FinishedTrial.outcome:type_name -> tuner.suggest.v1.Outcome
-	18, // 47: tuner.suggest.v1.FinishedTrial.measurements:type_name -> tuner.suggest.v1.Measurement
-	66, // 48: tuner.suggest.v1.FinishedTrial.labels:type_name -> tuner.suggest.v1.FinishedTrial.LabelsEntry
-	39, // 49: tuner.suggest.v1.ImportTrialsResponse.results:type_name -> tuner.suggest.v1.ImportResult
-	40, // 50: tuner.suggest.v1.ImportResult.remarks:type_name -> tuner.suggest.v1.ImportRemark
-	3,  // 51: tuner.suggest.v1.ListTrialsRequest.states:type_name -> tuner.suggest.v1.TrialState
-	17, // 52: tuner.suggest.v1.ListTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
-	17, // 53: tuner.suggest.v1.UpdateTrialRequest.trial:type_name -> tuner.suggest.v1.Trial
-	69, // 54: tuner.suggest.v1.UpdateTrialRequest.update_mask:type_name -> google.protobuf.FieldMask
-	67, // 55: tuner.suggest.v1.SuggestTrialsRequest.labels:type_name -> tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
-	17, // 56: tuner.suggest.v1.SuggestTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
-	18, // 57: tuner.suggest.v1.ReportMeasurementsRequest.measurements:type_name -> tuner.suggest.v1.Measurement
-	19, // 58: tuner.suggest.v1.CompleteTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
-	18, // 59: tuner.suggest.v1.CompleteTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
-	18, // 60: tuner.suggest.v1.TrialMeasurement.measurement:type_name -> tuner.suggest.v1.Measurement
-	52, // 61: tuner.suggest.v1.ListMeasurementsResponse.measurements:type_name -> tuner.suggest.v1.TrialMeasurement
-	17, // 62: tuner.suggest.v1.ListOptimalTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
-	4,  // 63: tuner.suggest.v1.Algorithm.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
-	4,  // 64: tuner.suggest.v1.Pruning.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
-	4,  // 65: tuner.suggest.v1.Trial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	4,  // 66: tuner.suggest.v1.AddTrialRequest.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	4,  // 67: tuner.suggest.v1.FinishedTrial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	25, // 68: tuner.suggest.v1.SuggestService.CreateStudy:input_type -> tuner.suggest.v1.CreateStudyRequest
-	26, // 69: tuner.suggest.v1.SuggestService.GetStudy:input_type -> tuner.suggest.v1.GetStudyRequest
-	27, // 70: tuner.suggest.v1.SuggestService.ListStudies:input_type -> tuner.suggest.v1.ListStudiesRequest
-	29, // 71: tuner.suggest.v1.SuggestService.UpdateStudy:input_type -> tuner.suggest.v1.UpdateStudyRequest
-	30, // 72: tuner.suggest.v1.SuggestService.DeleteStudy:input_type -> tuner.suggest.v1.DeleteStudyRequest
-	31, // 73: tuner.suggest.v1.SuggestService.ValidateStudy:input_type -> tuner.suggest.v1.ValidateStudyRequest
-	33, // 74: tuner.suggest.v1.SuggestService.ListAlgorithms:input_type -> tuner.suggest.v1.ListAlgorithmsRequest
-	35, // 75: tuner.suggest.v1.SuggestService.AddTrial:input_type -> tuner.suggest.v1.AddTrialRequest
-	36, // 76: tuner.suggest.v1.SuggestService.ImportTrials:input_type -> tuner.suggest.v1.ImportTrialsRequest
-	41, // 77: tuner.suggest.v1.SuggestService.GetTrial:input_type -> tuner.suggest.v1.GetTrialRequest
-	42, // 78: tuner.suggest.v1.SuggestService.ListTrials:input_type -> tuner.suggest.v1.ListTrialsRequest
-	44, // 79: tuner.suggest.v1.SuggestService.UpdateTrial:input_type -> tuner.suggest.v1.UpdateTrialRequest
-	45, // 80: tuner.suggest.v1.SuggestService.DeleteTrial:input_type -> tuner.suggest.v1.DeleteTrialRequest
-	46, // 81: tuner.suggest.v1.SuggestService.SuggestTrials:input_type -> tuner.suggest.v1.SuggestTrialsRequest
-	48, // 82: tuner.suggest.v1.SuggestService.ReportMeasurements:input_type -> tuner.suggest.v1.ReportMeasurementsRequest
-	50, // 83: tuner.suggest.v1.SuggestService.CompleteTrial:input_type -> tuner.suggest.v1.CompleteTrialRequest
-	51, // 84: tuner.suggest.v1.SuggestService.ListMeasurements:input_type -> tuner.suggest.v1.ListMeasurementsRequest
-	54, // 85: tuner.suggest.v1.SuggestService.ListOptimalTrials:input_type -> tuner.suggest.v1.ListOptimalTrialsRequest
-	5,  // 86: tuner.suggest.v1.SuggestService.CreateStudy:output_type -> tuner.suggest.v1.Study
-	5,  // 87: tuner.suggest.v1.SuggestService.GetStudy:output_type -> tuner.suggest.v1.Study
-	28, // 88: tuner.suggest.v1.SuggestService.ListStudies:output_type -> tuner.suggest.v1.ListStudiesResponse
-	5,  // 89: tuner.suggest.v1.SuggestService.UpdateStudy:output_type -> tuner.suggest.v1.Study
-	70, // 90: tuner.suggest.v1.SuggestService.DeleteStudy:output_type -> google.protobuf.Empty
-	32, // 91: tuner.suggest.v1.SuggestService.ValidateStudy:output_type -> tuner.suggest.v1.ValidateStudyResponse
-	34, // 92: tuner.suggest.v1.SuggestService.ListAlgorithms:output_type -> tuner.suggest.v1.ListAlgorithmsResponse
-	17, // 93: tuner.suggest.v1.SuggestService.AddTrial:output_type -> tuner.suggest.v1.Trial
-	38, // 94: tuner.suggest.v1.SuggestService.ImportTrials:output_type -> tuner.suggest.v1.ImportTrialsResponse
-	17, // 95: tuner.suggest.v1.SuggestService.GetTrial:output_type -> tuner.suggest.v1.Trial
-	43, // 96: tuner.suggest.v1.SuggestService.ListTrials:output_type -> tuner.suggest.v1.ListTrialsResponse
-	17, // 97: tuner.suggest.v1.SuggestService.UpdateTrial:output_type -> tuner.suggest.v1.Trial
-	70, // 98: tuner.suggest.v1.SuggestService.DeleteTrial:output_type -> google.protobuf.Empty
-	47, // 99: tuner.suggest.v1.SuggestService.SuggestTrials:output_type -> tuner.suggest.v1.SuggestTrialsResponse
-	49, // 100: tuner.suggest.v1.SuggestService.ReportMeasurements:output_type -> tuner.suggest.v1.ReportMeasurementsResponse
-	17, // 101: tuner.suggest.v1.SuggestService.CompleteTrial:output_type -> tuner.suggest.v1.Trial
-	53, // 102: tuner.suggest.v1.SuggestService.ListMeasurements:output_type -> tuner.suggest.v1.ListMeasurementsResponse
-	55, // 103: tuner.suggest.v1.SuggestService.ListOptimalTrials:output_type -> tuner.suggest.v1.ListOptimalTrialsResponse
-	86, // [86:104] is the sub-list for method output_type
-	68, // [68:86] is the sub-list for method input_type
-	68, // [68:68] is the sub-list for extension type_name
-	68, // [68:68] is the sub-list for extension extendee
-	0,  // [0:68] is the sub-list for field type_name
+	63, // 24: tuner.suggest.v1.Trial.parameters:type_name -> tuner.suggest.v1.Trial.ParametersEntry
+	64, // 25: tuner.suggest.v1.Trial.labels:type_name -> tuner.suggest.v1.Trial.LabelsEntry
+	71, // 26: tuner.suggest.v1.Trial.create_time:type_name -> google.protobuf.Timestamp
+	71, // 27: tuner.suggest.v1.Trial.end_time:type_name -> google.protobuf.Timestamp
+	72, // 28: tuner.suggest.v1.Trial.lease_duration:type_name -> google.protobuf.Duration
+	71, // 29: tuner.suggest.v1.Trial.lease_expire_time:type_name -> google.protobuf.Timestamp
+	20, // 30: tuner.suggest.v1.Outcome.succeeded:type_name -> tuner.suggest.v1.Succeeded
+	21, // 31: tuner.suggest.v1.Outcome.pruned:type_name -> tuner.suggest.v1.Pruned
+	22, // 32: tuner.suggest.v1.Outcome.infeasible:type_name -> tuner.suggest.v1.Infeasible
+	23, // 33: tuner.suggest.v1.Outcome.failed:type_name -> tuner.suggest.v1.Failed
+	24, // 34: tuner.suggest.v1.Outcome.cancelled:type_name -> tuner.suggest.v1.Cancelled
+	5,  // 35: tuner.suggest.v1.CreateStudyRequest.study:type_name -> tuner.suggest.v1.Study
+	65, // 36: tuner.suggest.v1.ListStudiesRequest.labels:type_name -> tuner.suggest.v1.ListStudiesRequest.LabelsEntry
+	5,  // 37: tuner.suggest.v1.ListStudiesResponse.studies:type_name -> tuner.suggest.v1.Study
+	5,  // 38: tuner.suggest.v1.UpdateStudyRequest.study:type_name -> tuner.suggest.v1.Study
+	73, // 39: tuner.suggest.v1.UpdateStudyRequest.update_mask:type_name -> google.protobuf.FieldMask
+	7,  // 40: tuner.suggest.v1.ValidateStudyRequest.spec:type_name -> tuner.suggest.v1.StudySpec
+	16, // 41: tuner.suggest.v1.ListAlgorithmsResponse.algorithms:type_name -> tuner.suggest.v1.AlgorithmInfo
+	66, // 42: tuner.suggest.v1.AddTrialRequest.parameters:type_name -> tuner.suggest.v1.AddTrialRequest.ParametersEntry
+	19, // 43: tuner.suggest.v1.AddTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
+	18, // 44: tuner.suggest.v1.AddTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
+	67, // 45: tuner.suggest.v1.AddTrialRequest.labels:type_name -> tuner.suggest.v1.AddTrialRequest.LabelsEntry
+	37, // 46: tuner.suggest.v1.ImportTrialsRequest.trials:type_name -> tuner.suggest.v1.FinishedTrial
+	68, // 47: tuner.suggest.v1.FinishedTrial.parameters:type_name -> tuner.suggest.v1.FinishedTrial.ParametersEntry
+	19, // 48: tuner.suggest.v1.FinishedTrial.outcome:type_name -> tuner.suggest.v1.Outcome
+	18, // 49: tuner.suggest.v1.FinishedTrial.measurements:type_name -> tuner.suggest.v1.Measurement
+	69, // 50: tuner.suggest.v1.FinishedTrial.labels:type_name -> tuner.suggest.v1.FinishedTrial.LabelsEntry
+	39, // 51: tuner.suggest.v1.ImportTrialsResponse.results:type_name -> tuner.suggest.v1.ImportResult
+	40, // 52: tuner.suggest.v1.ImportResult.remarks:type_name -> tuner.suggest.v1.ImportRemark
+	3,  // 53: tuner.suggest.v1.ListTrialsRequest.states:type_name -> tuner.suggest.v1.TrialState
+	17, // 54: tuner.suggest.v1.ListTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	17, // 55: tuner.suggest.v1.UpdateTrialRequest.trial:type_name -> tuner.suggest.v1.Trial
+	73, // 56: tuner.suggest.v1.UpdateTrialRequest.update_mask:type_name -> google.protobuf.FieldMask
+	70, // 57: tuner.suggest.v1.SuggestTrialsRequest.labels:type_name -> tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
+	72, // 58: tuner.suggest.v1.SuggestTrialsRequest.lease_duration:type_name -> google.protobuf.Duration
+	17, // 59: tuner.suggest.v1.SuggestTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	18, // 60: tuner.suggest.v1.ReportMeasurementsRequest.measurements:type_name -> tuner.suggest.v1.Measurement
+	50, // 61: tuner.suggest.v1.RenewLeasesRequest.leases:type_name -> tuner.suggest.v1.TrialLease
+	19, // 62: tuner.suggest.v1.CompleteTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
+	18, // 63: tuner.suggest.v1.CompleteTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
+	18, // 64: tuner.suggest.v1.TrialMeasurement.measurement:type_name -> tuner.suggest.v1.Measurement
+	55, // 65: tuner.suggest.v1.ListMeasurementsResponse.measurements:type_name -> tuner.suggest.v1.TrialMeasurement
+	17, // 66: tuner.suggest.v1.ListOptimalTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	4,  // 67: tuner.suggest.v1.Algorithm.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
+	4,  // 68: tuner.suggest.v1.Pruning.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
+	4,  // 69: tuner.suggest.v1.Trial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	4,  // 70: tuner.suggest.v1.AddTrialRequest.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	4,  // 71: tuner.suggest.v1.FinishedTrial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	25, // 72: tuner.suggest.v1.SuggestService.CreateStudy:input_type -> tuner.suggest.v1.CreateStudyRequest
+	26, // 73: tuner.suggest.v1.SuggestService.GetStudy:input_type -> tuner.suggest.v1.GetStudyRequest
+	27, // 74: tuner.suggest.v1.SuggestService.ListStudies:input_type -> tuner.suggest.v1.ListStudiesRequest
+	29, // 75: tuner.suggest.v1.SuggestService.UpdateStudy:input_type -> tuner.suggest.v1.UpdateStudyRequest
+	30, // 76: tuner.suggest.v1.SuggestService.DeleteStudy:input_type -> tuner.suggest.v1.DeleteStudyRequest
+	31, // 77: tuner.suggest.v1.SuggestService.ValidateStudy:input_type -> tuner.suggest.v1.ValidateStudyRequest
+	33, // 78: tuner.suggest.v1.SuggestService.ListAlgorithms:input_type -> tuner.suggest.v1.ListAlgorithmsRequest
+	35, // 79: tuner.suggest.v1.SuggestService.AddTrial:input_type -> tuner.suggest.v1.AddTrialRequest
+	36, // 80: tuner.suggest.v1.SuggestService.ImportTrials:input_type -> tuner.suggest.v1.ImportTrialsRequest
+	41, // 81: tuner.suggest.v1.SuggestService.GetTrial:input_type -> tuner.suggest.v1.GetTrialRequest
+	42, // 82: tuner.suggest.v1.SuggestService.ListTrials:input_type -> tuner.suggest.v1.ListTrialsRequest
+	44, // 83: tuner.suggest.v1.SuggestService.UpdateTrial:input_type -> tuner.suggest.v1.UpdateTrialRequest
+	45, // 84: tuner.suggest.v1.SuggestService.DeleteTrial:input_type -> tuner.suggest.v1.DeleteTrialRequest
+	46, // 85: tuner.suggest.v1.SuggestService.SuggestTrials:input_type -> tuner.suggest.v1.SuggestTrialsRequest
+	48, // 86: tuner.suggest.v1.SuggestService.ReportMeasurements:input_type -> tuner.suggest.v1.ReportMeasurementsRequest
+	51, // 87: tuner.suggest.v1.SuggestService.RenewLeases:input_type -> tuner.suggest.v1.RenewLeasesRequest
+	53, // 88: tuner.suggest.v1.SuggestService.CompleteTrial:input_type -> tuner.suggest.v1.CompleteTrialRequest
+	54, // 89: tuner.suggest.v1.SuggestService.ListMeasurements:input_type -> tuner.suggest.v1.ListMeasurementsRequest
+	57, // 90: tuner.suggest.v1.SuggestService.ListOptimalTrials:input_type -> tuner.suggest.v1.ListOptimalTrialsRequest
+	5,  // 91: tuner.suggest.v1.SuggestService.CreateStudy:output_type -> tuner.suggest.v1.Study
+	5,  // 92: tuner.suggest.v1.SuggestService.GetStudy:output_type -> tuner.suggest.v1.Study
+	28, // 93: tuner.suggest.v1.SuggestService.ListStudies:output_type -> tuner.suggest.v1.ListStudiesResponse
+	5,  // 94: tuner.suggest.v1.SuggestService.UpdateStudy:output_type -> tuner.suggest.v1.Study
+	74, // 95: tuner.suggest.v1.SuggestService.DeleteStudy:output_type -> google.protobuf.Empty
+	32, // 96: tuner.suggest.v1.SuggestService.ValidateStudy:output_type -> tuner.suggest.v1.ValidateStudyResponse
+	34, // 97: tuner.suggest.v1.SuggestService.ListAlgorithms:output_type -> tuner.suggest.v1.ListAlgorithmsResponse
+	17, // 98: tuner.suggest.v1.SuggestService.AddTrial:output_type -> tuner.suggest.v1.Trial
+	38, // 99: tuner.suggest.v1.SuggestService.ImportTrials:output_type -> tuner.suggest.v1.ImportTrialsResponse
+	17, // 100: tuner.suggest.v1.SuggestService.GetTrial:output_type -> tuner.suggest.v1.Trial
+	43, // 101: tuner.suggest.v1.SuggestService.ListTrials:output_type -> tuner.suggest.v1.ListTrialsResponse
+	17, // 102: tuner.suggest.v1.SuggestService.UpdateTrial:output_type -> tuner.suggest.v1.Trial
+	74, // 103: tuner.suggest.v1.SuggestService.DeleteTrial:output_type -> google.protobuf.Empty
+	47, // 104: tuner.suggest.v1.SuggestService.SuggestTrials:output_type -> tuner.suggest.v1.SuggestTrialsResponse
+	49, // 105: tuner.suggest.v1.SuggestService.ReportMeasurements:output_type -> tuner.suggest.v1.ReportMeasurementsResponse
+	52, // 106: tuner.suggest.v1.SuggestService.RenewLeases:output_type -> tuner.suggest.v1.RenewLeasesResponse
+	17, // 107: tuner.suggest.v1.SuggestService.CompleteTrial:output_type -> tuner.suggest.v1.Trial
+	56, // 108: tuner.suggest.v1.SuggestService.ListMeasurements:output_type -> tuner.suggest.v1.ListMeasurementsResponse
+	58, // 109: tuner.suggest.v1.SuggestService.ListOptimalTrials:output_type -> tuner.suggest.v1.ListOptimalTrialsResponse
+	91, // [91:110] is the sub-list for method output_type
+	72, // [72:91] is the sub-list for method input_type
+	72, // [72:72] is the sub-list for extension type_name
+	72, // [72:72] is the sub-list for extension extendee
+	0,  // [0:72] is the sub-list for field type_name
 }
 
 func init() { file_suggest_v1_suggest_proto_init() }
@@ -4130,7 +4382,7 @@ func file_suggest_v1_suggest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_suggest_v1_suggest_proto_rawDesc), len(file_suggest_v1_suggest_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   64,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -10,6 +10,7 @@
 //   their meaning.
 //   Retry UNAVAILABLE (and what your deadline cut off); never retry INVALID_ARGUMENT.
 // * Life of a trial: QUEUED -> RUNNING -> SUCCEEDED | PRUNED | INFEASIBLE | FAILED | CANCELLED. An outcome never changes.
+//   A RUNNING trial whose lease expires is QUEUED again.
 // * Who calls is said by a token in the metadata, `authorization: Bearer TOKEN`, where the server asks for one
 //   (UNAUTHENTICATED); what it may do, and in which namespaces, the server's operator says (PERMISSION_DENIED).
 // * Errors carry google.rpc.ErrorInfo (domain `tuner.dev`; the reasons are listed in docs/api.md). INVALID_ARGUMENT also carries
@@ -54,6 +55,7 @@ const (
 	SuggestService_DeleteTrial_FullMethodName        = "/tuner.suggest.v1.SuggestService/DeleteTrial"
 	SuggestService_SuggestTrials_FullMethodName      = "/tuner.suggest.v1.SuggestService/SuggestTrials"
 	SuggestService_ReportMeasurements_FullMethodName = "/tuner.suggest.v1.SuggestService/ReportMeasurements"
+	SuggestService_RenewLeases_FullMethodName        = "/tuner.suggest.v1.SuggestService/RenewLeases"
 	SuggestService_CompleteTrial_FullMethodName      = "/tuner.suggest.v1.SuggestService/CompleteTrial"
 	SuggestService_ListMeasurements_FullMethodName   = "/tuner.suggest.v1.SuggestService/ListMeasurements"
 	SuggestService_ListOptimalTrials_FullMethodName  = "/tuner.suggest.v1.SuggestService/ListOptimalTrials"
@@ -93,11 +95,15 @@ type SuggestServiceClient interface {
 	// number is not given again. A running trial is refused: complete it as cancelled first.
 	DeleteTrial(ctx context.Context, in *DeleteTrialRequest, opts ...grpc.CallOption) (*emptypb.Empty, error)
 	// Hands out up to `count` trials, which are RUNNING from then on: queued ones first, then what the algorithm proposes.
-	// A request_id that the study knows returns the trials it returned before, in their present state. A client that
-	// lost everything finds its trials by ListTrials(client_id, states: RUNNING).
+	// A request_id that the study knows returns the trials it returned before, in their present state, but for those that
+	// were handed out again since, after their lease had expired. A client that lost everything finds its trials by
+	// ListTrials(client_id, states: RUNNING). Fewer trials than asked for are no error: a reply has at most 3 MiB.
 	SuggestTrials(ctx context.Context, in *SuggestTrialsRequest, opts ...grpc.CallOption) (*SuggestTrialsResponse, error)
 	// Reports metric values and learns whether the trial should stop now. A measurement that is known is ignored.
 	ReportMeasurements(ctx context.Context, in *ReportMeasurementsRequest, opts ...grpc.CallOption) (*ReportMeasurementsResponse, error)
+	// Renews the leases of running trials, so that they are not handed out again. Send it three times per lease_duration,
+	// or more often; ReportMeasurements does the same for its trial.
+	RenewLeases(ctx context.Context, in *RenewLeasesRequest, opts ...grpc.CallOption) (*RenewLeasesResponse, error)
 	// Ends a trial. The same way again succeeds; another way is FAILED_PRECONDITION.
 	CompleteTrial(ctx context.Context, in *CompleteTrialRequest, opts ...grpc.CallOption) (*Trial, error)
 	// In the order of the reports.
@@ -264,6 +270,16 @@ func (c *suggestServiceClient) ReportMeasurements(ctx context.Context, in *Repor
 	return out, nil
 }
 
+func (c *suggestServiceClient) RenewLeases(ctx context.Context, in *RenewLeasesRequest, opts ...grpc.CallOption) (*RenewLeasesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RenewLeasesResponse)
+	err := c.cc.Invoke(ctx, SuggestService_RenewLeases_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *suggestServiceClient) CompleteTrial(ctx context.Context, in *CompleteTrialRequest, opts ...grpc.CallOption) (*Trial, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Trial)
@@ -328,11 +344,15 @@ type SuggestServiceServer interface {
 	// number is not given again. A running trial is refused: complete it as cancelled first.
 	DeleteTrial(context.Context, *DeleteTrialRequest) (*emptypb.Empty, error)
 	// Hands out up to `count` trials, which are RUNNING from then on: queued ones first, then what the algorithm proposes.
-	// A request_id that the study knows returns the trials it returned before, in their present state. A client that
-	// lost everything finds its trials by ListTrials(client_id, states: RUNNING).
+	// A request_id that the study knows returns the trials it returned before, in their present state, but for those that
+	// were handed out again since, after their lease had expired. A client that lost everything finds its trials by
+	// ListTrials(client_id, states: RUNNING). Fewer trials than asked for are no error: a reply has at most 3 MiB.
 	SuggestTrials(context.Context, *SuggestTrialsRequest) (*SuggestTrialsResponse, error)
 	// Reports metric values and learns whether the trial should stop now. A measurement that is known is ignored.
 	ReportMeasurements(context.Context, *ReportMeasurementsRequest) (*ReportMeasurementsResponse, error)
+	// Renews the leases of running trials, so that they are not handed out again. Send it three times per lease_duration,
+	// or more often; ReportMeasurements does the same for its trial.
+	RenewLeases(context.Context, *RenewLeasesRequest) (*RenewLeasesResponse, error)
 	// Ends a trial. The same way again succeeds; another way is FAILED_PRECONDITION.
 	CompleteTrial(context.Context, *CompleteTrialRequest) (*Trial, error)
 	// In the order of the reports.
@@ -393,6 +413,9 @@ func (UnimplementedSuggestServiceServer) SuggestTrials(context.Context, *Suggest
 }
 func (UnimplementedSuggestServiceServer) ReportMeasurements(context.Context, *ReportMeasurementsRequest) (*ReportMeasurementsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReportMeasurements not implemented")
+}
+func (UnimplementedSuggestServiceServer) RenewLeases(context.Context, *RenewLeasesRequest) (*RenewLeasesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RenewLeases not implemented")
 }
 func (UnimplementedSuggestServiceServer) CompleteTrial(context.Context, *CompleteTrialRequest) (*Trial, error) {
 	return nil, status.Error(codes.Unimplemented, "method CompleteTrial not implemented")
@@ -694,6 +717,24 @@ func _SuggestService_ReportMeasurements_Handler(srv interface{}, ctx context.Con
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SuggestService_RenewLeases_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RenewLeasesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SuggestServiceServer).RenewLeases(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SuggestService_RenewLeases_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SuggestServiceServer).RenewLeases(ctx, req.(*RenewLeasesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _SuggestService_CompleteTrial_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CompleteTrialRequest)
 	if err := dec(in); err != nil {
@@ -814,6 +855,10 @@ var SuggestService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReportMeasurements",
 			Handler:    _SuggestService_ReportMeasurements_Handler,
+		},
+		{
+			MethodName: "RenewLeases",
+			Handler:    _SuggestService_RenewLeases_Handler,
 		},
 		{
 			MethodName: "CompleteTrial",

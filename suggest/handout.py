@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from suggest import request_keys
 from suggest.engine import Proposed
 from suggest.seats import Writer
 from suggest.store.protocol import Store
@@ -117,7 +118,7 @@ class HandOut:
             end_time=now,
         )
         with self.writer.changing():
-            self.store.add_trial(self.writer.lease, trial, request_id=f"value-of/{p.number}", measurements=())
+            self.store.add_trial(self.writer.lease, trial, request_id=request_keys.value_of(p.number), measurements=())
             self.writer.engine.put(trial)
 
 

@@ -18,6 +18,7 @@ MAX_COUNT = 1000
 MAX_MEASUREMENTS = 10_000
 MAX_IMPORTED = 1000
 MAX_RENEWED = 1000
+MAX_STUDY_BYTES = 5 << 19  # in a reply: with labels and a reason, each of its trials fits into one, too
 MIN_LEASE_S, MAX_LEASE_S = 0.1, 7 * 86400.0
 
 
@@ -32,6 +33,13 @@ def spec_problems(spec: StudySpec) -> list[Problem]:
     if seed is not None and not 0 <= seed < 2**63:
         problems.append(Problem("spec.algorithm.seed", f"{seed} is no seed; use 0 to 2^63 - 1"))
     return problems
+
+
+def size_problems(path: str, what: str, size: int) -> list[Problem]:
+    """`size`: in a reply, in bytes. What cannot be read again must not be stored."""
+    if size <= MAX_STUDY_BYTES:
+        return []
+    return [Problem(path, f"{what} takes {size:,} bytes in a reply; at most {MAX_STUDY_BYTES:,}: use shorter values")]
 
 
 def request_id_problems(request_id: str) -> list[Problem]:

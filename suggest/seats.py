@@ -147,14 +147,15 @@ class Writer:
 class Seats:
     """`idle_s`: after so long without a call a study is closed; from its first call on a thread sees to that."""
 
-    def __init__(self, store: Store, *, address: str, idle_s: float = IDLE_S) -> None:
+    def __init__(self, store: Store, *, address: str, clock: AwakeClock, idle_s: float = IDLE_S) -> None:
+        """Closes the clock."""
         self._store = store
         self._address = address
         self._idle_s = idle_s
         self._seats: dict[StudyName, _Seat] = {}  # the least recently used first
         self._seats_lock = threading.Lock()
         self._ahead = Ahead(self._prepare)
-        self._clock = AwakeClock()
+        self._clock = clock
         self._closing = threading.Event()
         self._closer: threading.Thread | None = None
 

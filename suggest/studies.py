@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from suggest import courtesy, events, requests
+from suggest import courtesy, events, request_keys, requests
 from suggest.domain import show
 from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, LeaseExpired, NotFound, Problem
 from suggest.growth import grown
@@ -27,13 +27,13 @@ from suggest.store.documents import fingerprint, spec_document
 from suggest.store.protocol import Addition, Store, StudyRecord
 from suggest.study import Pruning, Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
-from suggest.trial_leases import MAX_TRIES
+from suggest.trial_leases import MAX_TRIES, AwakeClock
 
 INFRASTRUCTURE = "infrastructure"  # the failure class of a trial whose clients all went silent
 
 
-def _nothing(trial: Trial) -> int:
-    """The size of a trial in a reply that has no limit."""
+def _nothing(noun: object) -> int:
+    """The size of a study or a trial in a reply that has no limit."""
     return 0
 
 
@@ -45,9 +45,10 @@ def check(spec: StudySpec) -> None:
 class Studies:
     """`address`: where this process can be reached; told to whoever finds a study taken. `idle_s`: `Seats`'s."""
 
-    def __init__(self, store: Store, *, address: str, idle_s: float = IDLE_S) -> None:
+    def __init__(self, store: Store, *, address: str, clock: AwakeClock | None = None, idle_s: float = IDLE_S) -> None:
+        """clock: what the leases of trials go by; closed with this."""
         self._store = store
-        self._seats = Seats(store, address=address, idle_s=idle_s)
+        self._seats = Seats(store, address=address, clock=clock or AwakeClock(), idle_s=idle_s)
 
     def close(self) -> None:
         """Give back every study. The store stays open; it is the caller's."""
@@ -118,7 +119,9 @@ class Studies:
         pruning: Pruning | Keep | None = KEEP,
         labels: Mapping[str, str] | Keep = KEEP,
         validate_only: bool = False,
+        size_of: Callable[[Study], int] = _nothing,
     ) -> Study:
+        """`size_of`: of the study in a reply, in bytes, of which there is a limit."""
         with self._seats.writing(name) as writer:
             engine = writer.engine
             study = engine.study
@@ -130,6 +133,11 @@ class Studies:
                 self.validate(study.spec)
             if labels is not KEEP:
                 study = replace(study, labels=dict(labels))
+            if study != engine.study:
+                size = size_of(study)
+                requests.raise_if(
+                    requests.size_problems("spec.parameters", "the study, with what it was before,", size)
+                )
             if study != engine.study and not validate_only:
                 with writer.changing():
                     self._store.update_study(writer.lease, study)
@@ -228,7 +236,11 @@ class Studies:
         requests.raise_if(requests.addition_problems(outcome, measurements, request_id=request_id))
         with self._seats.writing(name) as writer:
             engine = writer.engine
-            if known := self._store.trial_added_by(name, request_id):
+            key = request_keys.added(request_id)
+            known = self._store.trial_added_by(name, key)
+            if known is None and key != request_id:
+                known = request_keys.added_before(self._store.trial_added_by(name, request_id))
+            if known is not None:
                 return known
             space = engine.study.spec.space
             if problems := space.point_problems(parameters, partial=outcome is None):
@@ -243,7 +255,7 @@ class Studies:
             fresh = engine.fresh(trial.number, measurements)
             added = trial if outcome is None else finished_trial(engine, trial, outcome, fresh)
             with writer.changing():
-                self._store.add_trial(writer.lease, added, request_id=request_id, measurements=fresh)
+                self._store.add_trial(writer.lease, added, request_id=key, measurements=fresh)
                 engine.put(trial)
                 engine.measure(trial.number, fresh)
                 if added.finished:
@@ -254,10 +266,13 @@ class Studies:
         self, name: StudyName, trials: Sequence[FinishedTrial], *, source: str, request_id: str
     ) -> list[ImportResult]:
         requests.raise_if(requests.import_problems(trials, source=source, request_id=request_id))
-        keys = [f"import/{request_id}/{trial.source_id or place}" for place, trial in enumerate(trials)]
+        sources = [trial.source_id or str(place) for place, trial in enumerate(trials)]
+        keys = [request_keys.imported(request_id, source_id) for source_id in sources]
+        before = [request_keys.imported_before(request_id, source_id) for source_id in sources]
         with self._seats.writing(name) as writer:
             engine = writer.engine
-            known = self._store.numbers_added_by(name, keys)
+            known = self._store.numbers_added_by(name, [*keys, *before])
+            known.update({key: known[old] for key, old in zip(keys, before, strict=True) if old in known})
             results: list[ImportResult] = []
             additions: list[Addition] = []
             for key, trial in zip(keys, trials, strict=True):

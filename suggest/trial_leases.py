@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from suggest.trial import Trial, TrialState
@@ -84,9 +84,10 @@ class TrialLeases:
 class AwakeClock:
     """Seconds for which this process was awake: a server that was frozen could not be told of any renewal."""
 
-    def __init__(self) -> None:
+    def __init__(self, time_s: Callable[[], float] = time.monotonic) -> None:
+        self._time_s = time_s
         self._lock = threading.Lock()
-        self._last_s = time.monotonic()
+        self._last_s = time_s()
         self._awake_s = 0.0
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
@@ -95,10 +96,10 @@ class AwakeClock:
         """Its thread lives from the first call until close()."""
         with self._lock:
             if self._thread is None and not self._closed.is_set():
-                self._last_s = time.monotonic()
+                self._last_s = self._time_s()
                 self._thread = threading.Thread(target=self._run, name="awake-clock", daemon=True)
                 self._thread.start()
-            moment_s = time.monotonic()
+            moment_s = self._time_s()
             self._awake_s += min(moment_s - self._last_s, LONGEST_GAP_S)
             self._last_s = moment_s
             return self._awake_s

@@ -100,6 +100,8 @@ class Search:
                         trial.cancel("its loop was left")
                         raise
                     trial.settle()
+                if trial.lost:
+                    highest = None  # the study has gone on without this process
 
     def best(self) -> Trial | None:
         """The best succeeded trial so far, of all processes."""

@@ -57,7 +57,7 @@ class Model:
                 numbers: dict[str, float] = {}
                 points.append(self._point(batch, wanted[place:], one, numbers))
                 if self._settings.constant_liar and place + 1 < len(wanted):
-                    batch.pend(one.number, [numbers.get(name, np.nan) for name in self._place])
+                    batch.pend(one, [numbers.get(name, np.nan) for name in self._place])
             return points
 
     def fit(self, learnt: Iterable[Trial], running: Iterable[Trial]) -> Batch:
@@ -189,12 +189,14 @@ class Batch:
         self.others = others
         self.groups: dict[tuple[str, ...], Group] = {}
 
-    def pend(self, number: int, values: list[float]) -> None:
+    def pend(self, one: Wanted, values: list[float]) -> None:
         """One more running trial."""
-        self.others.pend(number, values)
+        self.others.pend(one.number, values)
         column = np.array(values)
         for group in self.groups.values():
-            group.pend(column)
+            # A group that others of the batch drew from is fitted anew before it is drawn from again.
+            if group.has(one):
+                group.pend(column)
 
 
 class Group:

@@ -55,6 +55,7 @@ class SuggestServicer(SuggestServiceServicer):
         spec = _read_spec(request.study.spec, problems)
         labels = wire.read_labels(request.study.labels, "labels", problems)
         problems += requests.request_id_problems(request.request_id)
+        problems += requests.size_problems("spec.parameters", "the study", request.study.ByteSize())
         wire.raise_if(problems)
         name = StudyName(namespace, request.study_id)
         return wire.write_study(self._studies.create_study(name, spec, request_id=request.request_id, labels=labels))
@@ -96,6 +97,7 @@ class SuggestServicer(SuggestServiceServicer):
             pruning=pruning if "spec.pruning" in paths else KEEP,
             labels=labels if "labels" in paths else KEEP,
             validate_only=request.validate_only,
+            size_of=lambda study: wire.write_study(study).ByteSize(),
         )
         return wire.write_study(study)
 
@@ -142,9 +144,14 @@ class SuggestServicer(SuggestServiceServicer):
         study = _read_study(request.parent, "parent", problems)
         trials = wire.read_finished(request.trials, "trials", problems)
         problems += requests.import_problems(trials, source=request.source, request_id=request.request_id)
+        for i, trial in enumerate(request.trials):
+            size = sum(len(name) + value.ByteSize() for name, value in trial.parameters.items())
+            problems += requests.size_problems(f"trials[{i}].parameters", "the trial", size)
         wire.raise_if(problems)
         results = self._studies.import_trials(study, trials, source=request.source, request_id=request.request_id)
-        return pb.ImportTrialsResponse(results=[wire.write_import_result(one) for one in results])
+        reply = pb.ImportTrialsResponse(results=[wire.write_import_result(one) for one in results])
+        _shorten(reply)
+        return reply
 
     def GetTrial(self, request: pb.GetTrialRequest, context: Any) -> pb.Trial:
         study, number = names.parse_trial(request.name, "name")
@@ -302,6 +309,15 @@ def _limit(page_size: int, problems: wire.Problems) -> int:
     if page_size < 0:
         problems.append(Problem("page_size", f"{page_size} is negative; use 0 for the default of {DEFAULT_PAGE}"))
     return min(page_size or DEFAULT_PAGE, MAX_PAGE)
+
+
+def _shorten(reply: pb.ImportTrialsResponse) -> None:
+    """Each result stays, with fewer remarks where all of them would be too much for a reply."""
+    most = max((len(result.remarks) for result in reply.results), default=0)
+    while most > 1 and reply.ByteSize() > MAX_REPLY_BYTES:
+        most //= 2
+        for result in reply.results:
+            del result.remarks[most:]
 
 
 def _page(found: Iterable[tuple[M, str]], limit: int) -> tuple[list[M], str]:

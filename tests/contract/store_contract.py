@@ -390,6 +390,30 @@ class StoreContract:
             store.close()
             assert other.take(NAME, uid="default-digits", address="there").epoch == 2
 
+    def test_a_leased_trial_comes_back_with_its_tries_and_is_queued_again(self, store: Store, lease: Lease) -> None:
+        leased = replace(running(0), tries=1, lease_s=0.25)
+        store.hand_out(lease, [leased, running(1)])
+        assert store.trials(NAME, states=(), client_id="", after=-1, limit=9) == [leased, running(1)]
+        store.requeue(lease, [0])
+        again = replace(leased, state=TrialState.QUEUED)
+        assert store.trial(NAME, 0) == again
+        assert list(store.contents(NAME).trials) == [again, running(1)]
+        taken = replace(leased, request_id="another", client_id="other", tries=2, lease_s=None)
+        store.hand_out(lease, [taken], queued=1)
+        assert store.trial(NAME, 0) == taken
+
+    def test_only_running_trials_are_queued_again_and_all_or_none(self, store: Store, lease: Lease) -> None:
+        store.hand_out(lease, [running(0), running(1)])
+        store.finish_trial(lease, succeeded(running(1), 0.5), ())
+        with pytest.raises(NotOwner):
+            store.requeue(lease, [0, 1])
+        assert store.trial(NAME, 0) == running(0)
+
+    def test_many_trials_are_queued_again_at_once(self, store: Store, lease: Lease) -> None:
+        store.hand_out(lease, [running(number) for number in range(1200)])
+        store.requeue(lease, range(1200))
+        assert len(store.trials(NAME, states=(TrialState.QUEUED,), client_id="", after=-1, limit=2000)) == 1200
+
     def test_an_outdated_lease_changes_nothing(self, store: Store, lease: Lease) -> None:
         store.hand_out(lease, [running(0)])
         store.add_trial(lease, queued(1), request_id="add", measurements=[])
@@ -404,6 +428,7 @@ class StoreContract:
             lambda: store.add_measurements(lease, 0, [measured(0, 1.0)]),
             lambda: store.add_measurements(lease, 0, [measured(step, 1.0) for step in range(1234)]),
             lambda: store.finish_trial(lease, succeeded(running(0), 1.0), [measured(0, 1.0)]),
+            lambda: store.requeue(lease, [0]),
             lambda: store.relabel_trial(lease, 0, {}),
             lambda: store.delete_trial(lease, 0),
             lambda: store.update_study(lease, replace(before.study, labels={"x": "y"})),

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from suggest.store.schema import HEAD
 from tests.e2e.somebody import TUNER, Person, ended, eventually, experiment, processes_of, somebody
 
 NEWER = {
@@ -66,7 +67,7 @@ def empty(database: Path) -> None:
         ("controller.db", truncate, "it is damaged; restore it from a backup, or move it away to begin anew"),
         ("controller.db", overwrite, "it is damaged; restore it from a backup, or move it away to begin anew"),
         ("controller.db", make_a_directory, "it cannot be opened; see that"),
-        ("studies.db", newer, "has schema 9999, newer than 0005, the newest that this tuner knows; upgrade tuner"),
+        ("studies.db", newer, f"has schema 9999, newer than {HEAD}, the newest that this tuner knows; upgrade tuner"),
         ("studies.db", truncate, "the file is damaged; restore it from a backup, or move it away to begin anew"),
         ("studies.db", overwrite, "the file is no database, or has lost its beginning; restore it"),
         ("studies.db", make_a_directory, "is a directory; move it away, or use another --state-dir"),

@@ -15,6 +15,7 @@ from suggest import deadline
 from suggest.errors import TimedOut, Unavailable
 from suggest.seats import Seats
 from suggest.status import error_of
+from suggest.trial_leases import AwakeClock
 from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 from tests.service.running import NAME, SPEC, a_server
 from tests.service.test_strangers import creation
@@ -44,7 +45,7 @@ def test_a_worker_waits_for_a_study_as_long_as_its_call_may(tmp_path: Path) -> N
     store = open_store(f"sqlite:///{tmp_path}/s.db")
     try:
         Studies(store, address="").create_study(NAME, SPEC, request_id="create")
-        seats = Seats(store, address="")
+        seats = Seats(store, address="", clock=AwakeClock())
 
         def late() -> None:
             deadline.begin(0.05)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -206,3 +208,28 @@ def test_a_point_may_be_queued_without_any_file(client: Client) -> None:
     [trial] = client.suggest(NAME, 1, client_id="c", request_id="r").trials
     assert (trial.number, trial.parameters["kind"]) == (queued.number, "a")
     assert list(trial.parameters) == ["kind", "n", "part", "x"]
+
+
+def test_ids_that_only_look_alike_when_joined_are_different_trials(client: Client) -> None:
+    for request_id, source_id in (("a/b", "c"), ("a", "b/c"), ("3/a", "b")):
+        trial = replace(done(), source_id=source_id)
+        [first] = client.import_trials(NAME, [trial], source="x", request_id=request_id)
+        [again] = client.import_trials(NAME, [trial], source="x", request_id=request_id)
+        assert (first.known, again.known, again.number) == (False, True, first.number)
+    enqueued = client.add_trial(NAME, {}, request_id="import/a/b")
+    [imported] = client.import_trials(NAME, [replace(done(), source_id="b")], source="x", request_id="a")
+    assert (imported.known, imported.number) == (False, enqueued.number + 1)
+    assert client.add_trial(NAME, {}, request_id="import/a/b").number == enqueued.number
+
+
+def test_what_an_earlier_version_has_imported_is_known(tmp_path: Path) -> None:
+    spec = replace(SPEC, space=SPACE)
+    with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
+        client.create_study(NAME, spec, request_id="create")
+        take(client, done())
+    with closing(sqlite3.connect(tmp_path / "s.db")) as connection, connection:
+        connection.execute("UPDATE trials SET add_request_id = 'import/mine/7'")
+    with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
+        trial = replace(done(), source_id="7")
+        [result] = client.import_trials(NAME, [trial], source="x", request_id="mine")
+        assert (result.known, result.number) == (True, 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,3 +53,31 @@ def test_resampling_hands_out_every_point_once(tmp_path: Path) -> None:
     with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
         trials = search(client, Algorithm("random", 3, {"duplicates": "resample"}))
         assert (len(trials), len({repr(t.parameters) for t in trials})) == (6, 6)
+
+
+@pytest.mark.parametrize("request_id", ["value-of/{}", "tuner.dev/value-of/{}", "tuner.dev/added/value-of/{}"])
+def test_no_request_id_of_a_client_is_in_the_way_of_a_reused_value(tmp_path: Path, request_id: str) -> None:
+    with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
+        algorithm = Algorithm("random", 3, {"duplicates": "reuse"})
+        client.create_study(NAME, replace(SPEC, space=SMALL, algorithm=algorithm, pruning=None), request_id="create")
+        added = [client.add_trial(NAME, {"a": 1, "b": "x"}, request_id=request_id.format(20 + k)) for k in range(20)]
+        assert [t.number for t in added] == list(range(20))
+        trials = search(client, algorithm)
+        assert any(REUSED in t.labels for t in trials)
+        for k, trial in enumerate(added):
+            assert (
+                client.add_trial(NAME, {"a": 1, "b": "x"}, request_id=request_id.format(20 + k)).number == trial.number
+            )
+
+
+def test_a_study_that_an_earlier_version_left_stuck_goes_on(tmp_path: Path) -> None:
+    """A client's key stands where that version would have put its own."""
+    algorithm = Algorithm("random", 3, {"duplicates": "reuse"})
+    with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
+        client.create_study(NAME, replace(SPEC, space=SMALL, algorithm=algorithm, pruning=None), request_id="create")
+        client.add_trial(NAME, {"a": 1}, request_id="mine")
+    with closing(sqlite3.connect(tmp_path / "studies.db")) as connection, connection:
+        connection.execute("UPDATE trials SET add_request_id = 'value-of/7'")
+    with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
+        assert client.add_trial(NAME, {"a": 1}, request_id="value-of/7").number == 0
+        assert len(search(client, algorithm)) > 7

@@ -63,10 +63,9 @@ def test_the_migrations_make_what_a_new_store_is_made_with(tmp_path: Path) -> No
 def test_a_store_of_any_schema_is_upgraded_with_all_that_is_in_it(path: Path, version: str) -> None:
     with closing(Database(path)) as database, database.writing() as connection:
         schema.upgrade(connection, version)
-        there = {column["name"] for column in inspect(connection).get_columns("studies")}
-        row = {name: value for name, value in study_columns(a_study()).items() if name in there}
-        connection.execute(insert(studies).values(row))
-        connection.execute(insert(trials).values(trial_columns(NAME, running(3))))
+        for table, columns in ((studies, study_columns(a_study())), (trials, trial_columns(NAME, running(3)))):
+            there = {column["name"] for column in inspect(connection).get_columns(table.name)}
+            connection.execute(insert(table).values({key: value for key, value in columns.items() if key in there}))
         reported = {"namespace": NAME.namespace, "study": NAME.study, "trial": 3, **measured(7, 0.5)._asdict()}
         connection.execute(insert(measurements).values(id=41, **reported))
     with opened(path) as store:

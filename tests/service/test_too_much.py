@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -200,3 +201,96 @@ def test_steps_count_in_any_order_and_once(stub: SuggestServiceStub) -> None:
         pb.CompleteTrialRequest(name=name.name, outcome=pb.Outcome(succeeded=pb.Succeeded())), timeout=60
     )
     assert (ended.value, ended.step) == (0.5, 5), "the last is that of the highest step"
+
+
+# Replies. Clients in other languages take 4 MiB.
+
+
+@pytest.fixture
+def other_language(tmp_path: Path) -> Iterator[SuggestServiceStub]:
+    """A stub with gRPC's own limits."""
+    with a_server(tmp_path / "studies.db") as server, grpc.insecure_channel(server.address) as channel:
+        yield SuggestServiceStub(channel)
+
+
+def long_choices(parameters: int, characters: int) -> list[pb.Parameter]:
+    """Each of one value."""
+    return [
+        pb.Parameter(
+            name=f"p{n}", choice_domain=pb.ChoiceDomain(values=[pb.Value(string_value=str(n % 10) * characters)])
+        )
+        for n in range(parameters)
+    ]
+
+
+def create(stub: SuggestServiceStub, parameters: list[pb.Parameter]) -> None:
+    study = pb.Study(spec=spec(parameters))
+    stub.CreateStudy(
+        pb.CreateStudyRequest(parent="namespaces/default", study_id=NAME.study, study=study, request_id="create")
+    )
+
+
+def suggested(stub: SuggestServiceStub, count: int, request_id: str) -> pb.SuggestTrialsResponse:
+    return stub.SuggestTrials(
+        pb.SuggestTrialsRequest(parent=STUDY, count=count, client_id="c", request_id=request_id), timeout=60
+    )
+
+
+def test_trials_are_handed_out_as_far_as_they_fit_into_a_reply(other_language: SuggestServiceStub) -> None:
+    create(other_language, long_choices(200, 2000))  # 400 kB a trial
+    first = suggested(other_language, 1000, "r")
+    assert (len(first.trials), first.exhausted) == (7, False)
+    assert suggested(other_language, 1000, "r") == first
+    second = suggested(other_language, 3, "s")
+    assert [t.number for t in second.trials] == [7, 8, 9]
+
+
+def test_a_repeated_request_brings_what_still_runs_first(other_language: SuggestServiceStub) -> None:
+    create(other_language, many_parameters(1))
+    trials = suggested(other_language, 1000, "r").trials
+    for trial in trials[:900]:
+        failed = pb.Outcome(failed=pb.Failed(reason="x" * 10_000))
+        other_language.CompleteTrial(pb.CompleteTrialRequest(name=trial.name, outcome=failed))
+    again = suggested(other_language, 1000, "r").trials
+    assert 300 < len(again) < 1000
+    assert [t.number for t in again[-100:]] == list(range(900, 1000))
+
+
+def test_a_study_whose_trials_fit_into_no_reply_is_refused(other_language: SuggestServiceStub) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        create(other_language, long_choices(350, 8000))
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "spec.parameters: the study takes " in str(refused.value.details())
+
+
+def test_a_study_does_not_grow_beyond_a_reply(other_language: SuggestServiceStub) -> None:
+    create(other_language, long_choices(200, 8))
+    parameters = long_choices(200, 8)
+    for parameter in parameters:
+        parameter.choice_domain.values.append(pb.Value(string_value="x" * 9000))
+    update = pb.UpdateStudyRequest(study=pb.Study(name=STUDY, spec=pb.StudySpec(parameters=parameters[:100])))
+    update.study.spec.parameters.extend(long_choices(200, 8)[100:])
+    update.update_mask.paths.append("spec.parameters")
+    assert len(other_language.UpdateStudy(update).past) == 1
+    del update.study.spec.parameters[:]
+    update.study.spec.parameters.extend(parameters)
+    with pytest.raises(grpc.RpcError) as refused:
+        other_language.UpdateStudy(update)
+    assert "spec.parameters: the study, with what it was before, takes " in str(refused.value.details())
+    assert len(other_language.GetStudy(pb.GetStudyRequest(name=STUDY)).past) == 1
+
+
+def test_a_reply_about_an_import_keeps_each_result_and_drops_remarks(other_language: SuggestServiceStub) -> None:
+    create(other_language, many_parameters(1))
+    trials = [
+        pb.FinishedTrial(
+            parameters={f"q{n}": pb.Value(bool_value=True) for n in range(180)}
+            | {"p0": pb.Value(double_value=0.5)},
+            outcome=pb.Outcome(succeeded=pb.Succeeded(value=1.0)),
+        )
+        for _ in range(1000)
+    ]  # fmt: skip
+    request = pb.ImportTrialsRequest(parent=STUDY, trials=trials, source="s", request_id="i")
+    results = other_language.ImportTrials(request, timeout=60).results
+    assert [result.number for result in results] == list(range(1000))
+    assert all(result.remarks for result in results)

@@ -57,6 +57,10 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert limits["measurements in a call"] == f"{requests.MAX_MEASUREMENTS:,}"
     assert limits["items in a page"].startswith(f"{MAX_PAGE:,}; {DEFAULT_PAGE} unless ")
     assert limits["trials in an ImportTrials"] == f"{requests.MAX_IMPORTED:,}"
+    assert limits["trials in a RenewLeases"] == f"{requests.MAX_RENEWED:,}"
+    assert requests.MAX_RENEWED == sizes.MAX_LEASES
+    assert requests.MAX_STUDY_BYTES == 2.5 * 2**20
+    assert limits["a study in a reply, with what it was before it grew"] == "2.5 MiB"
     assert limits["values of a choice"] == f"{MAX_CHOICES:,}"
     assert limits["parameters of a study, or of a point"] == f"{sizes.MAX_PARAMETERS:,}"
     assert limits["conditions of a parameter"] == f"{sizes.MAX_CONDITIONS:,}"

@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from suggest.sampling import Wanted, parzen
 from suggest.sampling.sampler import generator
@@ -13,7 +15,7 @@ from suggest.sampling.tpe_model import TOGETHER, Model
 from suggest.sampling.uniform import draw
 from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Scale, Space
 from suggest.trial import Trial, TrialState
-from tests.unit.searches import MINIMIZE, MIXED, RUNNING, SUCCEEDED, study
+from tests.unit.searches import MINIMIZE, MIXED, RUNNING, SUCCEEDED, examples, study
 
 TREE = Space(
     (
@@ -131,3 +133,23 @@ def test_running_trials_change_nothing_without_constant_liar_and_keep_points_apa
         p["lr"] for p in model(MIXED, OwnSettings()).propose(done, open_, [Wanted(300 + k, {}) for k in range(8)])
     ]
     assert all(a != b for a, b in itertools.combinations(points, 2))
+
+
+@examples(25)
+@given(
+    runs=st.lists(st.tuples(st.integers(0, 3), st.integers(1, TOGETHER + 2)), min_size=1, max_size=4),
+    multivariate=st.booleans(),
+    liar=st.booleans(),
+)
+@example(runs=[(1, TOGETHER), (2, 1), (0, 1)], multivariate=True, liar=True)
+def test_a_batch_of_any_fixed_parts_gets_a_point_for_each(
+    runs: list[tuple[int, int]], multivariate: bool, liar: bool
+) -> None:
+    """Such as 64 enqueued trials that fix one parameter, and then one that fixes another."""
+    parts: list[Assignment] = [{}, {"share": 0.5}, {"kind": "net"}, {"kind": "tree", "depth": 3}]
+    done, open_ = history(TREE, 12, 2)
+    fixed = [parts[which] for which, count in runs for _ in range(count)]
+    wanted = [Wanted(500 + number, part) for number, part in enumerate(fixed)]
+    points = model(TREE, OwnSettings(multivariate=multivariate, constant_liar=liar)).propose(done, open_, wanted)
+    assert [TREE.point_problems(point, partial=False) for point in points] == [()] * len(wanted)
+    assert [{name: point[name] for name in part} for point, part in zip(points, fixed, strict=True)] == fixed

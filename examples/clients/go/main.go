@@ -1,7 +1,7 @@
 // Tune searches for the settings of a made-up training run, against a running `tuner serve`: a client to copy from.
 //
 // Kill it, or the server, at any moment and start it again: it carries on where it was. Two of them with different
-// --client share a study.
+// --client share a study; the trials of one that is not started again go to the other once their leases expire.
 package main
 
 import (
@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "tuner.dev/examples/clients/go/suggestpb"
 )
@@ -32,6 +34,7 @@ func main() {
 	pace := flag.Duration("pace", 0, "how long each step of the training takes")
 	ca := flag.String("ca", os.Getenv("TUNER_TLS_CA"), "file with the authority of the server, or system; without it there is no TLS")
 	token := flag.String("token", os.Getenv("TUNER_TOKEN_FILE"), "file with the bearer token")
+	lease := flag.Duration("lease", time.Minute, "how long a trial stays with this worker after it went silent; 0: for ever")
 	patience := flag.Duration("patience", time.Minute, "how long to try to reach the server")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -39,7 +42,7 @@ func main() {
 	conn, err := connect(*address, *ca, *token, *patience)
 	if err == nil {
 		defer conn.Close()
-		w := worker{service: pb.NewSuggestServiceClient(conn), study: *study, client: *client, pace: *pace}
+		w := worker{service: pb.NewSuggestServiceClient(conn), study: *study, client: *client, pace: *pace, lease: *lease}
 		err = w.tune(ctx, *trials)
 	}
 	if err != nil {
@@ -53,6 +56,7 @@ type worker struct {
 	study   string
 	client  string
 	pace    time.Duration
+	lease   time.Duration
 }
 
 func (w worker) name() string { return "namespaces/default/studies/" + w.study }
@@ -98,10 +102,14 @@ func (w worker) create(ctx context.Context) error {
 func (w worker) runBatch(ctx context.Context, first, count int) (exhausted bool, err error) {
 	suggestions, err := w.service.SuggestTrials(ctx, &pb.SuggestTrialsRequest{
 		Parent: w.name(), Count: int32(count), ClientId: w.client, RequestId: fmt.Sprintf("%s-%d", w.client, first),
+		LeaseDuration: durationpb.New(w.lease),
 	})
 	if err != nil {
 		return false, err
 	}
+	beating, stop := context.WithCancel(ctx)
+	defer stop()
+	go w.renewLeases(beating, suggestions.Trials)
 	failures := make([]error, len(suggestions.Trials))
 	var running sync.WaitGroup
 	for i, trial := range suggestions.Trials {
@@ -119,9 +127,32 @@ func (w worker) runBatch(ctx context.Context, first, count int) (exhausted bool,
 	return suggestions.Exhausted, nil
 }
 
+// renewLeases is the heartbeat of a batch, however long its steps take: without it the trials go to other workers. What
+// goes wrong here, the next report or completion meets too.
+func (w worker) renewLeases(ctx context.Context, trials []*pb.Trial) {
+	if len(trials) == 0 || w.lease <= 0 {
+		return
+	}
+	request := &pb.RenewLeasesRequest{Parent: w.name()}
+	for _, trial := range trials {
+		request.Leases = append(request.Leases, &pb.TrialLease{Number: trial.Number, Tries: trial.Tries})
+	}
+	beat := time.NewTicker(w.lease / 3) // two may be lost
+	defer beat.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-beat.C:
+			_, _ = w.service.RenewLeases(ctx, request)
+		}
+	}
+}
+
 func (w worker) runTrial(ctx context.Context, trial *pb.Trial) error {
 	done, err := w.train(ctx, trial)
-	if reason(err) == "FAILED_PRECONDITION" { // somebody else has ended it; that is no reason to end the others
+	// Somebody else has ended it, or has it since its lease expired; that is no reason to end the others.
+	if why := reason(err); why == "FAILED_PRECONDITION" || why == "LEASE_EXPIRED" {
 		fmt.Printf("trial %d: left: %s\n", trial.Number, explain(err))
 		return nil
 	}
@@ -140,9 +171,10 @@ func (w worker) train(ctx context.Context, trial *pb.Trial) (*pb.Trial, error) {
 			return nil, errors.New("interrupted; the same command carries on")
 		case <-time.After(w.pace):
 		}
-		measured := &pb.Measurement{Attempt: 1, Metric: "loss", Step: step, Value: loss(trial.Parameters, step)}
+		// A trial that another worker has begun begins anew, as another attempt.
+		measured := &pb.Measurement{Attempt: int64(max(1, trial.Tries)), Metric: "loss", Step: step, Value: loss(trial.Parameters, step)}
 		advice, err := w.service.ReportMeasurements(ctx, &pb.ReportMeasurementsRequest{
-			Name: trial.Name, Measurements: []*pb.Measurement{measured},
+			Name: trial.Name, Measurements: []*pb.Measurement{measured}, Tries: trial.Tries,
 		})
 		if err != nil {
 			return nil, err
@@ -152,7 +184,7 @@ func (w worker) train(ctx context.Context, trial *pb.Trial) (*pb.Trial, error) {
 			break
 		}
 	}
-	return w.service.CompleteTrial(ctx, &pb.CompleteTrialRequest{Name: trial.Name, Outcome: outcome})
+	return w.service.CompleteTrial(ctx, &pb.CompleteTrialRequest{Name: trial.Name, Outcome: outcome, Tries: trial.Tries})
 }
 
 func (w worker) printBest(ctx context.Context) error {

@@ -1,0 +1,395 @@
+"""Trials that are leased to clients: what becomes of them when a client goes silent, comes late, or waits."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from suggest.admin import open_store
+from suggest.client import Client, Float, Search, maximize
+from suggest.errors import FailedPrecondition, InvalidArgument, LeaseExpired
+from suggest.store.protocol import Store
+from suggest.studies import Studies
+from suggest.study import Algorithm, StudyName
+from suggest.trial import Measurement, Outcome, Trial, TrialState
+from suggest.trial_leases import LONGEST_GAP_S, MAX_TRIES, AwakeClock
+from tests.service.running import NAME, SPEC, a_process, a_server, score
+from tests.service.test_certificates import eventually
+
+LEASE_S = 60.0
+SUCCEEDED = Outcome(TrialState.SUCCEEDED, 0.5)
+
+
+class Hours:
+    """A server's clock, which goes when it is told to."""
+
+    def __init__(self) -> None:
+        self._time_s = 0.0
+        self.clock = AwakeClock(lambda: self._time_s)
+
+    def pass_by(self, seconds: float) -> None:
+        """The server is awake meanwhile."""
+        while seconds > 0:
+            self.clock.now_s()
+            self._time_s += min(seconds, LONGEST_GAP_S)
+            seconds -= LONGEST_GAP_S
+        self.clock.now_s()
+
+    def freeze(self, seconds: float) -> None:
+        self.clock.now_s()
+        self._time_s += seconds
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with closing(open_store(f"sqlite:///{tmp_path}/s.db")) as store:
+        yield store
+
+
+@pytest.fixture
+def hours() -> Hours:
+    return Hours()
+
+
+@pytest.fixture
+def studies(store: Store, hours: Hours) -> Iterator[Studies]:
+    studies = Studies(store, address="", clock=hours.clock)
+    studies.create_study(NAME, SPEC, request_id="create")
+    yield studies
+    studies.close()
+
+
+class Asker:
+    """A client that asks for trials, each time under another request id unless it says one."""
+
+    def __init__(self, studies: Studies, client_id: str) -> None:
+        self._studies = studies
+        self._client_id = client_id
+        self._ids = itertools.count()
+
+    def __call__(
+        self, count: int = 1, *, request_id: str = "", lease_s: float | None = LEASE_S, expired_only: bool = False
+    ) -> list[Trial]:
+        found = self._studies.suggest(
+            NAME,
+            count,
+            client_id=self._client_id,
+            request_id=request_id or f"{self._client_id}-{next(self._ids)}",
+            lease_s=lease_s,
+            expired_only=expired_only,
+        )
+        return list(found.trials)
+
+
+@pytest.fixture
+def alice(studies: Studies) -> Asker:
+    return Asker(studies, "alice")
+
+
+@pytest.fixture
+def bob(studies: Studies) -> Asker:
+    return Asker(studies, "bob")
+
+
+def numbers(trials: list[Trial]) -> list[int]:
+    return [trial.number for trial in trials]
+
+
+def test_an_expired_trial_is_handed_out_before_new_points_as_it_was(alice: Asker, bob: Asker, hours: Hours) -> None:
+    first, second = alice(2)
+    hours.pass_by(LEASE_S + 1)
+    again, other = bob(2)
+    assert (again.number, again.parameters, again.tries, again.client_id) == (0, first.parameters, 2, "bob")
+    assert other == replace(other, number=1, parameters=second.parameters, tries=2)
+    assert numbers(bob()) == [2]
+
+
+def test_a_trial_without_a_lease_runs_until_somebody_completes_it(alice: Asker, bob: Asker, hours: Hours) -> None:
+    [trial] = alice(lease_s=None)
+    hours.pass_by(1_000_000)
+    assert (trial.lease_s, trial.lease_expire_time, trial.tries) == (None, None, 1)
+    assert numbers(bob()) == [1]
+    assert bob(expired_only=True) == []
+
+
+@pytest.mark.parametrize("by", ["report", "renewal", "the same request again"])
+def test_a_lease_is_renewed(by: str, studies: Studies, bob: Asker, hours: Hours) -> None:
+    def ask() -> None:
+        studies.suggest(NAME, 1, client_id="a", request_id="a", lease_s=LEASE_S)
+
+    steps = itertools.count()
+    renew: dict[str, Callable[[], object]] = {
+        "report": lambda: studies.report(NAME, 0, [score(next(steps), 0.5)], tries=1),
+        "renewal": lambda: studies.renew_leases(NAME, {0: 1}),
+        "the same request again": ask,
+    }
+    ask()
+    for _ in range(4):
+        hours.pass_by(LEASE_S - 1)
+        renew[by]()
+        assert bob(expired_only=True) == []
+    hours.pass_by(LEASE_S + 1)
+    assert numbers(bob(expired_only=True)) == [0]
+
+
+def test_a_late_client_changes_nothing_once_somebody_else_has_the_trial(
+    studies: Studies, alice: Asker, bob: Asker, hours: Hours
+) -> None:
+    alice()
+    studies.report(NAME, 0, [score(0, 0.1)], tries=1)
+    hours.pass_by(LEASE_S + 1)
+    [mine] = bob()
+    for late in (
+        lambda: studies.report(NAME, 0, [score(1, 0.9)], tries=1),
+        lambda: studies.complete(NAME, 0, SUCCEEDED, tries=1),
+        lambda: studies.complete(NAME, 0, Outcome(TrialState.CANCELLED), tries=1),
+    ):
+        with pytest.raises(
+            LeaseExpired, match=r"trial 0 expired, and it was handed out again \(try 2; this is try 1\)"
+        ):
+            late()
+    assert studies.renew_leases(NAME, {0: 1}) == {0}
+    assert replace(studies.trial(NAME, 0), lease_expire_time=mine.lease_expire_time) == mine
+    assert [m for _, _, m in studies.list_measurements(NAME, 0, limit=9)] == [score(0, 0.1)]
+
+    studies.report(NAME, 0, [Measurement(2, "score", 0, 0.5)], tries=2)
+    studies.complete(NAME, 0, SUCCEEDED, tries=2)
+    with pytest.raises(LeaseExpired):
+        studies.complete(NAME, 0, SUCCEEDED, tries=1)
+
+
+@pytest.mark.parametrize("by", ["report", "renewal", "the same request again"])
+def test_a_late_client_goes_on_while_nobody_has_the_trial(
+    by: str, studies: Studies, alice: Asker, bob: Asker, hours: Hours
+) -> None:
+    alice(2, request_id="a")
+    hours.pass_by(LEASE_S + 1)
+    assert numbers(bob()) == [0]
+    assert studies.trial(NAME, 1).state is TrialState.QUEUED
+    come_late: dict[str, Callable[[], object]] = {
+        "report": lambda: studies.report(NAME, 1, [score(0, 0.5)], tries=1),
+        "renewal": lambda: studies.renew_leases(NAME, {1: 1}),
+        "the same request again": lambda: alice(2, request_id="a"),
+    }
+    come_late[by]()
+    found = studies.trial(NAME, 1)
+    assert (found.state, found.client_id, found.tries) == (TrialState.RUNNING, "alice", 1)
+    assert bob(expired_only=True) == []
+    hours.pass_by(LEASE_S + 1)
+    assert numbers(alice(2, expired_only=True)) == [0, 1], "and its lease lives again"
+
+
+def test_a_late_completion_is_taken_while_nobody_has_the_trial(
+    studies: Studies, alice: Asker, bob: Asker, hours: Hours
+) -> None:
+    alice(2)
+    hours.pass_by(LEASE_S + 1)
+    bob()
+    assert studies.complete(NAME, 1, SUCCEEDED, tries=1).state is TrialState.SUCCEEDED
+    assert bob(expired_only=True) == []
+
+
+def test_a_repeated_request_leaves_out_what_others_have_taken(alice: Asker, bob: Asker, hours: Hours) -> None:
+    alice(3, request_id="a")
+    hours.pass_by(LEASE_S + 1)
+    assert numbers(bob(2)) == [0, 1]
+    assert numbers(alice(3, request_id="a")) == [2]
+
+
+def test_a_trial_that_nobody_brings_to_an_end_fails_as_infrastructure(
+    studies: Studies, alice: Asker, hours: Hours
+) -> None:
+    for tries in range(1, MAX_TRIES + 1):
+        assert [(t.number, t.tries) for t in alice()] == [(0, tries)]
+        hours.pass_by(LEASE_S + 1)
+    assert numbers(alice()) == [1]
+    failed = studies.trial(NAME, 0)
+    assert (failed.state, failed.failure_class) == (TrialState.FAILED, "infrastructure")
+    assert failed.reason == "its lease expired 3 times: each client that ran it went silent"
+    with pytest.raises(FailedPrecondition, match="trial 0 has ended as failed"):
+        studies.complete(NAME, 0, SUCCEEDED, tries=MAX_TRIES)
+
+
+def test_enqueued_and_new_points_are_not_expired_ones(studies: Studies, alice: Asker, hours: Hours) -> None:
+    studies.add_trial(NAME, {"x": 1.0}, request_id="first")
+    assert alice(expired_only=True) == []
+    assert numbers(alice()) == [0]
+    hours.pass_by(LEASE_S + 1)
+    assert numbers(alice(5, expired_only=True)) == [0]
+
+
+def test_a_lease_of_no_length_or_of_weeks_is_refused(alice: Asker) -> None:
+    for lease_s in (-1.0, 0.01, 8 * 86400.0):
+        with pytest.raises(InvalidArgument, match=r"lease_duration: .*use 0\.1 s to 7 days"):
+            alice(lease_s=lease_s)
+
+
+def test_a_restart_neither_loses_a_lease_nor_expires_one(store: Store, studies: Studies, alice: Asker) -> None:
+    alice()
+    studies.close()
+    hours = Hours()
+    with closing(Studies(store, address="", clock=hours.clock)) as after:
+        bob = Asker(after, "bob")
+        hours.pass_by(LEASE_S * 10)  # nobody has asked for the study yet: nobody could be answered
+        assert bob(expired_only=True) == []
+        hours.pass_by(LEASE_S - 1)
+        assert bob(expired_only=True) == []
+        hours.pass_by(2)
+        assert numbers(bob(expired_only=True)) == [0]
+
+
+def test_a_reloaded_engine_prolongs_no_lease(studies: Studies, alice: Asker, bob: Asker, hours: Hours) -> None:
+    alice(2)
+    studies.complete(NAME, 1, Outcome(TrialState.FAILED), tries=1)
+    hours.pass_by(LEASE_S - 1)
+    studies.delete_trial(NAME, 1)  # what is in memory is thrown away
+    assert bob(expired_only=True) == []
+    hours.pass_by(2)
+    assert numbers(bob(expired_only=True)) == [0]
+
+
+def test_leases_do_not_expire_while_the_server_is_frozen(alice: Asker, bob: Asker, hours: Hours) -> None:
+    alice()
+    hours.freeze(10 * LEASE_S)
+    assert bob(expired_only=True) == []
+    hours.pass_by(LEASE_S)
+    assert numbers(bob(expired_only=True)) == [0]
+
+
+def test_the_time_of_expiry_is_shown(studies: Studies, alice: Asker, hours: Hours) -> None:
+    [trial] = alice()
+    assert trial.lease_expire_time is not None
+    assert trial.create_time is not None
+    assert (trial.lease_expire_time - trial.create_time).total_seconds() == pytest.approx(LEASE_S, abs=5)
+    hours.pass_by(LEASE_S / 2)
+    [listed] = studies.list_trials(NAME, limit=9)
+    assert listed.lease_expire_time is not None
+    assert listed.lease_expire_time < trial.lease_expire_time
+    studies.complete(NAME, 0, SUCCEEDED)
+    assert studies.trial(NAME, 0).lease_expire_time is None
+
+
+def test_the_search_goes_on_as_if_the_trial_had_never_left(tmp_path: Path) -> None:
+    """A grid hands out each point once, however often a client dies."""
+    hours = Hours()
+    spec = replace(SPEC, space=SPEC.space.__class__(SPEC.space.parameters[1:]), algorithm=Algorithm("grid"))
+    with closing(open_store(f"sqlite:///{tmp_path}/g.db")) as store:
+        studies = Studies(store, address="", clock=hours.clock)
+        studies.create_study(NAME, spec, request_id="create")
+        ask = Asker(studies, "c")
+        assert numbers(ask(5)) == [0, 1]
+        hours.pass_by(LEASE_S + 1)
+        assert [(t.number, t.parameters["kind"]) for t in ask(5)] == [(0, "a"), (1, "b")]
+        assert ask() == []
+        studies.close()
+
+
+# Over the wire, with real clients
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="tuner-") as name:
+        yield Path(name)
+
+
+PROGRAM = """
+import os, sys
+from suggest.client import Client, Float, maximize
+
+address, lease_s, last, end = sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+study = Client(address).study("s", {"x": Float(-10, 10)}, maximize("score"), algorithm="random")
+for done, trial in enumerate(study.trials(30, lease_s=lease_s)):
+    trial.report(score=trial.parameters["x"])
+    if done == last:
+        os.kill(os.getpid(), end)
+    trial.complete()
+"""
+
+
+def a_search(client: Client) -> Search:
+    return client.study("s", {"x": Float(-10, 10)}, maximize("score"), algorithm="random")
+
+
+def start(address: str, last: int = -1, end: signal.Signals = signal.SIGKILL) -> subprocess.Popen[str]:
+    """A worker that sends itself a signal in its trial `last`."""
+    command = [sys.executable, "-c", PROGRAM, address, "1", str(last), str(int(end))]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+def ended(worker: subprocess.Popen[str]) -> int:
+    worker.communicate(timeout=120)
+    return worker.returncode
+
+
+def test_clients_that_are_killed_leave_their_trials_to_the_others(tmp_path: Path) -> None:
+    with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
+        workers = [start(server.address, last) for last in (0, 2, 5, -1)]
+        assert [ended(worker) for worker in workers] == [-9, -9, -9, 0]
+        trials = client.list_trials(a_search(client).name)
+        ends = [t for t in trials if t.state is not TrialState.CANCELLED]
+        assert [t.state for t in ends] == [TrialState.SUCCEEDED] * 30
+        assert sorted(t.tries for t in ends)[-3:] == [2, 2, 2]
+        for t in ends:
+            attempts = {m.attempt for _, m in client.list_measurements(StudyName("default", "s"), t.number)}
+            assert attempts == set(range(1, t.tries + 1))
+            assert t.value == t.parameters["x"]
+
+
+def test_a_silent_trial_is_kept_by_its_heartbeat(tmp_path: Path) -> None:
+    with a_server(tmp_path / "s.db") as server, Client(server.address) as client, Client(server.address) as other:
+        search = a_search(client)
+        loop = search.trials(1, lease_s=0.5)
+        trial = next(loop)
+        first = client.get_trial(search.name, 0).lease_expire_time
+        assert first is not None
+
+        def renewed() -> bool:
+            expire = other.get_trial(search.name, 0).lease_expire_time
+            assert expire is not None
+            assert not other.suggest(
+                search.name, 1, client_id="o", request_id=str(expire), lease_s=9, expired_only=True
+            ).trials
+            return (expire - first).total_seconds() > 2
+
+        eventually(renewed)
+        trial.complete(1.0)
+        assert list(loop) == []
+
+
+def test_a_client_that_was_asleep_leaves_its_trial_to_the_one_that_took_it(tmp_path: Path) -> None:
+    """As a laptop whose lid was closed."""
+    with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
+        search = a_search(client)
+        asleep = start(server.address, 0, signal.SIGSTOP)
+        eventually(lambda: client.list_measurements(search.name))
+        assert ended(start(server.address)) == 0
+        before = client.list_trials(search.name), client.list_measurements(search.name)
+        assert [(t.number, t.state) for t in before[0] if t.tries == 2] == [(0, TrialState.SUCCEEDED)]
+        asleep.send_signal(signal.SIGCONT)
+        _, said = asleep.communicate(timeout=120)
+        assert asleep.returncode == 0
+        assert "trial 0" in said
+        assert (client.list_trials(search.name), client.list_measurements(search.name)) == before
+
+
+def test_a_killed_server_and_its_clients_lose_no_trial(folder: Path) -> None:
+    address = f"unix:{folder}/s.sock"
+    with a_process(folder / "s.db", address, revive=True) as server, Client(address) as client:
+        workers = [start(address, 3), start(address)]
+        search = a_search(client)
+        for finished in (5, 15):
+            eventually(lambda n=finished: len(client.list_trials(search.name, states=[TrialState.SUCCEEDED])) >= n)
+            server.kill()
+        assert [ended(worker) for worker in workers] == [-9, 0]
+        ends = [t.state for t in client.list_trials(search.name) if t.state is not TrialState.CANCELLED]
+        assert ends == [TrialState.SUCCEEDED] * 30

@@ -97,3 +97,20 @@ class Study:
     owner_address: str = ""
     owner_epoch: int = 0
     past: tuple[PastSpace, ...] = ()
+
+
+MIN_TRIALS_TO_RANK = 40  # with fewer even the most important parameter is often not found
+
+
+@dataclass(frozen=True, slots=True)
+class Importance:
+    """How much a parameter matters for good values. `trials`: how many that succeeded have it.
+
+    value: its share of all parameters' importance, 0 to 1; None: too few trials, or they have one value of it.
+    spread: the standard deviation of `value`.
+    """
+
+    name: str
+    trials: int
+    value: float | None = None
+    spread: float | None = None

@@ -70,7 +70,8 @@ class Effect:
 
 
 def effects(space: Space, trials: Iterable[Trial], *, maximize: bool) -> list[Effect]:
-    """The largest spread first. Parameters with one value only have none."""
+    """In the order of the space: the spreads of a few trials do not say which matters most. Parameters with one value
+    only have none."""
     finished = [trial for trial in trials if trial.finished]
     points = _points(finished)
     found = []
@@ -78,7 +79,7 @@ def effects(space: Space, trials: Iterable[Trial], *, maximize: bool) -> list[Ef
         effect = _effect(parameter, finished, points, maximize=maximize)
         if effect is not None:
             found.append(effect)
-    return sorted(found, key=lambda effect: -effect.spread)
+    return found
 
 
 def _points(finished: Sequence[Trial]) -> dict[Point, float]:

@@ -1,6 +1,6 @@
 """What `tuner report` shows: an experiment's trials, best first, and what each parameter does.
 
-Pure: a record in, text or JSON out. The figures come from `effects`.
+Pure: a record and the parameters' importances in, text or JSON out. The figures come from `effects`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from controller.report.effects import Effect, Level, effects, succeeded
 from controller.report.record import ExperimentRecord, TrialRecord
 from suggest.domain import identity
 from suggest.space import Value
-from suggest.trial import TrialState
+from suggest.study import MIN_TRIALS_TO_RANK, Importance
+from suggest.trial import Trial, TrialState
 
 Json = dict[str, Any]
 
@@ -38,16 +39,29 @@ def ranked(record: ExperimentRecord) -> ExperimentRecord:
     return replace(record, trials=sorted(record.trials, key=place))
 
 
-def effects_of(record: ExperimentRecord) -> list[Effect]:
-    """Of the trials that were run, here or where they were imported from."""
-    trials = [one.trial for one in record.trials if not one.value_of]
-    return effects(record.experiment.spec.space, trials, maximize=record.experiment.spec.objective.maximize)
+def trials_that_ran(record: ExperimentRecord) -> list[Trial]:
+    """Here, or where they were imported from."""
+    return [one.trial for one in record.trials if not one.value_of]
 
 
-def text(record: ExperimentRecord, *, most: int | None) -> str:
-    """record: ranked. most: rows of the first table; None = all."""
-    found = effects_of(record)
-    parts = [_headline(record), _rows(record, most), _grid(record, found), _effects(record, found)]
+def effects_of(record: ExperimentRecord, importances: Sequence[Importance] = ()) -> list[Effect]:
+    """The most important parameters first."""
+    spec = record.experiment.spec
+    found = effects(spec.space, trials_that_ran(record), maximize=spec.objective.maximize)
+    places = {one.name: place for place, one in enumerate(importances) if one.value is not None}
+    return sorted(found, key=lambda effect: places.get(effect.name, len(places)))
+
+
+def text(record: ExperimentRecord, importances: Sequence[Importance] = (), *, most: int | None) -> str:
+    """record: ranked. importances: the largest first. most: rows of the first table; None = all."""
+    found = effects_of(record, importances)
+    parts = [
+        _headline(record),
+        _rows(record, most),
+        _grid(record, found),
+        _importances(record, importances),
+        _effects(record, found),
+    ]
     return "\n".join(part for part in parts if part)
 
 
@@ -137,6 +151,30 @@ def _cell(ones: Sequence[TrialRecord]) -> str:
 # What each parameter does
 
 
+def _importances(record: ExperimentRecord, importances: Sequence[Importance]) -> str:
+    metric = record.experiment.spec.objective.metric
+    succeeded = sum(one.state is TrialState.SUCCEEDED for one in record.trials)
+    if not succeeded or len(importances) < 2:
+        return ""
+    if all(one.value is None for one in importances):
+        if succeeded >= MIN_TRIALS_TO_RANK:
+            return "The parameters cannot be ranked: the trials that succeeded do not differ enough.\n"
+        needed = f"{succeeded} succeeded, {MIN_TRIALS_TO_RANK} are needed"
+        return f"Not enough trials to rank the parameters: {needed}.\n"
+    rows = [[one.name, _importance(one), str(one.trials)] for one in importances]
+    return (
+        f"How much each parameter matters for a good {metric}, as shares of 1 with their standard deviations:\n\n"
+        + tables.aligned(["PARAMETER", "IMPORTANCE", "TRIALS"], rows)
+        + "\nWhat is not above its own deviation cannot be told from chance (PED-ANOVA, on resampled trials).\n"
+    )
+
+
+def _importance(one: Importance) -> str:
+    if one.value is None or one.spread is None:
+        return "not enough trials" if one.trials < MIN_TRIALS_TO_RANK else "one value only"
+    return f"{one.value:.2f} ± {one.spread:.2f}"
+
+
 def _effects(record: ExperimentRecord, found: Sequence[Effect]) -> str:
     if not any(level.trials for effect in found for level in effect.levels):
         return ""
@@ -155,7 +193,7 @@ def _effects(record: ExperimentRecord, found: Sequence[Effect]) -> str:
             if some_left_out:
                 row.append(", ".join(f"{n} {state.value}" for state, n in level.left_out.items()))
             rows.append(row)
-    notes = [f"What each parameter does to {metric}, the largest difference of means first:\n\n"]
+    notes = [f"What each parameter does to {metric}:\n\n"]
     notes.append(tables.aligned(header, rows))
     if some_steps:
         notes.append(
@@ -199,8 +237,8 @@ def _signed(value: float) -> str:
 # The same for programs
 
 
-def document(record: ExperimentRecord) -> Json:
-    """record: ranked. docs/cli.md describes the keys."""
+def document(record: ExperimentRecord, importances: Sequence[Importance] = ()) -> Json:
+    """record: ranked. importances: the largest first. docs/cli.md describes the keys."""
     objective = record.experiment.spec.objective
     return {
         "name": record.experiment.name,
@@ -208,7 +246,15 @@ def document(record: ExperimentRecord) -> Json:
         "metric": objective.metric,
         "direction": "maximize" if objective.maximize else "minimize",
         "trials": [_trial(record, one) for one in record.trials],
-        "effects": [_effect(effect) for effect in effects_of(record)],
+        "importances": [
+            {
+                "parameter": one.name,
+                "trials": one.trials,
+                **({} if one.value is None or one.spread is None else {"value": one.value, "spread": one.spread}),
+            }
+            for one in importances
+        ],
+        "effects": [_effect(effect) for effect in effects_of(record, importances)],
     }
 
 

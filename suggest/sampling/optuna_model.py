@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import BaseDistribution
 from optuna.samplers import TPESampler
 from optuna.samplers._tpe import _truncnorm
 from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator
@@ -22,11 +22,11 @@ from optuna.trial import TrialState as OptunaState
 from scipy.special import log_ndtr  # type: ignore[import-untyped]  # SciPy has no types of its own
 
 from suggest import courtesy
-from suggest.domain import NO_MEMBER
 from suggest.optuna_storage import STUDY_NAME, WindowStorage
+from suggest.optuna_storage.distributions import decode, distribution, encode
 from suggest.sampling.sampler import Wanted
 from suggest.sampling.tpe import LIARS, TpeSettings, groups
-from suggest.space import Assignment, Choice, Domain, Float, Int, Scale, Value
+from suggest.space import Assignment, Value
 from suggest.study import Direction, StudySpec
 from suggest.trial import Trial, TrialState
 
@@ -48,7 +48,7 @@ class Model:
         maximize = spec.objective.direction is Direction.MAXIMIZE
         self._direction = StudyDirection.MAXIMIZE if maximize else StudyDirection.MINIMIZE
         self._groups = tuple(groups(spec.space))
-        self._distributions = {p.name: _distribution(p.domain) for p in spec.space.parameters if p.domain.count != 1}
+        self._distributions = {p.name: distribution(p.domain) for p in spec.space.parameters if p.domain.count != 1}
         self._frozen: dict[int, FrozenTrial] = {}  # finished trials of the window, each built once
 
     def propose(self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[Wanted]) -> list[Assignment]:
@@ -89,7 +89,7 @@ class Model:
                 else:
                     values[name] = parameter.domain.at(0)
             for name, number in self._ask(study, trial, free).items():
-                values[name] = _decode(self._space.by_name[name].domain, number)
+                values[name] = decode(self._space.by_name[name].domain, number)
         return {p.name: values[p.name] for p in self._space.parameters if p.name in values}
 
     def _ask(
@@ -105,7 +105,7 @@ class Model:
         params: dict[str, float | int] = {}
         for name, value in trial.parameters.items():
             if name in self._distributions:
-                number = _encode(self._space.by_name[name].domain, value)
+                number = encode(self._space.by_name[name].domain, value)
                 if number is not None:
                     params[name] = number
         reported = {} if trial.value is None or trial.step is None else {trial.step: trial.value}
@@ -148,35 +148,3 @@ class _PoliteEstimator(_ParzenEstimator):
     def log_pdf(self, *given: Any) -> Any:
         courtesy.give_way()
         return super().log_pdf(*given)
-
-
-def _distribution(domain: Domain) -> BaseDistribution:
-    """For a domain of more than one value."""
-    match domain:
-        case Float() if domain.count is None:
-            return FloatDistribution(domain.min, domain.max, log=domain.scale is Scale.LOG)
-        case Int(scale=Scale.LOG):
-            return IntDistribution(domain.min, domain.max, log=True)
-        case Choice():
-            return CategoricalDistribution(tuple(range(domain.count)))
-    assert domain.count is not None
-    return IntDistribution(0, domain.count - 1)
-
-
-def _by_value(domain: Domain) -> bool:
-    return domain.count is None or (isinstance(domain, Int) and domain.scale is Scale.LOG)
-
-
-def _encode(domain: Domain, value: Value) -> float | int | None:
-    if isinstance(domain, Choice) or not _by_value(domain):
-        return domain.index_of(value)
-    member = domain.canonical(value)
-    return None if member is NO_MEMBER else member
-
-
-def _decode(domain: Domain, number: float | int) -> Value:
-    if not _by_value(domain):
-        return domain.at(int(number))
-    assert not isinstance(domain, Choice)
-    inside = min(max(number, domain.min), domain.max)
-    return float(inside) if isinstance(domain, Float) else int(inside)

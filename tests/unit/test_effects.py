@@ -36,15 +36,15 @@ def close(effect: Effect) -> list[object]:
     return [effect.name, round(effect.spread, 9), levels, steps]
 
 
-def test_a_whole_grid_has_levels_and_paired_steps_the_largest_effect_first() -> None:
+def test_a_whole_grid_has_levels_and_paired_steps_in_the_order_of_the_space() -> None:
     assert [close(each) for each in effects(GRID, whole_grid(), maximize=True)] == [
-        ["momentum", 0.1, [(0.9, 2, 0.93, 0.93, 0.94), (0.99, 2, 0.83, 0.83, 0.86)], [(0.99, 2, -0.1, -0.12, -0.08)]],
         ["lr", 0.04, [(0.4, 2, 0.9, 0.9, 0.94), (0.6, 2, 0.86, 0.86, 0.92)], [(0.6, 2, -0.04, -0.06, -0.02)]],
+        ["momentum", 0.1, [(0.9, 2, 0.93, 0.93, 0.94), (0.99, 2, 0.83, 0.83, 0.86)], [(0.99, 2, -0.1, -0.12, -0.08)]],
     ]
 
 
 def test_smaller_is_better_changes_the_best_and_nothing_else() -> None:
-    (momentum, _) = effects(GRID, whole_grid(), maximize=False)
+    (_, momentum) = effects(GRID, whole_grid(), maximize=False)
     assert [level.best for level in momentum.levels] == [0.92, 0.8]
     assert momentum.spread == pytest.approx(0.1)
 

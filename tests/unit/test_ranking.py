@@ -10,6 +10,7 @@ from controller.model import Attempt, AttemptState, Objective
 from controller.report import ranking
 from controller.report.record import ExperimentRecord, TrialRecord
 from suggest.space import Choice, Float, Parameter, Space
+from suggest.study import Importance
 from suggest.trial import REUSED, Trial, TrialState
 from tests.unit.test_report import NOW, SPEC, experiment
 
@@ -54,7 +55,7 @@ momentum  batch=128     batch=512
 0.9       0.93 (118 s)  0.94 (75 s)
 0.99      0.83 (118 s)  0.88 (75 s)
 
-What each parameter does to accuracy, the largest difference of means first:
+What each parameter does to accuracy:
 
 PARAMETER  LEVEL  TRIALS  MEAN   MEDIAN  BEST  STEP   PAIRS  RANGE
 momentum   0.9    2       0.935  0.935   0.94
@@ -135,3 +136,42 @@ def test_the_same_for_programs() -> None:
     }  # fmt: skip
     (step,) = momentum["steps"]
     assert (step["from"], step["to"], step["pairs"]) == (0.9, 0.99, 1)
+
+
+def test_parameters_are_ranked_by_importance_with_its_deviation() -> None:
+    found = [Importance("batch", 64, 0.7512, 0.101), Importance("momentum", 12), Importance("seed", 64)]
+    text = ranking.text(record(*sweep()), found, most=20)
+    assert (
+        """How much each parameter matters for a good accuracy, as shares of 1 with their standard deviations:
+
+PARAMETER  IMPORTANCE         TRIALS
+batch      0.75 ± 0.10        64
+momentum   not enough trials  12
+seed       one value only     64
+
+What is not above its own deviation cannot be told from chance (PED-ANOVA, on resampled trials).
+"""
+        in text
+    )
+    rows = [line.split()[0] for line in text.partition("What each")[2].splitlines() if line[:1].isalpha()]
+    assert rows[:3] == ["PARAMETER", "batch", "momentum"]
+    told = ranking.document(record(*sweep()), found)
+    assert told["importances"] == [
+        {"parameter": "batch", "trials": 64, "value": 0.7512, "spread": 0.101},
+        {"parameter": "momentum", "trials": 12},
+        {"parameter": "seed", "trials": 64},
+    ]
+    assert [each["parameter"] for each in told["effects"]] == ["batch", "momentum"]
+
+
+def test_few_trials_rank_no_parameter() -> None:
+    """The first parameter's single trials differ more than the means of the second: that says nothing."""
+    space = Space((Parameter("x", Float(0.0, 1.0)), Parameter("y", Choice(("a", "b")))))
+    found = [Importance("x", 4), Importance("y", 4)]
+    trials = [
+        TrialRecord(Trial(n, TrialState.SUCCEEDED, {"x": n / 4, "y": "ab"[n % 2]}, value=value))
+        for n, value in enumerate((0.1, 0.9, 0.2, 0.8))
+    ]
+    text = ranking.text(record(*trials, space=space), found, most=20)
+    assert "\nNot enough trials to rank the parameters: 4 succeeded, 40 are needed.\n" in text
+    assert "IMPORTANCE" not in text

@@ -18,7 +18,7 @@ from optuna.storages import BaseStorage
 from scipy.special import log_ndtr
 
 from suggest.engine import Engine
-from suggest.optuna_storage import STUDY_ID, STUDY_NAME, WindowStorage
+from suggest.optuna_storage import STUDY_ID, STUDY_NAME, WindowStorage, distributions
 from suggest.sampling import optuna_model
 from suggest.sampling.window import BEST, Window
 from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
@@ -269,7 +269,7 @@ def test_every_kind_of_domain_crosses_to_optuna_and_back() -> None:
         for value in values:
             if not domain.contains(value):
                 continue
-            number = optuna_model._encode(domain, value)
+            number = distributions.encode(domain, value)
             assert number is not None
-            assert optuna_model._distribution(domain)._contains(number)
-            assert repr(optuna_model._decode(domain, number)) == repr(value)
+            assert distributions.distribution(domain)._contains(number)
+            assert repr(distributions.decode(domain, number)) == repr(value)

@@ -13,7 +13,7 @@ from optuna.samplers import TPESampler
 from optuna.samplers._tpe import sampler as theirs
 from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator
 
-from suggest.optuna_storage import STUDY_ID, STUDY_NAME, WindowStorage
+from suggest.optuna_storage import STUDY_ID, STUDY_NAME, WindowStorage, distributions
 from suggest.sampling import Wanted, optuna_model, parzen, tpe_model
 from suggest.sampling.columns import decode
 from suggest.sampling.frame import points
@@ -95,7 +95,7 @@ def anywhere(both: Both, names: tuple[str, ...], seed: int) -> Floats:
     near = parzen.draw(group.frame, group.good, rng.random((len(names) + 1, 12)))
     source = generator(seed, 1, "points")
     domains = [both.space.by_name[name].domain for name in names]
-    far = np.array([[optuna_model._encode(d, draw(d, source)) for _ in range(8)] for d in domains], dtype=float)
+    far = np.array([[distributions.encode(d, draw(d, source)) for _ in range(8)] for d in domains], dtype=float)
     return np.concatenate([near, far, group.known().values[:, :8]], axis=1)
 
 

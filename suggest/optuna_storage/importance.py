@@ -1,0 +1,132 @@
+"""How much each parameter matters for getting good values: PED-ANOVA through Optuna, with an uncertainty.
+
+Watanabe et al. 2023 (PED-ANOVA): how much the distribution of a parameter among the best trials differs from the one
+among all. By itself it also differs by chance, the more so the fewer trials there are of a value. So it is computed on
+resamples of the trials, and on the same resamples with the values shuffled: the mean difference is the importance, and
+the spread over the resamples its uncertainty.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from optuna.distributions import BaseDistribution
+from optuna.importance import PedAnovaImportanceEvaluator
+from optuna.study import Study as OptunaStudy
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
+
+from suggest.optuna_storage import STUDY_NAME, WindowStorage
+from suggest.optuna_storage.distributions import distribution, encode
+from suggest.space import Space
+from suggest.study import MIN_TRIALS_TO_RANK, Importance
+from suggest.trial import Trial, TrialState
+
+BEST_SHARE = 0.1  # of the trials are the best ones,
+LEAST_BEST = 10  # but at least so many
+RESAMPLES = 20
+MAX_TRIALS = 1000  # of a resample, and fewer with many parameters: bounds the time
+MAX_CELLS = 10_000  # trials times parameters, of a resample
+
+
+def importances(space: Space, trials: Iterable[Trial], *, maximize: bool, seed: int = 0) -> list[Importance]:
+    """The most important first, then those that cannot be told; parameters that can have one value only are left out.
+
+    A conditional parameter is judged by the trials that have it, and weighs as much as these do among all.
+    """
+    told = [t for t in trials if t.state is TrialState.SUCCEEDED and t.value is not None and math.isfinite(t.value)]
+    names = [p.name for p in space.parameters if p.domain.count != 1]
+    frozen = _frozen(space, names, told)
+    having = Counter(name for trial in frozen for name in trial.params)
+    varied = {n for n in names if len({t.params[n] for t in frozen if n in t.params}) > 1}
+    judged = (
+        [n for n in names if n in varied and having[n] >= MIN_TRIALS_TO_RANK]
+        if len({t.value for t in told}) > 1
+        else []
+    )
+    found = _estimated(frozen, judged, maximize=maximize, seed=seed) if judged else {}
+    answers = [Importance(name, having[name], *found.get(name, (None, None))) for name in names]
+    return sorted(answers, key=lambda one: -1.0 if one.value is None else one.value, reverse=True)
+
+
+def _frozen(space: Space, names: Sequence[str], trials: Sequence[Trial]) -> list[FrozenTrial]:
+    """As Optuna sees them. A value outside of the space, of an imported trial, is left out."""
+    domains = {name: space.by_name[name].domain for name in names}
+    distributions: dict[str, BaseDistribution] = {name: distribution(domain) for name, domain in domains.items()}
+    found = []
+    for number, trial in enumerate(trials):
+        params = {
+            name: encoded
+            for name, value in trial.parameters.items()
+            if name in domains and (encoded := encode(domains[name], value)) is not None
+        }
+        found.append(_trial(number, trial.value, params, {name: distributions[name] for name in params}))
+    return found
+
+
+def _trial(
+    number: int, value: float | None, params: dict[str, float | int], distributions: dict[str, BaseDistribution]
+) -> FrozenTrial:
+    return FrozenTrial(
+        number=number,
+        state=OptunaState.COMPLETE,
+        value=value,
+        datetime_start=None,
+        datetime_complete=None,
+        params=params,
+        distributions=distributions,
+        user_attrs={},
+        system_attrs={},
+        intermediate_values={},
+        trial_id=number,
+    )
+
+
+def _estimated(
+    trials: Sequence[FrozenTrial], names: Sequence[str], *, maximize: bool, seed: int
+) -> dict[str, tuple[float, float]]:
+    """Value and spread of each."""
+    direction = StudyDirection.MAXIMIZE if maximize else StudyDirection.MINIMIZE
+    rng = random.Random(seed)
+    size = min(len(trials), MAX_TRIALS, max(MIN_TRIALS_TO_RANK, MAX_CELLS // len(names)))
+    gains: dict[str, list[float]] = {name: [] for name in names}
+    chances: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(RESAMPLES):
+        drawn = rng.choices(range(len(trials)), k=size)
+        values = [trial.value for trial in trials]
+        rng.shuffle(values)
+        shuffled = {k: _trial(k, values[k], trials[k].params, trials[k].distributions) for k in set(drawn)}
+        real = _divergences([trials[k] for k in drawn], names, direction)
+        chance = _divergences([shuffled[k] for k in drawn], names, direction)
+        for name in names:
+            gains[name].append(real[name])
+            chances[name].append(chance[name])
+    return _shares(gains, chances)
+
+
+def _divergences(trials: Sequence[FrozenTrial], names: Sequence[str], direction: StudyDirection) -> dict[str, float]:
+    there = [name for name in names if any(name in trial.params for trial in trials)]
+    share = min(0.5, max(BEST_SHARE, LEAST_BEST / len(trials)))
+    study = OptunaStudy(STUDY_NAME, WindowStorage(direction, trials))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of an experimental class, and of few trials, which is ours to say
+        found = PedAnovaImportanceEvaluator(target_quantile=share).evaluate(study, there)
+    return {name: found.get(name, 0.0) for name in names}
+
+
+def _shares(gains: dict[str, list[float]], chances: dict[str, list[float]]) -> dict[str, tuple[float, float]]:
+    """Mean and standard deviation over the resamples, of what each parameter has beyond chance."""
+    by_chance = {name: statistics.fmean(found) for name, found in chances.items()}
+    shares: dict[str, list[float]] = {name: [] for name in gains}
+    for place in range(RESAMPLES):
+        beyond = {name: max(0.0, found[place] - by_chance[name]) for name, found in gains.items()}
+        total = sum(beyond.values())
+        for name, gain in beyond.items():
+            shares[name].append(gain / total if total else 0.0)
+    return {name: (statistics.fmean(found), statistics.stdev(found)) for name, found in shares.items()}

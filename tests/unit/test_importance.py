@@ -1,0 +1,163 @@
+"""Which parameters matter, on functions of which that is known, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from suggest import admin
+from suggest.space import Choice, Condition, Float, Int, Parameter, Scale, Space, Value
+from suggest.study import MIN_TRIALS_TO_RANK, Importance
+from suggest.trial import Trial, TrialState
+
+SPACE = Space(
+    (
+        Parameter("noise", Float(0, 1)),
+        Parameter("lr", Float(1e-5, 1, Scale.LOG)),
+        Parameter("width", Float(0, 1)),
+        Parameter("label", Choice(tuple(range(60)))),  # about one trial for each: a great spread of means, by chance
+        Parameter("kind", Choice((None, "b", [1]))),
+        Parameter("constant", Int(3, 3)),
+        Parameter("momentum", Float(0, 1), (Condition("kind", (None,)),)),
+        Parameter("idle", Float(0, 1), (Condition("kind", (None,)),)),
+    )
+)
+
+
+def drawn(rng: random.Random) -> dict[str, Value]:
+    point: dict[str, Value] = {
+        "noise": rng.random(),
+        "lr": 10 ** (-5 * rng.random()),
+        "width": rng.random(),
+        "label": rng.randrange(60),
+        "kind": rng.choice((None, "b", [1])),
+        "constant": 3,
+    }
+    return point | ({"momentum": rng.random(), "idle": rng.random()} if point["kind"] is None else {})
+
+
+def score(point: dict[str, Value]) -> float:
+    """lr matters most, then width, and nothing else."""
+    lr, width = point["lr"], point["width"]
+    assert isinstance(lr, float)
+    assert isinstance(width, float)
+    return -3 * ((math.log10(lr) + 2.5) / 2.5) ** 2 - 4 * (width - 0.7) ** 2
+
+
+def conditional(point: dict[str, Value]) -> float:
+    """momentum alone matters, where there is one; elsewhere every trial is mediocre."""
+    momentum = point.get("momentum", 0.75)
+    assert isinstance(momentum, float)
+    return -4 * abs(momentum - 0.5)
+
+
+def trials(count: int, seed: int, value: Callable[[dict[str, Value]], float] = score) -> list[Trial]:
+    rng = random.Random(seed)
+    points = [drawn(rng) for _ in range(count)]
+    return [Trial(n, TrialState.SUCCEEDED, p, value=value(p) + rng.gauss(0, 0.05)) for n, p in enumerate(points)]
+
+
+def told(found: list[Importance]) -> dict[str, float]:
+    return {one.name: one.value for one in found if one.value is not None}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_matters_is_found_and_what_does_not_is_within_chance(seed: int) -> None:
+    found = admin.importances(SPACE, trials(300, seed), maximize=True)
+    values = told(found)
+    assert next(iter(values)) == "lr"
+    assert values["lr"] > values["width"] > values["noise"]
+    assert sum(values.values()) == pytest.approx(1)
+    assert "constant" not in {one.name for one in found}
+    for one in found:
+        assert one.value is not None
+        assert one.spread is not None
+        if one.name in ("noise", "label", "idle"):
+            assert one.value < 0.1
+            assert one.value < 2 * one.spread + 0.01
+    lr = found[0]
+    assert lr.value is not None
+    assert lr.spread is not None
+    assert 0 < lr.spread < lr.value
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_conditional_parameter_is_judged_by_the_trials_that_have_it(seed: int) -> None:
+    found = admin.importances(SPACE, trials(300, seed, conditional), maximize=True)
+    values = told(found)
+    assert set(list(values)[:2]) == {"momentum", "kind"}, "kind decides whether there is a momentum"
+    assert values["momentum"] > 3 * values["idle"]
+    assert 70 < next(one.trials for one in found if one.name == "momentum") < 130
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_smaller_values_may_be_better(seed: int) -> None:
+    found = admin.importances(SPACE, trials(200, seed, lambda point: -score(point)), maximize=False)
+    assert found[0].name == "lr"
+
+
+def test_more_trials_make_it_surer() -> None:
+    few, many = (admin.importances(SPACE, trials(count, 1), maximize=True)[0] for count in (60, 1000))
+    assert few.spread is not None
+    assert many.spread is not None
+    assert many.spread < few.spread
+
+
+def test_a_parameter_that_nobody_could_judge_has_no_value() -> None:
+    found = {one.name: one for one in admin.importances(SPACE, trials(60, 1), maximize=True)}
+    momentum = found["momentum"]
+    assert 0 < momentum.trials < MIN_TRIALS_TO_RANK
+    assert (momentum.value, momentum.spread) == (None, None)
+    assert found["lr"].value is not None
+
+
+def test_a_few_trials_rank_nothing_and_import_nothing() -> None:
+    few = trials(MIN_TRIALS_TO_RANK - 1, 1)
+    failed = [
+        Trial(99, TrialState.FAILED, few[0].parameters),
+        Trial(98, TrialState.PRUNED, few[0].parameters, value=9.0),
+    ]
+    found = admin.importances(SPACE, [*few, *failed], maximize=True)
+    assert {one.value for one in found} == {None}
+    assert next(one.trials for one in found if one.name == "lr") == len(few)
+    code = "import sys, suggest.admin; suggest.admin.importances(suggest.admin.Space, [], maximize=True)"
+    code = code.replace("suggest.admin.Space", "__import__('suggest.space').space.Space(())")
+    subprocess.run([sys.executable, "-c", f"{code}; assert 'optuna' not in sys.modules"], check=True)
+
+
+def test_trials_that_did_not_succeed_and_values_outside_of_the_space_count_for_nothing() -> None:
+    sound = trials(100, 1)
+    odd = [Trial(200 + n, TrialState.FAILED, {"lr": 0.1, "noise": 0.5}) for n in range(50)]
+    odd += [Trial(300 + n, TrialState.INFEASIBLE, {"lr": 0.1}) for n in range(50)]
+    odd += [Trial(400 + n, TrialState.PRUNED, {"lr": 0.1, "noise": 0.9}, value=100.0) for n in range(50)]
+    assert admin.importances(SPACE, [*sound, *odd], maximize=True) == admin.importances(SPACE, sound, maximize=True)
+    outside = [Trial(500 + n, TrialState.SUCCEEDED, {**sound[n].parameters, "lr": 50.0}, value=-9.0) for n in range(9)]
+    found = {one.name: one for one in admin.importances(SPACE, [*sound, *outside], maximize=True)}
+    assert (found["lr"].trials, found["width"].trials) == (100, 109)
+
+
+def test_equal_values_of_all_trials_rank_nothing() -> None:
+    same = [Trial(t.number, t.state, t.parameters, value=1.0) for t in trials(100, 1)]
+    assert {one.value for one in admin.importances(SPACE, same, maximize=True)} == {None}
+    two = [Trial(t.number, t.state, t.parameters, value=float(t.number == 7)) for t in same]
+    assert admin.importances(SPACE, two, maximize=True)
+
+
+def test_the_same_trials_give_the_same_answer() -> None:
+    of = trials(80, 1)
+    assert admin.importances(SPACE, of, maximize=True) == admin.importances(SPACE, of, maximize=True)
+
+
+def test_ten_thousand_trials_and_many_parameters_are_sampled() -> None:
+    found = admin.importances(SPACE, trials(10_000, 1), maximize=True)
+    assert [found[0].name, found[0].trials] == ["lr", 10_000]
+    wide = Space(tuple(Parameter(f"p{k}", Float(0, 1)) for k in range(100)))
+    rng = random.Random(1)
+    points = [{f"p{k}": rng.random() for k in range(100)} for _ in range(500)]
+    of = [Trial(n, TrialState.SUCCEEDED, point, value=-abs(point["p7"] - 0.3)) for n, point in enumerate(points)]
+    assert admin.importances(wide, of, maximize=True)[0].name == "p7"

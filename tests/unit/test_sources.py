@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from controller.cli.arguments import parse
-from controller.cli.embedded import without_password
 from controller.cli.home import Home
 from controller.cli.sources import _fill, _fitting, _most, read_source
 from controller.spec import read
 from suggest.admin import Source
 from suggest.client import FinishedTrial, Measurement, Outcome, TrialState
 from suggest.errors import FailedPrecondition, InvalidArgument
+from suggest.redaction import redacted_url
 from suggest.study import Direction
 
 FILE = """
@@ -79,4 +79,4 @@ def test_of_very_many_measurements_the_last_of_the_objective_are_taken() -> None
 
 def test_no_password_is_shown_or_kept() -> None:
     url = "postgresql+psycopg://me:secret@db/tuner?password=secret&x=1"
-    assert without_password(url) == "postgresql+psycopg://me:***@db/tuner?password=***&x=1"
+    assert redacted_url(url) == "postgresql+psycopg://me:***@db/tuner?password=***&x=1"

@@ -46,7 +46,7 @@ OBJECTIVE = Section(
     (
         Key(
             "metric",
-            Text("the name of a metric", r"[^\s=]+", "a name without spaces or ="),
+            Text("the name of a metric", r"[^\s=](?:[^\r\n=]*[^\s=])?", "a name in one line, without ="),
             "The metric to optimise, as the trial prints it.",
             REQUIRED,
         ),

@@ -82,7 +82,8 @@ class LineParser:
     def __init__(self, rule: MetricsRule, objective: str) -> None:
         self._objective = objective
         self._keys = (rule.step,) if rule.step else STEP_KEYS
-        self._words = self._keys if rule.step else STEP_WORDS
+        words = tuple(word for word in STEP_WORDS if word in STEP_KEYS or word != objective.lower())
+        self._words = self._keys if rule.step else words
         self._guesses_step = not rule.step
         self._pattern = re.compile(rule.pattern) if rule.pattern else None
         names = "|".join(re.escape(word) for word in self._words)

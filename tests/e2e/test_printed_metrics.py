@@ -82,7 +82,10 @@ def test_trial_that_prints_nearly_the_name_is_told_which(me: Person) -> None:
     program(me, "for n in range(10):\n    print(f'epoch={n} Score=0.5 loss=0.1')")
     code, _, _ = me.tuner("run", me.file)
     assert code != 0
-    assert 'no "score" in the log; it has "Score" (10 times)' in why(me, "tiny/0")
+    assert why(me, "tiny/0") == (
+        'Why: exit code 0, but no "score" in the log; it has "Score" (10 times): '
+        'set spec.objective.metric to the name that is printed, or print "score"'
+    )
 
 
 def test_value_behind_a_carriage_return_prunes(me: Person) -> None:

@@ -185,6 +185,10 @@ def test_a_metric_may_have_any_name_that_is_printed(metric: str, line: str) -> N
     assert curve(line + "\n", metric) in ({1: 0.5}, {0: 0.5}, {10: 0.5})
 
 
+def test_an_objective_with_the_name_of_a_step_is_a_metric() -> None:
+    assert curve("iteration=40\niteration=30\n", "iteration") == {1: 40.0, 2: 30.0}
+
+
 def test_the_objective_is_never_read_under_another_name() -> None:
     assert curve("Val_Acc: 0.9\ntrain_val_acc: 0.8\nval_acc_best: 0.7\nVAL_ACC=0.6\n", "val_acc") == {}
 

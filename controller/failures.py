@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import signal as signals
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.model import Attempt, AttemptState, FailureClass, StopCause
@@ -43,6 +43,7 @@ class Facts:
     value: float | None = None  # the objective's, by the experiment's rule; may be non-finite
     metric: str = ""
     last_line: str = ""
+    near_misses: Sequence[tuple[str, int]] = ()  # names in the log that are nearly `metric`, and in how many lines
     of_trial: bool = True  # False: of the final stage, whose exit code says it all
 
 
@@ -92,11 +93,7 @@ def _judge_code(facts: Facts) -> Judgement:
         if facts.value is None and facts.reason:  # of what it said something is lost, and no fault of its own
             return _failed(FailureClass.INFRASTRUCTURE, f"exit code 0, but {facts.reason}")
         if facts.value is None:
-            return _failed(
-                FailureClass.METRICS_MISSING,
-                f'exit code 0, but no line of its log reported "{facts.metric}"'
-                + ("" if facts.last_line else ": there is nothing in it"),
-            )
+            return _failed(FailureClass.METRICS_MISSING, f"exit code 0, but {_no_metric(facts)}")
         if not math.isfinite(facts.value):
             return _failed(
                 FailureClass.METRICS_MISSING, f'the last "{facts.metric}" was {facts.value}, not a finite number'
@@ -110,6 +107,15 @@ def _judge_code(facts: Facts) -> Judgement:
     if facts.code in SHELL_CANNOT_EXECUTE and facts.value is None:
         return _failed(FailureClass.CONFIGURATION, f"exit code {facts.code} (a command could not be executed){told}")
     return _failed(FailureClass.USER_ERROR, f"exit code {facts.code}{told}")
+
+
+def _no_metric(facts: Facts) -> str:
+    if not facts.near_misses:
+        missing = f'no line of its log reported "{facts.metric}"'
+        return missing if facts.last_line else f"{missing}: there is nothing in it"
+    names = ", ".join(f'"{name}" ({times} time{"" if times == 1 else "s"})' for name, times in facts.near_misses)
+    cure = f'set spec.objective.metric to the name that is printed, or print "{facts.metric}"'
+    return f'no "{facts.metric}" in the log; it has {names}: {cure}'
 
 
 def class_by_itself(code: int | None, last_line: str) -> FailureClass | None:

@@ -23,6 +23,8 @@ from controller.store import Changes, Store
 
 logger = logging.getLogger(__name__)
 
+PERCENTAGE = "percentage"  # the kind of an event
+
 
 class Journal:
     """`experiment` is always the experiment as stored, but for the running time (`spend`)."""
@@ -32,6 +34,7 @@ class Journal:
         self._store = store
         self._on_event = on_event
         self._saved_running_s = experiment.running_s
+        self._percentage_told = False
 
     def name(self, attempt: Attempt) -> str:
         return attempt_name(self.experiment.name, self.experiment.uid, attempt.trial, attempt.number)
@@ -71,6 +74,17 @@ class Journal:
         changed = replace(self.experiment, state=state, reason=reason, end_time=now if end else None)
         events = [] if state is self.experiment.state else [Event(now, state.value, reason)]
         self._save(Changes(changed, (), events))
+
+    def percentage_read(self, written: str, *, now: datetime) -> None:
+        """The objective is printed as a percentage. Told once in an experiment's life."""
+        if self._percentage_told:
+            return
+        if not any(event.kind == PERCENTAGE for event in self._store.events(self.experiment.uid)):
+            metric = self.experiment.spec.objective.metric
+            value = float(written.rstrip("%")) / 100
+            message = f'"{metric}" is printed as a percentage and read as a fraction: {written} is {value:.6g}'
+            self._save(Changes(None, (), [Event(now, PERCENTAGE, message)]))
+        self._percentage_told = True
 
     def _with_pause(self, attempts: list[Attempt], events: list[Event], now: datetime) -> Changes:
         """A configuration failure or refused parameters pause the experiment in the same write that records them."""

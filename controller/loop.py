@@ -296,6 +296,8 @@ class Loop:
                 break
         else:
             return False
+        if known.log.percentage:
+            self._journal.percentage_read(known.log.percentage, now=self._clock.now())
         # Of an attempt whose end is stored only what is stored with it counts: the next controller knows no more.
         self._memory.canary_over |= known.log.last is not None and not known.attempts[-1].ended
         return True

@@ -70,11 +70,13 @@ class Memory:
         self.finals: list[Attempt] = []  # of the final stage since the search last ended
         self.earlier_finals = 0  # how many there were before
 
-    def new_log(self) -> LogReader:
-        return LogReader(self._spec.metrics, self._spec.objective)
+    def new_log(self, attempts: Sequence[Attempt]) -> LogReader:
+        """Of the newest attempt. The steps of earlier ones are stored, so that a restarted controller counts alike."""
+        reached = next((each.step for each in reversed(attempts[:-1]) if each.step is not None), 0)
+        return LogReader(self._spec.metrics, self._spec.objective, start=reached)
 
     def open(self, trial: Trial, attempts: list[Attempt], *, running: bool = True) -> None:
-        self.opened[trial.number] = Opened(trial, attempts, self.new_log(), running)
+        self.opened[trial.number] = Opened(trial, attempts, self.new_log(attempts), running)
 
     def take_in(self, trials: Sequence[Trial]) -> None:
         """All that were handed out to us: those whose handing out we never heard of are open too."""
@@ -96,7 +98,7 @@ class Memory:
 
     def open_final(self, trial: Trial) -> None:
         """With the parameters of that trial."""
-        self.opened[FINAL] = Opened(trial, self.finals, self.new_log(), running=False)
+        self.opened[FINAL] = Opened(trial, self.finals, self.new_log(self.finals), running=False)
 
     def final(self) -> FinalStage | None:
         if self._spec.final is None and not self.finals:
@@ -107,7 +109,7 @@ class Memory:
         """A new attempt of an open trial: nothing of the last one's stands for it."""
         known.attempts.append(created)
         known.reported_at_s = now_s  # a short trial's measurements all travel with its outcome
-        known.log = self.new_log()
+        known.log = self.new_log(known.attempts)
         known.unreported.clear()
         self.advised.pop(created.trial, None)
         self.stops_sent.pop(created.trial, None)

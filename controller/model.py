@@ -78,7 +78,7 @@ class Objective:
 class MetricsRule:
     """How log lines become measurements.
 
-    step: the key that holds the step ("" = `step`, else `epoch`, else a counter). pattern: a regular expression of two
+    step: the key that holds the step ("" = the usual ones). pattern: a regular expression of two
     groups, name and value, found anywhere in a line (None = the built-in forms).
     """
 

@@ -54,6 +54,7 @@ def _ended(attempt: Attempt, sighting: Sighting, end: Exit, log: LogReader, spec
         value=log.value,
         metric=spec.objective.metric,
         last_line=log.last_line,
+        near_misses=log.near_misses() if log.value is None else (),
         of_trial=attempt.trial != FINAL,
     )
     timeout_s = spec.template_of(attempt.trial).timeout_s

@@ -255,6 +255,8 @@ def why_trial(record: ExperimentRecord, one: TrialRecord) -> str:
             meaning = _MEANING.get(one.trial.failure_class, one.trial.failure_class or "failed")
             if one.trial.failure_class == FailureClass.METRICS_MISSING.value and one.trial.step is not None:
                 meaning = "only a finite number can be compared; its log says more"
+            if "spec.objective.metric" in reason:  # it names the cure: the log has nearly the metric
+                return f"{reason}{attempts}"
             return f"{reason}{attempts} ({meaning})"
         case TrialState.CANCELLED:
             return f"it was no longer wanted: {reason}"

@@ -48,7 +48,7 @@ OBJECTIVE = Section(
     (
         Key(
             "metric",
-            Text("the name of a metric", r"[^\s=]+", "a name without spaces or ="),
+            Text("the name of a metric", r"[^\s=](?:[^\r\n=]*[^\s=])?", "a name in one line, without ="),
             "The metric to optimise, as the trial prints it.",
             REQUIRED,
         ),
@@ -64,13 +64,13 @@ METRICS = Section(
             "step",
             Text("the name of a key", r"[^\s=]+", "a name without spaces or ="),
             "The key that holds the step.",
-            says="`step`, else `epoch`, else a counter",
+            says="`step`, `epoch`, `Epoch 3/10`, `[3]`…, else a counter",
         ),
         Key(
             "pattern",
             Parsed("a regular expression with two groups", _pattern, {"type": "string", "format": "regex"}),
             "Finds name and value in a line, as two groups.",
-            says="`name=value`, `name: value` and JSON lines",
+            says="`name=value`, JSON, what libraries print",
         ),
     )
 )

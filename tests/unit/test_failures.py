@@ -34,6 +34,16 @@ ENDS = [
         failed(MISSING, 'exit code 0, but no line of its log reported "accuracy": there is nothing in it'),
     ),
     (
+        "it reported the metric under nearly its name",
+        Facts(code=0, metric="val_acc", last_line="done", near_misses=[("Val_Acc", 10), ("acc", 1)]),
+        None,
+        failed(
+            MISSING,
+            'exit code 0, but no "val_acc" in the log; it has "Val_Acc" (10 times), "acc" (1 time): '
+            'set spec.objective.metric to the name that is printed, or print "val_acc"',
+        ),
+    ),
+    (
         "what it reported is lost",
         Facts(code=0, metric="accuracy", reason="the end of its log could not be read"),
         None,

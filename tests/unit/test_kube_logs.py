@@ -141,7 +141,7 @@ LINES = st.lists(
         st.sampled_from([0, 0, 0, 0, 1, 1000, 400_000, 1_000_000, 3_700_000, -1, -2_900_000]),
         st.sampled_from([0, 0, 1, 999]),
         st.binary(max_size=12).map(lambda text: text.replace(b"\n", b"\xff"))
-        | st.sampled_from([b"", b"accuracy=0.5", b"2026-11-21T09:40:00Z not a stamp", b"x" * 300]),
+        | st.sampled_from([b"", b"accuracy=0.5", b"\r1/9\r2/9", b"2026-11-21T09:40:00Z not a stamp", b"x" * 300]),
     ),
     max_size=40,
 )
@@ -215,6 +215,23 @@ def test_a_line_is_in_the_file_as_soon_as_it_was_in_the_stream(tmp_path: Path) -
             node.print(b"step=%d" % number, after_s=number)
             await asyncio.wait_for(told.wait(), 5.0)
             assert text_of(tmp_path).endswith(b"step=%d\n" % number)
+        await followed.close()
+
+    played(scene)
+
+
+def test_progress_bar_is_in_the_file_before_its_line_ends(tmp_path: Path) -> None:
+    class Drawing(Node):
+        async def log(self, namespace: str, pod: str, *, container: str = "", since: str = "",
+                      follow: bool = True) -> AsyncIterator[bytes]:  # fmt: skip
+            yield self.stamp(START, 0) + b" \r1/9 accuracy=0.1"
+            yield b"\r2/9 accuracy=0.2"
+            await self.more.wait()
+
+    async def scene() -> None:
+        followed = follower(Drawing(), tmp_path)
+        followed.begin()
+        await eventually(lambda: text_of(tmp_path) == b"\r1/9 accuracy=0.1\r2/9 accuracy=0.2")
         await followed.close()
 
     played(scene)

@@ -38,13 +38,14 @@ ACCURACY = [("accuracy", 1, 0.97)]
         ("accuracy\t=\t0.97\t", ACCURACY),
         ("\x1b[32maccuracy\x1b[0m=\x1b[1;31m0.97\x1b[0m", ACCURACY),
         ("epoch=3 accuracy=0.97 loss=0.11", [("accuracy", 3, 0.97), ("loss", 3, 0.11)]),
-        ("Epoch 3/10 - loss: 0.3 - accuracy: 0.8", [("loss", 1, 0.3), ("accuracy", 1, 0.8)]),
+        ("Epoch 3/10 - loss: 0.3 - accuracy: 0.8", [("loss", 3, 0.3), ("accuracy", 3, 0.8)]),
         ("train/loss=0.5 val.top-5=0.9", [("train/loss", 1, 0.5), ("val.top-5", 1, 0.9)]),
         ("model-epoch=03-val_loss=0.25", [("model-epoch", 1, 3.0), ("val_loss", 1, 0.25)]),
         # JSON, and what only looks like it.
         ('{"epoch": 3, "accuracy": 0.97}', [("accuracy", 3, 0.97)]),
         ('  {"accuracy":0.97}  ', ACCURACY),
-        ('{"accuracy": 0.97, "name": "x", "ok": true, "more": {"a": 1}, "none": null}', ACCURACY),
+        ('{"accuracy": 0.97, "name": "x", "ok": true, "more": ["a", 1], "none": null}', ACCURACY),
+        ('{"accuracy": 0.97, "more": {"a": 1}}', [*ACCURACY, ("more.a", 1, 1.0), ("a", 1, 1.0)]),
         ('{"accuracy": NaN}', [("accuracy", 1, math.nan)]),
         ('{"accuracy": -Infinity}', [("accuracy", 1, -math.inf)]),
         ('{"accuracy": 97}', [("accuracy", 1, 97.0)]),
@@ -68,7 +69,7 @@ ACCURACY = [("accuracy", 1, 0.97)]
         ("loss=0x10", []),
         ("loss=1.2.3", []),
         ("loss=info", []),
-        ("accuracy: 97%", []),  # a share or a percentage? better to ask than to guess
+        ("accuracy: 97%", ACCURACY),  # as a fraction; the person is told
         ("eta=12s", []),
         # Steps.
         ("step=5 epoch=2 accuracy=0.97", [("accuracy", 5, 0.97)]),

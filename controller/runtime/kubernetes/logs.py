@@ -338,7 +338,8 @@ class _Reading:
                 case _Line.FOREIGN:
                     self._words = text
         whole = b"".join(new)
-        piece = self._piece() if len(self._rest) > _PIECE_BYTES else b""
+        # A progress bar draws many times before it ends its line.
+        piece = self._piece() if len(self._rest) > _PIECE_BYTES or b"\r" in self._rest else b""
         self._owner.add(whole + piece, whole=len(whole), stamps=stamps)
 
     @property

@@ -1,0 +1,371 @@
+"""Lines as libraries and people print them: what is read, at which step, and what of it reaches the store.
+
+The recordings are real output, made by `tests/fixtures/metric_lines/record.py`.
+"""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.metrics import MAX_NAMES, LogReader, Reading
+from controller.model import MetricsRule, Objective
+
+RECORDINGS = Path(__file__).parents[1] / "fixtures" / "metric_lines"
+
+
+def a_reader(metric: str = "accuracy", *, value: str = "last", step: str = "", start: int = 0) -> LogReader:
+    return LogReader(MetricsRule(step), Objective(metric, maximize=True, value=value), start=start)
+
+
+def read(*lines: str, metric: str = "accuracy", step: str = "", start: int = 0) -> list[tuple[str, int, float]]:
+    reader = a_reader(metric, step=step, start=start)
+    readings = reader.feed("".join(f"{line}\n" for line in lines).encode()) + reader.finish()
+    return [(r.metric, r.step, r.value) for r in readings]
+
+
+def curve(log: str | bytes, metric: str, *, start: int = 0) -> dict[int, float]:
+    """What the store keeps of the metric: the first reading of a step."""
+    reader = a_reader(metric, start=start)
+    readings = reader.feed(log.encode() if isinstance(log, str) else log) + reader.finish()
+    kept: dict[int, float] = {}
+    for reading in readings:
+        if reading.metric == metric:
+            kept.setdefault(reading.step, reading.value)
+    return kept
+
+
+# The epochs' validation metric of each recording, and what else people optimize there.
+CURVES = [
+    ("keras-verbose1-3.15.1", "val_accuracy", {1: 0.7656, 2: 0.7969, 3: 0.875}),
+    ("keras-verbose1-3.15.1", "loss", {1: 0.6388, 2: 0.5075, 3: 0.4465}),
+    ("keras-verbose2-3.15.1", "val_accuracy", {1: 0.7656, 2: 0.7969, 3: 0.875}),
+    ("keras-verbose2-3.15.1", "loss", {1: 0.6388, 2: 0.5075, 3: 0.4465}),
+    ("transformers-4.57.6", "eval_accuracy", {1: 0.5625, 2: 0.875, 3: 0.875}),
+    ("transformers-4.57.6", "eval_loss", {1: 0.6825713515281677, 2: 0.6410142183303833, 3: 0.6147875189781189}),
+    ("transformers-4.57.6", "loss", {1: 0.6936, 2: 0.6915, 3: 0.6789, 4: 0.6635, 5: 0.646, 6: 0.6281}),
+    ("transformers-5.23.0", "eval_accuracy", {1: 0.5625, 2: 0.875, 3: 0.875}),
+    ("transformers-5.23.0", "eval_loss", {1: 0.6826, 2: 0.641, 3: 0.6148}),
+    ("transformers-5.23.0", "loss", {1: 0.6936, 2: 0.6915, 3: 0.6789, 4: 0.6635, 5: 0.646, 6: 0.6281}),
+    ("lightning-tqdm-2.6.6", "val_acc", {0: 0.766, 1: 0.828, 2: 0.875}),
+    ("lightning-tqdm-2.6.6", "val_loss", {0: 0.639, 1: 0.57, 2: 0.48842301964759827}),
+    ("lightning-tqdm-2.6.6", "test/acc", {2: 0.875}),
+    ("lightning-rich-2.6.6", "val_acc", {2: 0.875}),  # it draws once, at the end
+    ("lightning-rich-2.6.6", "test/acc", {2: 0.875}),
+    ("lightning-plain-2.6.6", "val_acc", {0: 0.766, 1: 0.828, 2: 0.875}),
+    ("lightning-plain-2.6.6", "test/acc", {2: 0.875}),
+    ("fastai-2.8.12", "accuracy", {0: 0.796875, 1: 0.875, 2: 0.875}),
+    ("fastai-2.8.12", "valid_loss", {0: 0.431917, 1: 0.280489, 2: 0.28051}),
+    ("xgboost-3.2.0", "validation-logloss", {0: 0.53708, 1: 0.44981, 2: 0.39507, 3: 0.3627}),
+    ("xgboost-3.2.0", "validation-error@0.4", {0: 0.14062, 1: 0.14062, 2: 0.125, 3: 0.125}),
+    ("lightgbm-4.7.0", "valid_1's auc", {10: 0.963725, 20: 0.964216, 30: 0.965196, 12: 0.966176}),
+    ("lightgbm-4.7.0", "training's auc", {10: 0.927816, 20: 0.941166, 30: 0.947184, 12: 0.935973}),
+    ("lightgbm-4.7.0", "auc", {10: 0.963725, 20: 0.964216, 30: 0.965196, 12: 0.966176}),  # of the last set
+    ("catboost-1.2.10", "test", {0: 0.8705882, 1: 0.9318627, 2: 0.9230392, 3: 0.9348039}),
+    ("sklearn-mlp-1.9.1", "loss", {1: 0.73336567, 2: 0.73064212, 3: 0.72789471, 4: 0.72540167}),
+    ("sklearn-sgd-1.9.1", "loss", {1: 4.177384, 2: 3.70719, 3: 2.679096, 4: 2.608371}),
+    ("sklearn-boosting-1.9.1", "Train Loss", {1: 1.2847, 2: 1.1779, 3: 1.0896, 4: 0.9957}),
+    ("sklearn-grid-1.9.1", "score", {1: 0.805, 2: 0.836, 3: 0.805, 4: 0.805}),
+    ("sklearn-report-1.9.1", "accuracy", {1: 0.890625}),
+    ("tqdm-epochs-4.70.1", "val_acc", {0: 0.781, 1: 0.734, 2: 0.672, 3: 0.688, 4: 0.703, 5: 0.75, 6: 0.75}),
+    ("tqdm-batches-4.70.1", "val_acc", {1: 0.8281, 2: 0.8594, 3: 0.875}),
+    ("tqdm-batches-4.70.1", "loss", {1: 0.6248, 2: 0.5196, 3: 0.4762}),
+    ("torch-mnist-example-2.15.0", "Accuracy", {1: 49 / 64, 2: 53 / 64, 3: 56 / 64}),
+    ("torch-mnist-example-2.15.0", "Loss", {1: 0.656972, 2: 0.591495, 3: 0.511656}),
+    ("torch-quickstart-2.15.0", "Accuracy", {1: 0.766, 2: 0.828, 3: 0.875}),
+    ("torch-tensors-2.15.0", "val_acc", {0: 0.7812, 1: 0.7344, 2: 0.6719}),
+    ("torch-tensors-2.15.0", "np_acc", {0: 0.78125, 1: 0.734375, 2: 0.671875}),
+]
+
+
+@pytest.mark.parametrize(
+    ("recording", "metric", "expected"), CURVES, ids=lambda each: each if isinstance(each, str) else ""
+)
+def test_output_of_a_library_is_read_without_configuration(
+    recording: str, metric: str, expected: dict[int, float]
+) -> None:
+    assert curve((RECORDINGS / f"{recording}.txt").read_bytes(), metric) == expected
+
+
+def test_every_recording_is_read() -> None:
+    assert {path.stem for path in RECORDINGS.glob("*.txt")} == {recording for recording, _, _ in CURVES}
+
+
+@pytest.mark.parametrize("recording", sorted({recording for recording, _, _ in CURVES}))
+@pytest.mark.parametrize("portion", [1, 7, 100])
+def test_portions_of_a_recording_make_no_difference(recording: str, portion: int) -> None:
+    log = (RECORDINGS / f"{recording}.txt").read_bytes()
+    whole, parts = a_reader("loss"), a_reader("loss")
+    at_once = whole.feed(log) + whole.finish()
+    piecewise = [r for at in range(0, len(log), portion) for r in parts.feed(log[at : at + portion])] + parts.finish()
+    assert piecewise == at_once
+    assert (parts.value, parts.step, parts.last_line) == (whole.value, whole.step, whole.last_line)
+
+
+ACCURACY = [("accuracy", 1, 0.91)]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        # Values.
+        ("accuracy: tensor(0.91)", ACCURACY),
+        ("accuracy=tensor(0.91, device='cuda:0')", ACCURACY),
+        ("accuracy: tensor([0.91], device='cuda:0', grad_fn=<MeanBackward0>)", ACCURACY),
+        ("accuracy: torch.tensor(0.91)", ACCURACY),
+        ("{'accuracy': np.float64(0.91)}", ACCURACY),
+        ("{'accuracy': Array(0.91, dtype=float32)}", ACCURACY),
+        ("accuracy: 91%", ACCURACY),
+        ("accuracy: 91.0 %", ACCURACY),
+        ("accuracy: 91%.", ACCURACY),
+        ("Accuracy: 9913/10000 (99%)", [("Accuracy", 1, 0.9913)]),
+        ("accuracy: 9913/10000", []),  # a share, or how far it is?
+        ("accuracy: 9913 / 10000", []),
+        ("accuracy: 0/0 (0%)", []),
+        ("{'accuracy': '0.91', 'note': 'nanny'}", ACCURACY),
+        ('{"accuracy": "0.91", "note": "9 lives"}', ACCURACY),
+        ('{"accuracy": "91%"}', ACCURACY),
+        ("{'accuracy': 'nan'}", [("accuracy", 1, math.nan)]),
+        # Nested JSON.
+        ('{"eval": {"accuracy": 0.91}}', [("eval.accuracy", 1, 0.91), ("accuracy", 1, 0.91)]),
+        (
+            '{"epoch": 3, "train": {"accuracy": 0.95}, "eval": {"accuracy": 0.91}}',
+            [("train.accuracy", 3, 0.95), ("eval.accuracy", 3, 0.91)],
+        ),
+        ('{"accuracy": 0.91, "train": {"accuracy": 0.95}}', [*ACCURACY, ("train.accuracy", 1, 0.95)]),
+        # Logging.
+        ("2026-11-23 10:00:01,123 - INFO - root - accuracy: 0.91", ACCURACY),
+        ("INFO:root:accuracy: 0.91", ACCURACY),
+        ("[2026-11-23 10:00:01] accuracy=0.91", ACCURACY),
+        ("I1123 10:00:01.123456 7 train.py:12] accuracy=0.91", ACCURACY),
+        ("time: 10:00:01 date: 2026-11-23 accuracy: 0.91", ACCURACY),
+        ("\x1b[2K\x1b[1A\x1b[32maccuracy\x1b[0m: \x1b]0;title\x070.91", ACCURACY),
+        # Steps.
+        ("epoch 3: accuracy=0.91", [("accuracy", 3, 0.91)]),
+        ("Epoch 3/10, accuracy=0.91", [("accuracy", 3, 0.91)]),
+        ("Epoch [3/10], Step [100/600], accuracy: 0.91", [("accuracy", 3, 0.91)]),
+        ("[Epoch 3] accuracy: 0.91", [("accuracy", 3, 0.91)]),
+        ("EPOCH #3 accuracy: 0.91", [("accuracy", 3, 0.91)]),
+        ("Epoch: 3 accuracy: 0.91", [("accuracy", 3, 0.91)]),
+        ("[3] accuracy: 0.91", [("accuracy", 3, 0.91)]),
+        ("[12:00:01] [3] accuracy: 0.91", [("accuracy", 3, 0.91)]),
+        ("[3]\taccuracy:0.91\tloss:0.5", [("accuracy", 3, 0.91), ("loss", 3, 0.5)]),
+        ("[3]\taccuracy:0.91+0.02", [("accuracy", 3, 0.91)]),
+        ("step 300 | accuracy 0.5 | accuracy: 0.91", [("accuracy", 300, 0.91)]),
+        ("iter 5 accuracy=0.91", [("accuracy", 5, 0.91)]),
+        ("Iteration 5, accuracy = 0.91", [("accuracy", 5, 0.91)]),
+        ("{'accuracy': 0.91, 'global_step': 40, 'epoch': 2}", [("accuracy", 2, 0.91)]),
+        ("iteration=40 accuracy=0.91", [("accuracy", 40, 0.91)]),
+        ("[Info] Iteration:10, valid_1 accuracy : 0.91", [("accuracy", 10, 0.91)]),
+        ("epoch 0.5: accuracy=0.91", ACCURACY),
+        ("epochs 30 accuracy=0.91", ACCURACY),
+        ("2026-11-23 accuracy=0.91", ACCURACY),
+    ],
+)
+def test_a_line_is_read(line: str, expected: list[tuple[str, int, float]]) -> None:
+    found = [each for each in read(line) if each[0] not in ("global_step", "train.py")]
+    assert repr(found) == repr(expected)  # repr: nan is equal to nothing
+
+
+@pytest.mark.parametrize(
+    ("metric", "line"),
+    [
+        ("eval/loss", "eval/loss: 0.5"),
+        ("validation-rmse", "[0]\ttrain-rmse:0.9\tvalidation-rmse:0.5"),
+        ("valid_0's auc", "[10]\tvalid_0's auc: 0.5"),
+        ("valid_0's auc", "final valid_0's auc: 0.5"),
+        ("eval.loss", '{"eval": {"loss": 0.5}}'),
+        ("Test Accuracy", "Test Accuracy: 50%"),
+        ("top-1 (%)", "top-1 (%) = 0.5"),
+        ("acc@1", "acc@1=0.5 acc@5=0.9"),
+    ],
+)
+def test_a_metric_may_have_any_name_that_is_printed(metric: str, line: str) -> None:
+    assert curve(line + "\n", metric) in ({1: 0.5}, {0: 0.5}, {10: 0.5})
+
+
+def test_an_objective_with_the_name_of_a_step_is_a_metric() -> None:
+    assert curve("iteration=40\niteration=30\n", "iteration") == {1: 40.0, 2: 30.0}
+
+
+def test_the_objective_is_never_read_under_another_name() -> None:
+    assert curve("Val_Acc: 0.9\ntrain_val_acc: 0.8\nval_acc_best: 0.7\nVAL_ACC=0.6\n", "val_acc") == {}
+
+
+def test_percentage_is_told_as_it_was_written() -> None:
+    reader = a_reader()
+    reader.feed(b"other: 50%\naccuracy: 91.3%\naccuracy: 92.5%\n")
+    assert (reader.percentage, reader.value) == ("91.3%", 0.925)
+
+
+# Steps
+
+
+def test_header_gives_the_step_of_the_lines_below() -> None:
+    log = "Epoch 1/2\nloss: 0.5\naccuracy: 0.8\nEpoch 2/2\nloss: 0.4\naccuracy: 0.9\n"
+    assert read(*log.splitlines()) == [
+        ("loss", 1, 0.5), ("accuracy", 1, 0.8), ("loss", 2, 0.4), ("accuracy", 2, 0.9)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["Epoch 6/10", "epoch 6:", "-- Epoch 6", "=== EPOCH 6 of 10 ===", "2026-11-23 10:00:01,1 - INFO - Epoch 6"],
+)
+def test_header_may_be_written_in_many_ways(header: str) -> None:
+    assert curve(f"{header}\naccuracy: 0.9\n", "accuracy") == {6: 0.9}
+
+
+@pytest.mark.parametrize(
+    "line", ["resumed from epoch 6", "epoch 6 took long", "saved epoch 6 to disk", "Epoch 6: accuracy has improved"]
+)
+def test_sentence_that_mentions_an_epoch_is_not_a_header(line: str) -> None:
+    assert curve(f"{line}\naccuracy: 0.9\n", "accuracy") == {1: 0.9}
+
+
+def test_counter_goes_on_after_the_last_step_of_earlier_attempts() -> None:
+    assert curve("accuracy=0.8\naccuracy=0.9\n", "accuracy", start=6) == {7: 0.8, 8: 0.9}
+
+
+def test_printed_step_counts_whatever_earlier_attempts_reached() -> None:
+    assert curve("epoch 6: accuracy=0.8\nepoch 7: accuracy=0.9\n", "accuracy", start=9) == {6: 0.8, 7: 0.9}
+
+
+def test_half_epochs_of_a_resumed_attempt_are_counted_on() -> None:
+    log = "".join(f"{{'accuracy': 0.{n}, 'epoch': {n / 2}}}\n" for n in range(3, 6))
+    assert curve(log, "accuracy", start=2) == {3: 0.3, 4: 0.4, 5: 0.5}
+
+
+def test_the_files_own_step_key_is_found_as_a_word_too() -> None:
+    assert read("Tree 40: epoch 2 accuracy=0.9", step="tree") == [("accuracy", 40, 0.9)]
+
+
+def test_the_last_of_many_lines_for_a_step_counts_from_the_second_step_on() -> None:
+    log = "".join(f"epoch {n // 3} batch: loss=0.{n}\n" for n in range(1, 9))
+    assert curve(log, "loss") == {0: 0.1, 1: 0.5, 2: 0.8}
+    reader = a_reader("loss")
+    assert [r for r in reader.feed(log.encode()) if r.step == 2] == []
+    assert reader.finish() == [Reading("loss", 2, 0.8)]
+
+
+# Progress bars
+
+
+def bar(position: int, total: int, postfix: str, label: str = "") -> str:
+    done = 100 * position // total
+    return f"\r{label}{done:3d}%|{'#' * (done // 10):10}| {position}/{total} [00:01<00:09,  7.01it/s, {postfix}]"
+
+
+def test_value_behind_a_carriage_return_is_read_before_the_line_ends() -> None:
+    reader = a_reader()
+    found = [r for n in range(4) for r in reader.feed(bar(n, 9, f"accuracy=0.{n}").encode())]
+    assert found == [Reading("accuracy", 0, 0.0), Reading("accuracy", 1, 0.1)]
+    assert (reader.last, reader.step) == (0.2, 2)
+
+
+def test_each_epoch_of_labelled_bars_has_one_reading_its_last() -> None:
+    log = "".join(
+        bar(n, 50, f"accuracy={epoch}.{n:02d}", f"Epoch {epoch}: ") for epoch in range(1, 4) for n in range(51)
+    )
+    assert curve(log, "accuracy") == {1: 1.50, 2: 2.50, 3: 3.50}
+
+
+def test_bars_over_batches_have_one_reading_each_from_the_second_on() -> None:
+    one = "".join(bar(n, 9, f"accuracy={1 - n / 100}") for n in range(10)) + "\n"
+    assert curve(one * 3, "accuracy") == {**{n: 1 - n / 100 for n in range(10)}, 18: 0.91, 27: 0.91}
+
+
+def test_best_value_is_never_that_of_a_batch() -> None:
+    reader = a_reader(value="best")
+    one = "".join(bar(n, 9, f"accuracy={1 - n / 100}") for n in range(10)) + "\n"
+    reader.feed(one.encode())
+    assert reader.value == 1.0
+    reader.feed(one.encode())
+    assert reader.value == 0.91
+
+
+def test_bar_of_a_resumed_attempt_goes_on() -> None:
+    log = "".join(bar(n, 4, f"accuracy=0.{n}") for n in range(4))
+    assert curve(log, "accuracy", start=5) == {6: 0.0, 7: 0.1, 8: 0.2, 9: 0.3}
+    log = "".join(bar(n, 9, f"accuracy=0.{n}") for n in range(6, 9))
+    assert curve(log, "accuracy", start=5) == {6: 0.6, 7: 0.7, 8: 0.8}
+
+
+@pytest.mark.parametrize("steps", [10_000, 100_000])
+def test_ten_thousand_updates_become_a_few_hundred_readings(steps: int) -> None:
+    log = "".join(bar(n, steps, f"accuracy={n}") for n in range(steps + 1))
+    kept = curve(log, "accuracy")
+    assert len(kept) < 1000
+    assert list(kept)[:128] == list(range(128))
+    assert kept[steps] == steps
+    named = "".join(f"\rstep={n} accuracy={n}" for n in range(steps + 1))
+    assert curve(named, "accuracy") == kept
+
+
+def test_updates_without_a_step_are_one_reading() -> None:
+    assert curve("".join(f"\raccuracy={n}" for n in range(10_000)) + "\n", "accuracy") == {1: 9999}
+
+
+def test_line_that_is_printed_beside_a_bar_is_read_as_if_it_were_alone() -> None:
+    log = bar(4, 9, "accuracy=0.4", "Epoch 1: ") + "epoch 7: accuracy=0.7\n"
+    assert curve(log, "accuracy") == {1: 0.4, 7: 0.7}
+
+
+def test_provisional_value_of_a_killed_trial_is_read_at_the_end() -> None:
+    reader = a_reader()
+    assert reader.feed(("Epoch 4/9\n" + bar(4, 9, "accuracy=0.4") + "\r 5").encode()) == []
+    assert (reader.value, reader.last, reader.step) == (None, 0.4, 4)
+    assert reader.finish() == [Reading("accuracy", 4, 0.4)]
+    assert (reader.value, reader.finish()) == (0.4, [])
+
+
+# Near misses
+
+
+def near(metric: str, log: str) -> list[tuple[str, int]]:
+    reader = a_reader(metric)
+    reader.feed(log.encode())
+    return reader.near_misses()
+
+
+@pytest.mark.parametrize(
+    ("metric", "printed"),
+    [("val_acc", "Val_Acc"), ("val_acc", "val-acc"), ("val_acc", "val_accuracy"), ("rmse", "validation-rmse"),
+     ("loss", "eval_loss"), ("acuracy", "accuracy"), ("eval/loss", "eval_loss")],
+)  # fmt: skip
+def test_name_that_is_nearly_the_metrics_is_found(metric: str, printed: str) -> None:
+    assert near(metric, f"{printed}: 0.5 lr: 0.1\n" * 10) == [(printed, 10)]
+
+
+def test_names_that_are_not_near_are_not_told() -> None:
+    assert near("val_acc", "loss: 0.5 lr: 0.1 time: 7\n") == []
+
+
+def test_names_are_remembered_in_bounded_memory() -> None:
+    reader = a_reader()
+    reader.feed(b"".join(b"name%d: 1\n" % n for n in range(10 * MAX_NAMES)))
+    assert len(reader._names) == MAX_NAMES
+
+
+# Garbage
+
+
+def garbage() -> Iterator[bytes]:
+    units = ["1/", "1 ", "[1", "[ ", "epoch 1 ", "epoch ", "=tensor(", "=np.", "1/2 [0", "=1/", "| ", "  1  a", "a=1%"]
+    units += ["{'a':", "\x1b]", "\x1b[", "│", "\r", "\b", "a:", "INFO", "1it [0", "9"]
+    for unit in map(str.encode, units):
+        yield unit * (1_000_000 // len(unit))
+    yield b"epoch  a  b\n" + b"1  " * 300_000
+    yield b"\n".join([b"epoch" + b"  a" * 31] * 3000)
+    yield b'{"a":' * 200_000
+    yield b'{"a":' * 5000 + b"1" + b"}" * 5000
+
+
+@pytest.mark.parametrize("line", list(garbage()), ids=lambda line: repr(line[:12]))
+@pytest.mark.timeout(30)  # a search that backtracks takes hours
+def test_megabyte_of_garbage_is_read_once(line: bytes) -> None:
+    for cut in (line, b"epoch=" + line + b"\n", line + b"=1\n"):
+        reader = a_reader()
+        reader.feed(cut)
+        reader.finish()

@@ -19,7 +19,7 @@ from sqlalchemy.pool import QueuePool, StaticPool
 
 from suggest.deadline import locked
 from suggest.errors import OutOfFiles, StoreBroken, StoreUnavailable, TunerError
-from suggest.sqlite_file import DatabaseFile, out_of_descriptors
+from suggest.sqlite_file import RECENT_S, DatabaseFile, out_of_descriptors
 from suggest.store.checkpoints import Checkpoints
 from suggest.store.documents import read_json
 from suggest.store.statements import Statements
@@ -94,7 +94,7 @@ class Database:
         """Holds the write lock from its beginning."""
         late = StoreUnavailable(f"{self.path}: other calls have kept it busy; try again")
         with locked(self._turn, late=late), translated(self.path):
-            self.file.check()
+            self.file.check(within_s=RECENT_S)
             if not single:
                 with self._writers.begin() as connection:
                     yield connection
@@ -110,7 +110,7 @@ class Database:
 
     @contextmanager
     def reading(self, *, single: bool = False) -> Iterator[Connection]:
-        self.file.check()
+        self.file.check(within_s=RECENT_S)
         with translated(self.path), self._readers.begin() as connection:
             yield connection
 

@@ -12,11 +12,13 @@ from __future__ import annotations
 import errno
 import math
 import os
+import sqlite3
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
-from suggest.errors import StoreBroken, StoreUnavailable
+from suggest.errors import StoreBroken, StoreUnavailable, TunerError
 
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 RECENT_S = 0.001  # before a transaction: nobody replaces a file and writes to the new one in that time
@@ -85,6 +87,20 @@ class DatabaseFile:
             f"{self.path}: the file is empty, but a store was here; {_RESTORE}, or remove the file to start a new store"
         )
 
+    def connect(self, timeout_s: float, *, isolation_level: Literal["DEFERRED"] | None = None) -> sqlite3.Connection:
+        """A new connection, for any thread. Never creates the file; raises as `check` does."""
+        self.check()
+        uri = f"{self.path.absolute().as_uri()}?mode=rw"
+        connection = sqlite3.connect(
+            uri, uri=True, timeout=timeout_s, isolation_level=isolation_level, check_same_thread=False
+        )
+        try:
+            self.check()  # before anything is read: another database's log may lie here now
+        except TunerError:
+            connection.close()
+            raise
+        return connection
+
     def watch(self) -> None:
         """Remember which files are open. A connection must have read from the database, and must stay open."""
         found = []
@@ -130,8 +146,8 @@ class DatabaseFile:
     def _gone(self, name: str, how: str) -> StoreBroken:
         # For good: if the file comes back, nobody knows who wrote to it meanwhile.
         self._lost = (
-            f"{name} was {how} while this process had it open; it writes nothing more. Stop this process, put the file "
-            f"back or {_RESTORE}, then start it again"
+            f"{name} was {how} while it was in use, and nothing more is written to it; stop what uses it, put the file "
+            f"back or {_RESTORE}, and start again"
         )
         return StoreBroken(self._lost)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from controller.cli.embedded import without_password
 from controller.cli.sources import _fill, _fitting, _most
 from controller.spec import read
 from suggest.admin import Source
 from suggest.client import FinishedTrial, Measurement, Outcome, TrialState
 from suggest.errors import FailedPrecondition, InvalidArgument
+from suggest.redaction import redacted_url
 from suggest.study import Direction
 
 FILE = """
@@ -63,4 +63,4 @@ def test_of_very_many_measurements_the_last_of_the_objective_are_taken() -> None
 
 def test_no_password_is_shown_or_kept() -> None:
     url = "postgresql+psycopg://me:secret@db/tuner?password=secret&x=1"
-    assert without_password(url) == "postgresql+psycopg://me:***@db/tuner?password=***&x=1"
+    assert redacted_url(url) == "postgresql+psycopg://me:***@db/tuner?password=***&x=1"

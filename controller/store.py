@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
@@ -82,12 +82,8 @@ class SqlStore:
     def __init__(self, path: Path, load_spec: Callable[[Mapping[str, object]], ExperimentSpec]) -> None:
         self._path = path
         self._load_spec = load_spec
-        self._engine = sa.create_engine(
-            sa.URL.create("sqlite", database=str(path)),  # not as text: a folder may be called `what?#`
-            connect_args={"timeout": BUSY_S},
-        )
-        sa.event.listen(self._engine, "connect", self._prepare)
         self._file = DatabaseFile(path)
+        self._engine = sa.create_engine("sqlite+pysqlite://", creator=self._connect, poolclass=sa.QueuePool)
         self._keeper: sa.Connection | None = None
         try:
             with self._errors():
@@ -250,12 +246,11 @@ class SqlStore:
         self._file.check()  # what went to a file that is gone is not saved
         failpoints.reach(after)
 
-    def _prepare(self, connection: Any, _record: Any) -> None:  # DBAPI objects: untyped in SQLAlchemy too
-        self._file.check()  # before anything is read: another database's log may lie here now
-        cursor = connection.cursor()
-        cursor.execute("PRAGMA synchronous = NORMAL")
-        cursor.execute("PRAGMA foreign_keys = ON")
-        cursor.close()
+    def _connect(self) -> sqlite3.Connection:
+        connection = self._file.connect(BUSY_S, isolation_level="DEFERRED")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        return connection
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

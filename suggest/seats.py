@@ -52,7 +52,7 @@ class _Seat:
 
     name: StudyName
     pins: int = 0  # calls that have it, or wait for it
-    used: float = 0.0  # monotonic: when the last call came or went
+    used: float = 0.0  # monotonic: when the last call went
     lock: threading.Lock = field(default_factory=threading.Lock)
     lease: Lease | None = None
     doubtful: bool = False  # the lease: a write failed that may still come to pass
@@ -236,19 +236,21 @@ class Seats:
 
     @contextmanager
     def _seated(self, name: StudyName) -> Iterator[_Seat]:
-        busy = Unavailable(f"{name} is busy with other calls; try again")
-        with self._pinned(name) as seat, locked(seat.lock, late=busy):
-            try:
-                yield seat
-            except NotOwner as e:
-                self._leave(seat, "study_lost")
-                if e.address:
-                    raise
-                raise self._lost(name) from e
+        seat = self._pin(name)
+        try:
+            with locked(seat.lock, late=Unavailable(f"{name} is busy with other calls; try again")):
+                try:
+                    yield seat
+                except NotOwner as e:
+                    self._leave(seat, "study_lost")
+                    if e.address:
+                        raise
+                    raise self._lost(name) from e
+        finally:
+            self._unpin(seat)
 
-    @contextmanager
-    def _pinned(self, name: StudyName) -> Iterator[_Seat]:
-        """Its seat, which stays where it is until the `with` ends."""
+    def _pin(self, name: StudyName) -> _Seat:
+        """Its seat, which stays where it is until `_unpin`."""
         if name not in self._seats:
             self.record(name)  # names that nobody created take no memory
             self._make_room()
@@ -256,15 +258,14 @@ class Seats:
             seat = self._seats.pop(name, None) or _Seat(name)
             self._seats[name] = seat
             seat.pins += 1
+        return seat
+
+    def _unpin(self, seat: _Seat) -> None:
+        with self._seats_lock:
+            seat.pins -= 1
             seat.used = time.monotonic()
-        try:
-            yield seat
-        finally:
-            with self._seats_lock:
-                seat.pins -= 1
-                seat.used = time.monotonic()
-                if seat.lease is None and not seat.pins:
-                    del self._seats[name]  # it was deleted, or could not be taken
+            if seat.lease is None and not seat.pins:
+                del self._seats[seat.name]  # it was deleted, or could not be taken
 
     def _lease(self, seat: _Seat) -> Lease:
         if seat.lease is not None and not seat.doubtful and not self._store.still_held(seat.lease):

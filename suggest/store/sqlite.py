@@ -18,8 +18,8 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool, StaticPool
 
 from suggest.deadline import locked
-from suggest.errors import OutOfFiles, StoreBroken, StoreUnavailable, TunerError
-from suggest.sqlite_file import DatabaseFile, out_of_descriptors
+from suggest.errors import OutOfFiles, StoreBroken, StoreUnavailable
+from suggest.sqlite_file import RECENT_S, DatabaseFile, out_of_descriptors
 from suggest.store.checkpoints import Checkpoints
 from suggest.store.documents import read_json
 from suggest.store.statements import Statements
@@ -94,7 +94,7 @@ class Database:
         """Holds the write lock from its beginning."""
         late = StoreUnavailable(f"{self.path}: other calls have kept it busy; try again")
         with locked(self._turn, late=late), translated(self.path):
-            self.file.check()
+            self.file.check(within_s=RECENT_S)
             if not single:
                 with self._writers.begin() as connection:
                     yield connection
@@ -110,7 +110,7 @@ class Database:
 
     @contextmanager
     def reading(self, *, single: bool = False) -> Iterator[Connection]:
-        self.file.check()
+        self.file.check(within_s=RECENT_S)
         with translated(self.path), self._readers.begin() as connection:
             yield connection
 
@@ -138,12 +138,7 @@ class Database:
         return create_engine("sqlite+pysqlite://", creator=self._connect, poolclass=pool, json_deserializer=read_json)
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
-        try:
-            self.file.check()  # before anything is read: another database's log may lie here now
-        except TunerError:
-            connection.close()
-            raise
+        connection = self.file.connect(BUSY_TIMEOUT_S)
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA wal_autocheckpoint = 0")  # `Checkpoints` does it
         connection.execute(f"PRAGMA synchronous = {self._sync}")

@@ -78,6 +78,8 @@ def test_no_call_is_acknowledged_once_the_files_are_gone(folder: Path, harm: Har
                 started(client, f"r{number}")
         with pytest.raises(StoreBroken):
             client.list_trials(NAME)
+        if harm is not replace:
+            assert path.exists() is (harm in (remove_log, remove_index)), "nothing was made in its place"
         assert server.stop() == 143
 
 

@@ -49,14 +49,20 @@ def options_of(words: Sequence[str]) -> frozenset[str]:
     """The flags of the verb that a command begins with; none if it begins with no verb."""
     parser, _, _ = _parser()
     for word in words:
-        chosen = _subparsers(parser).get(word)
+        chosen = subparsers(parser).get(word)
         if chosen is None:
             break
         parser = chosen
     return frozenset(option for action in parser._actions for option in action.option_strings)
 
 
-def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+def parser_of() -> argparse.ArgumentParser:
+    """All that may be typed, for whoever completes it."""
+    return _parser()[0]
+
+
+def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """By the word that chooses each."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             return dict(action.choices)
@@ -82,7 +88,7 @@ _KEYS = {
 
 def _refuse_guesses(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     """`tuner run FILE --parallelism 4` ends with the `--set` that says so."""
-    verb = _subparsers(parser).get(words[0])
+    verb = subparsers(parser).get(words[0])
     if verb is None or "--set" not in verb._option_string_actions:
         return
     known = verb._option_string_actions
@@ -298,6 +304,12 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
     yield verb(
         "serve", "run the suggestion service by itself", "serve:serve", flags.serving,
         example="tuner serve --address 127.0.0.1:7117 --tokens tokens.yaml --storage sqlite:////var/lib/tuner/studies.db",
+    )  # fmt: skip
+    yield verb(
+        "completion", "print the script that completes commands, flags and names in your shell", "completion:script",
+        flags.shell,
+        example="source <(tuner completion bash)",
+        more="How to install it for good: docs/cli.md",
     )  # fmt: skip
     yield verb("version", "print versions", "about:print_version", example="tuner version")
     db = verbs.add_parser("db", help="look after the databases", description="Look after the databases.",

@@ -45,6 +45,10 @@ def sources(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def shell(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="which one")
+
+
 def new_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", nargs="?", default="experiment.yaml", help="(default experiment.yaml)")
 

@@ -16,11 +16,14 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from controller.folders import ExperimentFolders
-from controller.model import Uid
 from controller.phrases import command
 from suggest.errors import FailedPrecondition, Unavailable
+
+if TYPE_CHECKING:
+    from controller.folders import ExperimentFolders
+    from controller.model import Uid
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _BASE32 = _LETTERS + "234567"
@@ -84,6 +87,8 @@ class Home:
         return self.root / "experiments"
 
     def folders(self, uid: Uid) -> ExperimentFolders:
+        from controller.folders import ExperimentFolders  # here: whoever only looks for the place is spared it
+
         return ExperimentFolders(self.experiments / uid)
 
     def service_socket(self) -> Path:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+HIDDEN = "__complete"  # what the scripts of `tuner completion` ask; no verb for people
+
 # Objects: imports make many and no garbage, and what is made in a run goes without being looked for. To look through
 # all of them now and then was a tenth of what a short run costs.
 GARBAGE = 200_000
@@ -28,9 +30,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The console script. Returns the exit code; `--help` and wrong usage end the process as argparse does."""
     from controller.cli.arguments import parse
 
+    words = sys.argv[1:] if argv is None else argv
+    if words and words[0] == HIDDEN:
+        from controller.cli.completion import complete
+
+        return complete(words[1:])
     gc.set_threshold(GARBAGE)
     atexit.register(gc.freeze)  # all memory goes at once then: to look through it for garbage costs 0.2 s of CPU
-    arguments = parse(sys.argv[1:] if argv is None else argv)
+    arguments = parse(words)
     try:
         code = _run(arguments)
         sys.stdout.flush()

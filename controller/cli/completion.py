@@ -1,0 +1,253 @@
+"""`tuner completion SHELL`, and the hidden `tuner __complete WORDS` that its scripts ask at each TAB.
+
+What can be typed comes from the parser, declared once; names come from the state directory. Imports argparse, json and
+sqlite3 at most, and opens controller.db for reading only: a TAB must be fast, and must change nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+
+from controller.cli.arguments import parser_of, subparsers
+
+MOST_TRIALS = 500  # offered at once, the newest
+# What stands for a value in the help says what it is.
+_FILES = frozenset({"FILE", "FILE|NAME", "NAME|FILE", "SOURCE"})
+_EXPERIMENTS = frozenset({"NAME", "NAME[/N]", "FILE|NAME", "NAME|FILE", "SOURCE"})
+_STATES = ("queued", "running", "succeeded", "pruned", "infeasible", "failed", "cancelled")
+_COLUMNS = ("number", "state", "value", "step", "time", "reason", "name", "failureClass", "attempts", "startTime",
+            "endTime", "seconds")  # fmt: skip
+
+_BASH = r"""# bash completion for tuner: source <(tuner completion bash)
+_tuner() {
+    local cur=${COMP_WORDS[COMP_CWORD]} line kind
+    local -a answer
+    mapfile -t answer < <("${COMP_WORDS[0]/#\~/$HOME}" __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+    kind=${answer[0]}
+    COMPREPLY=()
+    [[ $cur == = ]] && cur=
+    for line in "${answer[@]:1}"; do
+        COMPREPLY+=("$(printf %q "${line%%$'\t'*}")")
+    done
+    [[ $kind == files || $kind == directories ]] || return
+    compopt -o filenames
+    while IFS= read -r line; do
+        COMPREPLY+=("$line")
+    done < <([[ $kind == files ]] && compgen -f -- "$cur" || compgen -d -- "$cur")
+}
+complete -F _tuner tuner
+"""
+
+_ZSH = r"""#compdef tuner
+# zsh completion for tuner: source <(tuner completion zsh), or a file _tuner in a folder of $fpath
+_tuner() {
+    local -a answer candidates
+    local line kind
+    answer=("${(@f)$("${(Q)words[1]/#\~/$HOME}" __complete "${(@Q)words[2,CURRENT]}" 2>/dev/null)}")
+    kind=$answer[1]
+    for line in "${(@)answer[2,-1]}"; do
+        [[ -n $line ]] && candidates+=("${${line%%$'\t'*}//:/\\:}${${line#*$'\t'}:+:${line#*$'\t'}}")
+    done
+    (( $#candidates )) && _describe -V tuner candidates -Q
+    case $kind in
+        files) _files ;;
+        directories) _files -/ ;;
+    esac
+}
+if [[ $funcstack[1] == _tuner ]]; then _tuner "$@"; else compdef _tuner tuner; fi
+"""
+
+_FISH = r"""# fish completion for tuner: tuner completion fish | source
+function __tuner_complete
+    set -l typed (commandline -opc)
+    set -l current (commandline -ct)
+    set -l program (string replace -r '^~' $HOME -- $typed[1])
+    set -l answer ($program __complete $typed[2..-1] "$current" 2>/dev/null)
+    for line in $answer[2..-1]
+        echo $line
+    end
+    switch "$answer[1]"
+        case files
+            __fish_complete_path "$current"
+        case directories
+            __fish_complete_directories "$current"
+    end
+end
+complete -c tuner -f -a '(__tuner_complete)'
+"""
+
+_SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
+
+
+def script(arguments: argparse.Namespace) -> int:
+    print(_SCRIPTS[arguments.shell], end="")
+    return 0
+
+
+def complete(words: Sequence[str]) -> int:
+    """Print what the last of `words` may become: first `files`, `directories` or `words`, then a candidate a line.
+
+    After a tab, what it means. files: names of files go as well.
+    """
+    kind, candidates = "words", dict[str, str]()
+    with suppress(OSError, sqlite3.Error, ValueError):  # a shell shows nothing of what goes wrong here
+        kind, candidates = _Line(words or [""]).answer()
+    print(kind)
+    for word, meaning in candidates.items():
+        print(f"{word}\t{meaning}")
+    return 0
+
+
+class _Line:
+    """What was typed: the verb, where flags stand, and the word that is to be completed."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        *before, self._current = _without_breaks(words)
+        self._parser = parser_of()
+        self._given: dict[str, str] = {}  # flags with their values
+        self._positionals: list[str] = []
+        self._pending: argparse.Action | None = None  # the flag whose value is to be completed
+        for word in before:
+            self._take(word)
+
+    def _take(self, word: str) -> None:
+        if self._pending is not None:
+            self._given[self._pending.dest] = word
+            self._pending = None
+        elif word.startswith("-") and word != "-":
+            flag, equals, value = word.partition("=")
+            action = self._flags().get(flag)
+            if action is not None and equals:
+                self._given[action.dest] = value
+            elif action is not None and action.nargs is None:
+                self._pending = action
+        elif word in (below := subparsers(self._parser)):
+            self._parser = below[word]
+        else:
+            self._positionals.append(word)
+
+    def _flags(self) -> dict[str, argparse.Action]:
+        """Of the verb; before there is one, those that every verb has."""
+        parser = self._parser
+        while below := subparsers(parser):
+            parser = next(iter(below.values()))
+        return {flag: action for action in parser._actions for flag in action.option_strings}
+
+    def answer(self) -> tuple[str, dict[str, str]]:
+        if self._pending is not None:
+            return self._values(self._pending, self._current)
+        flag, equals, value = self._current.partition("=")
+        if equals and flag in self._flags():
+            kind, values = self._values(self._flags()[flag], value)
+            return kind, {f"{flag}={word}": meaning for word, meaning in values.items()}
+        if self._current.startswith("-"):
+            shown = {flag: action.help or "" for flag, action in self._flags().items() if flag.startswith("--")}
+            if self._current == "-":
+                shown |= {flag: action.help or "" for flag, action in self._flags().items()}
+            return "words", _beginning(shown, self._current)
+        below = subparsers(self._parser)
+        if below:
+            return "words", _beginning({name: _help(self._parser, name) for name in below}, self._current)
+        actions = self._parser._get_positional_actions()
+        if len(self._positionals) < len(actions):
+            return self._values(actions[len(self._positionals)], self._current)
+        return "words", {}
+
+    def _values(self, action: argparse.Action, current: str) -> tuple[str, dict[str, str]]:
+        metavar = str(action.metavar or "")
+        if action.choices is not None:
+            return "words", _beginning({str(choice): "" for choice in action.choices}, current)
+        if metavar == "DIR":
+            return "directories", {}
+        found: dict[str, str] = {}
+        if action.dest in ("state", "columns"):  # several, with commas
+            head, comma, current = current.rpartition(",")
+            offered = _STATES if action.dest == "state" else self._columns()
+            return "words", {head + comma + word: "" for word in _beginning(dict.fromkeys(offered, ""), current)}
+        if action.dest == "sort":
+            offered = self._columns()
+            found = _beginning({**dict.fromkeys(offered, ""), **{f"-{word}": "" for word in offered}}, current)
+        elif metavar == "NS":
+            found = _beginning(dict.fromkeys(self._namespaces(), ""), current)
+        elif metavar in _EXPERIMENTS:
+            found = self._names(current, trials=metavar == "NAME[/N]")
+        return ("files" if metavar in _FILES else "words"), found
+
+    # Names, as controller.db has them
+
+    def _query(self, statement: str, *values: str) -> list[tuple[str, ...]]:
+        """Nothing where there is no store; never makes one."""
+        path = _state_directory(self._given.get("state_dir")) / "controller.db"
+        if not path.is_file():
+            return []
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0.2)) as connection:
+            return connection.execute(statement, values).fetchall()
+
+    def _namespaces(self) -> list[str]:
+        return [row[0] for row in self._query("SELECT DISTINCT namespace FROM experiments ORDER BY namespace")]
+
+    def _names(self, current: str, *, trials: bool) -> dict[str, str]:
+        name, slash, number = current.partition("/")
+        namespace = self._given.get("namespace", "")
+        if not slash:
+            query = "SELECT name, state FROM experiments WHERE ? IN (namespace, '') ORDER BY name"
+            return _beginning({row[0]: row[1] for row in self._query(query, namespace)}, current)
+        if not trials:
+            return {}
+        query = (
+            "SELECT CASE trial WHEN -1 THEN 'final' ELSE trial END, state, max(attempts.number) FROM attempts "
+            "JOIN (SELECT uid AS whose FROM experiments WHERE name = ? AND ? IN (namespace, '')) ON uid = whose "
+            f"WHERE (CASE trial WHEN -1 THEN 'final' ELSE trial END) || '' GLOB ? GROUP BY trial "
+            f"ORDER BY trial DESC LIMIT {MOST_TRIALS}"
+        )
+        prefix = number if number.isalnum() else ""
+        return {f"{name}/{row[0]}": row[1] for row in reversed(self._query(query, name, namespace, f"{prefix}*"))}
+
+    def _columns(self) -> list[str]:
+        """With the parameters of the experiment that is named already."""
+        import json
+
+        query = (
+            "SELECT document FROM revisions JOIN experiments USING (uid) WHERE experiments.name = ? "
+            "ORDER BY number DESC LIMIT 1"
+        )
+        rows = self._query(query, self._positionals[0]) if self._positionals else []
+        return [*_COLUMNS, *(json.loads(rows[0][0])["spec"]["parameters"] if rows else ())]
+
+
+def _without_breaks(words: Sequence[str]) -> Iterator[str]:
+    """bash takes `--output=json` for three words. Of the last of them only what follows the `=` is replaced."""
+    whole: list[str] = []
+    for word in words[:-1]:
+        if whole and (word == "=" or (whole[-1].endswith("=") and whole[-1].startswith("-"))):
+            whole[-1] += word
+        else:
+            whole.append(word)
+    last = words[-1]
+    if whole and whole[-1].startswith("--") and whole[-1].endswith("="):
+        yield from (*whole[:-1], whole[-1][:-1], last)
+    elif last == "=" and whole and whole[-1].startswith("--"):
+        yield from (*whole, "")
+    else:
+        yield from (*whole, last)
+
+
+def _beginning(candidates: dict[str, str], current: str) -> dict[str, str]:
+    return {word: meaning for word, meaning in candidates.items() if word.startswith(current)}
+
+
+def _help(parser: argparse.ArgumentParser, name: str) -> str:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return next((str(each.help or "") for each in action._choices_actions if each.dest == name), "")
+    return ""
+
+
+def _state_directory(flag: str | None) -> Path:
+    from controller.cli.home import Home
+
+    return Home.find(flag).root

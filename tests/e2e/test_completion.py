@@ -1,0 +1,146 @@
+"""TAB in real shells: bash is always there, zsh and fish where they are installed."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from controller.cli.main import main
+from tests.e2e.somebody import TUNER, Person, experiment, somebody
+
+STARTS = {
+    "bash": (["bash", "--norc", "--noprofile", "-i"], 'PS1="> "; bind "set enable-bracketed-paste off"\n'),
+    "zsh": (["zsh", "-f", "-i"], 'PS1="> "; unset zle_bracketed_paste; autoload -Uz compinit; compinit -u -D\n'),
+}
+
+
+@pytest.fixture(scope="module")
+def me(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
+    with somebody(tmp_path_factory.mktemp("completion")) as person:
+        person.file.write_text(experiment(parameters="rate: {type: float, min: 0, max: 1}", name="digits", trials=12,
+                                          command=["sh", "-c", "echo score=$1", "sh", "${rate}"]))  # fmt: skip
+        assert person.tuner("run", person.file)[0] == 0
+        yield person
+
+
+def offered(me: Person, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, list[str]]:
+    before = os.environ.get("TUNER_STATE_DIR")
+    os.environ["TUNER_STATE_DIR"] = me.env["TUNER_STATE_DIR"]
+    try:
+        assert main(["__complete", *words]) == 0
+    finally:
+        os.environ.pop("TUNER_STATE_DIR") if before is None else os.environ.update(TUNER_STATE_DIR=before)
+    kind, *lines = capsys.readouterr().out.splitlines()
+    return kind, [line.partition("\t")[0] for line in lines]
+
+
+def test_what_may_follow_is_what_the_parser_takes(me: Person, capsys: pytest.CaptureFixture[str]) -> None:
+    def words(*typed: str) -> list[str]:
+        kind, found = offered(me, capsys, *typed)
+        assert kind == "words"
+        return found
+
+    assert words("re") == ["resume", "report"]
+    assert words("get", "") == ["experiments", "studies", "trials"]
+    assert words("get", "trials", "digits", "--no") == ["--no-headers"]
+    assert words("get", "trials", "digits", "-o", "") == ["table", "json", "yaml", "csv", "name"]
+    assert words("get", "trials", "digits", "--output", "=", "js") == ["json"], "as bash splits it"
+    assert words("get", "trials", "digits", "--output=js") == ["--output=json"]
+    assert words("get", "trials", "digits", "--state", "failed,pr") == ["failed,pruned"]
+    assert words("get", "trials", "digits", "--sort", "-r") == ["-reason", "-rate"]
+    assert words("-q", "describe", "di") == ["digits"]
+    assert words("describe", "digits/1") == ["digits/1", "digits/10", "digits/11"]
+    assert words("best", "digits", "-n", "def") == ["default"]
+    assert words("describe", "digits", "--color", "a") == ["auto", "always"]
+    assert words("nonsense", "") != [""]
+    assert words("get", "trials", "--state-dir", "/nowhere", "") == []
+    assert offered(me, capsys, "run", "")[0] == "files"
+    assert offered(me, capsys, "resume", "d") == ("files", ["digits"])
+    assert offered(me, capsys, "serve", "--tokens", "") == ("files", [])
+    assert offered(me, capsys, "get", "experiments", "--state-dir", "")[0] == "directories"
+
+
+class Shell:
+    """A shell at a terminal."""
+
+    def __init__(self, name: str, me: Person) -> None:
+        command, setup = STARTS[name]
+        self.terminal, other = pty.openpty()
+        environment = {**me.env, "TERM": "dumb", "PATH": f"{TUNER.parent}:/usr/bin:/bin", "INPUTRC": "/dev/null"}
+        self.process = subprocess.Popen(
+            command, cwd=me.folder, env=environment, stdin=other, stdout=other, stderr=other, start_new_session=True
+        )
+        os.close(other)
+        self.seen = ""
+        self.type(f"{setup}source <(tuner completion {name}); echo rea''dy\n")
+        self.shows("ready")
+
+    def type(self, text: str) -> None:
+        os.write(self.terminal, text.encode())
+
+    def shows(self, text: str, *, within_s: float = 60) -> None:
+        """Waits until it has shown that since it was asked last."""
+        deadline = time.monotonic() + within_s
+        while text not in self.seen:
+            assert time.monotonic() < deadline, self.seen
+            if select.select([self.terminal], [], [], 0.2)[0]:
+                self.seen += os.read(self.terminal, 4096).decode(errors="replace")
+        self.seen = self.seen.partition(text)[2]
+
+    def completes(self, typed: str, whole: str) -> None:
+        """TAB after `typed` makes it `whole`: the command line is echoed by the shell that runs it."""
+        self.type(f"{typed}\t")
+        self.shows(whole)
+        self.type("\x15")  # forget the line
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.terminal)
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh"])
+def test_tab_completes_verbs_flags_names_trials_and_files(name: str, me: Person) -> None:
+    if shutil.which(name) is None:
+        pytest.skip(f"{name} is not installed")
+    shell = Shell(name, me)
+    try:
+        shell.completes("tuner desc", "ribe ")
+        shell.completes("tuner get tri", "als ")
+        shell.completes("tuner get trials digits --no-h", "eaders ")
+        shell.completes("tuner get trials di", "gits ")
+        shell.completes("tuner get trials digits -o js", "on ")
+        shell.completes("tuner get trials digits --output=js", "on ")
+        shell.completes("tuner logs digits/10", " ")
+        shell.completes("tuner run exp", "eriment.yaml ")
+        shell.completes("tuner resume dig", "its ")
+    finally:
+        shell.end()
+
+
+def test_fish_completes_verbs_names_trials_and_files(me: Person) -> None:
+    fish = shutil.which("fish")
+    if fish is None:
+        pytest.skip("fish is not installed")
+
+    def offered(typed: str) -> list[str]:
+        done = subprocess.run(
+            [fish, "--no-config", "-c", f"tuner completion fish | source; complete -C '{typed}'"],
+            cwd=me.folder, env={**me.env, "HOME": str(me.folder)}, capture_output=True, text=True,
+            timeout=60, check=True,
+        )  # fmt: skip
+        return [line.partition("\t")[0] for line in done.stdout.splitlines()]
+
+    assert offered("tuner desc") == ["describe"]
+    assert offered("tuner get trials di") == ["digits"]
+    assert offered("tuner get trials digits -o js") == ["json"]
+    assert offered("tuner get trials digits --output=js") == ["--output=json"]
+    assert offered("tuner logs digits/11") == ["digits/11"]
+    assert "experiment.yaml" in offered("tuner run exp")

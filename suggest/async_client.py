@@ -200,6 +200,12 @@ class AsyncClient:
 
         return await self._send(calls.complete(name, number, outcome, measurements=measurements))
 
+    async def reopen_trials(self, name: StudyName, numbers: Sequence[int]) -> list[Trial]:
+        """Failed trials run again, all or none; at most 1000. One that runs already is returned as it is."""
+        from suggest.calling import calls
+
+        return await self._send(calls.reopen_trials(name, numbers))
+
     async def list_measurements(self, name: StudyName, number: int | None = None) -> list[tuple[int, Measurement]]:
         """(trial number, measurement), in the order in which they were reported; of one trial or of all."""
         from suggest.calling import calls

@@ -44,6 +44,7 @@ NEEDS: Mapping[str, tuple[Need, ...]] = {
     "SuggestTrials": (Need(_RUN, "parent"),),
     "ReportMeasurements": (Need(_RUN, "name"),),
     "CompleteTrial": (Need(_RUN, "name"),),
+    "ReopenTrials": (Need(_RUN, "parent"),),
     "ListMeasurements": (Need(_READ, "parent"),),
     "ListOptimalTrials": (Need(_READ, "parent"),),
 }

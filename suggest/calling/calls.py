@@ -191,6 +191,11 @@ def complete(name: StudyName, number: int, outcome: Outcome, *, measurements: Se
     return Call("CompleteTrial", request, wire.read_trial)
 
 
+def reopen_trials(name: StudyName, numbers: Sequence[int]) -> Call[list[Trial]]:
+    request = pb.ReopenTrialsRequest(parent=str(name), numbers=numbers)
+    return Call("ReopenTrials", request, lambda reply: [wire.read_trial(t) for t in reply.trials])
+
+
 def list_measurements(name: StudyName, number: int | None) -> Pages[tuple[int, Measurement]]:
     parent = names.all_trials_name(name) if number is None else names.trial_name(name, number)
     return Pages(

@@ -101,7 +101,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     (
         "nothing succeeded: there is nothing to run",
         snapshot(two, done={TrialState.PRUNED: 2}, final=final_stage()),
-        [over()],
+        [ChangeState(ExperimentState.FAILED, "all 2 trials are done; no trial succeeded", True)],
     ),
     (
         "a search that failed has no final stage",
@@ -111,7 +111,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
             best=0.5,
             final=final_stage(),
         ),
-        [ChangeState(ExperimentState.FAILED, "1 trials failed (budget.failedTrials: 1)", True)],
+        [ChangeState(ExperimentState.FAILED, "1 trial failed (budget.failedTrials: 1)", True)],
     ),
     ("recorded and not seen, it is started again", ended(final_stage(CREATED)), [StartAttempt(FINAL, 1)]),
     ("what the runtime holds for room is waited for", ended(final_stage(CREATED), held={FINAL}), []),

@@ -9,7 +9,8 @@
 //   AddTrial and ImportTrials are recognised by their `request_id` (8-32 random bytes in hex are a good one), all others by
 //   their meaning.
 //   Retry UNAVAILABLE (and what your deadline cut off); never retry INVALID_ARGUMENT.
-// * Life of a trial: QUEUED -> RUNNING -> SUCCEEDED | PRUNED | INFEASIBLE | FAILED | CANCELLED. An outcome never changes.
+// * Life of a trial: QUEUED -> RUNNING -> SUCCEEDED | PRUNED | INFEASIBLE | FAILED | CANCELLED. An outcome never changes,
+//   but ReopenTrials takes a failed trial back to RUNNING.
 // * Who calls is said by a token in the metadata, `authorization: Bearer TOKEN`, where the server asks for one
 //   (UNAUTHENTICATED); what it may do, and in which namespaces, the server's operator says (PERMISSION_DENIED).
 // * Errors carry google.rpc.ErrorInfo (domain `tuner.dev`; the reasons are listed in docs/api.md). INVALID_ARGUMENT also carries
@@ -3306,6 +3307,105 @@ func (x *CompleteTrialRequest) GetMeasurements() []*Measurement {
 	return nil
 }
 
+type ReopenTrialsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// namespaces/{namespace}/studies/{study}
+	Parent string `protobuf:"bytes,1,opt,name=parent,proto3" json:"parent,omitempty"`
+	// Of the trials; 1 to 1000, each once.
+	Numbers       []int64 `protobuf:"varint,2,rep,packed,name=numbers,proto3" json:"numbers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReopenTrialsRequest) Reset() {
+	*x = ReopenTrialsRequest{}
+	mi := &file_suggest_v1_suggest_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReopenTrialsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReopenTrialsRequest) ProtoMessage() {}
+
+func (x *ReopenTrialsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_suggest_v1_suggest_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReopenTrialsRequest.ProtoReflect.Descriptor instead.
+func (*ReopenTrialsRequest) Descriptor() ([]byte, []int) {
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *ReopenTrialsRequest) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+func (x *ReopenTrialsRequest) GetNumbers() []int64 {
+	if x != nil {
+		return x.Numbers
+	}
+	return nil
+}
+
+type ReopenTrialsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of the request.
+	Trials        []*Trial `protobuf:"bytes,1,rep,name=trials,proto3" json:"trials,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReopenTrialsResponse) Reset() {
+	*x = ReopenTrialsResponse{}
+	mi := &file_suggest_v1_suggest_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReopenTrialsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReopenTrialsResponse) ProtoMessage() {}
+
+func (x *ReopenTrialsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_suggest_v1_suggest_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReopenTrialsResponse.ProtoReflect.Descriptor instead.
+func (*ReopenTrialsResponse) Descriptor() ([]byte, []int) {
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *ReopenTrialsResponse) GetTrials() []*Trial {
+	if x != nil {
+		return x.Trials
+	}
+	return nil
+}
+
 type ListMeasurementsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// namespaces/{namespace}/studies/{study}/trials/{number}, or .../trials/- for all trials of the study.
@@ -3318,7 +3418,7 @@ type ListMeasurementsRequest struct {
 
 func (x *ListMeasurementsRequest) Reset() {
 	*x = ListMeasurementsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[47]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3330,7 +3430,7 @@ func (x *ListMeasurementsRequest) String() string {
 func (*ListMeasurementsRequest) ProtoMessage() {}
 
 func (x *ListMeasurementsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[47]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3343,7 +3443,7 @@ func (x *ListMeasurementsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMeasurementsRequest.ProtoReflect.Descriptor instead.
 func (*ListMeasurementsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{47}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListMeasurementsRequest) GetParent() string {
@@ -3377,7 +3477,7 @@ type TrialMeasurement struct {
 
 func (x *TrialMeasurement) Reset() {
 	*x = TrialMeasurement{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[48]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3389,7 +3489,7 @@ func (x *TrialMeasurement) String() string {
 func (*TrialMeasurement) ProtoMessage() {}
 
 func (x *TrialMeasurement) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[48]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3402,7 +3502,7 @@ func (x *TrialMeasurement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrialMeasurement.ProtoReflect.Descriptor instead.
 func (*TrialMeasurement) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{48}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *TrialMeasurement) GetTrial() int64 {
@@ -3429,7 +3529,7 @@ type ListMeasurementsResponse struct {
 
 func (x *ListMeasurementsResponse) Reset() {
 	*x = ListMeasurementsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[49]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3441,7 +3541,7 @@ func (x *ListMeasurementsResponse) String() string {
 func (*ListMeasurementsResponse) ProtoMessage() {}
 
 func (x *ListMeasurementsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[49]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3454,7 +3554,7 @@ func (x *ListMeasurementsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMeasurementsResponse.ProtoReflect.Descriptor instead.
 func (*ListMeasurementsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{49}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ListMeasurementsResponse) GetMeasurements() []*TrialMeasurement {
@@ -3481,7 +3581,7 @@ type ListOptimalTrialsRequest struct {
 
 func (x *ListOptimalTrialsRequest) Reset() {
 	*x = ListOptimalTrialsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[50]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3493,7 +3593,7 @@ func (x *ListOptimalTrialsRequest) String() string {
 func (*ListOptimalTrialsRequest) ProtoMessage() {}
 
 func (x *ListOptimalTrialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[50]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3506,7 +3606,7 @@ func (x *ListOptimalTrialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOptimalTrialsRequest.ProtoReflect.Descriptor instead.
 func (*ListOptimalTrialsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{50}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ListOptimalTrialsRequest) GetParent() string {
@@ -3525,7 +3625,7 @@ type ListOptimalTrialsResponse struct {
 
 func (x *ListOptimalTrialsResponse) Reset() {
 	*x = ListOptimalTrialsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[51]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3537,7 +3637,7 @@ func (x *ListOptimalTrialsResponse) String() string {
 func (*ListOptimalTrialsResponse) ProtoMessage() {}
 
 func (x *ListOptimalTrialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[51]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3550,7 +3650,7 @@ func (x *ListOptimalTrialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOptimalTrialsResponse.ProtoReflect.Descriptor instead.
 func (*ListOptimalTrialsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{51}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ListOptimalTrialsResponse) GetTrials() []*Trial {
@@ -3836,7 +3936,12 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\x14CompleteTrialRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x123\n" +
 	"\aoutcome\x18\x02 \x01(\v2\x19.tuner.suggest.v1.OutcomeR\aoutcome\x12A\n" +
-	"\fmeasurements\x18\x03 \x03(\v2\x1d.tuner.suggest.v1.MeasurementR\fmeasurements\"m\n" +
+	"\fmeasurements\x18\x03 \x03(\v2\x1d.tuner.suggest.v1.MeasurementR\fmeasurements\"G\n" +
+	"\x13ReopenTrialsRequest\x12\x16\n" +
+	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x18\n" +
+	"\anumbers\x18\x02 \x03(\x03R\anumbers\"G\n" +
+	"\x14ReopenTrialsResponse\x12/\n" +
+	"\x06trials\x18\x01 \x03(\v2\x17.tuner.suggest.v1.TrialR\x06trials\"m\n" +
 	"\x17ListMeasurementsRequest\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
@@ -3873,7 +3978,7 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\x12TRIAL_STATE_PRUNED\x10\x04\x12\x1a\n" +
 	"\x16TRIAL_STATE_INFEASIBLE\x10\x05\x12\x16\n" +
 	"\x12TRIAL_STATE_FAILED\x10\x06\x12\x19\n" +
-	"\x15TRIAL_STATE_CANCELLED\x10\a2\xc5\f\n" +
+	"\x15TRIAL_STATE_CANCELLED\x10\a2\xa4\r\n" +
 	"\x0eSuggestService\x12L\n" +
 	"\vCreateStudy\x12$.tuner.suggest.v1.CreateStudyRequest\x1a\x17.tuner.suggest.v1.Study\x12F\n" +
 	"\bGetStudy\x12!.tuner.suggest.v1.GetStudyRequest\x1a\x17.tuner.suggest.v1.Study\x12Z\n" +
@@ -3891,7 +3996,8 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\vDeleteTrial\x12$.tuner.suggest.v1.DeleteTrialRequest\x1a\x16.google.protobuf.Empty\x12`\n" +
 	"\rSuggestTrials\x12&.tuner.suggest.v1.SuggestTrialsRequest\x1a'.tuner.suggest.v1.SuggestTrialsResponse\x12o\n" +
 	"\x12ReportMeasurements\x12+.tuner.suggest.v1.ReportMeasurementsRequest\x1a,.tuner.suggest.v1.ReportMeasurementsResponse\x12P\n" +
-	"\rCompleteTrial\x12&.tuner.suggest.v1.CompleteTrialRequest\x1a\x17.tuner.suggest.v1.Trial\x12i\n" +
+	"\rCompleteTrial\x12&.tuner.suggest.v1.CompleteTrialRequest\x1a\x17.tuner.suggest.v1.Trial\x12]\n" +
+	"\fReopenTrials\x12%.tuner.suggest.v1.ReopenTrialsRequest\x1a&.tuner.suggest.v1.ReopenTrialsResponse\x12i\n" +
 	"\x10ListMeasurements\x12).tuner.suggest.v1.ListMeasurementsRequest\x1a*.tuner.suggest.v1.ListMeasurementsResponse\x12l\n" +
 	"\x11ListOptimalTrials\x12*.tuner.suggest.v1.ListOptimalTrialsRequest\x1a+.tuner.suggest.v1.ListOptimalTrialsResponseb\x06proto3"
 
@@ -3908,7 +4014,7 @@ func file_suggest_v1_suggest_proto_rawDescGZIP() []byte {
 }
 
 var file_suggest_v1_suggest_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_suggest_v1_suggest_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
+var file_suggest_v1_suggest_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
 var file_suggest_v1_suggest_proto_goTypes = []any{
 	(Scale)(0),                         // 0: tuner.suggest.v1.Scale
 	(Direction)(0),                     // 1: tuner.suggest.v1.Direction
@@ -3961,34 +4067,36 @@ var file_suggest_v1_suggest_proto_goTypes = []any{
 	(*ReportMeasurementsRequest)(nil),  // 48: tuner.suggest.v1.ReportMeasurementsRequest
 	(*ReportMeasurementsResponse)(nil), // 49: tuner.suggest.v1.ReportMeasurementsResponse
 	(*CompleteTrialRequest)(nil),       // 50: tuner.suggest.v1.CompleteTrialRequest
-	(*ListMeasurementsRequest)(nil),    // 51: tuner.suggest.v1.ListMeasurementsRequest
-	(*TrialMeasurement)(nil),           // 52: tuner.suggest.v1.TrialMeasurement
-	(*ListMeasurementsResponse)(nil),   // 53: tuner.suggest.v1.ListMeasurementsResponse
-	(*ListOptimalTrialsRequest)(nil),   // 54: tuner.suggest.v1.ListOptimalTrialsRequest
-	(*ListOptimalTrialsResponse)(nil),  // 55: tuner.suggest.v1.ListOptimalTrialsResponse
-	nil,                                // 56: tuner.suggest.v1.Study.LabelsEntry
-	nil,                                // 57: tuner.suggest.v1.Algorithm.SettingsEntry
-	nil,                                // 58: tuner.suggest.v1.Pruning.SettingsEntry
-	nil,                                // 59: tuner.suggest.v1.AlgorithmInfo.SettingsEntry
-	nil,                                // 60: tuner.suggest.v1.Trial.ParametersEntry
-	nil,                                // 61: tuner.suggest.v1.Trial.LabelsEntry
-	nil,                                // 62: tuner.suggest.v1.ListStudiesRequest.LabelsEntry
-	nil,                                // 63: tuner.suggest.v1.AddTrialRequest.ParametersEntry
-	nil,                                // 64: tuner.suggest.v1.AddTrialRequest.LabelsEntry
-	nil,                                // 65: tuner.suggest.v1.FinishedTrial.ParametersEntry
-	nil,                                // 66: tuner.suggest.v1.FinishedTrial.LabelsEntry
-	nil,                                // 67: tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),      // 68: google.protobuf.Timestamp
-	(*fieldmaskpb.FieldMask)(nil),      // 69: google.protobuf.FieldMask
-	(*emptypb.Empty)(nil),              // 70: google.protobuf.Empty
+	(*ReopenTrialsRequest)(nil),        // 51: tuner.suggest.v1.ReopenTrialsRequest
+	(*ReopenTrialsResponse)(nil),       // 52: tuner.suggest.v1.ReopenTrialsResponse
+	(*ListMeasurementsRequest)(nil),    // 53: tuner.suggest.v1.ListMeasurementsRequest
+	(*TrialMeasurement)(nil),           // 54: tuner.suggest.v1.TrialMeasurement
+	(*ListMeasurementsResponse)(nil),   // 55: tuner.suggest.v1.ListMeasurementsResponse
+	(*ListOptimalTrialsRequest)(nil),   // 56: tuner.suggest.v1.ListOptimalTrialsRequest
+	(*ListOptimalTrialsResponse)(nil),  // 57: tuner.suggest.v1.ListOptimalTrialsResponse
+	nil,                                // 58: tuner.suggest.v1.Study.LabelsEntry
+	nil,                                // 59: tuner.suggest.v1.Algorithm.SettingsEntry
+	nil,                                // 60: tuner.suggest.v1.Pruning.SettingsEntry
+	nil,                                // 61: tuner.suggest.v1.AlgorithmInfo.SettingsEntry
+	nil,                                // 62: tuner.suggest.v1.Trial.ParametersEntry
+	nil,                                // 63: tuner.suggest.v1.Trial.LabelsEntry
+	nil,                                // 64: tuner.suggest.v1.ListStudiesRequest.LabelsEntry
+	nil,                                // 65: tuner.suggest.v1.AddTrialRequest.ParametersEntry
+	nil,                                // 66: tuner.suggest.v1.AddTrialRequest.LabelsEntry
+	nil,                                // 67: tuner.suggest.v1.FinishedTrial.ParametersEntry
+	nil,                                // 68: tuner.suggest.v1.FinishedTrial.LabelsEntry
+	nil,                                // 69: tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),      // 70: google.protobuf.Timestamp
+	(*fieldmaskpb.FieldMask)(nil),      // 71: google.protobuf.FieldMask
+	(*emptypb.Empty)(nil),              // 72: google.protobuf.Empty
 }
 var file_suggest_v1_suggest_proto_depIdxs = []int32{
 	7,  // 0: tuner.suggest.v1.Study.spec:type_name -> tuner.suggest.v1.StudySpec
-	56, // 1: tuner.suggest.v1.Study.labels:type_name -> tuner.suggest.v1.Study.LabelsEntry
-	68, // 2: tuner.suggest.v1.Study.create_time:type_name -> google.protobuf.Timestamp
+	58, // 1: tuner.suggest.v1.Study.labels:type_name -> tuner.suggest.v1.Study.LabelsEntry
+	70, // 2: tuner.suggest.v1.Study.create_time:type_name -> google.protobuf.Timestamp
 	6,  // 3: tuner.suggest.v1.Study.past:type_name -> tuner.suggest.v1.PastParameters
 	8,  // 4: tuner.suggest.v1.PastParameters.parameters:type_name -> tuner.suggest.v1.Parameter
-	68, // 5: tuner.suggest.v1.PastParameters.end_time:type_name -> google.protobuf.Timestamp
+	70, // 5: tuner.suggest.v1.PastParameters.end_time:type_name -> google.protobuf.Timestamp
 	8,  // 6: tuner.suggest.v1.StudySpec.parameters:type_name -> tuner.suggest.v1.Parameter
 	13, // 7: tuner.suggest.v1.StudySpec.objectives:type_name -> tuner.suggest.v1.Objective
 	14, // 8: tuner.suggest.v1.StudySpec.algorithm:type_name -> tuner.suggest.v1.Algorithm
@@ -4003,95 +4111,98 @@ var file_suggest_v1_suggest_proto_depIdxs = []int32{
 	4,  // 17: tuner.suggest.v1.Condition.values:type_name -> tuner.suggest.v1.Value
 	1,  // 18: tuner.suggest.v1.Objective.direction:type_name -> tuner.suggest.v1.Direction
 	2,  // 19: tuner.suggest.v1.Objective.value_rule:type_name -> tuner.suggest.v1.ValueRule
-	57, // 20: tuner.suggest.v1.Algorithm.settings:type_name -> tuner.suggest.v1.Algorithm.SettingsEntry
-	58, // 21: tuner.suggest.v1.Pruning.settings:type_name -> tuner.suggest.v1.Pruning.SettingsEntry
-	59, // 22: tuner.suggest.v1.AlgorithmInfo.settings:type_name -> tuner.suggest.v1.AlgorithmInfo.SettingsEntry
+	59, // 20: tuner.suggest.v1.Algorithm.settings:type_name -> tuner.suggest.v1.Algorithm.SettingsEntry
+	60, // 21: tuner.suggest.v1.Pruning.settings:type_name -> tuner.suggest.v1.Pruning.SettingsEntry
+	61, // 22: tuner.suggest.v1.AlgorithmInfo.settings:type_name -> tuner.suggest.v1.AlgorithmInfo.SettingsEntry
 	3,  // 23: tuner.suggest.v1.Trial.state:type_name -> tuner.suggest.v1.TrialState
-	60, // 24: tuner.suggest.v1.Trial.parameters:type_name -> tuner.suggest.v1.Trial.ParametersEntry
-	61, // 25: tuner.suggest.v1.Trial.labels:type_name -> tuner.suggest.v1.Trial.LabelsEntry
-	68, // 26: tuner.suggest.v1.Trial.create_time:type_name -> google.protobuf.Timestamp
-	68, // 27: tuner.suggest.v1.Trial.end_time:type_name -> google.protobuf.Timestamp
+	62, // 24: tuner.suggest.v1.Trial.parameters:type_name -> tuner.suggest.v1.Trial.ParametersEntry
+	63, // 25: tuner.suggest.v1.Trial.labels:type_name -> tuner.suggest.v1.Trial.LabelsEntry
+	70, // 26: tuner.suggest.v1.Trial.create_time:type_name -> google.protobuf.Timestamp
+	70, // 27: tuner.suggest.v1.Trial.end_time:type_name -> google.protobuf.Timestamp
 	20, // 28: tuner.suggest.v1.Outcome.succeeded:type_name -> tuner.suggest.v1.Succeeded
 	21, // 29: tuner.suggest.v1.Outcome.pruned:type_name -> tuner.suggest.v1.Pruned
 	22, // 30: tuner.suggest.v1.Outcome.infeasible:type_name -> tuner.suggest.v1.Infeasible
 	23, // 31: tuner.suggest.v1.Outcome.failed:type_name -> tuner.suggest.v1.Failed
 	24, // 32: tuner.suggest.v1.Outcome.cancelled:type_name -> tuner.suggest.v1.Cancelled
 	5,  // 33: tuner.suggest.v1.CreateStudyRequest.study:type_name -> tuner.suggest.v1.Study
-	62, // 34: tuner.suggest.v1.ListStudiesRequest.labels:type_name -> tuner.suggest.v1.ListStudiesRequest.LabelsEntry
+	64, // 34: tuner.suggest.v1.ListStudiesRequest.labels:type_name -> tuner.suggest.v1.ListStudiesRequest.LabelsEntry
 	5,  // 35: tuner.suggest.v1.ListStudiesResponse.studies:type_name -> tuner.suggest.v1.Study
 	5,  // 36: tuner.suggest.v1.UpdateStudyRequest.study:type_name -> tuner.suggest.v1.Study
-	69, // 37: tuner.suggest.v1.UpdateStudyRequest.update_mask:type_name -> google.protobuf.FieldMask
+	71, // 37: tuner.suggest.v1.UpdateStudyRequest.update_mask:type_name -> google.protobuf.FieldMask
 	7,  // 38: tuner.suggest.v1.ValidateStudyRequest.spec:type_name -> tuner.suggest.v1.StudySpec
 	16, // 39: tuner.suggest.v1.ListAlgorithmsResponse.algorithms:type_name -> tuner.suggest.v1.AlgorithmInfo
-	63, // 40: tuner.suggest.v1.AddTrialRequest.parameters:type_name -> tuner.suggest.v1.AddTrialRequest.ParametersEntry
+	65, // 40: tuner.suggest.v1.AddTrialRequest.parameters:type_name -> tuner.suggest.v1.AddTrialRequest.ParametersEntry
 	19, // 41: tuner.suggest.v1.AddTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
 	18, // 42: tuner.suggest.v1.AddTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
-	64, // 43: tuner.suggest.v1.AddTrialRequest.labels:type_name -> tuner.suggest.v1.AddTrialRequest.LabelsEntry
+	66, // 43: tuner.suggest.v1.AddTrialRequest.labels:type_name -> tuner.suggest.v1.AddTrialRequest.LabelsEntry
 	37, // 44: tuner.suggest.v1.ImportTrialsRequest.trials:type_name -> tuner.suggest.v1.FinishedTrial
-	65, // 45: tuner.suggest.v1.FinishedTrial.parameters:type_name -> tuner.suggest.v1.FinishedTrial.ParametersEntry
+	67, // 45: tuner.suggest.v1.FinishedTrial.parameters:type_name -> tuner.suggest.v1.FinishedTrial.ParametersEntry
 	19, // 46: tuner.suggest.v1.FinishedTrial.outcome:type_name -> tuner.suggest.v1.Outcome
 	18, // 47: tuner.suggest.v1.FinishedTrial.measurements:type_name -> tuner.suggest.v1.Measurement
-	66, // 48: tuner.suggest.v1.FinishedTrial.labels:type_name -> tuner.suggest.v1.FinishedTrial.LabelsEntry
+	68, // 48: tuner.suggest.v1.FinishedTrial.labels:type_name -> tuner.suggest.v1.FinishedTrial.LabelsEntry
 	39, // 49: tuner.suggest.v1.ImportTrialsResponse.results:type_name -> tuner.suggest.v1.ImportResult
 	40, // 50: tuner.suggest.v1.ImportResult.remarks:type_name -> tuner.suggest.v1.ImportRemark
 	3,  // 51: tuner.suggest.v1.ListTrialsRequest.states:type_name -> tuner.suggest.v1.TrialState
 	17, // 52: tuner.suggest.v1.ListTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
 	17, // 53: tuner.suggest.v1.UpdateTrialRequest.trial:type_name -> tuner.suggest.v1.Trial
-	69, // 54: tuner.suggest.v1.UpdateTrialRequest.update_mask:type_name -> google.protobuf.FieldMask
-	67, // 55: tuner.suggest.v1.SuggestTrialsRequest.labels:type_name -> tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
+	71, // 54: tuner.suggest.v1.UpdateTrialRequest.update_mask:type_name -> google.protobuf.FieldMask
+	69, // 55: tuner.suggest.v1.SuggestTrialsRequest.labels:type_name -> tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
 	17, // 56: tuner.suggest.v1.SuggestTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
 	18, // 57: tuner.suggest.v1.ReportMeasurementsRequest.measurements:type_name -> tuner.suggest.v1.Measurement
 	19, // 58: tuner.suggest.v1.CompleteTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
 	18, // 59: tuner.suggest.v1.CompleteTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
-	18, // 60: tuner.suggest.v1.TrialMeasurement.measurement:type_name -> tuner.suggest.v1.Measurement
-	52, // 61: tuner.suggest.v1.ListMeasurementsResponse.measurements:type_name -> tuner.suggest.v1.TrialMeasurement
-	17, // 62: tuner.suggest.v1.ListOptimalTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
-	4,  // 63: tuner.suggest.v1.Algorithm.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
-	4,  // 64: tuner.suggest.v1.Pruning.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
-	4,  // 65: tuner.suggest.v1.Trial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	4,  // 66: tuner.suggest.v1.AddTrialRequest.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	4,  // 67: tuner.suggest.v1.FinishedTrial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	25, // 68: tuner.suggest.v1.SuggestService.CreateStudy:input_type -> tuner.suggest.v1.CreateStudyRequest
-	26, // 69: tuner.suggest.v1.SuggestService.GetStudy:input_type -> tuner.suggest.v1.GetStudyRequest
-	27, // 70: tuner.suggest.v1.SuggestService.ListStudies:input_type -> tuner.suggest.v1.ListStudiesRequest
-	29, // 71: tuner.suggest.v1.SuggestService.UpdateStudy:input_type -> tuner.suggest.v1.UpdateStudyRequest
-	30, // 72: tuner.suggest.v1.SuggestService.DeleteStudy:input_type -> tuner.suggest.v1.DeleteStudyRequest
-	31, // 73: tuner.suggest.v1.SuggestService.ValidateStudy:input_type -> tuner.suggest.v1.ValidateStudyRequest
-	33, // 74: tuner.suggest.v1.SuggestService.ListAlgorithms:input_type -> tuner.suggest.v1.ListAlgorithmsRequest
-	35, // 75: tuner.suggest.v1.SuggestService.AddTrial:input_type -> tuner.suggest.v1.AddTrialRequest
-	36, // 76: tuner.suggest.v1.SuggestService.ImportTrials:input_type -> tuner.suggest.v1.ImportTrialsRequest
-	41, // 77: tuner.suggest.v1.SuggestService.GetTrial:input_type -> tuner.suggest.v1.GetTrialRequest
-	42, // 78: tuner.suggest.v1.SuggestService.ListTrials:input_type -> tuner.suggest.v1.ListTrialsRequest
-	44, // 79: tuner.suggest.v1.SuggestService.UpdateTrial:input_type -> tuner.suggest.v1.UpdateTrialRequest
-	45, // 80: tuner.suggest.v1.SuggestService.DeleteTrial:input_type -> tuner.suggest.v1.DeleteTrialRequest
-	46, // 81: tuner.suggest.v1.SuggestService.SuggestTrials:input_type -> tuner.suggest.v1.SuggestTrialsRequest
-	48, // 82: tuner.suggest.v1.SuggestService.ReportMeasurements:input_type -> tuner.suggest.v1.ReportMeasurementsRequest
-	50, // 83: tuner.suggest.v1.SuggestService.CompleteTrial:input_type -> tuner.suggest.v1.CompleteTrialRequest
-	51, // 84: tuner.suggest.v1.SuggestService.ListMeasurements:input_type -> tuner.suggest.v1.ListMeasurementsRequest
-	54, // 85: tuner.suggest.v1.SuggestService.ListOptimalTrials:input_type -> tuner.suggest.v1.ListOptimalTrialsRequest
-	5,  // 86: tuner.suggest.v1.SuggestService.CreateStudy:output_type -> tuner.suggest.v1.Study
-	5,  // 87: tuner.suggest.v1.SuggestService.GetStudy:output_type -> tuner.suggest.v1.Study
-	28, // 88: tuner.suggest.v1.SuggestService.ListStudies:output_type -> tuner.suggest.v1.ListStudiesResponse
-	5,  // 89: tuner.suggest.v1.SuggestService.UpdateStudy:output_type -> tuner.suggest.v1.Study
-	70, // 90: tuner.suggest.v1.SuggestService.DeleteStudy:output_type -> google.protobuf.Empty
-	32, // 91: tuner.suggest.v1.SuggestService.ValidateStudy:output_type -> tuner.suggest.v1.ValidateStudyResponse
-	34, // 92: tuner.suggest.v1.SuggestService.ListAlgorithms:output_type -> tuner.suggest.v1.ListAlgorithmsResponse
-	17, // 93: tuner.suggest.v1.SuggestService.AddTrial:output_type -> tuner.suggest.v1.Trial
-	38, // 94: tuner.suggest.v1.SuggestService.ImportTrials:output_type -> tuner.suggest.v1.ImportTrialsResponse
-	17, // 95: tuner.suggest.v1.SuggestService.GetTrial:output_type -> tuner.suggest.v1.Trial
-	43, // 96: tuner.suggest.v1.SuggestService.ListTrials:output_type -> tuner.suggest.v1.ListTrialsResponse
-	17, // 97: tuner.suggest.v1.SuggestService.UpdateTrial:output_type -> tuner.suggest.v1.Trial
-	70, // 98: tuner.suggest.v1.SuggestService.DeleteTrial:output_type -> google.protobuf.Empty
-	47, // 99: tuner.suggest.v1.SuggestService.SuggestTrials:output_type -> tuner.suggest.v1.SuggestTrialsResponse
-	49, // 100: tuner.suggest.v1.SuggestService.ReportMeasurements:output_type -> tuner.suggest.v1.ReportMeasurementsResponse
-	17, // 101: tuner.suggest.v1.SuggestService.CompleteTrial:output_type -> tuner.suggest.v1.Trial
-	53, // 102: tuner.suggest.v1.SuggestService.ListMeasurements:output_type -> tuner.suggest.v1.ListMeasurementsResponse
-	55, // 103: tuner.suggest.v1.SuggestService.ListOptimalTrials:output_type -> tuner.suggest.v1.ListOptimalTrialsResponse
-	86, // [86:104] is the sub-list for method output_type
-	68, // [68:86] is the sub-list for method input_type
-	68, // [68:68] is the sub-list for extension type_name
-	68, // [68:68] is the sub-list for extension extendee
-	0,  // [0:68] is the sub-list for field type_name
+	17, // 60: tuner.suggest.v1.ReopenTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	18, // 61: tuner.suggest.v1.TrialMeasurement.measurement:type_name -> tuner.suggest.v1.Measurement
+	54, // 62: tuner.suggest.v1.ListMeasurementsResponse.measurements:type_name -> tuner.suggest.v1.TrialMeasurement
+	17, // 63: tuner.suggest.v1.ListOptimalTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	4,  // 64: tuner.suggest.v1.Algorithm.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
+	4,  // 65: tuner.suggest.v1.Pruning.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
+	4,  // 66: tuner.suggest.v1.Trial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	4,  // 67: tuner.suggest.v1.AddTrialRequest.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	4,  // 68: tuner.suggest.v1.FinishedTrial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	25, // 69: tuner.suggest.v1.SuggestService.CreateStudy:input_type -> tuner.suggest.v1.CreateStudyRequest
+	26, // 70: tuner.suggest.v1.SuggestService.GetStudy:input_type -> tuner.suggest.v1.GetStudyRequest
+	27, // 71: tuner.suggest.v1.SuggestService.ListStudies:input_type -> tuner.suggest.v1.ListStudiesRequest
+	29, // 72: tuner.suggest.v1.SuggestService.UpdateStudy:input_type -> tuner.suggest.v1.UpdateStudyRequest
+	30, // 73: tuner.suggest.v1.SuggestService.DeleteStudy:input_type -> tuner.suggest.v1.DeleteStudyRequest
+	31, // 74: tuner.suggest.v1.SuggestService.ValidateStudy:input_type -> tuner.suggest.v1.ValidateStudyRequest
+	33, // 75: tuner.suggest.v1.SuggestService.ListAlgorithms:input_type -> tuner.suggest.v1.ListAlgorithmsRequest
+	35, // 76: tuner.suggest.v1.SuggestService.AddTrial:input_type -> tuner.suggest.v1.AddTrialRequest
+	36, // 77: tuner.suggest.v1.SuggestService.ImportTrials:input_type -> tuner.suggest.v1.ImportTrialsRequest
+	41, // 78: tuner.suggest.v1.SuggestService.GetTrial:input_type -> tuner.suggest.v1.GetTrialRequest
+	42, // 79: tuner.suggest.v1.SuggestService.ListTrials:input_type -> tuner.suggest.v1.ListTrialsRequest
+	44, // 80: tuner.suggest.v1.SuggestService.UpdateTrial:input_type -> tuner.suggest.v1.UpdateTrialRequest
+	45, // 81: tuner.suggest.v1.SuggestService.DeleteTrial:input_type -> tuner.suggest.v1.DeleteTrialRequest
+	46, // 82: tuner.suggest.v1.SuggestService.SuggestTrials:input_type -> tuner.suggest.v1.SuggestTrialsRequest
+	48, // 83: tuner.suggest.v1.SuggestService.ReportMeasurements:input_type -> tuner.suggest.v1.ReportMeasurementsRequest
+	50, // 84: tuner.suggest.v1.SuggestService.CompleteTrial:input_type -> tuner.suggest.v1.CompleteTrialRequest
+	51, // 85: tuner.suggest.v1.SuggestService.ReopenTrials:input_type -> tuner.suggest.v1.ReopenTrialsRequest
+	53, // 86: tuner.suggest.v1.SuggestService.ListMeasurements:input_type -> tuner.suggest.v1.ListMeasurementsRequest
+	56, // 87: tuner.suggest.v1.SuggestService.ListOptimalTrials:input_type -> tuner.suggest.v1.ListOptimalTrialsRequest
+	5,  // 88: tuner.suggest.v1.SuggestService.CreateStudy:output_type -> tuner.suggest.v1.Study
+	5,  // 89: tuner.suggest.v1.SuggestService.GetStudy:output_type -> tuner.suggest.v1.Study
+	28, // 90: tuner.suggest.v1.SuggestService.ListStudies:output_type -> tuner.suggest.v1.ListStudiesResponse
+	5,  // 91: tuner.suggest.v1.SuggestService.UpdateStudy:output_type -> tuner.suggest.v1.Study
+	72, // 92: tuner.suggest.v1.SuggestService.DeleteStudy:output_type -> google.protobuf.Empty
+	32, // 93: tuner.suggest.v1.SuggestService.ValidateStudy:output_type -> tuner.suggest.v1.ValidateStudyResponse
+	34, // 94: tuner.suggest.v1.SuggestService.ListAlgorithms:output_type -> tuner.suggest.v1.ListAlgorithmsResponse
+	17, // 95: tuner.suggest.v1.SuggestService.AddTrial:output_type -> tuner.suggest.v1.Trial
+	38, // 96: tuner.suggest.v1.SuggestService.ImportTrials:output_type -> tuner.suggest.v1.ImportTrialsResponse
+	17, // 97: tuner.suggest.v1.SuggestService.GetTrial:output_type -> tuner.suggest.v1.Trial
+	43, // 98: tuner.suggest.v1.SuggestService.ListTrials:output_type -> tuner.suggest.v1.ListTrialsResponse
+	17, // 99: tuner.suggest.v1.SuggestService.UpdateTrial:output_type -> tuner.suggest.v1.Trial
+	72, // 100: tuner.suggest.v1.SuggestService.DeleteTrial:output_type -> google.protobuf.Empty
+	47, // 101: tuner.suggest.v1.SuggestService.SuggestTrials:output_type -> tuner.suggest.v1.SuggestTrialsResponse
+	49, // 102: tuner.suggest.v1.SuggestService.ReportMeasurements:output_type -> tuner.suggest.v1.ReportMeasurementsResponse
+	17, // 103: tuner.suggest.v1.SuggestService.CompleteTrial:output_type -> tuner.suggest.v1.Trial
+	52, // 104: tuner.suggest.v1.SuggestService.ReopenTrials:output_type -> tuner.suggest.v1.ReopenTrialsResponse
+	55, // 105: tuner.suggest.v1.SuggestService.ListMeasurements:output_type -> tuner.suggest.v1.ListMeasurementsResponse
+	57, // 106: tuner.suggest.v1.SuggestService.ListOptimalTrials:output_type -> tuner.suggest.v1.ListOptimalTrialsResponse
+	88, // [88:107] is the sub-list for method output_type
+	69, // [69:88] is the sub-list for method input_type
+	69, // [69:69] is the sub-list for extension type_name
+	69, // [69:69] is the sub-list for extension extendee
+	0,  // [0:69] is the sub-list for field type_name
 }
 
 func init() { file_suggest_v1_suggest_proto_init() }
@@ -4130,7 +4241,7 @@ func file_suggest_v1_suggest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_suggest_v1_suggest_proto_rawDesc), len(file_suggest_v1_suggest_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   64,
+			NumMessages:   66,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from controller import budget
+from controller import breaker, budget
 from controller.failures import may_retry
 from controller.model import FINAL, AttemptState, ExperimentState, FailureClass, StopCause
 from controller.snapshot import (
     Action,
     AskStop,
+    Break,
     ChangeState,
     Complete,
     CreateAttempt,
@@ -41,6 +42,7 @@ def decide(snapshot: Snapshot) -> list[Action]:
     forgets: list[Action] = []  # last: nobody waits for them, and a free slot waits for what comes before
     counts = dict(snapshot.counts)
     best = snapshot.best
+    streak = snapshot.streak
     for trial in snapshot.trials:
         closing = _close(trial, snapshot)
         if closing is None:
@@ -50,16 +52,31 @@ def decide(snapshot: Snapshot) -> list[Action]:
         if isinstance(closing, Complete):
             outcome = closing.outcome
             counts[outcome.state] = counts.get(outcome.state, 0) + 1
+            streak = streak.after(closing.trial, outcome)
             if outcome.state is TrialState.SUCCEEDED:
                 best = better(best, outcome.value, maximize=snapshot.spec.objective.maximize)
     # Judged with what ends in this very turn: nothing new is asked for after the last failure, or past the target.
     ending = budget.ending(snapshot.spec, counts, best=best, exhausted=snapshot.exhausted, running_s=snapshot.running_s)
+    # The breaker comes before every ending that would be a failure: what it sets aside is not one.
+    trip = _trip(left, streak, snapshot)
+    one_more = _one_more(left, counts, streak, snapshot)
+    failing = ending is None or ending.state is ExperimentState.FAILED
+    suspended = failing and (trip is not None or one_more or _undecided(left, streak, snapshot))
+    ended = ending is not None
+    if suspended or snapshot.set_aside:
+        spec = snapshot.spec
+        ending = budget.ending(spec, counts, best=best, exhausted=False, running_s=snapshot.running_s, suspended=True)
+    trip = None if ending is not None else trip
     stopping = _stop_cause(snapshot, ending)
     if stopping is not None:
         actions += _stop_everything(left, snapshot, *stopping)
     else:
         actions += _stops(left, snapshot)
-        starts = _starts(left, counts, snapshot, suggest=ending is None)
+        # Where only the breaker keeps it from ending, what runs decides, or else one more.
+        suggest = ending is None and trip is None and not (ended and left)
+        starts = list(_starts(left, counts, snapshot, suggest=suggest, one_more=one_more))
+        if trip is not None:
+            starts = [action for action in starts if isinstance(action, StartAttempt)]
         if final is None or not final.active:
             actions += starts
         elif not left:  # whether the search has more to try is asked before the final stage is stopped for it
@@ -70,8 +87,32 @@ def decide(snapshot: Snapshot) -> list[Action]:
         actions += _finish(final, left, snapshot, ending, begin=quiet)
         if final.active or (quiet and _final_is_due(final, snapshot, ending)):
             left.append(final.as_trial)
+    if trip is not None and snapshot.wish is not Wish.STOP:
+        return [*actions, Break(trip.trials, trip.reason)]
     actions += _change(left, actions, snapshot, ending)
     return actions
+
+
+def _trip(left: Sequence[OpenTrial], streak: breaker.Streak, snapshot: Snapshot) -> breaker.Trip | None:
+    """What still ran when the breaker opened, and then fails likewise, is set aside with the others."""
+    if snapshot.state is ExperimentState.PAUSED:
+        return breaker.Trip(streak.alike, "") if snapshot.set_aside and streak.alike else None
+    return breaker.trip(snapshot.spec, streak, alone=not any(trial.occupies_slot for trial in left))
+
+
+def _one_more(
+    left: Sequence[OpenTrial], counts: Mapping[TrialState, int], streak: breaker.Streak, snapshot: Snapshot
+) -> bool:
+    """Whether the breaker waits for one more trial, and there can be one: in the budget, or the second of all."""
+    if not breaker.half_open(snapshot.spec, streak, exhausted=snapshot.exhausted):
+        return False
+    return bool(left) or budget.counted(counts) == 1 or budget.room(snapshot.spec, counts, 0) != 0
+
+
+def _undecided(left: Sequence[OpenTrial], streak: breaker.Streak, snapshot: Snapshot) -> bool:
+    """All that ended has failed by itself, and what still runs may say otherwise."""
+    running = any(trial.occupies_slot for trial in left)
+    return running and snapshot.spec.canary_s > 0 and bool(streak.first)
 
 
 def _finish(
@@ -89,7 +130,7 @@ def _finish(
             yield from _stop_everything([final.as_trial], snapshot, *stop)
         else:
             yield from _stops([final.as_trial], snapshot)
-            yield from _starts([final.as_trial], {}, snapshot, suggest=False)
+            yield from _starts([final.as_trial], {}, snapshot, suggest=False, one_more=False)
     elif _final_is_due(final, snapshot, ending):
         if begin and snapshot.wish is Wish.RUN:
             yield CreateAttempt(FINAL, final.next_number)
@@ -187,6 +228,8 @@ def _runs_again(trial: OpenTrial, snapshot: Snapshot) -> bool:
     newest = trial.newest
     if newest is None or newest.failure_class is None:
         return False
+    if newest.rerun:
+        return True
     if newest.failure_class is FailureClass.CONFIGURATION:
         return True  # it paused the experiment; lifting the pause runs it again
     return may_retry(trial.attempts, snapshot.spec.trial.retries)
@@ -223,10 +266,10 @@ def _stop_everything(left: Sequence[OpenTrial], snapshot: Snapshot, cause: StopC
 
 
 def _starts(
-    left: Sequence[OpenTrial], counts: Mapping[TrialState, int], snapshot: Snapshot, *, suggest: bool
+    left: Sequence[OpenTrial], counts: Mapping[TrialState, int], snapshot: Snapshot, *, suggest: bool, one_more: bool
 ) -> Iterator[Action]:
     """Attempts to start, oldest trial first. `suggest`: new trials may be asked for; without it (nothing more to try)
-    what was begun goes on, its retries too."""
+    what was begun goes on, its retries too. `one_more`: at least one, even beyond the budget."""
     paused = snapshot.state is ExperimentState.PAUSED
     free = _limit(snapshot) - sum(trial.occupies_slot for trial in left)
     for trial in left:
@@ -241,7 +284,10 @@ def _starts(
             yield CreateAttempt(trial.number, 1 if newest is None else newest.number + 1)
     if not suggest or paused or free <= 0:
         return
-    room = budget.room(snapshot.spec, counts, sum(trial.running for trial in left))
+    unfinished = sum(trial.running for trial in left)
+    room = budget.room(snapshot.spec, counts, unfinished)
+    if one_more and not unfinished and room is not None:
+        room = max(room, 1)
     count = min(free, MAX_SUGGESTIONS) if room is None else min(free, MAX_SUGGESTIONS, room)
     if count > 0:
         yield Suggest(count)

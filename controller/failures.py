@@ -147,10 +147,12 @@ def _signal_name(number: int) -> str:
 def may_retry(attempts: Iterable[Attempt], retries: Mapping[FailureClass, int]) -> bool:
     """Whether the newest attempt's failure leaves a retry: its class has failed at most `retries` times in this trial.
 
-    Interrupted attempts and other classes' failures do not count against it.
+    Interrupted attempts and other classes' failures do not count against it, nor does what was before a rerun.
     """
-    history = tuple(attempts)
-    failure_class = history[-1].failure_class
+    history: list[Attempt] = []
+    for attempt in attempts:
+        history = [] if attempt.rerun else [*history, attempt]
+    failure_class = history[-1].failure_class if history else None
     if failure_class is None:
         return False
     failures = sum(1 for attempt in history if attempt.failure_class is failure_class)

@@ -70,6 +70,15 @@ class Journal:
         attempts = [after for _, after in changes]
         self._save(self._with_pause(attempts, events, now))
 
+    def broken(self, failures: list[Attempt], reason: str, *, now: datetime) -> None:
+        """The circuit breaker has opened: in one write the experiment pauses, and these run again on resume."""
+        attempts = [replace(attempt, rerun=True) for attempt in failures]
+        if self.experiment.state is ExperimentState.PAUSED:
+            self._save(Changes(None, attempts))
+            return
+        paused = replace(self.experiment, state=ExperimentState.PAUSED, reason=reason)
+        self._save(Changes(paused, attempts, [Event(now, "paused", reason)]))
+
     def experiment_changed(self, state: ExperimentState, reason: str, *, now: datetime, end: bool = False) -> None:
         changed = replace(self.experiment, state=state, reason=reason, end_time=now if end else None)
         events = [] if state is self.experiment.state else [Event(now, state.value, reason)]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import assert_never
 
 from controller import decide as core
@@ -30,7 +31,7 @@ from controller.states import AttemptEvent, Ended, StopAsked, step
 from controller.store import Store
 from suggest import failpoints
 from suggest.errors import LimitReached, Unavailable
-from suggest.trial import Outcome, Trial
+from suggest.trial import Outcome, Trial, TrialState
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,8 @@ THREAD_PORTION = 64 << 10  # a larger portion is parsed off the loop
 BEFORE_START, AFTER_START = failpoints.register("runtime.start")
 BEFORE_STOP, AFTER_STOP = failpoints.register("runtime.stop")
 BEFORE_REMOVE, AFTER_REMOVE = failpoints.register("runtime.remove")
+
+EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 Launcher = Callable[[Experiment, Trial, Sequence[Attempt]], Launch]
 """Makes the folder of the newest of the trial's attempts and says what to execute there. Raises CannotStart."""
@@ -163,11 +166,17 @@ class Loop:
             attempts.setdefault(attempt.trial, []).append(attempt)
             memory.note_attempt(attempt)
         memory.recall_finals(attempts.get(FINAL, []), begun=self.experiment.final)
-        for trial in await self._search.trials():
+        trials = await self._reopened(await self._search.trials(), attempts)
+        # The order in which they ended is what the circuit breaker judges.
+        for trial in sorted((t for t in trials if t.finished), key=lambda t: (t.end_time or EARLIEST, t.number)):
+            own = attempts.get(trial.number, [])
+            if _runs_again(trial, own):
+                memory.recall_set_aside(trial)
+            else:
+                memory.count(trial, own[-1] if own else None)
+        for trial in trials:
             memory.handed_out += 1
             own = attempts.get(trial.number, [])
-            if trial.finished:
-                memory.count(trial)
             if not trial.finished or (own and not own[-1].ended):
                 memory.open(trial, own, running=not trial.finished)
         if self.experiment.final is not None and memory.finals and not memory.finals[-1].ended:
@@ -175,6 +184,14 @@ class Loop:
         await self._sweep()
         if self.experiment.state not in (ExperimentState.RUNNING, ExperimentState.PAUSED):
             self._journal.experiment_changed(ExperimentState.RUNNING, "", now=self._clock.now())
+
+    async def _reopened(self, trials: list[Trial], attempts: Mapping[int, list[Attempt]]) -> list[Trial]:
+        """With those that failed, and are to run again, open; unless it was opened only to be stopped."""
+        if self.experiment.state is not ExperimentState.RUNNING or self.experiment.stop_requested:
+            return trials
+        numbers = [trial.number for trial in trials if _runs_again(trial, attempts.get(trial.number, []))]
+        reopened = {trial.number: trial for trial in await self._search.reopen(numbers)} if numbers else {}
+        return [reopened.get(trial.number, trial) for trial in trials]
 
     async def _sweep(self) -> None:
         """Remove from the runtime what ended, was told to the study, and was not removed before a kill."""
@@ -223,7 +240,7 @@ class Loop:
 
     def _snapshot(self) -> Snapshot:
         memory, spec = self._memory, self.experiment.spec
-        memory.let_canary_go(self._clock.now())
+        memory.judge_canary(self._clock.now())
         return Snapshot(
             spec=spec,
             state=self.experiment.state,
@@ -241,6 +258,8 @@ class Loop:
             held=memory.held,
             ahead=memory.ahead,
             final=memory.final(),
+            streak=memory.streak,
+            set_aside=memory.set_aside,
         )
 
     def _patience_s(self) -> float:
@@ -249,7 +268,7 @@ class Loop:
         spec = self.experiment.spec
         if spec.budget.wall_clock_s is not None:
             waits.append(spec.budget.wall_clock_s - self.experiment.running_s)
-        since_s = self._memory.since_first_start_s(self._clock.now())
+        since_s = self._memory.longest_run_s(self._clock.now())
         if not self._memory.canary_over and since_s is not None:
             waits.append(spec.canary_s - since_s)
         return max(SHORTEST_WAIT_S, min(wait for wait in waits if wait > 0))
@@ -298,8 +317,6 @@ class Loop:
             return False
         if known.log.percentage:
             self._journal.percentage_read(known.log.percentage, now=self._clock.now())
-        # Of an attempt whose end is stored only what is stored with it counts: the next controller knows no more.
-        self._memory.canary_over |= known.log.last is not None and not known.attempts[-1].ended
         return True
 
     # Acting
@@ -334,6 +351,9 @@ class Loop:
             case wanted.OutdateFinal():
                 self._journal.final_outdated()
                 self._memory.recall_finals(self._memory.finals, begun=None)
+            case wanted.Break(trials, reason):
+                self._journal.broken(self._memory.failures(trials), reason, now=self._clock.now())
+                self._memory.put_aside(trials)
             case wanted.ChangeState(state, reason, done):
                 end = done and state is not ExperimentState.PAUSED
                 reason = reason or self.experiment.reason
@@ -402,3 +422,8 @@ class Loop:
         for known, after in changed:
             known.attempts[-1] = after
             self._memory.note_attempt(after)
+
+
+def _runs_again(trial: Trial, attempts: Sequence[Attempt]) -> bool:
+    """It failed, and its newest attempt is marked for another."""
+    return trial.state is TrialState.FAILED and bool(attempts) and attempts[-1].rerun

@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from controller.breaker import BY_ITSELF, Streak
 from controller.decide import better
 from controller.metrics import LogReader, Reading
 from controller.model import FINAL, Attempt, AttemptState, ExperimentSpec, FinalRun, StopCause
 from controller.progress import RunningTrial
 from controller.snapshot import FinalStage, OpenTrial
-from suggest.trial import Measurement, Trial, TrialState
+from suggest.trial import REUSED, Measurement, Outcome, Trial, TrialState
 
 BRISK_TRIALS = 4  # so many attempts in a row that took less than this are short trials
 BRISK_S = {"local": 3.0, "kubernetes": 15.0}  # on a cluster the way of an outcome to us and back takes longer
@@ -63,7 +64,10 @@ class Memory:
         self.independent = False  # what the study hands out next does not depend on how trials end
         self._latest_s: deque[float] = deque(maxlen=BRISK_TRIALS)  # how long attempts took
         self.canary_over = spec.canary_s <= 0
-        self.first_start: datetime | None = None
+        self._shown = spec.canary_s <= 0  # some attempt has measured something, and was not to blame for its end
+        self.streak = Streak()
+        self._failures: dict[int, Attempt] = {}  # by the trials of the streak
+        self.set_aside: set[int] = set()  # failed trials that run again on resume
         self.advised: dict[int, str] = {}
         self.stops_sent: dict[int, float] = {}
         self.held: frozenset[int] = frozenset()  # trials whose newest attempt the runtime has and does not run yet
@@ -119,9 +123,11 @@ class Memory:
         self.advised.pop(number, None)
         self.stops_sent.pop(number, None)
 
-    def count(self, trial: Trial) -> None:
-        """The trial has its outcome."""
+    def count(self, trial: Trial, newest: Attempt | None = None) -> None:
+        """The trial has its outcome. newest: its attempt, where it is not open."""
         self.counts[trial.state] = self.counts.get(trial.state, 0) + 1
+        known = self.opened.get(trial.number)
+        self._follow(trial, known.newest if known is not None else newest)
         if trial.state is not TrialState.SUCCEEDED or trial.value is None:
             return
         so_far = self.best_value
@@ -129,6 +135,35 @@ class Memory:
         if value is not None and value != so_far:
             self.best = trial
         self.trend.append(trial.value if value is None else value)
+
+    def _follow(self, trial: Trial, newest: Attempt | None) -> None:
+        """The streak of failures; what did not run says nothing about it."""
+        if REUSED in trial.labels or newest is None:
+            return
+        if trial.state is TrialState.FAILED and newest.reviewed:
+            self.streak = self.streak.without()
+        elif trial.state is not TrialState.FAILED or newest.state is AttemptState.FAILED:
+            outcome = Outcome(trial.state, trial.value, trial.reason, trial.failure_class)
+            self.streak = self.streak.after(trial.number, outcome)
+            self._failures[trial.number] = newest
+        looked_at = {*(self.streak.first or ()), *self.streak.alike}
+        if len(self._failures) > len(looked_at):
+            self._failures = {number: each for number, each in self._failures.items() if number in looked_at}
+
+    def failures(self, trials: Sequence[int]) -> list[Attempt]:
+        """The newest attempts of these trials of the streak."""
+        return [self._failures[number] for number in trials]
+
+    def put_aside(self, trials: Sequence[int]) -> None:
+        """They run again on resume, and do not count until then."""
+        self.counts[TrialState.FAILED] -= len(trials)
+        self.set_aside.update(trials)
+        self.streak = self.streak.without(trials)
+
+    def recall_set_aside(self, trial: Trial) -> None:
+        """It was put aside before this process began."""
+        self.set_aside.add(trial.number)
+        self.streak = self.streak.without()
 
     @property
     def ahead(self) -> int:
@@ -147,21 +182,30 @@ class Memory:
     def note_attempt(self, attempt: Attempt) -> None:
         if attempt.trial == FINAL:
             return
-        # The canary's time is that of what runs: one that ended without a metric has shown nothing, and after a pause
-        # the next one is alone again.
-        if attempt.start_time is not None and not attempt.ended:
-            self.first_start = min(self.first_start or attempt.start_time, attempt.start_time)
-        self.canary_over |= attempt.step is not None
+        self._shown |= attempt.step is not None and attempt.failure_class not in BY_ITSELF
         if attempt.start_time is not None and attempt.end_time is not None:
             self._latest_s.append((attempt.end_time - attempt.start_time).total_seconds())
 
-    def since_first_start_s(self, now: datetime) -> float | None:
-        return None if self.first_start is None else (now - self.first_start).total_seconds()
+    def longest_run_s(self, now: datetime) -> float | None:
+        """How long the first of the attempts that run now has run."""
+        starts = [known.newest.start_time for known in self._at_work() if known.newest and known.newest.start_time]
+        return (now - min(starts)).total_seconds() if starts else None
 
-    def let_canary_go(self, now: datetime) -> None:
-        """Its time is over."""
-        since_s = self.since_first_start_s(now)
-        self.canary_over |= since_s is not None and since_s >= self._spec.canary_s
+    def judge_canary(self, now: datetime) -> None:
+        """Whether more than one trial may run. The canary's time, and its metric, are those of what runs: one that
+        failed has shown nothing, and the next one is alone again."""
+        self.canary_over = self._shown
+        if not self.canary_over:
+            since_s = self.longest_run_s(now)
+            measured = any(known.log.last is not None for known in self._at_work())
+            self.canary_over = measured or (since_s is not None and since_s >= self._spec.canary_s)
+
+    def _at_work(self) -> list[Opened]:
+        return [
+            known
+            for number, known in self.opened.items()
+            if number != FINAL and known.newest is not None and not known.newest.ended
+        ]
 
     def open_trials(self) -> list[OpenTrial]:
         return [

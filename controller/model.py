@@ -209,7 +209,11 @@ def attempt_name(name: str, uid: Uid, number: int, attempt: int) -> str:
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One execution of a trial, or (trial: FINAL) of the final stage. Changed only by `controller.states.step`;
-    `end_time` is set exactly when ended."""
+    `end_time` is set exactly when ended.
+
+    Two marks of a failed one are set after its end. rerun: the trial runs again, whatever its retries say, and this
+    failure counts nowhere. reviewed: a person has gone on since; `controller.breaker` no longer looks at it.
+    """
 
     trial: int
     number: int
@@ -225,6 +229,8 @@ class Attempt:
     reason: str = ""  # while created: what it waits for
     node: str = ""
     image: str = ""  # by digest, where a container ran it
+    rerun: bool = False
+    reviewed: bool = False
 
     @property
     def ended(self) -> bool:

@@ -5,7 +5,7 @@ Each call may be repeated, by this process or the next, and changes nothing a se
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from controller.model import Experiment, ExperimentSpec, PruningSpec, short_name
@@ -22,8 +22,10 @@ BEFORE_UPDATE, AFTER_UPDATE = failpoints.register("study.update")
 BEFORE_ADD, AFTER_ADD = failpoints.register("study.add_trial")
 BEFORE_SUGGEST, AFTER_SUGGEST = failpoints.register("study.suggest")
 BEFORE_REPORT, AFTER_REPORT = failpoints.register("study.report")
+BEFORE_REOPEN, AFTER_REOPEN = failpoints.register("study.reopen")
 BEFORE_COMPLETE, AFTER_COMPLETE = failpoints.register("study.complete")
 
+MOST_REOPENED = 1000  # trials of one call
 CHOOSES = "default"  # the algorithm that chooses between others, once for each study
 
 
@@ -55,6 +57,8 @@ class Studies(Protocol):
     async def complete(
         self, name: StudyName, number: int, outcome: Outcome, *, measurements: list[Measurement]
     ) -> Trial: ...
+
+    async def reopen_trials(self, name: StudyName, numbers: Sequence[int]) -> list[Trial]: ...
 
 
 def study_name(experiment: Experiment) -> StudyName:
@@ -198,6 +202,15 @@ class Search:
             trial = await self._finished(number)
         failpoints.reach(AFTER_COMPLETE)
         return trial
+
+    async def reopen(self, numbers: Sequence[int]) -> list[Trial]:
+        """Failed trials run again."""
+        failpoints.reach(BEFORE_REOPEN)
+        found: list[Trial] = []
+        for some in (numbers[k : k + MOST_REOPENED] for k in range(0, len(numbers), MOST_REOPENED)):
+            found += await self._studies.reopen_trials(self._name, some)
+        failpoints.reach(AFTER_REOPEN)
+        return found
 
     async def _finished(self, number: int) -> Trial:
         trial = await self._studies.get_trial(self._name, number)

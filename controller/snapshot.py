@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from controller.breaker import Streak
 from controller.model import FINAL, Attempt, AttemptState, ExperimentSpec, ExperimentState, StopCause
 from suggest.trial import Outcome, TrialState
 
@@ -84,7 +85,8 @@ class Snapshot:
     hopeless, and why. stops_sent: trials whose newest attempt was told to stop in this process's life, and its grace.
     held: trials whose newest attempt the runtime has accepted and does not run yet: it waits for room there.
     ahead: how many successors may be named before a slot is free for them. final: None = the file has no final stage,
-    and none was begun.
+    and none was begun. streak: the failures that the circuit breaker looks at. set_aside: trials whose failures it has
+    set aside; `counts` leaves them out.
     """
 
     spec: ExperimentSpec
@@ -103,6 +105,8 @@ class Snapshot:
     held: Set[int] = frozenset()
     ahead: int = 0
     final: FinalStage | None = None
+    streak: Streak = field(default_factory=Streak)
+    set_aside: Set[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +166,15 @@ class OutdateFinal:
 
 
 @dataclass(frozen=True, slots=True)
+class Break:
+    """The circuit breaker pauses the experiment: these failed trials run again on resume, and do not count until then.
+    `reason`: "" where it is paused already."""
+
+    trials: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeState:
     """Of the experiment. `done`: nothing is left to do for this controller."""
 
@@ -171,5 +184,5 @@ class ChangeState:
 
 
 Action: TypeAlias = (
-    Complete | Forget | CreateAttempt | StartAttempt | AskStop | SendStop | Suggest | OutdateFinal | ChangeState
+    Complete | Forget | CreateAttempt | StartAttempt | AskStop | SendStop | Suggest | OutdateFinal | Break | ChangeState
 )

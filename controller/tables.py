@@ -27,6 +27,10 @@ UPGRADES = {
         "ALTER TABLE experiments ADD COLUMN final_trial INTEGER",
         "ALTER TABLE experiments ADD COLUMN final_first INTEGER",
     ),
+    2: (
+        "ALTER TABLE attempts ADD COLUMN rerun BOOLEAN NOT NULL DEFAULT 0",
+        "ALTER TABLE attempts ADD COLUMN reviewed BOOLEAN NOT NULL DEFAULT 0",
+    ),
 }
 
 metadata = sa.MetaData()
@@ -79,6 +83,8 @@ attempts = sa.Table(
     sa.Column("reason", sa.String, nullable=False),
     sa.Column("node", sa.String, nullable=False),
     sa.Column("image", sa.String, nullable=False),
+    sa.Column("rerun", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("reviewed", sa.Boolean, nullable=False, server_default=sa.false()),
 )
 events = sa.Table(
     "events",
@@ -165,6 +171,8 @@ def attempt_row(uid: Uid, attempt: Attempt) -> dict[str, object]:
         "reason": attempt.reason,
         "node": attempt.node,
         "image": attempt.image,
+        "rerun": attempt.rerun,
+        "reviewed": attempt.reviewed,
     }
 
 
@@ -184,6 +192,8 @@ def attempt_of(row: sa.RowMapping) -> Attempt:
         reason=row["reason"],
         node=row["node"],
         image=row["image"],
+        rerun=row["rerun"],
+        reviewed=row["reviewed"],
     )
 
 

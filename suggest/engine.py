@@ -237,6 +237,15 @@ class Engine:
         """The best succeeded trial, the earliest of equals."""
         return None if self._best is None else self._trials.get(self._best.number)  # as it is labelled now
 
+    def reopen(self, trials: Sequence[Trial]) -> None:
+        """Finished trials that run again; stored before. What they reported stays known."""
+        self._prepared = None
+        for trial in trials:
+            if self._source is not None and trial.number not in self._reports:
+                self._reports[trial.number] = self._source.report(trial.number)
+            self._trials.put(trial)
+        self._recompute()  # once for all: each time costs a look at every trial
+
     def _index(self, trial: Trial, old: TrialState | None) -> None:
         number = trial.number
         if old is TrialState.QUEUED:

@@ -20,6 +20,7 @@ MAX_IMPORTED = 1000
 MAX_RENEWED = 1000
 MAX_STUDY_BYTES = 5 << 19  # in a reply: with labels and a reason, each of its trials fits into one, too
 MIN_LEASE_S, MAX_LEASE_S = 0.1, 7 * 86400.0
+MAX_REOPENED = 1000
 
 
 def raise_if(problems: Sequence[Problem]) -> None:
@@ -90,6 +91,16 @@ def addition_problems(
         problems += outcome_problems(outcome)
     elif measurements:
         problems.append(Problem("measurements", "only a finished trial has some; set outcome too"))
+    return problems
+
+
+def reopening_problems(numbers: Sequence[int]) -> list[Problem]:
+    problems = []
+    if not 1 <= len(numbers) <= MAX_REOPENED:
+        problems.append(Problem("numbers", f"{len(numbers)} at once; send 1 to {MAX_REOPENED}"))
+    elif len(set(numbers)) != len(numbers):
+        twice = next(number for place, number in enumerate(numbers) if number in numbers[:place])
+        problems.append(Problem("numbers", f"{twice} is there twice; send each number once"))
     return problems
 
 

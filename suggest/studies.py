@@ -359,6 +359,37 @@ class Studies:
             writer.expect_more()
             return finished
 
+    def reopen_trials(self, name: StudyName, numbers: Sequence[int]) -> list[Trial]:
+        """All of them or none: failed trials run again. One that runs already is returned as it is."""
+        requests.raise_if(requests.reopening_problems(numbers))
+        with self._seats.writing(name) as writer:
+            engine = writer.engine
+            found = [engine.trial(number) for number in numbers]
+            for trial in found:
+                if trial.state not in (TrialState.FAILED, TrialState.RUNNING):
+                    raise FailedPrecondition(
+                        f"{name}: trial {trial.number} is {trial.state.value}; only a failed trial can be reopened"
+                    )
+            reopened = [
+                replace(
+                    t,
+                    state=TrialState.RUNNING,
+                    value=None,
+                    step=None,
+                    reason="",
+                    failure_class="",
+                    end_time=None,
+                    lease_s=None,
+                )
+                for t in found
+                if t.finished
+            ]
+            if reopened:
+                with writer.changing():
+                    self._store.reopen_trials(writer.lease, [trial.number for trial in reopened])
+                    engine.reopen(reopened)
+            return [engine.trial(number) for number in numbers]
+
     def relabel_trial(self, name: StudyName, number: int, labels: Mapping[str, str]) -> Trial:
         with self._seats.writing(name) as writer:
             engine = writer.engine

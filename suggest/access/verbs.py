@@ -45,6 +45,7 @@ NEEDS: Mapping[str, tuple[Need, ...]] = {
     "ReportMeasurements": (Need(_RUN, "name"),),
     "RenewLeases": (Need(_RUN, "parent"),),
     "CompleteTrial": (Need(_RUN, "name"),),
+    "ReopenTrials": (Need(_RUN, "parent"),),
     "ListMeasurements": (Need(_READ, "parent"),),
     "ListOptimalTrials": (Need(_READ, "parent"),),
 }

@@ -232,6 +232,11 @@ def complete(
     return Call("CompleteTrial", request, wire.read_trial)
 
 
+def reopen_trials(name: StudyName, numbers: Sequence[int]) -> Call[list[Trial]]:
+    request = pb.ReopenTrialsRequest(parent=str(name), numbers=numbers)
+    return Call("ReopenTrials", request, lambda reply: [wire.read_trial(t) for t in reply.trials])
+
+
 def list_measurements(name: StudyName, number: int | None, *, latest: bool = False) -> Pages[tuple[int, Measurement]]:
     parent = names.all_trials_name(name) if number is None else names.trial_name(name, number)
     return Pages(

@@ -242,6 +242,14 @@ class SuggestServicer(SuggestServiceServicer):
         completed = self._studies.complete(study, number, outcome, measurements=measurements, tries=request.tries)
         return wire.write_trial(study, completed)
 
+    def ReopenTrials(self, request: pb.ReopenTrialsRequest, context: Any) -> pb.ReopenTrialsResponse:
+        problems: wire.Problems = []
+        study = _read_study(request.parent, "parent", problems)
+        problems += requests.reopening_problems(request.numbers)
+        wire.raise_if(problems)
+        reopened = self._studies.reopen_trials(study, list(request.numbers))
+        return pb.ReopenTrialsResponse(trials=[wire.write_trial(study, t) for t in reopened])
+
     def ListMeasurements(self, request: pb.ListMeasurementsRequest, context: Any) -> pb.ListMeasurementsResponse:
         problems: wire.Problems = []
         study, number = _reading(problems, _NO_TRIALS, lambda: names.parse_trials(request.parent, "parent"))

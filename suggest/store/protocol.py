@@ -139,6 +139,9 @@ class Store(Protocol):
     def finish_trial(self, lease: Lease, trial: Trial, measurements: Sequence[Measurement]) -> None:
         """An open trial becomes this finished one, and gets these last measurements (none of them known yet)."""
 
+    def reopen_trials(self, lease: Lease, numbers: Sequence[int]) -> None:
+        """All or none: these failed trials become running ones, without the outcome that they had."""
+
     def relabel_trial(self, lease: Lease, number: int, labels: Mapping[str, str]) -> None: ...
 
     def delete_trial(self, lease: Lease, number: int) -> None:

@@ -63,6 +63,7 @@ _ADD_TRIAL = failpoints.register("store.add_trial")
 _ADD_TRIALS = failpoints.register("store.add_trials")
 _ADD_MEASUREMENTS = failpoints.register("store.add_measurements")
 _FINISH_TRIAL = failpoints.register("store.finish_trial")
+_REOPEN_TRIALS = failpoints.register("store.reopen_trials")
 _RELABEL_TRIAL = failpoints.register("store.relabel_trial")
 _DELETE_TRIAL = failpoints.register("store.delete_trial")
 
@@ -208,6 +209,23 @@ class SqlStore:
             if self._statements.finish(connection, lease, trial.number, outcome_columns(trial)) != 1:
                 raise _lost(lease)
             self._insert_measurements(connection, lease, (trial.number, measurements))
+
+    def reopen_trials(self, lease: Lease, numbers: Sequence[int]) -> None:
+        no_outcome = {
+            "value": None,
+            "step": None,
+            "reason": "",
+            "failure_class": "",
+            "end_time_us": None,
+            "lease_us": None,
+        }
+        with self._write(_REOPEN_TRIALS) as connection:
+            for some in (numbers[k : k + _AT_A_TIME] for k in range(0, len(numbers), _AT_A_TIME)):
+                failed = trials.c.number.in_(some), trials.c.state == TrialState.FAILED.value
+                statement = update(trials).where(of(trials, lease.name), *failed, held(lease))
+                reopened = statement.values(state=TrialState.RUNNING.value, **no_outcome)
+                if connection.execute(reopened).rowcount != len(some):
+                    raise _lost(lease)
 
     def relabel_trial(self, lease: Lease, number: int, labels: Mapping[str, str]) -> None:
         with self._write(_RELABEL_TRIAL, single=True) as connection:

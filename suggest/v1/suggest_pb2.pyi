@@ -12,8 +12,8 @@ For authors of clients in any language:
   AddTrial and ImportTrials are recognised by their `request_id` (8-32 random bytes in hex are a good one), all others by
   their meaning.
   Retry UNAVAILABLE (and what your deadline cut off); never retry INVALID_ARGUMENT.
-* Life of a trial: QUEUED -> RUNNING -> SUCCEEDED | PRUNED | INFEASIBLE | FAILED | CANCELLED. An outcome never changes.
-  A RUNNING trial whose lease expires is QUEUED again.
+* Life of a trial: QUEUED -> RUNNING -> SUCCEEDED | PRUNED | INFEASIBLE | FAILED | CANCELLED. An outcome never changes,
+  but ReopenTrials takes a failed trial back to RUNNING. A RUNNING trial whose lease expires is QUEUED again.
 * Who calls is said by a token in the metadata, `authorization: Bearer TOKEN`, where the server asks for one
   (UNAUTHENTICATED); what it may do, and in which namespaces, the server's operator says (PERMISSION_DENIED).
 * Errors carry google.rpc.ErrorInfo (domain `tuner.dev`; the reasons are listed in docs/api.md). INVALID_ARGUMENT also carries
@@ -1818,6 +1818,48 @@ class CompleteTrialRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___CompleteTrialRequest: typing_extensions.TypeAlias = CompleteTrialRequest
+
+@typing.final
+class ReopenTrialsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PARENT_FIELD_NUMBER: builtins.int
+    NUMBERS_FIELD_NUMBER: builtins.int
+    parent: builtins.str
+    """namespaces/{namespace}/studies/{study}"""
+    @property
+    def numbers(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Of the trials; 1 to 1000, each once."""
+
+    def __init__(
+        self,
+        *,
+        parent: builtins.str = ...,
+        numbers: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["numbers", b"numbers", "parent", b"parent"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___ReopenTrialsRequest: typing_extensions.TypeAlias = ReopenTrialsRequest
+
+@typing.final
+class ReopenTrialsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TRIALS_FIELD_NUMBER: builtins.int
+    @property
+    def trials(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Trial]:
+        """In the order of the request."""
+
+    def __init__(
+        self,
+        *,
+        trials: collections.abc.Iterable[Global___Trial] | None = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["trials", b"trials"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___ReopenTrialsResponse: typing_extensions.TypeAlias = ReopenTrialsResponse
 
 @typing.final
 class ListMeasurementsRequest(google.protobuf.message.Message):

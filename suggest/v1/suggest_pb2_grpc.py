@@ -120,6 +120,11 @@ class SuggestServiceStub(object):
                 request_serializer=suggest_dot_v1_dot_suggest__pb2.CompleteTrialRequest.SerializeToString,
                 response_deserializer=suggest_dot_v1_dot_suggest__pb2.Trial.FromString,
                 _registered_method=True)
+        self.ReopenTrials = channel.unary_unary(
+                '/tuner.suggest.v1.SuggestService/ReopenTrials',
+                request_serializer=suggest_dot_v1_dot_suggest__pb2.ReopenTrialsRequest.SerializeToString,
+                response_deserializer=suggest_dot_v1_dot_suggest__pb2.ReopenTrialsResponse.FromString,
+                _registered_method=True)
         self.ListMeasurements = channel.unary_unary(
                 '/tuner.suggest.v1.SuggestService/ListMeasurements',
                 request_serializer=suggest_dot_v1_dot_suggest__pb2.ListMeasurementsRequest.SerializeToString,
@@ -261,6 +266,14 @@ class SuggestServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReopenTrials(self, request, context):
+        """Opens failed trials again, all or none: they are RUNNING, without the outcome that they had, and keep their number,
+        parameters and measurements. A trial that is running is returned as it is; any other state is FAILED_PRECONDITION.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListMeasurements(self, request, context):
         """In the order of the reports.
         """
@@ -362,6 +375,11 @@ def add_SuggestServiceServicer_to_server(servicer, server):
                     servicer.CompleteTrial,
                     request_deserializer=suggest_dot_v1_dot_suggest__pb2.CompleteTrialRequest.FromString,
                     response_serializer=suggest_dot_v1_dot_suggest__pb2.Trial.SerializeToString,
+            ),
+            'ReopenTrials': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReopenTrials,
+                    request_deserializer=suggest_dot_v1_dot_suggest__pb2.ReopenTrialsRequest.FromString,
+                    response_serializer=suggest_dot_v1_dot_suggest__pb2.ReopenTrialsResponse.SerializeToString,
             ),
             'ListMeasurements': grpc.unary_unary_rpc_method_handler(
                     servicer.ListMeasurements,
@@ -833,6 +851,33 @@ class SuggestService(object):
             '/tuner.suggest.v1.SuggestService/CompleteTrial',
             suggest_dot_v1_dot_suggest__pb2.CompleteTrialRequest.SerializeToString,
             suggest_dot_v1_dot_suggest__pb2.Trial.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReopenTrials(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tuner.suggest.v1.SuggestService/ReopenTrials',
+            suggest_dot_v1_dot_suggest__pb2.ReopenTrialsRequest.SerializeToString,
+            suggest_dot_v1_dot_suggest__pb2.ReopenTrialsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -12,8 +12,8 @@ For authors of clients in any language:
   AddTrial and ImportTrials are recognised by their `request_id` (8-32 random bytes in hex are a good one), all others by
   their meaning.
   Retry UNAVAILABLE (and what your deadline cut off); never retry INVALID_ARGUMENT.
-* Life of a trial: QUEUED -> RUNNING -> SUCCEEDED | PRUNED | INFEASIBLE | FAILED | CANCELLED. An outcome never changes.
-  A RUNNING trial whose lease expires is QUEUED again.
+* Life of a trial: QUEUED -> RUNNING -> SUCCEEDED | PRUNED | INFEASIBLE | FAILED | CANCELLED. An outcome never changes,
+  but ReopenTrials takes a failed trial back to RUNNING. A RUNNING trial whose lease expires is QUEUED again.
 * Who calls is said by a token in the metadata, `authorization: Bearer TOKEN`, where the server asks for one
   (UNAUTHENTICATED); what it may do, and in which namespaces, the server's operator says (PERMISSION_DENIED).
 * Errors carry google.rpc.ErrorInfo (domain `tuner.dev`; the reasons are listed in docs/api.md). INVALID_ARGUMENT also carries
@@ -93,6 +93,10 @@ class SuggestServiceStub:
     """
     CompleteTrial: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.CompleteTrialRequest, suggest.v1.suggest_pb2.Trial]
     """Ends a trial. The same way again succeeds; another way is FAILED_PRECONDITION."""
+    ReopenTrials: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ReopenTrialsRequest, suggest.v1.suggest_pb2.ReopenTrialsResponse]
+    """Opens failed trials again, all or none: they are RUNNING, without the outcome that they had, and keep their number,
+    parameters and measurements. A trial that is running is returned as it is; any other state is FAILED_PRECONDITION.
+    """
     ListMeasurements: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ListMeasurementsRequest, suggest.v1.suggest_pb2.ListMeasurementsResponse]
     """In the order of the reports."""
     ListOptimalTrials: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ListOptimalTrialsRequest, suggest.v1.suggest_pb2.ListOptimalTrialsResponse]
@@ -148,6 +152,10 @@ class SuggestServiceAsyncStub(SuggestServiceStub):
     """
     CompleteTrial: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.CompleteTrialRequest, suggest.v1.suggest_pb2.Trial]  # type: ignore[assignment]
     """Ends a trial. The same way again succeeds; another way is FAILED_PRECONDITION."""
+    ReopenTrials: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ReopenTrialsRequest, suggest.v1.suggest_pb2.ReopenTrialsResponse]  # type: ignore[assignment]
+    """Opens failed trials again, all or none: they are RUNNING, without the outcome that they had, and keep their number,
+    parameters and measurements. A trial that is running is returned as it is; any other state is FAILED_PRECONDITION.
+    """
     ListMeasurements: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ListMeasurementsRequest, suggest.v1.suggest_pb2.ListMeasurementsResponse]  # type: ignore[assignment]
     """In the order of the reports."""
     ListOptimalTrials: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ListOptimalTrialsRequest, suggest.v1.suggest_pb2.ListOptimalTrialsResponse]  # type: ignore[assignment]
@@ -302,6 +310,16 @@ class SuggestServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[suggest.v1.suggest_pb2.Trial, collections.abc.Awaitable[suggest.v1.suggest_pb2.Trial]]:
         """Ends a trial. The same way again succeeds; another way is FAILED_PRECONDITION."""
+
+    @abc.abstractmethod
+    def ReopenTrials(
+        self,
+        request: suggest.v1.suggest_pb2.ReopenTrialsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[suggest.v1.suggest_pb2.ReopenTrialsResponse, collections.abc.Awaitable[suggest.v1.suggest_pb2.ReopenTrialsResponse]]:
+        """Opens failed trials again, all or none: they are RUNNING, without the outcome that they had, and keep their number,
+        parameters and measurements. A trial that is running is returned as it is; any other state is FAILED_PRECONDITION.
+        """
 
     @abc.abstractmethod
     def ListMeasurements(

@@ -354,6 +354,19 @@ class StoreContract:
             [t.parameters["x"] for t in store.trials(NAME, states=(), client_id="", after=-1, limit=100)]
         ) == repr(list(values))
 
+    def test_failed_trials_are_reopened_all_or_none(self, store: Store, lease: Lease) -> None:
+        store.hand_out(lease, [running(0), running(1), running(2)])
+        for number in (0, 1):
+            failed = replace(running(number), state=TrialState.FAILED, reason="exit code 1", failure_class="userError")
+            store.finish_trial(lease, replace(failed, end_time=failed.create_time), [measured(0, 0.5)])
+        before = store.contents(NAME)
+        with pytest.raises(NotOwner):
+            store.reopen_trials(lease, [0, 1, 2])
+        assert store.contents(NAME) == before
+        store.reopen_trials(lease, [0, 1])
+        assert store.trials(NAME, states=[], client_id="", after=-1, limit=9) == [running(0), running(1), running(2)]
+        assert len(store.measurements(NAME, None, after=0, limit=9)) == 2
+
     def test_a_trial_is_relabelled(self, store: Store, lease: Lease) -> None:
         store.hand_out(lease, [running(0)])
         store.relabel_trial(lease, 0, {"new": "label"})
@@ -417,6 +430,8 @@ class StoreContract:
     def test_an_outdated_lease_changes_nothing(self, store: Store, lease: Lease) -> None:
         store.hand_out(lease, [running(0)])
         store.add_trial(lease, queued(1), request_id="add", measurements=[])
+        store.hand_out(lease, [running(4)])
+        store.finish_trial(lease, replace(running(4), state=TrialState.FAILED), [])
         store.release(lease)
         store.take(NAME, uid="default-digits", address="there")
         before = store.contents(NAME)
@@ -429,6 +444,7 @@ class StoreContract:
             lambda: store.add_measurements(lease, 0, [measured(step, 1.0) for step in range(1234)]),
             lambda: store.finish_trial(lease, succeeded(running(0), 1.0), [measured(0, 1.0)]),
             lambda: store.requeue(lease, [0]),
+            lambda: store.reopen_trials(lease, [4]),
             lambda: store.relabel_trial(lease, 0, {}),
             lambda: store.delete_trial(lease, 0),
             lambda: store.update_study(lease, replace(before.study, labels={"x": "y"})),

@@ -27,7 +27,7 @@ from controller.model import (
 )
 from controller.store import Changes, SqlStore
 from suggest.errors import AlreadyExists, StoreBroken, TunerError, Unavailable
-from tests.unit.builders import RUNNING, SUCCEEDED, a_spec, an_experiment, at, attempt
+from tests.unit.builders import FAILED, RUNNING, SUCCEEDED, a_spec, an_experiment, at, attempt
 
 OTHER = "zzzzzbbbbbbbbbbb"
 
@@ -282,7 +282,7 @@ def test_a_newer_schema_is_left_alone(path: Path) -> None:
         created(store)
     with closing(sqlite3.connect(path)) as raw, raw:
         raw.execute("UPDATE controller_schema SET version = 99")
-    with pytest.raises(StoreBroken, match=r"newer tuner \(schema 99, this one knows 2\); upgrade tuner"):
+    with pytest.raises(StoreBroken, match=r"newer tuner \(schema 99, this one knows 3\); upgrade tuner"):
         opened(path)
 
 
@@ -299,7 +299,19 @@ def as_of_schema_1(path: Path) -> None:
     with closing(sqlite3.connect(path)) as raw, raw:
         for column in ("final_trial", "final_first"):
             raw.execute(f"ALTER TABLE experiments DROP COLUMN {column}")
+        _drop_marks(raw)
         raw.execute("UPDATE controller_schema SET version = 1")
+
+
+def as_of_schema_2(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as raw, raw:
+        _drop_marks(raw)
+        raw.execute("UPDATE controller_schema SET version = 2")
+
+
+def _drop_marks(raw: sqlite3.Connection) -> None:
+    for column in ("rerun", "reviewed"):
+        raw.execute(f"ALTER TABLE attempts DROP COLUMN {column}")
 
 
 def test_a_database_of_the_first_schema_goes_on_with_all_that_it_has(path: Path) -> None:
@@ -315,6 +327,19 @@ def test_a_database_of_the_first_schema_goes_on_with_all_that_it_has(path: Path)
         assert store.experiment("default", "digits") == begun
     with closing(opened(path)) as store:
         assert store.attempts(before.uid, FINAL) == [attempt(1, RUNNING, trial=FINAL)]
+
+
+def test_failures_of_an_older_schema_are_neither_reviewed_nor_to_run_again(path: Path) -> None:
+    with closing(opened(path)) as store:
+        before = created(store)
+        store.save(before.uid, Changes(attempts=[attempt(1, FAILED)]))
+    as_of_schema_2(path)
+    marked = replace(attempt(1, FAILED), rerun=True, reviewed=True)
+    with closing(opened(path)) as store:
+        assert store.attempts(before.uid) == [attempt(1, FAILED)]
+        store.save(before.uid, Changes(attempts=[marked]))
+    with closing(opened(path)) as store:
+        assert store.attempts(before.uid) == [marked]
 
 
 def test_two_that_come_at_once_to_an_old_database_upgrade_it_once(path: Path) -> None:
@@ -345,6 +370,8 @@ def test_an_upgraded_database_is_like_a_new_one(path: Path, tmp_path: Path) -> N
 
     def columns(at: Path) -> set[tuple[str, str, int]]:
         with closing(sqlite3.connect(at)) as raw:
-            return {(name, kind, must) for _, name, kind, must, *_ in raw.execute("PRAGMA table_info(experiments)")}
+            tables = ("experiments", "attempts")
+            told = [row for table in tables for row in raw.execute(f"PRAGMA table_info({table})")]
+            return {(name, kind, must) for _, name, kind, must, *_ in told}
 
     assert columns(path) == columns(other)

@@ -124,6 +124,7 @@ def valid_requests(method: str) -> list[Message]:
             pb.CompleteTrialRequest(name=f"{study}/trials/2", outcome=pb.Outcome(succeeded=pb.Succeeded(value=1.0))),
             pb.CompleteTrialRequest(name=f"{study}/trials/2", outcome=pb.Outcome(failed=pb.Failed(reason="why"))),
         ],
+        "ReopenTrials": [pb.ReopenTrialsRequest(parent=study, numbers=numbers) for numbers in ([2], [0, 1])],
     }
     if method in made:
         return made[method]

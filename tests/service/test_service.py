@@ -289,6 +289,53 @@ def test_a_finished_trial_takes_no_new_reports(client: Client, study: Study) -> 
         client.report(NAME, 0, [score(1, 0.5)])
 
 
+FAILED = Outcome(TrialState.FAILED, reason="exit code 1", failure_class="userError")
+
+
+def test_failed_trials_run_again_and_what_they_reported_stays_known(client: Client, study: Study) -> None:
+    first, second = client.suggest(NAME, 2, client_id="c", request_id="two").trials
+    client.complete(NAME, first.number, FAILED, measurements=[score(1, 0.5)])
+    client.complete(NAME, second.number, FAILED)
+    assert client.reopen_trials(NAME, [1, 0]) == [second, first]
+    assert client.reopen_trials(NAME, [0]) == [first], "again is no error"
+    assert client.list_trials(NAME, states=[TrialState.RUNNING]) == [first, second]
+    client.report(NAME, 0, [score(1, 0.9)])  # of the attempt that is known: the first report wins
+    assert [m.value for _, m in client.list_measurements(NAME, 0)] == [0.5]
+    done = client.complete(NAME, 0, SUCCEEDED, measurements=[Measurement(2, "score", 1, 0.75)])
+    assert (done.state, done.value, done.reason) == (TrialState.SUCCEEDED, 0.75, "")
+    assert client.optimal_trials(NAME) == [done]
+
+
+def test_only_failed_trials_are_reopened_and_all_or_none(client: Client, study: Study) -> None:
+    client.suggest(NAME, 2, client_id="c", request_id="two")
+    client.complete(NAME, 0, FAILED)
+    client.complete(NAME, 1, Outcome(TrialState.INFEASIBLE))
+    with pytest.raises(FailedPrecondition, match="trial 1 is infeasible; only a failed trial can be reopened"):
+        client.reopen_trials(NAME, [0, 1])
+    with pytest.raises(NotFound, match="no trial 7"):
+        client.reopen_trials(NAME, [0, 7])
+    client.delete_trial(NAME, 1)
+    with pytest.raises(FailedPrecondition):
+        client.reopen_trials(NAME, [0, 1])
+    assert client.get_trial(NAME, 0).state is TrialState.FAILED
+    with pytest.raises(InvalidArgument, match="0 is there twice"):
+        client.reopen_trials(NAME, [0, 0])
+
+
+def test_reopened_trials_are_open_for_the_next_process(tmp_path: Path) -> None:
+    path = tmp_path / "studies.db"
+    with a_server(path) as server, Client(server.address) as client:
+        client.create_study(NAME, SPEC, request_id="create")
+        trial = one(client)
+        client.complete(NAME, 0, FAILED, measurements=[score(1, 0.5)])
+    with a_server(path) as server, Client(server.address) as client:
+        assert client.reopen_trials(NAME, [0]) == [trial]
+    with a_server(path) as server, Client(server.address) as client:
+        assert client.report(NAME, 0, [score(1, 0.9), score(2, 0.8)]) == StopAdvice(False)
+        assert client.complete(NAME, 0, SUCCEEDED).value == 0.8
+        assert [m.value for _, m in client.list_measurements(NAME, 0)] == [0.5, 0.8]
+
+
 def test_a_queued_trial_can_only_be_cancelled(client: Client, study: Study) -> None:
     client.add_trial(NAME, POINT, request_id="a")
     with pytest.raises(FailedPrecondition, match="is queued"):

@@ -130,6 +130,8 @@ BAD_SPEC = pb.StudySpec(
         ("UpdateStudy", pb.UpdateStudyRequest(study=pb.Study(name=STUDY)), ["update_mask"]),
         ("UpdateTrial", pb.UpdateTrialRequest(trial=pb.Trial(name=TRIAL)), ["update_mask"]),
         ("CompleteTrial", pb.CompleteTrialRequest(name=TRIAL), ["outcome"]),
+        ("ReopenTrials", pb.ReopenTrialsRequest(), ["parent", "numbers"]),
+        ("ReopenTrials", pb.ReopenTrialsRequest(parent=STUDY, numbers=[1, 2, 1]), ["numbers"]),
         ("ReportMeasurements", pb.ReportMeasurementsRequest(name=TRIAL), ["measurements"]),
         (
             "ReportMeasurements",

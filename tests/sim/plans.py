@@ -26,6 +26,7 @@ METHODS = (
     *("complete", "save") * 4,  # where outcomes are counted, and where ends become durable
     *("suggest", "suggest", "complete", "report", "save", "start", "stop", "remove")
     * 2,  # what changes something, twice as often
+    *("reopen_trials", "complete", "save"),
     *("get_study", "create_study", "add_trial", "list_trials", "get_trial", "optimal_trials"),
     *("observe", "read_log", "wait", "attempts", "stop_requested"),
 )
@@ -158,6 +159,7 @@ def plans(draw: st.DrawFn) -> Plan:
             st.dictionaries(st.tuples(st.sampled_from(METHODS), st.integers(1, 8)), st.sampled_from(Blow), max_size=8)
         ),
         wishes=sorted(wishes, key=lambda pair: pair[0]),
+        retries=draw(st.sampled_from(["", "", "all", "one"])),
         grows=draw(st.sampled_from(["", "", "finished", "killed"])),
         shows_at_once=draw(st.booleans()),
         last_blows=draw(

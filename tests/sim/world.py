@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from controller import budget, memory
+from controller import breaker, budget, memory
 from controller.loop import Loop
 from controller.model import (
     FINAL,
@@ -39,6 +39,7 @@ from suggest.errors import Unavailable
 from suggest.store.sqlite_store import SqliteStore as StudyStore
 from suggest.studies import Studies
 from suggest.trial import Trial, TrialState
+from tests.sim.breaks import GOOD, Breaks, spent_since_rerun
 from tests.sim.finals import check_final_end, check_final_start
 from tests.sim.violation import Violation
 
@@ -78,6 +79,7 @@ class Plan:
     last_blows: Mapping[tuple[str, int], Blow] = field(default_factory=dict)
     last_wishes: Sequence[tuple[float, str]] = ()
     shows_at_once: bool = True  # what was started; a cluster does not
+    retries: str = ""  # once it has failed: "all" of its failed trials run again, or only "one"
     grows: str = ""  # once it has succeeded: "finished" extends it as it is, "killed" before its end was written
 
 
@@ -110,6 +112,7 @@ class World:
         self.finals_before = 0  # when the search was extended
         self.seen_by_final: dict[int, int] = {}  # by attempt: how many trials there were when it started
         self.loop: Loop | None = None
+        self.breaks = Breaks()
 
     # The play
 
@@ -145,6 +148,9 @@ class World:
                 self._resume()
             else:
                 self._check_end(ended)
+                if self.plan.retries and ended.state is ExperimentState.FAILED:
+                    self._retry()
+                    continue
                 if not (self.plan.grows and ended.state is ExperimentState.SUCCEEDED):
                     return ended.state
                 self._extend()
@@ -184,8 +190,20 @@ class World:
         return self.plan.scripts[(int(number) + 7 * (int(repeat or 1) - 1)) % len(self.plan.scripts)]
 
     def _lift(self) -> None:
-        """A person has mended what paused it."""
-        self.plan = replace(self.plan, scripts=[replace(s, refused="") for s in self.plan.scripts])
+        """A person has mended what paused it; of a breaker's pause only when it happens again."""
+        self.breaks.check_pause(self._stored(), self.store.attempts(self.experiment.uid))
+        scripts = [replace(s, refused="") for s in self.plan.scripts]
+        self.plan = replace(self.plan, scripts=[GOOD] if self.breaks.pauses > 1 else scripts)
+        self._set_running()
+
+    def _retry(self) -> None:
+        """`tuner retry`, of all that failed or of one of them; what was wrong is mended."""
+        failed = [trial.number for trial in self._trials() if trial.state is TrialState.FAILED]
+        again = failed if self.plan.retries == "all" else failed[:1]
+        self.plan = replace(self.plan, retries="", scripts=[GOOD])
+        newest = {attempt.trial: attempt for attempt in self.store.attempts(self.experiment.uid)}
+        marked = [replace(newest[number], rerun=True, reviewed=False) for number in again]
+        self.store.save(self.experiment.uid, Changes(attempts=marked))
         self._set_running()
 
     def _extend(self) -> None:
@@ -204,7 +222,13 @@ class World:
         self.store.request_stop(self.experiment.uid, wanted=False)
 
     def _set_running(self) -> None:
-        self.store.save(self.experiment.uid, Changes(replace(self._stored(), state=ExperimentState.RUNNING, reason="")))
+        stored, attempts = self._stored(), self.store.attempts(self.experiment.uid)
+        seen = []
+        if stored.state is not ExperimentState.STOPPED:
+            seen = breaker.reviewed(attempts)
+            self.breaks.go_on(attempts)
+        running = replace(stored, state=ExperimentState.RUNNING, reason="")
+        self.store.save(self.experiment.uid, Changes(running, attempts=seen))
 
     def _stored(self) -> Experiment:
         found = self.store.experiment(self.experiment.namespace, self.experiment.name)
@@ -251,38 +275,49 @@ class World:
 
     def check_canary(self, changes: Changes) -> None:
         """Beside the first trial, before it has shown itself, nothing new is begun."""
-        # With a reason it was begun before, and waits.
-        begun = [a for a in changes.attempts if a.state is AttemptState.CREATED and not a.reason]
-        if begun and self.loop is not None and self.loop.progress().canary and self.loop.progress().running:
+        recorded = {(a.trial, a.number): a for a in self.store.attempts(self.experiment.uid)}
+        begun = [a for a in changes.attempts if (a.trial, a.number) not in recorded and a.trial != FINAL]
+        if not begun or self.loop is None:
+            return
+        shown = self.loop.progress()
+        if shown.canary and shown.running:
             raise Violation(f"the first trial does not run alone: {begun}")
+        attempts = list(recorded.values())
+        self.breaks.check_begun(self.experiment.spec, shown.running, attempts, self._trials(), now=self.clock.now())
 
     def check_trials(self) -> None:
         trials = self._trials()
         limit = self.experiment.spec.budget.trials
         counting = [t for t in trials if t.state is not TrialState.CANCELLED]
-        if limit is not None and len(counting) > limit:
+        # Of a budget of one trial the first may fail by itself, and another decides why.
+        checked = self.experiment.spec.canary_s > 0 and any(t.state is TrialState.FAILED for t in counting[:1])
+        twice = any(a.rerun for a in self.store.attempts(self.experiment.uid)) or checked
+        if limit is not None and len(counting) > (2 if limit == 1 and twice else limit):
             raise Violation(f"{len(counting)} trials count, the budget is {limit}")
         self._check_ahead(trials)
         for trial in trials:
             known = self.outcomes.get(trial.number)
+            if known is not None and known != trial and self._reruns(trial.number):
+                known = known if known.state is not TrialState.FAILED else None  # it ran again
             if known is not None and known != trial:
                 raise Violation(f"a finished trial changed: {known} -> {trial}")
             if trial.finished:
                 self.outcomes[trial.number] = trial
-                self._check_outcome(trial)
+                self._check_outcome(trial, new=known is None)
             elif trial.value is not None:
                 raise Violation(f"{trial} has a value before its outcome")
 
     def _check_ahead(self, trials: Sequence[Trial]) -> None:
         """No point is asked for while outcomes are missing that it should have learned from."""
         spec = self.experiment.spec
-        missing = sum(trial.state is TrialState.RUNNING for trial in trials)
+        again = {attempt.trial for attempt in self.store.attempts(self.experiment.uid) if attempt.rerun}
+        missing = sum(trial.state is TrialState.RUNNING and trial.number not in again for trial in trials)
         learner = int(spec.parallelism >= memory.LEARNER_PARALLEL)
         ahead = learner if spec.algorithm.name == "tpe" else min(2, spec.parallelism)
         if missing > spec.parallelism + ahead:
             raise Violation(f"{missing} are open, {spec.parallelism} may run, and {ahead} may wait for it")
 
-    def _check_outcome(self, trial: Trial) -> None:
+    def _check_outcome(self, trial: Trial, *, new: bool) -> None:
         attempts = [a for a in self.store.attempts(self.experiment.uid) if a.trial == trial.number]
         if any(not attempt.ended for attempt in attempts):
             raise Violation(f"trial {trial.number} has an outcome, and an attempt that has not ended: {attempts}")
@@ -293,17 +328,20 @@ class World:
                 raise Violation(f"{trial} succeeded, but its newest attempt says {attempts[-1]}")
         if trial.state is TrialState.FAILED:
             self._check_failure(attempts)
-        if trial.state is TrialState.CANCELLED and not (self.stopped_by_person or self._may_cancel()):
+        if new and trial.state is TrialState.CANCELLED and not (self.stopped_by_person or self._may_cancel()):
             raise Violation(f"trial {trial.number} was cancelled for nothing")
 
     def _check_failure(self, attempts: Sequence[Attempt]) -> None:
         newest = attempts[-1]
         if newest.failure_class in (None, FailureClass.CONFIGURATION):
             raise Violation(f"no reason for a trial to fail: {newest}")
-        spent = sum(1 for attempt in attempts if attempt.failure_class is newest.failure_class)
+        spent = spent_since_rerun(attempts)
         allowed = self.experiment.spec.trial.retries.get(newest.failure_class, 0)
         if spent != allowed + 1:
             raise Violation(f"failed after {spent} {newest.failure_class.value} failures; retries are {allowed}")
+
+    def _reruns(self, number: int) -> bool:
+        return any(a.rerun for a in self.store.attempts(self.experiment.uid) if a.trial == number)
 
     def _may_cancel(self) -> bool:
         """Some ending that does not let what runs finish has come."""
@@ -357,11 +395,14 @@ class World:
         counts = Counter(t.state for t in trials)
         failed_limit = self.experiment.spec.budget.failed_trials
         too_many = failed_limit is not None and counts[TrialState.FAILED] >= failed_limit
-        if too_many is not (ended.state is ExperimentState.FAILED):
-            raise Violation(f"{counts[TrialState.FAILED]} failed of {failed_limit}, but it {ended.state.value}")
-        if ended.state is ExperimentState.SUCCEEDED and not self._may_cancel():
+        without_value = counts[TrialState.SUCCEEDED] == 0
+        if (too_many or without_value) is not (ended.state is ExperimentState.FAILED):
+            raise Violation(f"{counts} with {failed_limit} allowed to fail, but it {ended.state.value}")
+        self.breaks.check_end(self.experiment.spec, self.store.attempts(self.experiment.uid), trials, ended.reason)
+        if not self._may_cancel():
             counted = len(trials) - counts[TrialState.CANCELLED]
-            if counted != self.experiment.spec.budget.trials and not self._space_is_finished(trials):
+            limit = self.experiment.spec.budget.trials
+            if counted != limit and (limit, counted) != (1, 2) and not self._space_is_finished(trials):
                 raise Violation(f"it ended after {counted} trials: {ended.reason}")
         self._check_nothing_lost(trials)
 
@@ -404,7 +445,8 @@ class World:
             raise Violation(f"it failed by our own signal: {attempt}")
         name = attempt_name(self.experiment.name, self.experiment.uid, attempt.trial, attempt.number)
         script = self._script_of(name)
-        if "vanished" in attempt.reason and script.vanishes_at is None:
+        mended = self.plan.scripts == [GOOD]
+        if "vanished" in attempt.reason and script.vanishes_at is None and not mended:
             raise Violation(f"it vanished by our own hand: {attempt}")
 
     def _script_refused_once(self) -> bool:

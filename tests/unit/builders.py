@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from datetime import UTC, datetime, timedelta
 
+from controller.breaker import Streak
 from controller.model import (
     FINAL,
     AlgorithmSpec,
@@ -63,6 +64,7 @@ def a_spec(
     parallelism: int = 1,
     trials: int | None = None,
     failed_trials: int | None = None,
+    canary_s: float = 10.0,
     wall_clock_s: float | None = None,
     objective: Objective | None = None,
     trial: TrialTemplate | None = None,
@@ -78,6 +80,7 @@ def a_spec(
         trial=trial or a_template(),
         parallelism=parallelism,
         budget=Budget(trials, failed_trials, wall_clock_s),
+        canary_s=canary_s,
         final=final,
         document={"name": name},
     )
@@ -154,8 +157,11 @@ def snapshot(
     sent: Mapping[int, float] | None = None,
     held: Set[int] = frozenset(),
     final: FinalStage | None = None,
+    streak: Streak | None = None,
+    set_aside: Set[int] = frozenset(),
 ) -> Snapshot:
-    """`done`: finished trials by outcome. `sent`: stops sent in this process's life, with their grace."""
+    """`done`: finished trials by outcome; without `streak`, some of them have not failed. `sent`: stops sent in this
+    process's life, with their grace."""
     return Snapshot(
         spec=spec or a_spec(),
         state=state,
@@ -172,6 +178,8 @@ def snapshot(
         stops_sent=sent or {},
         held=held,
         final=final,
+        streak=Streak(first=None if done else ()) if streak is None else streak,
+        set_aside=set_aside,
     )
 
 

@@ -19,9 +19,10 @@ def judged(
     best: float | None = None,
     s: float = 0.0,
     last: bool = False,
+    suspended: bool = False,
 ) -> Ending | None:
     counts = {TrialState.SUCCEEDED: done, TrialState.FAILED: failed}
-    return ending(spec, counts, best=best, exhausted=last, running_s=s)
+    return ending(spec, counts, best=best, exhausted=last, running_s=s, suspended=suspended)
 
 
 UP, DOWN = an_objective(target=0.9), an_objective(target=0.1, maximize=False)
@@ -30,6 +31,7 @@ TARGET = Ending(OK, "the target was reached: accuracy 0.95 (objective.target: 0.
 WALL = Ending(OK, "the wall clock is spent (budget.wallClock: 60 s)", False)
 TRIALS = Ending(OK, "all 5 trials are done", True)
 SPACE = Ending(OK, "every point of the search space was tried", True)
+NO_VALUE = Ending(BAD, "all 5 trials are done; no trial succeeded", True)
 EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)
 
 
@@ -44,15 +46,18 @@ EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)
         ("below the target", judged(EVERYTHING, done=1, best=0.89), None),
         ("minimising, at the target", judged(a_spec(objective=DOWN), best=0.1) is not None, True),
         ("minimising, above the target", judged(a_spec(objective=DOWN), best=0.11), None),
-        ("the time is up", judged(EVERYTHING, s=60.0), WALL),
+        ("the time is up", judged(EVERYTHING, best=0.5, s=60.0), WALL),
         ("some time is left", judged(EVERYTHING, s=59.9), None),
-        ("all trials are done, a failed one too", judged(EVERYTHING, done=4, failed=1), TRIALS),
+        ("all trials are done, a failed one too", judged(EVERYTHING, done=4, best=0.5, failed=1), TRIALS),
         ("one trial is left", judged(EVERYTHING, done=4), None),
-        ("no further point", judged(EVERYTHING, last=True), SPACE),
+        ("no further point", judged(EVERYTHING, best=0.5, last=True), SPACE),
         ("failures before all else", judged(EVERYTHING, done=9, failed=3, best=0.95, s=99, last=True), FAILURES),
         ("the target before the clock", judged(EVERYTHING, done=9, best=0.95, s=99, last=True), TARGET),
-        ("the clock before the trials", judged(EVERYTHING, done=9, s=99, last=True), WALL),
-        ("the trials before the space", judged(EVERYTHING, done=5, last=True), TRIALS),
+        ("the clock before the trials", judged(EVERYTHING, done=9, best=0.5, s=99, last=True), WALL),
+        ("the trials before the space", judged(EVERYTHING, done=5, best=0.5, last=True), TRIALS),
+        ("without one value it has failed", judged(EVERYTHING, done=5), NO_VALUE),
+        ("what the breaker has not judged", judged(EVERYTHING, failed=5, last=True, suspended=True), None),
+        ("does not hold up the clock", judged(EVERYTHING, failed=5, best=0.5, s=60, suspended=True), WALL),
     ],
     ids=lambda x: x if isinstance(x, str) else "",
 )

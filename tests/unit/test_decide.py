@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.breaker import Cause, Streak
 from controller.budget import counted
 from controller.decide import beginnings, decide, follow_ups
 from controller.model import AttemptState, ExperimentState, FailureClass, StopCause
 from controller.snapshot import (
     Action,
     AskStop,
+    Break,
     ChangeState,
     Complete,
     CreateAttempt,
@@ -81,6 +83,15 @@ first_lost = attempt(1, FAILED, failed=LOST)
 thrice = (first_lost, attempt(2, FAILED, failed=LOST), attempt(3, FAILED, failed=LOST))
 paused_for = open_trial(0, FAILED, failed=CONFIG, reason="no such file: trian.py")
 waits_again = open_trial(0, CANCELLED, cause=INTERRUPTED)
+
+
+def said(number: int, reason: str) -> OpenTrial:
+    """It has failed by itself, and said why."""
+    return open_trial(number, FAILED, failed=CRASHED, reason=reason)
+
+
+ONE_BAD = Streak((0,), (0,), Cause("userError", "", ("no",)), "no module x")
+ALIKE = Streak(None, (6, 7, 8), Cause("userError", "", ()), "lr=0.1")
 
 SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     # Asking for trials, and starting them.
@@ -181,7 +192,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     ),
     (
         "a program's error does not run again",
-        snapshot(a_spec(trials=1), open_trial(0, FAILED, failed=CRASHED, earlier=(first_lost,))),
+        snapshot(a_spec(trials=2), open_trial(0, FAILED, failed=CRASHED, earlier=(first_lost,)), done={OK: 1}),
         [gone(0, BAD, None, "", "userError")],
     ),
     ("an interrupted trial runs again first", snapshot(one, waits_again, open_trial(1)), [CreateAttempt(0, 2)]),
@@ -241,7 +252,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         snapshot(ten, open_trial(9, SUCCEEDED, value=0.5), done={OK: 9}),
         [gone(9, OK, 0.5)],
     ),
-    ("and all is done in the next", snapshot(ten, done={OK: 10}), [done(ExperimentState.SUCCEEDED, TEN)]),
+    ("and all is done in the next", snapshot(ten, done={OK: 10}, best=0.5), [done(ExperimentState.SUCCEEDED, TEN)]),
     (
         "an exhausted search lets what was begun finish",
         snapshot(two, open_trial(0, RUNNING), open_trial(1), exhausted=True),
@@ -252,11 +263,119 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         snapshot(two, open_trial(0, FAILED, failed=LOST), exhausted=True),
         [CreateAttempt(0, 2)],
     ),
-    ("and is done then", snapshot(two, exhausted=True), [done(ExperimentState.SUCCEEDED, TRIED)]),
+    ("and is done then", snapshot(two, exhausted=True, best=0.5), [done(ExperimentState.SUCCEEDED, TRIED)]),
+    (
+        "and has failed if nothing has a value",
+        snapshot(two, exhausted=True),
+        [done(ExperimentState.FAILED, f"{TRIED}; no trial succeeded")],
+    ),
     (
         "the last failure: nothing new is asked for in its turn, and what runs is cancelled",
         snapshot(fragile, open_trial(0, FAILED, failed=CRASHED), open_trial(1, RUNNING), done={BAD: 1}),
         [gone(0, BAD, None, "", "userError"), AskStop(1, UNWANTED, FAILED_TWICE)],
+    ),
+    # The circuit breaker.
+    (
+        "the first trial fails by itself: one more runs alone",
+        snapshot(four, said(0, "no module x"), canary_over=False),
+        [gone(0, BAD, None, "no module x", "userError"), Suggest(1)],
+    ),
+    (
+        "that comes before the limit of failures, and before the budget",
+        snapshot(a_spec(trials=1, failed_trials=1), said(0, "no module x"), canary_over=False),
+        [gone(0, BAD, None, "no module x", "userError"), Suggest(1)],
+    ),
+    (
+        "but where nothing else can be tried it has failed",
+        snapshot(a_spec(trials=1), done={BAD: 1}, streak=ONE_BAD, exhausted=True, canary_over=False),
+        [done(ExperimentState.FAILED, "its one trial is done; no trial succeeded")],
+    ),
+    (
+        "one more, not two: a budget of one that was spent twice is spent",
+        snapshot(a_spec(trials=1), done={BAD: 2}, streak=ONE_BAD, canary_over=False),
+        [done(ExperimentState.FAILED, "its one trial is done; no trial succeeded")],
+    ),
+    (
+        "the second one fails too, for whatever reason: a person is needed",
+        snapshot(ten, said(1, "no module y"), done={BAD: 1}, streak=ONE_BAD, canary_over=False),
+        [gone(1, BAD, None, "no module y", "userError"), Break((0, 1), "the first 2 trials failed: no module y")],
+    ),
+    (
+        "without a canary the first trials are like all others",
+        snapshot(a_spec(canary_s=0), said(1, "no module y"), done={BAD: 1}, streak=ONE_BAD),
+        [gone(1, BAD, None, "no module y", "userError"), Suggest(1)],
+    ),
+    (
+        "what runs beside the second may still show that it is not the script",
+        snapshot(four, said(1, "b"), open_trial(2, RUNNING), done={BAD: 1}, streak=ONE_BAD, canary_over=False),
+        [gone(1, BAD, None, "b", "userError")],
+    ),
+    (
+        "and is waited for, where the limit of failures is reached",
+        snapshot(fragile, said(1, "b"), open_trial(2, RUNNING), done={BAD: 1}, streak=ONE_BAD),
+        [gone(1, BAD, None, "b", "userError")],
+    ),
+    (
+        "an infeasible trial is no failure: the limit of failures holds again",
+        snapshot(a_spec(failed_trials=1), open_trial(1, INFEASIBLE), done={BAD: 1}, streak=ONE_BAD),
+        [gone(1, TrialState.INFEASIBLE)],
+    ),
+    (
+        "what the machine did to the first trials is not their script's fault",
+        snapshot(one, open_trial(1, FAILED, failed=LOST, earlier=thrice), done={BAD: 1}, streak=ONE_BAD),
+        [gone(1, BAD, None, "", "infrastructure"), Suggest(1)],
+    ),
+    (
+        "later on, the last k failed alike: nothing new, what waits is not begun, what is recorded is started",
+        snapshot(four, said(9, "lr=0.3"), open_trial(10, CREATED), open_trial(11), done={OK: 5}, streak=ALIKE),
+        [
+            gone(9, BAD, None, "lr=0.3", "userError"),
+            StartAttempt(10, 1),
+            Break((6, 7, 8, 9), "the last 4 trials failed for one reason: lr=0.3"),
+        ],
+    ),
+    (
+        "another reason is another streak",
+        snapshot(four, said(9, "disk full"), done={OK: 5}, streak=ALIKE),
+        [gone(9, BAD, None, "disk full", "userError"), Suggest(4)],
+    ),
+    (
+        "a limit of failures below k lowers it",
+        snapshot(a_spec(failed_trials=2), said(9, "lr=0.3"), done={OK: 5, BAD: 1}, streak=ALIKE),
+        [
+            gone(9, BAD, None, "lr=0.3", "userError"),
+            Break((6, 7, 8, 9), "the last 4 trials failed for one reason: lr=0.3"),
+        ],
+    ),
+    (
+        "a limit of one failure ends it at the first",
+        snapshot(a_spec(failed_trials=1), said(9, "lr=0.3"), done={OK: 5}),
+        [gone(9, BAD, None, "lr=0.3", "userError")],
+    ),
+    (
+        "a search that has found something ends well, though its last trials failed alike",
+        snapshot(ten, said(9, "lr=0.3"), done={OK: 6, BAD: 3}, streak=ALIKE, best=0.5),
+        [gone(9, BAD, None, "lr=0.3", "userError")],
+    ),
+    (
+        "tuner stop needs no breaker",
+        snapshot(four, said(9, "lr=0.3"), done={OK: 5}, streak=ALIKE, wish=Wish.STOP),
+        [gone(9, BAD, None, "lr=0.3", "userError"), ChangeState(ExperimentState.STOPPING, "tuner stop", False)],
+    ),
+    (
+        "what still ran when the breaker opened is set aside with the others",
+        snapshot(four, said(9, "x"), done={OK: 5}, streak=Streak(None), set_aside={6, 7, 8}, state=PAUSED),
+        [gone(9, BAD, None, "x", "userError"), Break((9,), "")],
+    ),
+    (
+        "no limit ends what is paused by the breaker",
+        snapshot(fragile, done={OK: 3, BAD: 2}, exhausted=True, set_aside={6, 7}, state=PAUSED),
+        [done(PAUSED, "")],
+    ),
+    (
+        "a failure that was set aside runs again, retries or not",
+        snapshot(four, OpenTrial(0, (replace(attempt(1, FAILED, failed=CRASHED), rerun=True),)), canary_over=False),
+        [CreateAttempt(0, 2)],
     ),
     ("then it has failed", snapshot(fragile, done={BAD: 2}), [done(ExperimentState.FAILED, FAILED_TWICE)]),
     (
@@ -271,7 +390,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     ),
     (
         "a retry is not begun after the end",
-        snapshot(timed, open_trial(0, FAILED, failed=LOST), running_s=60.0),
+        snapshot(timed, open_trial(0, FAILED, failed=LOST), running_s=60.0, best=0.5),
         [cancelled(0, TIME_UP)],
     ),
     # Pausing.
@@ -351,7 +470,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     ),
     (
         "an experiment that ends while interrupted has ended",
-        snapshot(ten, wish=Wish.INTERRUPT, done={OK: 10}),
+        snapshot(ten, wish=Wish.INTERRUPT, done={OK: 10}, best=0.5),
         [done(ExperimentState.SUCCEEDED, TEN)],
     ),
     # tuner stop.

@@ -101,7 +101,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     (
         "nothing succeeded: there is nothing to run",
         snapshot(two, done={TrialState.PRUNED: 2}, final=final_stage()),
-        [over()],
+        [ChangeState(ExperimentState.FAILED, "all 2 trials are done; no trial succeeded", True)],
     ),
     (
         "a search that failed has no final stage",

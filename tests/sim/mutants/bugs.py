@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from controller import budget, decide, failures, journal, loop, memory, observe, search
+from controller import breaker, budget, decide, failures, journal, loop, memory, observe, search
 from controller import snapshot as asked
 from controller.failures import Facts, Judgement
 from controller.metrics import LogReader
@@ -47,6 +47,7 @@ def mutant(costs: str, *places: tuple[Any, str]) -> Callable[[Callable[..., Any]
 
 _limit, _close, _judge, _missing = decide._limit, decide._close, failures.judge, observe._missing
 _open, _act = loop.Loop.open, loop.Loop._act
+_trip, _ending, _follow = breaker.trip, budget.ending, memory.Memory._follow
 _finish, _final_is_due = decide._finish, decide._final_is_due
 
 
@@ -222,3 +223,48 @@ def interrupted_final_stage_is_over(final: Any, snapshot: Snapshot, ending: Any)
 @mutant("a search that was extended ships the model of its first end", (decide, "_final_is_outdated"))
 def final_stage_never_ages(snapshot: Snapshot) -> bool:
     return False
+
+
+@mutant("a broken script burns the whole budget", (breaker, "trip"))
+def the_breaker_never_opens(spec: ExperimentSpec, streak: Any, *, alone: bool) -> None:
+    return None
+
+
+@mutant("a script that broke meanwhile burns the rest of the budget", (breaker, "most_alike"))
+def only_the_first_trials_are_looked_at(spec: ExperimentSpec) -> int:
+    return 10**6
+
+
+@mutant("with failedTrials: 1 the first mistake ends the experiment", (budget, "ending"))
+def failures_come_before_the_breaker(*known: Any, suspended: bool = False, **more: Any) -> Any:
+    return _ending(*known, **more)
+
+
+@mutant("the one failed trial of a budget of one ends the experiment", (breaker, "half_open"))
+def nothing_is_tried_a_second_time(spec: ExperimentSpec, streak: Any, *, exhausted: bool) -> bool:
+    return False
+
+
+@mutant("a corrected script is blamed for what failed before", (journal.Journal, "broken"))
+def the_pause_sets_nothing_aside(self: Any, failures: list[Attempt], reason: str, *, now: datetime) -> None:
+    self.experiment_changed(ExperimentState.PAUSED, reason or self.experiment.reason, now=now)
+
+
+@mutant("after resume it pauses at once for what a person has seen", (memory.Memory, "_follow"))
+def reviewed_failures_count_again(self: Any, trial: Any, newest: Attempt | None) -> None:
+    _follow(self, trial, None if newest is None else replace(newest, reviewed=False))
+
+
+@mutant("what was set aside stays failed", (loop.Loop, "_reopened"))
+async def set_aside_for_good(self: Loop, trials: list[Any], attempts: Any) -> list[Any]:
+    return trials
+
+
+@mutant("what failed before the correction uses up the retries after it", (decide, "may_retry"))
+def retries_remember_too_much(attempts: Sequence[Attempt], retries: Mapping[FailureClass, int]) -> bool:
+    return failures.may_retry([replace(each, rerun=False) for each in attempts], retries)
+
+
+@mutant("after a failed first trial all others start at once", (memory.Memory, "note_attempt"))
+def a_failed_canary_has_shown_itself(self: Any, attempt: Attempt) -> None:
+    self._shown |= attempt.trial != FINAL and attempt.step is not None

@@ -9,8 +9,8 @@
 //   AddTrial and ImportTrials are recognised by their `request_id` (8-32 random bytes in hex are a good one), all others by
 //   their meaning.
 //   Retry UNAVAILABLE (and what your deadline cut off); never retry INVALID_ARGUMENT.
-// * Life of a trial: QUEUED -> RUNNING -> SUCCEEDED | PRUNED | INFEASIBLE | FAILED | CANCELLED. An outcome never changes.
-//   A RUNNING trial whose lease expires is QUEUED again.
+// * Life of a trial: QUEUED -> RUNNING -> SUCCEEDED | PRUNED | INFEASIBLE | FAILED | CANCELLED. An outcome never changes,
+//   but ReopenTrials takes a failed trial back to RUNNING. A RUNNING trial whose lease expires is QUEUED again.
 // * Who calls is said by a token in the metadata, `authorization: Bearer TOKEN`, where the server asks for one
 //   (UNAUTHENTICATED); what it may do, and in which namespaces, the server's operator says (PERMISSION_DENIED).
 // * Errors carry google.rpc.ErrorInfo (domain `tuner.dev`; the reasons are listed in docs/api.md). INVALID_ARGUMENT also carries
@@ -3675,6 +3675,105 @@ func (x *CompleteTrialRequest) GetTries() int32 {
 	return 0
 }
 
+type ReopenTrialsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// namespaces/{namespace}/studies/{study}
+	Parent string `protobuf:"bytes,1,opt,name=parent,proto3" json:"parent,omitempty"`
+	// Of the trials; 1 to 1000, each once.
+	Numbers       []int64 `protobuf:"varint,2,rep,packed,name=numbers,proto3" json:"numbers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReopenTrialsRequest) Reset() {
+	*x = ReopenTrialsRequest{}
+	mi := &file_suggest_v1_suggest_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReopenTrialsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReopenTrialsRequest) ProtoMessage() {}
+
+func (x *ReopenTrialsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_suggest_v1_suggest_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReopenTrialsRequest.ProtoReflect.Descriptor instead.
+func (*ReopenTrialsRequest) Descriptor() ([]byte, []int) {
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *ReopenTrialsRequest) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+func (x *ReopenTrialsRequest) GetNumbers() []int64 {
+	if x != nil {
+		return x.Numbers
+	}
+	return nil
+}
+
+type ReopenTrialsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of the request.
+	Trials        []*Trial `protobuf:"bytes,1,rep,name=trials,proto3" json:"trials,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReopenTrialsResponse) Reset() {
+	*x = ReopenTrialsResponse{}
+	mi := &file_suggest_v1_suggest_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReopenTrialsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReopenTrialsResponse) ProtoMessage() {}
+
+func (x *ReopenTrialsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_suggest_v1_suggest_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReopenTrialsResponse.ProtoReflect.Descriptor instead.
+func (*ReopenTrialsResponse) Descriptor() ([]byte, []int) {
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *ReopenTrialsResponse) GetTrials() []*Trial {
+	if x != nil {
+		return x.Trials
+	}
+	return nil
+}
+
 type ListMeasurementsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// namespaces/{namespace}/studies/{study}/trials/{number}, or .../trials/- for all trials of the study.
@@ -3690,7 +3789,7 @@ type ListMeasurementsRequest struct {
 
 func (x *ListMeasurementsRequest) Reset() {
 	*x = ListMeasurementsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[52]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3702,7 +3801,7 @@ func (x *ListMeasurementsRequest) String() string {
 func (*ListMeasurementsRequest) ProtoMessage() {}
 
 func (x *ListMeasurementsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[52]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3715,7 +3814,7 @@ func (x *ListMeasurementsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMeasurementsRequest.ProtoReflect.Descriptor instead.
 func (*ListMeasurementsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{52}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ListMeasurementsRequest) GetParent() string {
@@ -3756,7 +3855,7 @@ type TrialMeasurement struct {
 
 func (x *TrialMeasurement) Reset() {
 	*x = TrialMeasurement{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[53]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3768,7 +3867,7 @@ func (x *TrialMeasurement) String() string {
 func (*TrialMeasurement) ProtoMessage() {}
 
 func (x *TrialMeasurement) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[53]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3781,7 +3880,7 @@ func (x *TrialMeasurement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrialMeasurement.ProtoReflect.Descriptor instead.
 func (*TrialMeasurement) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{53}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *TrialMeasurement) GetTrial() int64 {
@@ -3808,7 +3907,7 @@ type ListMeasurementsResponse struct {
 
 func (x *ListMeasurementsResponse) Reset() {
 	*x = ListMeasurementsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[54]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3820,7 +3919,7 @@ func (x *ListMeasurementsResponse) String() string {
 func (*ListMeasurementsResponse) ProtoMessage() {}
 
 func (x *ListMeasurementsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[54]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3833,7 +3932,7 @@ func (x *ListMeasurementsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMeasurementsResponse.ProtoReflect.Descriptor instead.
 func (*ListMeasurementsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{54}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ListMeasurementsResponse) GetMeasurements() []*TrialMeasurement {
@@ -3860,7 +3959,7 @@ type ListOptimalTrialsRequest struct {
 
 func (x *ListOptimalTrialsRequest) Reset() {
 	*x = ListOptimalTrialsRequest{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[55]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3872,7 +3971,7 @@ func (x *ListOptimalTrialsRequest) String() string {
 func (*ListOptimalTrialsRequest) ProtoMessage() {}
 
 func (x *ListOptimalTrialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[55]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3885,7 +3984,7 @@ func (x *ListOptimalTrialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOptimalTrialsRequest.ProtoReflect.Descriptor instead.
 func (*ListOptimalTrialsRequest) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{55}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ListOptimalTrialsRequest) GetParent() string {
@@ -3904,7 +4003,7 @@ type ListOptimalTrialsResponse struct {
 
 func (x *ListOptimalTrialsResponse) Reset() {
 	*x = ListOptimalTrialsResponse{}
-	mi := &file_suggest_v1_suggest_proto_msgTypes[56]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3916,7 +4015,7 @@ func (x *ListOptimalTrialsResponse) String() string {
 func (*ListOptimalTrialsResponse) ProtoMessage() {}
 
 func (x *ListOptimalTrialsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_suggest_v1_suggest_proto_msgTypes[56]
+	mi := &file_suggest_v1_suggest_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3929,7 +4028,7 @@ func (x *ListOptimalTrialsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOptimalTrialsResponse.ProtoReflect.Descriptor instead.
 func (*ListOptimalTrialsResponse) Descriptor() ([]byte, []int) {
-	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{56}
+	return file_suggest_v1_suggest_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ListOptimalTrialsResponse) GetTrials() []*Trial {
@@ -4242,7 +4341,12 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x123\n" +
 	"\aoutcome\x18\x02 \x01(\v2\x19.tuner.suggest.v1.OutcomeR\aoutcome\x12A\n" +
 	"\fmeasurements\x18\x03 \x03(\v2\x1d.tuner.suggest.v1.MeasurementR\fmeasurements\x12\x14\n" +
-	"\x05tries\x18\x04 \x01(\x05R\x05tries\"\x85\x01\n" +
+	"\x05tries\x18\x04 \x01(\x05R\x05tries\"G\n" +
+	"\x13ReopenTrialsRequest\x12\x16\n" +
+	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x18\n" +
+	"\anumbers\x18\x02 \x03(\x03R\anumbers\"G\n" +
+	"\x14ReopenTrialsResponse\x12/\n" +
+	"\x06trials\x18\x01 \x03(\v2\x17.tuner.suggest.v1.TrialR\x06trials\"\x85\x01\n" +
 	"\x17ListMeasurementsRequest\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
@@ -4280,7 +4384,7 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\x12TRIAL_STATE_PRUNED\x10\x04\x12\x1a\n" +
 	"\x16TRIAL_STATE_INFEASIBLE\x10\x05\x12\x16\n" +
 	"\x12TRIAL_STATE_FAILED\x10\x06\x12\x19\n" +
-	"\x15TRIAL_STATE_CANCELLED\x10\a2\xa1\r\n" +
+	"\x15TRIAL_STATE_CANCELLED\x10\a2\x80\x0e\n" +
 	"\x0eSuggestService\x12L\n" +
 	"\vCreateStudy\x12$.tuner.suggest.v1.CreateStudyRequest\x1a\x17.tuner.suggest.v1.Study\x12F\n" +
 	"\bGetStudy\x12!.tuner.suggest.v1.GetStudyRequest\x1a\x17.tuner.suggest.v1.Study\x12Z\n" +
@@ -4299,7 +4403,8 @@ const file_suggest_v1_suggest_proto_rawDesc = "" +
 	"\rSuggestTrials\x12&.tuner.suggest.v1.SuggestTrialsRequest\x1a'.tuner.suggest.v1.SuggestTrialsResponse\x12o\n" +
 	"\x12ReportMeasurements\x12+.tuner.suggest.v1.ReportMeasurementsRequest\x1a,.tuner.suggest.v1.ReportMeasurementsResponse\x12Z\n" +
 	"\vRenewLeases\x12$.tuner.suggest.v1.RenewLeasesRequest\x1a%.tuner.suggest.v1.RenewLeasesResponse\x12P\n" +
-	"\rCompleteTrial\x12&.tuner.suggest.v1.CompleteTrialRequest\x1a\x17.tuner.suggest.v1.Trial\x12i\n" +
+	"\rCompleteTrial\x12&.tuner.suggest.v1.CompleteTrialRequest\x1a\x17.tuner.suggest.v1.Trial\x12]\n" +
+	"\fReopenTrials\x12%.tuner.suggest.v1.ReopenTrialsRequest\x1a&.tuner.suggest.v1.ReopenTrialsResponse\x12i\n" +
 	"\x10ListMeasurements\x12).tuner.suggest.v1.ListMeasurementsRequest\x1a*.tuner.suggest.v1.ListMeasurementsResponse\x12l\n" +
 	"\x11ListOptimalTrials\x12*.tuner.suggest.v1.ListOptimalTrialsRequest\x1a+.tuner.suggest.v1.ListOptimalTrialsResponseb\x06proto3"
 
@@ -4316,7 +4421,7 @@ func file_suggest_v1_suggest_proto_rawDescGZIP() []byte {
 }
 
 var file_suggest_v1_suggest_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_suggest_v1_suggest_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
+var file_suggest_v1_suggest_proto_msgTypes = make([]protoimpl.MessageInfo, 71)
 var file_suggest_v1_suggest_proto_goTypes = []any{
 	(Scale)(0),                         // 0: tuner.suggest.v1.Scale
 	(Direction)(0),                     // 1: tuner.suggest.v1.Direction
@@ -4374,35 +4479,37 @@ var file_suggest_v1_suggest_proto_goTypes = []any{
 	(*RenewLeasesRequest)(nil),         // 53: tuner.suggest.v1.RenewLeasesRequest
 	(*RenewLeasesResponse)(nil),        // 54: tuner.suggest.v1.RenewLeasesResponse
 	(*CompleteTrialRequest)(nil),       // 55: tuner.suggest.v1.CompleteTrialRequest
-	(*ListMeasurementsRequest)(nil),    // 56: tuner.suggest.v1.ListMeasurementsRequest
-	(*TrialMeasurement)(nil),           // 57: tuner.suggest.v1.TrialMeasurement
-	(*ListMeasurementsResponse)(nil),   // 58: tuner.suggest.v1.ListMeasurementsResponse
-	(*ListOptimalTrialsRequest)(nil),   // 59: tuner.suggest.v1.ListOptimalTrialsRequest
-	(*ListOptimalTrialsResponse)(nil),  // 60: tuner.suggest.v1.ListOptimalTrialsResponse
-	nil,                                // 61: tuner.suggest.v1.Study.LabelsEntry
-	nil,                                // 62: tuner.suggest.v1.Algorithm.SettingsEntry
-	nil,                                // 63: tuner.suggest.v1.Pruning.SettingsEntry
-	nil,                                // 64: tuner.suggest.v1.AlgorithmInfo.SettingsEntry
-	nil,                                // 65: tuner.suggest.v1.Trial.ParametersEntry
-	nil,                                // 66: tuner.suggest.v1.Trial.LabelsEntry
-	nil,                                // 67: tuner.suggest.v1.ListStudiesRequest.LabelsEntry
-	nil,                                // 68: tuner.suggest.v1.AddTrialRequest.ParametersEntry
-	nil,                                // 69: tuner.suggest.v1.AddTrialRequest.LabelsEntry
-	nil,                                // 70: tuner.suggest.v1.FinishedTrial.ParametersEntry
-	nil,                                // 71: tuner.suggest.v1.FinishedTrial.LabelsEntry
-	nil,                                // 72: tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),      // 73: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 74: google.protobuf.Duration
-	(*fieldmaskpb.FieldMask)(nil),      // 75: google.protobuf.FieldMask
-	(*emptypb.Empty)(nil),              // 76: google.protobuf.Empty
+	(*ReopenTrialsRequest)(nil),        // 56: tuner.suggest.v1.ReopenTrialsRequest
+	(*ReopenTrialsResponse)(nil),       // 57: tuner.suggest.v1.ReopenTrialsResponse
+	(*ListMeasurementsRequest)(nil),    // 58: tuner.suggest.v1.ListMeasurementsRequest
+	(*TrialMeasurement)(nil),           // 59: tuner.suggest.v1.TrialMeasurement
+	(*ListMeasurementsResponse)(nil),   // 60: tuner.suggest.v1.ListMeasurementsResponse
+	(*ListOptimalTrialsRequest)(nil),   // 61: tuner.suggest.v1.ListOptimalTrialsRequest
+	(*ListOptimalTrialsResponse)(nil),  // 62: tuner.suggest.v1.ListOptimalTrialsResponse
+	nil,                                // 63: tuner.suggest.v1.Study.LabelsEntry
+	nil,                                // 64: tuner.suggest.v1.Algorithm.SettingsEntry
+	nil,                                // 65: tuner.suggest.v1.Pruning.SettingsEntry
+	nil,                                // 66: tuner.suggest.v1.AlgorithmInfo.SettingsEntry
+	nil,                                // 67: tuner.suggest.v1.Trial.ParametersEntry
+	nil,                                // 68: tuner.suggest.v1.Trial.LabelsEntry
+	nil,                                // 69: tuner.suggest.v1.ListStudiesRequest.LabelsEntry
+	nil,                                // 70: tuner.suggest.v1.AddTrialRequest.ParametersEntry
+	nil,                                // 71: tuner.suggest.v1.AddTrialRequest.LabelsEntry
+	nil,                                // 72: tuner.suggest.v1.FinishedTrial.ParametersEntry
+	nil,                                // 73: tuner.suggest.v1.FinishedTrial.LabelsEntry
+	nil,                                // 74: tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),      // 75: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 76: google.protobuf.Duration
+	(*fieldmaskpb.FieldMask)(nil),      // 77: google.protobuf.FieldMask
+	(*emptypb.Empty)(nil),              // 78: google.protobuf.Empty
 }
 var file_suggest_v1_suggest_proto_depIdxs = []int32{
 	7,  // 0: tuner.suggest.v1.Study.spec:type_name -> tuner.suggest.v1.StudySpec
-	61, // 1: tuner.suggest.v1.Study.labels:type_name -> tuner.suggest.v1.Study.LabelsEntry
-	73, // 2: tuner.suggest.v1.Study.create_time:type_name -> google.protobuf.Timestamp
+	63, // 1: tuner.suggest.v1.Study.labels:type_name -> tuner.suggest.v1.Study.LabelsEntry
+	75, // 2: tuner.suggest.v1.Study.create_time:type_name -> google.protobuf.Timestamp
 	6,  // 3: tuner.suggest.v1.Study.past:type_name -> tuner.suggest.v1.PastParameters
 	8,  // 4: tuner.suggest.v1.PastParameters.parameters:type_name -> tuner.suggest.v1.Parameter
-	73, // 5: tuner.suggest.v1.PastParameters.end_time:type_name -> google.protobuf.Timestamp
+	75, // 5: tuner.suggest.v1.PastParameters.end_time:type_name -> google.protobuf.Timestamp
 	8,  // 6: tuner.suggest.v1.StudySpec.parameters:type_name -> tuner.suggest.v1.Parameter
 	13, // 7: tuner.suggest.v1.StudySpec.objectives:type_name -> tuner.suggest.v1.Objective
 	14, // 8: tuner.suggest.v1.StudySpec.algorithm:type_name -> tuner.suggest.v1.Algorithm
@@ -4417,105 +4524,108 @@ var file_suggest_v1_suggest_proto_depIdxs = []int32{
 	4,  // 17: tuner.suggest.v1.Condition.values:type_name -> tuner.suggest.v1.Value
 	1,  // 18: tuner.suggest.v1.Objective.direction:type_name -> tuner.suggest.v1.Direction
 	2,  // 19: tuner.suggest.v1.Objective.value_rule:type_name -> tuner.suggest.v1.ValueRule
-	62, // 20: tuner.suggest.v1.Algorithm.settings:type_name -> tuner.suggest.v1.Algorithm.SettingsEntry
-	63, // 21: tuner.suggest.v1.Pruning.settings:type_name -> tuner.suggest.v1.Pruning.SettingsEntry
-	64, // 22: tuner.suggest.v1.AlgorithmInfo.settings:type_name -> tuner.suggest.v1.AlgorithmInfo.SettingsEntry
+	64, // 20: tuner.suggest.v1.Algorithm.settings:type_name -> tuner.suggest.v1.Algorithm.SettingsEntry
+	65, // 21: tuner.suggest.v1.Pruning.settings:type_name -> tuner.suggest.v1.Pruning.SettingsEntry
+	66, // 22: tuner.suggest.v1.AlgorithmInfo.settings:type_name -> tuner.suggest.v1.AlgorithmInfo.SettingsEntry
 	3,  // 23: tuner.suggest.v1.Trial.state:type_name -> tuner.suggest.v1.TrialState
-	65, // 24: tuner.suggest.v1.Trial.parameters:type_name -> tuner.suggest.v1.Trial.ParametersEntry
-	66, // 25: tuner.suggest.v1.Trial.labels:type_name -> tuner.suggest.v1.Trial.LabelsEntry
-	73, // 26: tuner.suggest.v1.Trial.create_time:type_name -> google.protobuf.Timestamp
-	73, // 27: tuner.suggest.v1.Trial.end_time:type_name -> google.protobuf.Timestamp
-	74, // 28: tuner.suggest.v1.Trial.lease_duration:type_name -> google.protobuf.Duration
-	73, // 29: tuner.suggest.v1.Trial.lease_expire_time:type_name -> google.protobuf.Timestamp
+	67, // 24: tuner.suggest.v1.Trial.parameters:type_name -> tuner.suggest.v1.Trial.ParametersEntry
+	68, // 25: tuner.suggest.v1.Trial.labels:type_name -> tuner.suggest.v1.Trial.LabelsEntry
+	75, // 26: tuner.suggest.v1.Trial.create_time:type_name -> google.protobuf.Timestamp
+	75, // 27: tuner.suggest.v1.Trial.end_time:type_name -> google.protobuf.Timestamp
+	76, // 28: tuner.suggest.v1.Trial.lease_duration:type_name -> google.protobuf.Duration
+	75, // 29: tuner.suggest.v1.Trial.lease_expire_time:type_name -> google.protobuf.Timestamp
 	20, // 30: tuner.suggest.v1.Outcome.succeeded:type_name -> tuner.suggest.v1.Succeeded
 	21, // 31: tuner.suggest.v1.Outcome.pruned:type_name -> tuner.suggest.v1.Pruned
 	22, // 32: tuner.suggest.v1.Outcome.infeasible:type_name -> tuner.suggest.v1.Infeasible
 	23, // 33: tuner.suggest.v1.Outcome.failed:type_name -> tuner.suggest.v1.Failed
 	24, // 34: tuner.suggest.v1.Outcome.cancelled:type_name -> tuner.suggest.v1.Cancelled
 	5,  // 35: tuner.suggest.v1.CreateStudyRequest.study:type_name -> tuner.suggest.v1.Study
-	67, // 36: tuner.suggest.v1.ListStudiesRequest.labels:type_name -> tuner.suggest.v1.ListStudiesRequest.LabelsEntry
+	69, // 36: tuner.suggest.v1.ListStudiesRequest.labels:type_name -> tuner.suggest.v1.ListStudiesRequest.LabelsEntry
 	5,  // 37: tuner.suggest.v1.ListStudiesResponse.studies:type_name -> tuner.suggest.v1.Study
 	29, // 38: tuner.suggest.v1.ListStudiesResponse.summaries:type_name -> tuner.suggest.v1.StudySummary
 	30, // 39: tuner.suggest.v1.StudySummary.trials:type_name -> tuner.suggest.v1.TrialCount
 	17, // 40: tuner.suggest.v1.StudySummary.best:type_name -> tuner.suggest.v1.Trial
 	3,  // 41: tuner.suggest.v1.TrialCount.state:type_name -> tuner.suggest.v1.TrialState
 	5,  // 42: tuner.suggest.v1.UpdateStudyRequest.study:type_name -> tuner.suggest.v1.Study
-	75, // 43: tuner.suggest.v1.UpdateStudyRequest.update_mask:type_name -> google.protobuf.FieldMask
+	77, // 43: tuner.suggest.v1.UpdateStudyRequest.update_mask:type_name -> google.protobuf.FieldMask
 	7,  // 44: tuner.suggest.v1.ValidateStudyRequest.spec:type_name -> tuner.suggest.v1.StudySpec
 	16, // 45: tuner.suggest.v1.ListAlgorithmsResponse.algorithms:type_name -> tuner.suggest.v1.AlgorithmInfo
-	68, // 46: tuner.suggest.v1.AddTrialRequest.parameters:type_name -> tuner.suggest.v1.AddTrialRequest.ParametersEntry
+	70, // 46: tuner.suggest.v1.AddTrialRequest.parameters:type_name -> tuner.suggest.v1.AddTrialRequest.ParametersEntry
 	19, // 47: tuner.suggest.v1.AddTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
 	18, // 48: tuner.suggest.v1.AddTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
-	69, // 49: tuner.suggest.v1.AddTrialRequest.labels:type_name -> tuner.suggest.v1.AddTrialRequest.LabelsEntry
+	71, // 49: tuner.suggest.v1.AddTrialRequest.labels:type_name -> tuner.suggest.v1.AddTrialRequest.LabelsEntry
 	39, // 50: tuner.suggest.v1.ImportTrialsRequest.trials:type_name -> tuner.suggest.v1.FinishedTrial
-	70, // 51: tuner.suggest.v1.FinishedTrial.parameters:type_name -> tuner.suggest.v1.FinishedTrial.ParametersEntry
+	72, // 51: tuner.suggest.v1.FinishedTrial.parameters:type_name -> tuner.suggest.v1.FinishedTrial.ParametersEntry
 	19, // 52: tuner.suggest.v1.FinishedTrial.outcome:type_name -> tuner.suggest.v1.Outcome
 	18, // 53: tuner.suggest.v1.FinishedTrial.measurements:type_name -> tuner.suggest.v1.Measurement
-	71, // 54: tuner.suggest.v1.FinishedTrial.labels:type_name -> tuner.suggest.v1.FinishedTrial.LabelsEntry
+	73, // 54: tuner.suggest.v1.FinishedTrial.labels:type_name -> tuner.suggest.v1.FinishedTrial.LabelsEntry
 	41, // 55: tuner.suggest.v1.ImportTrialsResponse.results:type_name -> tuner.suggest.v1.ImportResult
 	42, // 56: tuner.suggest.v1.ImportResult.remarks:type_name -> tuner.suggest.v1.ImportRemark
 	3,  // 57: tuner.suggest.v1.ListTrialsRequest.states:type_name -> tuner.suggest.v1.TrialState
 	17, // 58: tuner.suggest.v1.ListTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
 	17, // 59: tuner.suggest.v1.UpdateTrialRequest.trial:type_name -> tuner.suggest.v1.Trial
-	75, // 60: tuner.suggest.v1.UpdateTrialRequest.update_mask:type_name -> google.protobuf.FieldMask
-	72, // 61: tuner.suggest.v1.SuggestTrialsRequest.labels:type_name -> tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
-	74, // 62: tuner.suggest.v1.SuggestTrialsRequest.lease_duration:type_name -> google.protobuf.Duration
+	77, // 60: tuner.suggest.v1.UpdateTrialRequest.update_mask:type_name -> google.protobuf.FieldMask
+	74, // 61: tuner.suggest.v1.SuggestTrialsRequest.labels:type_name -> tuner.suggest.v1.SuggestTrialsRequest.LabelsEntry
+	76, // 62: tuner.suggest.v1.SuggestTrialsRequest.lease_duration:type_name -> google.protobuf.Duration
 	17, // 63: tuner.suggest.v1.SuggestTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
 	18, // 64: tuner.suggest.v1.ReportMeasurementsRequest.measurements:type_name -> tuner.suggest.v1.Measurement
 	52, // 65: tuner.suggest.v1.RenewLeasesRequest.leases:type_name -> tuner.suggest.v1.TrialLease
 	19, // 66: tuner.suggest.v1.CompleteTrialRequest.outcome:type_name -> tuner.suggest.v1.Outcome
 	18, // 67: tuner.suggest.v1.CompleteTrialRequest.measurements:type_name -> tuner.suggest.v1.Measurement
-	18, // 68: tuner.suggest.v1.TrialMeasurement.measurement:type_name -> tuner.suggest.v1.Measurement
-	57, // 69: tuner.suggest.v1.ListMeasurementsResponse.measurements:type_name -> tuner.suggest.v1.TrialMeasurement
-	17, // 70: tuner.suggest.v1.ListOptimalTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
-	4,  // 71: tuner.suggest.v1.Algorithm.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
-	4,  // 72: tuner.suggest.v1.Pruning.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
-	4,  // 73: tuner.suggest.v1.Trial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	4,  // 74: tuner.suggest.v1.AddTrialRequest.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	4,  // 75: tuner.suggest.v1.FinishedTrial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
-	25, // 76: tuner.suggest.v1.SuggestService.CreateStudy:input_type -> tuner.suggest.v1.CreateStudyRequest
-	26, // 77: tuner.suggest.v1.SuggestService.GetStudy:input_type -> tuner.suggest.v1.GetStudyRequest
-	27, // 78: tuner.suggest.v1.SuggestService.ListStudies:input_type -> tuner.suggest.v1.ListStudiesRequest
-	31, // 79: tuner.suggest.v1.SuggestService.UpdateStudy:input_type -> tuner.suggest.v1.UpdateStudyRequest
-	32, // 80: tuner.suggest.v1.SuggestService.DeleteStudy:input_type -> tuner.suggest.v1.DeleteStudyRequest
-	33, // 81: tuner.suggest.v1.SuggestService.ValidateStudy:input_type -> tuner.suggest.v1.ValidateStudyRequest
-	35, // 82: tuner.suggest.v1.SuggestService.ListAlgorithms:input_type -> tuner.suggest.v1.ListAlgorithmsRequest
-	37, // 83: tuner.suggest.v1.SuggestService.AddTrial:input_type -> tuner.suggest.v1.AddTrialRequest
-	38, // 84: tuner.suggest.v1.SuggestService.ImportTrials:input_type -> tuner.suggest.v1.ImportTrialsRequest
-	43, // 85: tuner.suggest.v1.SuggestService.GetTrial:input_type -> tuner.suggest.v1.GetTrialRequest
-	44, // 86: tuner.suggest.v1.SuggestService.ListTrials:input_type -> tuner.suggest.v1.ListTrialsRequest
-	46, // 87: tuner.suggest.v1.SuggestService.UpdateTrial:input_type -> tuner.suggest.v1.UpdateTrialRequest
-	47, // 88: tuner.suggest.v1.SuggestService.DeleteTrial:input_type -> tuner.suggest.v1.DeleteTrialRequest
-	48, // 89: tuner.suggest.v1.SuggestService.SuggestTrials:input_type -> tuner.suggest.v1.SuggestTrialsRequest
-	50, // 90: tuner.suggest.v1.SuggestService.ReportMeasurements:input_type -> tuner.suggest.v1.ReportMeasurementsRequest
-	53, // 91: tuner.suggest.v1.SuggestService.RenewLeases:input_type -> tuner.suggest.v1.RenewLeasesRequest
-	55, // 92: tuner.suggest.v1.SuggestService.CompleteTrial:input_type -> tuner.suggest.v1.CompleteTrialRequest
-	56, // 93: tuner.suggest.v1.SuggestService.ListMeasurements:input_type -> tuner.suggest.v1.ListMeasurementsRequest
-	59, // 94: tuner.suggest.v1.SuggestService.ListOptimalTrials:input_type -> tuner.suggest.v1.ListOptimalTrialsRequest
-	5,  // 95: tuner.suggest.v1.SuggestService.CreateStudy:output_type -> tuner.suggest.v1.Study
-	5,  // 96: tuner.suggest.v1.SuggestService.GetStudy:output_type -> tuner.suggest.v1.Study
-	28, // 97: tuner.suggest.v1.SuggestService.ListStudies:output_type -> tuner.suggest.v1.ListStudiesResponse
-	5,  // 98: tuner.suggest.v1.SuggestService.UpdateStudy:output_type -> tuner.suggest.v1.Study
-	76, // 99: tuner.suggest.v1.SuggestService.DeleteStudy:output_type -> google.protobuf.Empty
-	34, // 100: tuner.suggest.v1.SuggestService.ValidateStudy:output_type -> tuner.suggest.v1.ValidateStudyResponse
-	36, // 101: tuner.suggest.v1.SuggestService.ListAlgorithms:output_type -> tuner.suggest.v1.ListAlgorithmsResponse
-	17, // 102: tuner.suggest.v1.SuggestService.AddTrial:output_type -> tuner.suggest.v1.Trial
-	40, // 103: tuner.suggest.v1.SuggestService.ImportTrials:output_type -> tuner.suggest.v1.ImportTrialsResponse
-	17, // 104: tuner.suggest.v1.SuggestService.GetTrial:output_type -> tuner.suggest.v1.Trial
-	45, // 105: tuner.suggest.v1.SuggestService.ListTrials:output_type -> tuner.suggest.v1.ListTrialsResponse
-	17, // 106: tuner.suggest.v1.SuggestService.UpdateTrial:output_type -> tuner.suggest.v1.Trial
-	76, // 107: tuner.suggest.v1.SuggestService.DeleteTrial:output_type -> google.protobuf.Empty
-	49, // 108: tuner.suggest.v1.SuggestService.SuggestTrials:output_type -> tuner.suggest.v1.SuggestTrialsResponse
-	51, // 109: tuner.suggest.v1.SuggestService.ReportMeasurements:output_type -> tuner.suggest.v1.ReportMeasurementsResponse
-	54, // 110: tuner.suggest.v1.SuggestService.RenewLeases:output_type -> tuner.suggest.v1.RenewLeasesResponse
-	17, // 111: tuner.suggest.v1.SuggestService.CompleteTrial:output_type -> tuner.suggest.v1.Trial
-	58, // 112: tuner.suggest.v1.SuggestService.ListMeasurements:output_type -> tuner.suggest.v1.ListMeasurementsResponse
-	60, // 113: tuner.suggest.v1.SuggestService.ListOptimalTrials:output_type -> tuner.suggest.v1.ListOptimalTrialsResponse
-	95, // [95:114] is the sub-list for method output_type
-	76, // [76:95] is the sub-list for method input_type
-	76, // [76:76] is the sub-list for extension type_name
-	76, // [76:76] is the sub-list for extension extendee
-	0,  // [0:76] is the sub-list for field type_name
+	17, // 68: tuner.suggest.v1.ReopenTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	18, // 69: tuner.suggest.v1.TrialMeasurement.measurement:type_name -> tuner.suggest.v1.Measurement
+	59, // 70: tuner.suggest.v1.ListMeasurementsResponse.measurements:type_name -> tuner.suggest.v1.TrialMeasurement
+	17, // 71: tuner.suggest.v1.ListOptimalTrialsResponse.trials:type_name -> tuner.suggest.v1.Trial
+	4,  // 72: tuner.suggest.v1.Algorithm.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
+	4,  // 73: tuner.suggest.v1.Pruning.SettingsEntry.value:type_name -> tuner.suggest.v1.Value
+	4,  // 74: tuner.suggest.v1.Trial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	4,  // 75: tuner.suggest.v1.AddTrialRequest.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	4,  // 76: tuner.suggest.v1.FinishedTrial.ParametersEntry.value:type_name -> tuner.suggest.v1.Value
+	25, // 77: tuner.suggest.v1.SuggestService.CreateStudy:input_type -> tuner.suggest.v1.CreateStudyRequest
+	26, // 78: tuner.suggest.v1.SuggestService.GetStudy:input_type -> tuner.suggest.v1.GetStudyRequest
+	27, // 79: tuner.suggest.v1.SuggestService.ListStudies:input_type -> tuner.suggest.v1.ListStudiesRequest
+	31, // 80: tuner.suggest.v1.SuggestService.UpdateStudy:input_type -> tuner.suggest.v1.UpdateStudyRequest
+	32, // 81: tuner.suggest.v1.SuggestService.DeleteStudy:input_type -> tuner.suggest.v1.DeleteStudyRequest
+	33, // 82: tuner.suggest.v1.SuggestService.ValidateStudy:input_type -> tuner.suggest.v1.ValidateStudyRequest
+	35, // 83: tuner.suggest.v1.SuggestService.ListAlgorithms:input_type -> tuner.suggest.v1.ListAlgorithmsRequest
+	37, // 84: tuner.suggest.v1.SuggestService.AddTrial:input_type -> tuner.suggest.v1.AddTrialRequest
+	38, // 85: tuner.suggest.v1.SuggestService.ImportTrials:input_type -> tuner.suggest.v1.ImportTrialsRequest
+	43, // 86: tuner.suggest.v1.SuggestService.GetTrial:input_type -> tuner.suggest.v1.GetTrialRequest
+	44, // 87: tuner.suggest.v1.SuggestService.ListTrials:input_type -> tuner.suggest.v1.ListTrialsRequest
+	46, // 88: tuner.suggest.v1.SuggestService.UpdateTrial:input_type -> tuner.suggest.v1.UpdateTrialRequest
+	47, // 89: tuner.suggest.v1.SuggestService.DeleteTrial:input_type -> tuner.suggest.v1.DeleteTrialRequest
+	48, // 90: tuner.suggest.v1.SuggestService.SuggestTrials:input_type -> tuner.suggest.v1.SuggestTrialsRequest
+	50, // 91: tuner.suggest.v1.SuggestService.ReportMeasurements:input_type -> tuner.suggest.v1.ReportMeasurementsRequest
+	53, // 92: tuner.suggest.v1.SuggestService.RenewLeases:input_type -> tuner.suggest.v1.RenewLeasesRequest
+	55, // 93: tuner.suggest.v1.SuggestService.CompleteTrial:input_type -> tuner.suggest.v1.CompleteTrialRequest
+	56, // 94: tuner.suggest.v1.SuggestService.ReopenTrials:input_type -> tuner.suggest.v1.ReopenTrialsRequest
+	58, // 95: tuner.suggest.v1.SuggestService.ListMeasurements:input_type -> tuner.suggest.v1.ListMeasurementsRequest
+	61, // 96: tuner.suggest.v1.SuggestService.ListOptimalTrials:input_type -> tuner.suggest.v1.ListOptimalTrialsRequest
+	5,  // 97: tuner.suggest.v1.SuggestService.CreateStudy:output_type -> tuner.suggest.v1.Study
+	5,  // 98: tuner.suggest.v1.SuggestService.GetStudy:output_type -> tuner.suggest.v1.Study
+	28, // 99: tuner.suggest.v1.SuggestService.ListStudies:output_type -> tuner.suggest.v1.ListStudiesResponse
+	5,  // 100: tuner.suggest.v1.SuggestService.UpdateStudy:output_type -> tuner.suggest.v1.Study
+	78, // 101: tuner.suggest.v1.SuggestService.DeleteStudy:output_type -> google.protobuf.Empty
+	34, // 102: tuner.suggest.v1.SuggestService.ValidateStudy:output_type -> tuner.suggest.v1.ValidateStudyResponse
+	36, // 103: tuner.suggest.v1.SuggestService.ListAlgorithms:output_type -> tuner.suggest.v1.ListAlgorithmsResponse
+	17, // 104: tuner.suggest.v1.SuggestService.AddTrial:output_type -> tuner.suggest.v1.Trial
+	40, // 105: tuner.suggest.v1.SuggestService.ImportTrials:output_type -> tuner.suggest.v1.ImportTrialsResponse
+	17, // 106: tuner.suggest.v1.SuggestService.GetTrial:output_type -> tuner.suggest.v1.Trial
+	45, // 107: tuner.suggest.v1.SuggestService.ListTrials:output_type -> tuner.suggest.v1.ListTrialsResponse
+	17, // 108: tuner.suggest.v1.SuggestService.UpdateTrial:output_type -> tuner.suggest.v1.Trial
+	78, // 109: tuner.suggest.v1.SuggestService.DeleteTrial:output_type -> google.protobuf.Empty
+	49, // 110: tuner.suggest.v1.SuggestService.SuggestTrials:output_type -> tuner.suggest.v1.SuggestTrialsResponse
+	51, // 111: tuner.suggest.v1.SuggestService.ReportMeasurements:output_type -> tuner.suggest.v1.ReportMeasurementsResponse
+	54, // 112: tuner.suggest.v1.SuggestService.RenewLeases:output_type -> tuner.suggest.v1.RenewLeasesResponse
+	17, // 113: tuner.suggest.v1.SuggestService.CompleteTrial:output_type -> tuner.suggest.v1.Trial
+	57, // 114: tuner.suggest.v1.SuggestService.ReopenTrials:output_type -> tuner.suggest.v1.ReopenTrialsResponse
+	60, // 115: tuner.suggest.v1.SuggestService.ListMeasurements:output_type -> tuner.suggest.v1.ListMeasurementsResponse
+	62, // 116: tuner.suggest.v1.SuggestService.ListOptimalTrials:output_type -> tuner.suggest.v1.ListOptimalTrialsResponse
+	97, // [97:117] is the sub-list for method output_type
+	77, // [77:97] is the sub-list for method input_type
+	77, // [77:77] is the sub-list for extension type_name
+	77, // [77:77] is the sub-list for extension extendee
+	0,  // [0:77] is the sub-list for field type_name
 }
 
 func init() { file_suggest_v1_suggest_proto_init() }
@@ -4555,7 +4665,7 @@ func file_suggest_v1_suggest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_suggest_v1_suggest_proto_rawDesc), len(file_suggest_v1_suggest_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   69,
+			NumMessages:   71,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

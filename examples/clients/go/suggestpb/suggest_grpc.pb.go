@@ -9,8 +9,8 @@
 //   AddTrial and ImportTrials are recognised by their `request_id` (8-32 random bytes in hex are a good one), all others by
 //   their meaning.
 //   Retry UNAVAILABLE (and what your deadline cut off); never retry INVALID_ARGUMENT.
-// * Life of a trial: QUEUED -> RUNNING -> SUCCEEDED | PRUNED | INFEASIBLE | FAILED | CANCELLED. An outcome never changes.
-//   A RUNNING trial whose lease expires is QUEUED again.
+// * Life of a trial: QUEUED -> RUNNING -> SUCCEEDED | PRUNED | INFEASIBLE | FAILED | CANCELLED. An outcome never changes,
+//   but ReopenTrials takes a failed trial back to RUNNING. A RUNNING trial whose lease expires is QUEUED again.
 // * Who calls is said by a token in the metadata, `authorization: Bearer TOKEN`, where the server asks for one
 //   (UNAUTHENTICATED); what it may do, and in which namespaces, the server's operator says (PERMISSION_DENIED).
 // * Errors carry google.rpc.ErrorInfo (domain `tuner.dev`; the reasons are listed in docs/api.md). INVALID_ARGUMENT also carries
@@ -58,6 +58,7 @@ const (
 	SuggestService_ReportMeasurements_FullMethodName = "/tuner.suggest.v1.SuggestService/ReportMeasurements"
 	SuggestService_RenewLeases_FullMethodName        = "/tuner.suggest.v1.SuggestService/RenewLeases"
 	SuggestService_CompleteTrial_FullMethodName      = "/tuner.suggest.v1.SuggestService/CompleteTrial"
+	SuggestService_ReopenTrials_FullMethodName       = "/tuner.suggest.v1.SuggestService/ReopenTrials"
 	SuggestService_ListMeasurements_FullMethodName   = "/tuner.suggest.v1.SuggestService/ListMeasurements"
 	SuggestService_ListOptimalTrials_FullMethodName  = "/tuner.suggest.v1.SuggestService/ListOptimalTrials"
 )
@@ -107,6 +108,9 @@ type SuggestServiceClient interface {
 	RenewLeases(ctx context.Context, in *RenewLeasesRequest, opts ...grpc.CallOption) (*RenewLeasesResponse, error)
 	// Ends a trial. The same way again succeeds; another way is FAILED_PRECONDITION.
 	CompleteTrial(ctx context.Context, in *CompleteTrialRequest, opts ...grpc.CallOption) (*Trial, error)
+	// Opens failed trials again, all or none: they are RUNNING, without the outcome that they had, and keep their number,
+	// parameters and measurements. A trial that is running is returned as it is; any other state is FAILED_PRECONDITION.
+	ReopenTrials(ctx context.Context, in *ReopenTrialsRequest, opts ...grpc.CallOption) (*ReopenTrialsResponse, error)
 	// In the order of the reports.
 	ListMeasurements(ctx context.Context, in *ListMeasurementsRequest, opts ...grpc.CallOption) (*ListMeasurementsResponse, error)
 	// The best succeeded trial, or none. (With several objectives: the Pareto front; there is one objective today.)
@@ -291,6 +295,16 @@ func (c *suggestServiceClient) CompleteTrial(ctx context.Context, in *CompleteTr
 	return out, nil
 }
 
+func (c *suggestServiceClient) ReopenTrials(ctx context.Context, in *ReopenTrialsRequest, opts ...grpc.CallOption) (*ReopenTrialsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReopenTrialsResponse)
+	err := c.cc.Invoke(ctx, SuggestService_ReopenTrials_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *suggestServiceClient) ListMeasurements(ctx context.Context, in *ListMeasurementsRequest, opts ...grpc.CallOption) (*ListMeasurementsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListMeasurementsResponse)
@@ -356,6 +370,9 @@ type SuggestServiceServer interface {
 	RenewLeases(context.Context, *RenewLeasesRequest) (*RenewLeasesResponse, error)
 	// Ends a trial. The same way again succeeds; another way is FAILED_PRECONDITION.
 	CompleteTrial(context.Context, *CompleteTrialRequest) (*Trial, error)
+	// Opens failed trials again, all or none: they are RUNNING, without the outcome that they had, and keep their number,
+	// parameters and measurements. A trial that is running is returned as it is; any other state is FAILED_PRECONDITION.
+	ReopenTrials(context.Context, *ReopenTrialsRequest) (*ReopenTrialsResponse, error)
 	// In the order of the reports.
 	ListMeasurements(context.Context, *ListMeasurementsRequest) (*ListMeasurementsResponse, error)
 	// The best succeeded trial, or none. (With several objectives: the Pareto front; there is one objective today.)
@@ -420,6 +437,9 @@ func (UnimplementedSuggestServiceServer) RenewLeases(context.Context, *RenewLeas
 }
 func (UnimplementedSuggestServiceServer) CompleteTrial(context.Context, *CompleteTrialRequest) (*Trial, error) {
 	return nil, status.Error(codes.Unimplemented, "method CompleteTrial not implemented")
+}
+func (UnimplementedSuggestServiceServer) ReopenTrials(context.Context, *ReopenTrialsRequest) (*ReopenTrialsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReopenTrials not implemented")
 }
 func (UnimplementedSuggestServiceServer) ListMeasurements(context.Context, *ListMeasurementsRequest) (*ListMeasurementsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListMeasurements not implemented")
@@ -754,6 +774,24 @@ func _SuggestService_CompleteTrial_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SuggestService_ReopenTrials_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReopenTrialsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SuggestServiceServer).ReopenTrials(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SuggestService_ReopenTrials_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SuggestServiceServer).ReopenTrials(ctx, req.(*ReopenTrialsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _SuggestService_ListMeasurements_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListMeasurementsRequest)
 	if err := dec(in); err != nil {
@@ -864,6 +902,10 @@ var SuggestService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CompleteTrial",
 			Handler:    _SuggestService_CompleteTrial_Handler,
+		},
+		{
+			MethodName: "ReopenTrials",
+			Handler:    _SuggestService_ReopenTrials_Handler,
 		},
 		{
 			MethodName: "ListMeasurements",

@@ -1,0 +1,115 @@
+"""What is promised of the circuit breaker, whatever happens meanwhile: told without the breaker's own rules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from controller.model import FINAL, Attempt, AttemptState, Experiment, ExperimentSpec, FailureClass
+from controller.progress import RunningTrial
+from controller.runtime.simulated import Script
+from suggest.trial import Trial, TrialState
+from tests.sim.violation import Violation
+
+GOOD = Script(((0.2, "epoch=1 score=0.5"),), 0.3, 0)
+ITS_OWN = ("userError", "metricsMissing", "timeout", "outOfMemory")
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass
+class Breaks:
+    """The pauses of one experiment. `failed_before`: how many attempts had failed when it last went on."""
+
+    pauses: int = 0
+    failed_before: int = 0
+    seen: list[int] = field(default_factory=list)
+
+    def go_on(self, attempts: Sequence[Attempt]) -> None:
+        self.failed_before = _failed(attempts)
+
+    def check_pause(self, experiment: Experiment, attempts: Sequence[Attempt]) -> None:
+        if not experiment.reason.startswith(("the first", "the last")):
+            return
+        self.pauses += 1
+        newest = {attempt.trial: attempt for attempt in attempts}
+        aside = [attempt for attempt in newest.values() if attempt.rerun]
+        if len(aside) < 2:
+            raise Violation(f"paused for {experiment.reason}, and these are to run again: {aside}")
+        if _failed(attempts) - self.failed_before < 2:
+            raise Violation(f"paused again for what had failed before: {experiment.reason}")
+
+    def check_begun(
+        self,
+        spec: ExperimentSpec,
+        running: Sequence[RunningTrial],
+        attempts: Sequence[Attempt],
+        trials: Sequence[Trial],
+        *,
+        now: datetime,
+    ) -> None:
+        """Something new is begun: the breaker is not open."""
+        ended = judged(trials, attempts)
+        causes = [cause for _, cause in ended]
+        most = max(3, spec.parallelism)
+        if (limit := spec.budget.failed_trials) is not None and limit > 1:
+            most = min(most, limit)
+        if len(causes) >= most and causes[-1] and len(set(causes[-most:])) == 1:
+            raise Violation(f"{most} trials failed for {causes[-1]}, and it goes on")
+        if spec.canary_s <= 0:
+            return
+        if len(causes) > 1 and not running and all(cause.startswith(ITS_OWN) for cause in causes):
+            raise Violation(f"the first trials failed for {causes}, and it goes on")
+        live = [each for each in running if each.number != FINAL]
+        proven = any(a.step is not None and not _by_itself(a) for a in attempts) or any(
+            each.value is not None
+            or (each.start_time is not None and (now - each.start_time).total_seconds() >= spec.canary_s)
+            for each in live
+        )
+        if live and not proven:
+            raise Violation(f"another trial is begun beside {live}, and nothing has shown itself yet")
+
+    def check_end(
+        self, spec: ExperimentSpec, attempts: Sequence[Attempt], trials: Sequence[Trial], reason: str
+    ) -> None:
+        newest = {attempt.trial: attempt for attempt in attempts}
+        for trial in trials:
+            if trial.state is not TrialState.CANCELLED and trial.number in newest and newest[trial.number].rerun:
+                raise Violation(f"{trial} was to run again, and did not")
+        if spec.canary_s <= 0 or "wall clock" in reason or any(newest[n].reviewed for n in newest):
+            return
+        ended = [trial for trial in trials if trial.state is not TrialState.CANCELLED]
+        if ended and all(t.state is TrialState.FAILED and t.failure_class in ITS_OWN for t in ended):
+            raise Violation(f"the first trials failed by themselves, and that ended it: {reason}")
+
+
+def judged(trials: Sequence[Trial], attempts: Sequence[Attempt]) -> list[tuple[int, str]]:
+    """What ended since a person last went on, in that order: the trial, and why it failed ("": it did not)."""
+    newest = {attempt.trial: attempt for attempt in attempts}
+    found: list[tuple[int, str]] = []
+    for trial in sorted((t for t in trials if t.finished), key=lambda t: (t.end_time or _EARLIEST, t.number)):
+        attempt = newest.get(trial.number)
+        if trial.state is TrialState.CANCELLED or attempt is None:
+            continue
+        if trial.state is not TrialState.FAILED:
+            found.append((trial.number, ""))
+        elif attempt.rerun or attempt.reviewed:
+            found = [(number, cause) for number, cause in found if not cause]
+        else:
+            found.append((trial.number, f"{trial.failure_class}: {re.sub(r'[0-9.]+', '#', trial.reason)}"))
+    return found
+
+
+def spent_since_rerun(attempts: Sequence[Attempt]) -> int:
+    """Failures of the newest one's class that its retries have to answer for."""
+    since = max((place + 1 for place, attempt in enumerate(attempts[:-1]) if attempt.rerun), default=0)
+    return sum(attempt.failure_class is attempts[-1].failure_class for attempt in attempts[since:])
+
+
+def _by_itself(attempt: Attempt) -> bool:
+    return attempt.state is AttemptState.FAILED and attempt.failure_class in {FailureClass(each) for each in ITS_OWN}
+
+
+def _failed(attempts: Sequence[Attempt]) -> int:
+    return sum(attempt.state is AttemptState.FAILED for attempt in attempts)

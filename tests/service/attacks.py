@@ -101,9 +101,7 @@ class Bystander:
             stub = SuggestServiceStub(channel)
             request = pb.GetStudyRequest(name=str(THEIRS))
             while not self._over.wait(0.01):
-                self._timed(
-                    "GetStudy", lambda: stub.GetStudy(request, timeout=DEADLINE_S, metadata=self._metadata)
-                )
+                self._timed("GetStudy", lambda: stub.GetStudy(request, timeout=DEADLINE_S, metadata=self._metadata))
 
     def _report(self) -> None:
         with grpc.insecure_channel(self._address) as channel:
@@ -180,7 +178,13 @@ def validate(address: str, token: str, begun: Begun, end_s: float) -> None:
     empty = pb.ChoiceDomain(values=[pb.Value()] * 9_900)
     parameters = [pb.Parameter(name=f"p{n}", choice_domain=empty) for n in range(200)]
     _again_and_again(
-        address, token, begun, end_s, 2, "ValidateStudy", pb.ValidateStudyRequest(spec=pb.StudySpec(parameters=parameters))
+        address,
+        token,
+        begun,
+        end_s,
+        2,
+        "ValidateStudy",
+        pb.ValidateStudyRequest(spec=pb.StudySpec(parameters=parameters)),
     )
 
 
@@ -192,7 +196,13 @@ def misspelt(address: str, token: str, begun: Begun, end_s: float) -> None:
         for n in range(999)
     ]
     _again_and_again(
-        address, token, begun, end_s, 30, "ValidateStudy", pb.ValidateStudyRequest(spec=pb.StudySpec(parameters=parameters))
+        address,
+        token,
+        begun,
+        end_s,
+        30,
+        "ValidateStudy",
+        pb.ValidateStudyRequest(spec=pb.StudySpec(parameters=parameters)),
     )
 
 

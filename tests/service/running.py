@@ -162,9 +162,7 @@ def a_process(
     tokens: Path | None = None,
     descriptors: tuple[int, int] | None = None,
 ) -> Iterator[ServerProcess]:
-    server = ServerProcess(
-        storage, address, failpoint=failpoint, revive=revive, tokens=tokens, descriptors=descriptors
-    )
+    server = ServerProcess(storage, address, failpoint=failpoint, revive=revive, tokens=tokens, descriptors=descriptors)
     try:
         yield server
     finally:

@@ -56,7 +56,7 @@ MAX_DESCRIPTORS = 1 << 20
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # a second server on the port must fail, not share it
     ("grpc.max_receive_message_length", 4 << 20),
-    ("grpc.max_concurrent_streams", 256),  # of a connection; a client's further calls wait there
+    ("grpc.max_concurrent_streams", 100),  # of a connection; a client's further calls wait there
     ("grpc.server_handshake_timeout_ms", 10_000),  # TLS, and the first words of HTTP/2
     ("grpc.max_connection_idle_ms", 15 * 60_000),  # clients connect again by themselves
     ("grpc.keepalive_time_ms", 60_000),  # with calls open: somebody who is gone keeps nothing here

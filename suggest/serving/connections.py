@@ -16,9 +16,11 @@ import stat
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from suggest.caller import host_of
 
@@ -31,12 +33,21 @@ STRANGERS = 16  # connections of a host that ask for health only, and stay
 UNKNOWN = 64  # connections of a host over which no call was admitted, at any time
 ALL_UNKNOWN = 1000
 OF_HOST = 2000  # connections of a host, admitted ones too
-CALLS_S = 100.0  # of a host's calls that need or have no token, a second; a burst may have as many more
+NOISY_UNKNOWN = 16  # the same, of a host that calls too often
+CALLS_S = 100.0  # calls of a host that need or have no token, a second; a burst may have as many more
+DELAY_S = 2.0  # of the replies to a host that calls more often: so long it keeps its streams, of which it has few
 _FOLDERS = ("/proc/self/fd", "/dev/fd")
 
 
+class Peer(NamedTuple):
+    """The other end of a connection; the host in its shortest form."""
+
+    host: str
+    port: int
+
+
 @dataclass(slots=True)
-class _Seen:
+class Seen:
     """A connection. `used`: when a call last was admitted over it; 0: never."""
 
     host: str
@@ -57,8 +68,8 @@ class Connections:
         self._strangers: dict[str, float] = {}  # likewise
         self._calls: Counter[str] = Counter()  # by host, of strangers, less those that are allowed
         self._calls_at = now()
-        self._seen: dict[str, _Seen] = {}
-        self._inodes: dict[int, tuple[int, str]] = {}  # by descriptor: what it was, and its peer
+        self._seen: dict[Peer, Seen] = {}
+        self._inodes: dict[int, tuple[int, Peer | None]] = {}  # by descriptor: what it was, and its peer
         self._folder = next((folder for folder in _FOLDERS if Path(folder).is_dir()), "")
         self._wake = threading.Event()
         self._closed = False
@@ -88,13 +99,12 @@ class Connections:
         """A call was let in over this connection."""
         self._admitted[peer] = self._now()
 
-    def stranger(self, peer: str) -> None:
-        """A call that needs no token came over it, or one that was denied."""
+    def stranger(self, peer: str) -> float:
+        """A call that needs no token came over it, or one that is denied: how long it shall wait for its reply."""
         self._strangers[peer] = self._now()
         host = host_of(peer)
         self._calls[host] += 1
-        if self._calls[host] == 2 * CALLS_S:
-            self._wake.set()
+        return DELAY_S if self._calls[host] > 2 * CALLS_S else 0.0
 
     def _run(self) -> None:
         pause_s = LOOK_S
@@ -125,7 +135,7 @@ class Connections:
         for peer, descriptor in there.items():
             seen = self._seen.get(peer)
             if seen is None:
-                seen = self._seen[peer] = _Seen(_neighborhood(peer.host), descriptor, now)
+                seen = self._seen[peer] = Seen(_neighborhood(peer.host), descriptor, now)
             seen.descriptor = descriptor
             seen.asked = peer in strangers
             seen.used = admitted.get(peer, 0.0)
@@ -140,9 +150,9 @@ class Connections:
         allowed, self._calls_at = (now - self._calls_at) * CALLS_S, now
         noisy = set()
         for host, calls in list(self._calls.items()):
-            if calls >= 2 * CALLS_S:
-                noisy.add(_neighborhood(host))
-            left = min(calls - allowed, 4 * CALLS_S)
+            if calls > CALLS_S:
+                noisy.add(_neighborhood(_canonical(host)))
+            left = min(calls, 4 * CALLS_S) - allowed
             if left > 0:
                 self._calls[host] = int(left)
             else:
@@ -168,24 +178,21 @@ class Connections:
                 yield known[1], descriptor
         self._inodes = inodes
 
-    def _peer(self, descriptor: int) -> str:
-        """ "" for what is no connection of the server's."""
+    def _peer(self, descriptor: int) -> Peer | None:
+        """None: it is no connection of the server's."""
         with self._held(descriptor) as held:
-            return "" if held is None else self._peer_of(held)
+            return None if held is None else self._peer_of(held)
 
-    def _peer_of(self, held: socket.socket) -> str:
+    def _peer_of(self, held: socket.socket) -> Peer | None:
         try:
             own, other = held.getsockname(), held.getpeername()
         except OSError:
-            return ""
+            return None
         if not isinstance(own, tuple) or own[1] != self._port:
-            return ""
-        host, port = other[:2]
-        if host.startswith("::ffff:") and "." in host:
-            host = host.removeprefix("::ffff:")
-        return f"ipv6:%5B{host.replace('%', '%25')}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"
+            return None
+        return Peer(_canonical(other[0]), other[1])
 
-    def _shut(self, peer: str) -> bool:
+    def _shut(self, peer: Peer) -> bool:
         with self._held(self._seen[peer].descriptor) as held:
             if held is None or self._peer_of(held) != peer:
                 return False  # another has the number by now
@@ -221,10 +228,10 @@ class _Held:
             os.dup2(self._null, self._spare, inheritable=False)
 
 
-def too_many(seen: dict[str, _Seen], now: float, *, noisy: set[str], most: int) -> list[str]:
+def too_many(seen: Mapping[Peer, Seen], now: float, *, noisy: Collection[str], most: int) -> list[Peer]:
     """The peers whose connections are to be closed; of those that are alike, the oldest."""
-    closed: dict[str, None] = {}
-    unknown: dict[str, list[str]] = {}
+    closed: dict[Peer, None] = {}
+    unknown: dict[str, list[Peer]] = {}
     staying: Counter[str] = Counter()
     oldest_first = sorted(seen, key=lambda peer: seen[peer].since)
     for peer in oldest_first:
@@ -232,15 +239,14 @@ def too_many(seen: dict[str, _Seen], now: float, *, noisy: set[str], most: int) 
         if each.used:
             continue
         unknown.setdefault(each.host, []).append(peer)
-        if each.host in noisy:
-            closed[peer] = None
-        elif now - each.since > SILENT_S:
+        if now - each.since > SILENT_S:
             staying[each.host] += each.asked
             if not each.asked or staying[each.host] > STRANGERS:
                 closed[peer] = None
-    for peers in unknown.values():
+    for host, peers in unknown.items():
         open_ = [peer for peer in peers if peer not in closed]
-        closed.update(dict.fromkeys(open_[: max(0, len(open_) - UNKNOWN)]))
+        allowed = NOISY_UNKNOWN if host in noisy else UNKNOWN
+        closed.update(dict.fromkeys(open_[: max(0, len(open_) - allowed)]))
     left = [peer for peer in oldest_first if not seen[peer].used and peer not in closed]
     closed.update(dict.fromkeys(left[: max(0, len(left) - min(ALL_UNKNOWN, most // 2))]))
     # Even of those that may call, one host does not get all.
@@ -263,3 +269,18 @@ def _neighborhood(host: str) -> str:
     if address.version == 4 or address.is_loopback:
         return host
     return str(ipaddress.ip_network((address, 64), strict=False))
+
+
+@lru_cache(maxsize=20_000)
+def _peer_by(name: str) -> Peer:
+    """By gRPC's word for it: `ipv4:127.0.0.1:4711`, `ipv6:%5B::1%5D:4711`."""
+    port = name.rpartition(":")[2]
+    return Peer(_canonical(host_of(name)), int(port) if port.isdigit() else 0)
+
+
+def _canonical(host: str) -> str:
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    return str((address.ipv4_mapped if address.version == 6 else None) or address)

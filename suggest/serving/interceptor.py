@@ -16,6 +16,7 @@ import secrets
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias, TypeVar
@@ -33,6 +34,7 @@ from suggest.caller import name as known_name
 from suggest.errors import (
     InvalidArgument,
     Problem,
+    RateLimited,
     TimedOut,
     TunerError,
     Unauthenticated,
@@ -81,6 +83,7 @@ class Guard(grpc.aio.ServerInterceptor):
         self.connections = Connections(None)  # until it is known where the server listens
         self._denials = denials
         self._closing = False
+        self._parser = ThreadPoolExecutor(1, thread_name_prefix="parse")
         self._stopped = threading.Event()  # nothing is computed to its end any more
         self._known: dict[str, Handler] = {}  # by method: wrapped once, not at each call
         self._since_tidied = 0  # calls
@@ -94,6 +97,7 @@ class Guard(grpc.aio.ServerInterceptor):
         """Returns when what was begun is done; whatever comes meanwhile is sent away, to come again elsewhere."""
         self._closing = True
         await self._turns.idle()
+        self._parser.shutdown(wait=False)
 
     def give_up(self) -> None:
         """What waits for its turn is sent away too, and so is what is being computed, at the next of its pieces."""
@@ -196,7 +200,9 @@ class Guard(grpc.aio.ServerInterceptor):
         """Never returns. `entry`: of a call that would change something."""
         peer = context.peer()
         if isinstance(error, Unauthenticated):
-            self.connections.stranger(peer)
+            await _pause(self.connections.stranger(peer))
+        elif isinstance(error, RateLimited):
+            await _pause(error.debt_s)
         if entry is not None:
             entry.refused(error, self._denials)
         elif audit.denied(error):
@@ -219,7 +225,8 @@ class Guard(grpc.aio.ServerInterceptor):
     ) -> Callable[[Any, Context], Awaitable[Any]]:
         """Reads the request, of a caller that may send one, and keeps count of what the caller holds."""
         name = method.rpartition("/")[2]
-        is_change = changes(name) and not method.startswith(HEALTH)
+        is_limited = not method.startswith(HEALTH)
+        is_change = changes(name) and is_limited
         admission = self._admission
 
         async def received(requests: Any, context: Context) -> Any:
@@ -228,10 +235,12 @@ class Guard(grpc.aio.ServerInterceptor):
             try:
                 self._admit(method, context)
                 if self._is_open(method):
-                    self.connections.stranger(peer)
+                    await _pause(self.connections.stranger(peer))
                 else:
                     self.connections.admitted(peer)
                 caller = known_name() or host_of(peer)
+                if self._rates is not None and is_limited:
+                    self._rates.take(caller)
                 admission.enter(caller)
             except TunerError as e:
                 entry = audit.Entry(name, peer) if is_change and audit.recorded() else None
@@ -322,8 +331,6 @@ class Guard(grpc.aio.ServerInterceptor):
             return reply
 
         async def answered(serialized: bytes, context: Context, caller: str, entry: audit.Entry | None) -> Reply:
-            if self._rates is not None and not is_coroutine:
-                self._rates.take(caller)
             if is_coroutine:
                 return done(await behaviour(_read(serialized, deserialize, method), context))
             size = len(serialized)
@@ -338,13 +345,13 @@ class Guard(grpc.aio.ServerInterceptor):
             if size <= LARGE_BYTES:
                 request = _read(serialized, deserialize, method)
                 return await carried_out(request, size, context, checked(request), entry)
-            # What is large is parsed in a thread too, and only when the caller's large one before is done: parsed it
-            # takes some thirty times as much memory.
-            flow = Flow(caller)
-            async with self._turns.one_at_a_time(flow):
-                read = functools.partial(_read, serialized, deserialize, method)
-                kind = Kind("parse", units=size)
-                request = await self._turns.run("", functools.partial(courtesy.at_length, read), flow=flow, kind=kind)
+            # What is large is parsed only when the caller's large one before is done, for it may take thirty times as
+            # much memory then; and in one thread, for the C library keeps memory apart for each that has needed much.
+            async with self._turns.one_at_a_time(Flow(caller)):
+                courtesy.begin(self._turns.at_work)
+                run = contextvars.copy_context().run
+                read = functools.partial(run, courtesy.at_length, _read, serialized, deserialize, method)
+                request = await asyncio.get_running_loop().run_in_executor(self._parser, read)
                 return await carried_out(request, size, context, checked(request), entry)
 
         async def answer(serialized: bytes, context: Context, caller: str) -> Reply:
@@ -354,7 +361,9 @@ class Guard(grpc.aio.ServerInterceptor):
             except grpc.aio.AbortError:
                 raise
             except TunerError as e:
-                error = e
+                # Its frames hold the request, perhaps megabytes, and it is held by one of them: such a circle would
+                # be freed only now and then.
+                error = e.with_traceback(None)
                 self._outages.refused(e, writing=takes_turns)
             except Exception:
                 bug = secrets.token_hex(4)
@@ -377,6 +386,12 @@ def _serialized(reply: Reply) -> bytes:
 
 def _length(reply: Reply) -> int:
     return len(reply.serialized)
+
+
+async def _pause(seconds: float) -> None:
+    """Whoever calls too often gets its refusal late: it has few streams, and cannot fill the loop with calls."""
+    if seconds:
+        await asyncio.sleep(seconds)
 
 
 async def _message(context: Context) -> bytes:

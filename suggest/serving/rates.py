@@ -11,6 +11,8 @@ from collections.abc import Callable
 from suggest.errors import RateLimited
 from suggest.limits import Limits
 
+MAX_DEBT_S = 1.0
+FREE_DEBT_S = 0.05
 _MANY = 10_000  # clients, before those that have been quiet are forgotten
 
 
@@ -32,12 +34,15 @@ class Rates:
         tokens, at = self._buckets.get(client, (may.burst, now))
         tokens = min(may.burst, tokens + (now - at) * may.rate)
         if tokens < 1:
-            self._buckets[client] = tokens, now
+            # Being refused costs as much as being served: a client that does not heed it waits longer each time.
+            owed = max(tokens - 1, -may.rate * MAX_DEBT_S)
+            self._buckets[client] = owed, now
             self.refused += 1
             raise RateLimited(
                 f"{client} sends more than {may.rate:g} calls a second (and {may.burst:g} at once); send fewer, send "
                 "more in one call, or ask this server's operator for more",
                 retry_s=(1 - tokens) / may.rate,
+                debt_s=max(0.0, -owed / may.rate - FREE_DEBT_S),
             )
         if client not in self._buckets and len(self._buckets) >= _MANY:
             self._forget(now)

@@ -55,7 +55,7 @@ def check(request: Any) -> None:
     values: list[_Values] = []
     measured = _look(request, "", problems, values)
     if measured > MAX_MEASUREMENTS:
-        problems.append(Problem("trials", f"{measured:,} measurements at once; at most {MAX_MEASUREMENTS:,}"))
+        problems.append(Problem("trials", f"{measured} measurements at once; at most {MAX_MEASUREMENTS:,}"))
     for each in values if not problems else ():
         for index, value in enumerate(each.held):
             _look(value, f"{each.path}[{index}].", problems, [])

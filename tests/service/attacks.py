@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import resource
 import socket
 import subprocess
@@ -40,6 +41,7 @@ DEADLINE_S = 60.0  # of the bystander: what it takes is wanted, however long
 SERVICE = "/tuner.suggest.v1.SuggestService/"
 HEALTH = "/grpc.health.v1.Health/"
 SETTLED_S = 3.0
+ELSEWHERE = "127.0.0.9"  # where strangers come from: the bystander is 127.0.0.1
 
 Begun = Callable[[], None]
 
@@ -279,7 +281,7 @@ def quiet(address: str, token: str, begun: Begun, end_s: float) -> None:
     def fill() -> None:
         while len(there) < 1_100 and time.monotonic() < end_s:
             try:
-                there.append(socket.create_connection((host, int(port)), timeout=2))
+                there.append(socket.create_connection((host, int(port)), timeout=2, source_address=(ELSEWHERE, 0)))
             except OSError:
                 time.sleep(0.05)
 
@@ -304,13 +306,23 @@ def quiet(address: str, token: str, begun: Begun, end_s: float) -> None:
 
 def polite_quiet(address: str, token: str, begun: Begun, end_s: float) -> None:
     """1,100 connections that greet as HTTP/2 does, ask for the server's health once, and stay."""
+    _polite(address, begun, end_s, lambda: ELSEWHERE)
+
+
+def polite_hosts(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """The same from 250 hosts."""
+    hosts = itertools.cycle(f"127.0.1.{n}" for n in range(1, 251))
+    _polite(address, begun, end_s, lambda: next(hosts))
+
+
+def _polite(address: str, begun: Begun, end_s: float, source: Callable[[], str]) -> None:
     _many_files()
     there: list[RawConnection] = []
 
     def fill() -> None:
         while len(there) < 1_100 and time.monotonic() < end_s:
             try:
-                connection = RawConnection(address, timeout_s=2)
+                connection = RawConnection(address, timeout_s=2, source=source())
                 connection.request(f"{HEALTH}Check", b"")
                 there.append(connection)
             except OSError:
@@ -342,7 +354,7 @@ def halves_with_token(address: str, token: str, begun: Begun, end_s: float) -> N
 def _halves(address: str, metadata: tuple[tuple[str, str], ...], begun: Begun, end_s: float) -> None:
     size = (4 << 20) - 100
     content = b"\0" + size.to_bytes(4) + b"\0" * (size - 1)
-    connections = [RawConnection(address) for _ in range(10)]
+    connections = [RawConnection(address, source=ELSEWHERE) for _ in range(10)]
     parts = [
         [connection, connection.open(f"{SERVICE}ValidateStudy", metadata), 0]
         for connection in connections
@@ -360,6 +372,38 @@ def _halves(address: str, metadata: tuple[tuple[str, str], ...], begun: Begun, e
         if not told and (time.monotonic() - began > SETTLED_S or all(part[2] == len(content) for part in parts)):
             told = True
             begun()
+
+
+def denied(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """Without a token: calls as fast as they can be sent, on eight connections."""
+    begun()
+    request = pb.GetStudyRequest(name=str(THEIRS)).SerializeToString()
+    _flood(address, request, end_s)
+
+
+def _flood(address: str, request: bytes, end_s: float, metadata: tuple[tuple[str, str], ...] = ()) -> None:
+    connections: list[RawConnection] = []
+    while time.monotonic() < end_s:
+        while len(connections) < 8:
+            connections.append(RawConnection(address, source=ELSEWHERE))
+        for connection in list(connections):
+            try:
+                for _ in range(20):
+                    connection.request(f"{SERVICE}GetStudy", request, metadata)
+                there = connection.look(0.001)
+            except OSError:
+                there = False
+            if not there:
+                connection.close()
+                connections.remove(connection)
+
+
+def flood(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """With a token: GetStudy as fast as it can be sent, on eight connections."""
+    _a_study(address, token, a_spec(3))
+    begun()
+    request = pb.GetStudyRequest(name=str(MINE)).SerializeToString()
+    _flood(address, request, end_s, _bearer(token))
 
 
 def watches(address: str, token: str, begun: Begun, end_s: float) -> None:
@@ -398,6 +442,9 @@ ATTACKS: dict[str, Callable[[str, str, Begun, float], None]] = {
         unread_on_many,
         quiet,
         polite_quiet,
+        polite_hosts,
+        denied,
+        flood,
         halves,
         halves_with_token,
         watches,

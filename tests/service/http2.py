@@ -16,9 +16,12 @@ _FRAME = 16 << 10
 class RawConnection:
     """One connection. Reads only when told to; `window`: how much it lets the server send on each stream."""
 
-    def __init__(self, address: str, *, window: int = 65535, timeout_s: float = 20.0) -> None:
+    def __init__(self, address: str, *, window: int = 65535, timeout_s: float = 20.0, source: str = "") -> None:
+        """source: the address that it comes from; "": whichever."""
         host, _, port = address.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=timeout_s)
+        self.socket = socket.create_connection(
+            (host, int(port)), timeout=timeout_s, source_address=(source, 0) if source else None
+        )
         self._next = 1
         self._window = 65535  # what we may send on the connection
         self._windows: dict[int, int] = {}  # and on each stream

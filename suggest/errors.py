@@ -133,10 +133,10 @@ class RateLimited(Unavailable):
 
     reason = "RATE_LIMITED"
 
-    def __init__(self, message: str, *, retry_s: float = 1.0, debt_s: float = 0.0) -> None:
-        """debt_s: how long the server waits itself before it says so."""
+    def __init__(self, message: str, *, retry_s: float = 1.0, late_s: float = 0.0) -> None:
+        """late_s: how long the server itself waits before it says so."""
         self.retry_s = retry_s
-        self.debt_s = debt_s
+        self.late_s = late_s
         super().__init__(message)
 
 

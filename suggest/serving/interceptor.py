@@ -202,7 +202,7 @@ class Guard(grpc.aio.ServerInterceptor):
         if isinstance(error, Unauthenticated):
             await _pause(self.connections.stranger(peer))
         elif isinstance(error, RateLimited):
-            await _pause(error.debt_s)
+            await _pause(error.late_s)
         if entry is not None:
             entry.refused(error, self._denials)
         elif audit.denied(error):

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from suggest.errors import RateLimited
 from suggest.limits import Limits
 
-MAX_DEBT_S = 1.0
-FREE_DEBT_S = 0.05
+MAX_LATE_S = 1.0  # how late a refusal may come
+_HEEDED = 50  # refusals that come at once: of a client that then waits as it is told
 _MANY = 10_000  # clients, before those that have been quiet are forgotten
 
 
@@ -23,6 +23,7 @@ class Rates:
         self._limits = limits
         self._now = now
         self._buckets: dict[str, tuple[float, float]] = {}  # by client: tokens at a time
+        self._over: dict[str, tuple[float, float]] = {}  # by client: refusals that the rate has not made up for since
         self.refused = 0
 
     def take(self, client: str) -> None:
@@ -34,19 +35,26 @@ class Rates:
         tokens, at = self._buckets.get(client, (may.burst, now))
         tokens = min(may.burst, tokens + (now - at) * may.rate)
         if tokens < 1:
-            # Being refused costs as much as being served: a client that does not heed it waits longer each time.
-            owed = max(tokens - 1, -may.rate * MAX_DEBT_S)
-            self._buckets[client] = owed, now
+            self._buckets[client] = tokens, now
             self.refused += 1
             raise RateLimited(
                 f"{client} sends more than {may.rate:g} calls a second (and {may.burst:g} at once); send fewer, send "
                 "more in one call, or ask this server's operator for more",
                 retry_s=(1 - tokens) / may.rate,
-                debt_s=max(0.0, -owed / may.rate - FREE_DEBT_S),
+                late_s=self._late_s(client, may.rate, now),
             )
         if client not in self._buckets and len(self._buckets) >= _MANY:
             self._forget(now)
         self._buckets[client] = tokens - 1, now
+
+    def _late_s(self, client: str, rate: float, now: float) -> float:
+        """Being refused costs the server as much as being served: a client that goes on calling is told late."""
+        over, at = self._over.get(client, (0.0, now))
+        over = max(0.0, over - (now - at) * rate) + 1
+        if len(self._over) >= _MANY:
+            self._over.clear()
+        self._over[client] = over, now
+        return min(MAX_LATE_S, max(0.0, over - _HEEDED) / rate)
 
     def _forget(self, now: float) -> None:
         """Those whose buckets are full by now: a new one would be the same. If all are busy, all begin anew."""

@@ -73,7 +73,7 @@ class Metrics:
             series = self._series[method, code] = self._calls.labels(method, code)
         series.observe(seconds)
         if method == "SuggestTrials" and reply is not None:
-            self._handed_out.inc(len(reply.trials))
+            self._handed_out.inc(len(reply.message.trials))
 
     def start(self, sources: Sources) -> None:
         self._registry.register(_Collector(sources))

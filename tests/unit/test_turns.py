@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from suggest.errors import StudyBusy
-from suggest.serving.turns import MAX_WAITING, Turns
+from suggest.serving.turns import MAX_WAITING, NOBODY, Turns
 
 WITHIN_S = 10
 
@@ -59,7 +59,11 @@ def test_large_work_is_done_one_piece_at_a_time_and_holds_up_no_small_work() -> 
                 gate.wait(WITHIN_S)
                 under_way.remove(study)
 
-            calls = [asyncio.create_task(them.run(s, lambda s=s: large(s), large=True)) for s in "abcd"]  # type: ignore[misc]
+            async def call(study: str) -> None:
+                async with them.one_at_a_time(NOBODY):
+                    await them.run(study, lambda: large(study))
+
+            calls = [asyncio.create_task(call(study)) for study in "abcd"]
             await asyncio.sleep(0)
             assert await them.run("other", lambda: "answered") == "answered"
             calls[1].cancel()

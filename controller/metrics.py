@@ -17,6 +17,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from controller.metric_lines import MAX_NAME, Candidates, LineParser, Said, end_of_bar
 from controller.model import MetricsRule, Objective
@@ -32,8 +33,7 @@ _COLOR = re.compile(rb"\x1b(?:\[[0-9;?]*+[@-~]|\][^\x07\x1b]{0,999}+(?:\x07|\x1b
 _RETURNS = re.compile(rb"\r*+")
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """One metric's value at one step."""
 
     metric: str

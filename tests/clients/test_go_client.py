@@ -111,34 +111,33 @@ def test_killed_itself_it_carries_on(tune: Path, served: Served) -> None:
 
 
 def test_the_trials_of_a_worker_that_was_killed_go_to_another(tune: Path, served: Served) -> None:
-    with running(tune, *arguments(served, "--client=a", "--trials=4", "--pace=10s", "--lease=1s")) as process:
-        with served.client() as client:
-            eventually(lambda: client.list_studies() and len(client.list_trials(NAME)) == BATCH, within_s=60)
-            process.kill()
-            expire = max(t.lease_expire_time for t in client.list_trials(NAME) if t.lease_expire_time is not None)
-            eventually(lambda: datetime.now(UTC) > expire, within_s=60)
-            done = run(tune, *arguments(served, "--client=b", "--trials=4"))
-            assert (done.returncode, done.stderr) == (0, "")
-            found = client.list_trials(NAME)
-            assert [(t.number, t.tries, t.client_id) for t in found] == [(n, 2, "b") for n in range(BATCH)]
-            assert {m.attempt for _, m in client.list_measurements(NAME)} == {2}
-            assert {t.state for t in found} <= {TrialState.SUCCEEDED, TrialState.PRUNED}
+    worker = arguments(served, "--client=a", "--trials=4", "--pace=10s", "--lease=1s")
+    with running(tune, *worker) as process, served.client() as client:
+        eventually(lambda: client.list_studies() and len(client.list_trials(NAME)) == BATCH, within_s=60)
+        process.kill()
+        expire = max(t.lease_expire_time for t in client.list_trials(NAME) if t.lease_expire_time is not None)
+        eventually(lambda: datetime.now(UTC) > expire, within_s=60)
+        done = run(tune, *arguments(served, "--client=b", "--trials=4"))
+        assert (done.returncode, done.stderr) == (0, "")
+        found = client.list_trials(NAME)
+        assert [(t.number, t.tries, t.client_id) for t in found] == [(n, 2, "b") for n in range(BATCH)]
+        assert {m.attempt for _, m in client.list_measurements(NAME)} == {2}
+        assert {t.state for t in found} <= {TrialState.SUCCEEDED, TrialState.PRUNED}
 
 
 def test_steps_longer_than_the_lease_lose_no_trial(tune: Path, served: Served) -> None:
-    with running(tune, *arguments(served, "--trials=4", "--pace=900ms", "--lease=600ms")) as process:
-        with served.client() as client:
+    slow = arguments(served, "--trials=4", "--pace=900ms", "--lease=600ms")
+    with running(tune, *slow) as process, served.client() as client:
 
-            def reported() -> bool:
-                taken = client.suggest(
-                    NAME, 4, client_id="o", request_id=secrets.token_hex(8), lease_s=60, expired_only=True
-                )
-                assert taken.trials == ()
-                return any(m.step == 3 for _, m in client.list_measurements(NAME))
+        def reported() -> bool:
+            request_id = secrets.token_hex(8)
+            taken = client.suggest(NAME, 4, client_id="o", request_id=request_id, lease_s=60, expired_only=True)
+            assert taken.trials == ()
+            return any(m.step == 3 for _, m in client.list_measurements(NAME))
 
-            eventually(client.list_studies, within_s=60)
-            eventually(reported, within_s=60)
-            process.kill()
+        eventually(client.list_studies, within_s=60)
+        eventually(reported, within_s=60)
+        process.kill()
 
 
 def test_a_server_killed_in_the_middle_goes_unnoticed(tune: Path, served: Served) -> None:

@@ -38,7 +38,7 @@ class AsyncClient:
     """Belongs to one event loop. `address`: as for `Client`. Connects at the first call.
 
     Who it is and whom it trusts is said as to `Client`. All methods raise NotFound, InvalidArgument, FailedPrecondition
-    (NotOwner), Unauthenticated, PermissionDenied, Unavailable, StoreBroken as they apply.
+    (NotOwner, LeaseExpired), Unauthenticated, PermissionDenied, Unavailable, StoreBroken as they apply.
     """
 
     def __init__(

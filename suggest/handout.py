@@ -21,20 +21,36 @@ TURNS = 8  # proposals of one request, each of which may bring known points; the
 
 
 class ReplyBudget:
-    """What fits into one reply: the first trial always, the others as long as there is room."""
+    """What fits into one reply: the first trial always, the others as long as there is room.
+
+    `size_of` makes a message of each trial: it is asked only where a rough upper bound does not do.
+    """
 
     def __init__(self, size_of: Callable[[Trial], int], max_bytes: int = MAX_REPLY_BYTES) -> None:
         self._size_of = size_of
-        self._left = max_bytes
-        self._empty = True
+        self._max_bytes = max_bytes
+        self._taken: list[Trial] = []
+        self._rough = 0
+        self._exact: int | None = None
         self.full = False
 
     def take(self, trial: Trial) -> bool:
         """False, from the first trial that does not fit on."""
-        self._left -= self._size_of(trial)
-        self.full = self.full or (self._left < 0 and not self._empty)
-        self._empty = False
+        self._rough += _at_most(trial)
+        if self._rough > self._max_bytes:
+            if self._exact is None:
+                self._exact = sum(map(self._size_of, self._taken))
+            self._exact += self._size_of(trial)
+            self.full = self.full or (self._exact > self._max_bytes and bool(self._taken))
+        if not self.full:
+            self._taken.append(trial)
         return not self.full
+
+
+def _at_most(trial: Trial) -> int:
+    """More bytes than the trial takes: four for each character, and some for what is around it."""
+    labels = len(repr(trial.labels)) if trial.labels else 0
+    return 2000 + 4 * (len(repr(trial.parameters)) + labels + len(trial.reason) + len(trial.failure_class))
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ def read_trial(message: pb.Trial) -> Trial:
         create_time=read_time(message.create_time) if message.HasField("create_time") else None,
         end_time=read_time(message.end_time) if message.HasField("end_time") else None,
         tries=message.tries,
-        lease_s=read_duration(message.lease_duration),
+        lease_s=read_duration(message.lease_duration) if message.HasField("lease_duration") else None,
         lease_expire_time=read_time(message.lease_expire_time) if message.HasField("lease_expire_time") else None,
     )
     raise_if(problems)

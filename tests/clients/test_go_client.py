@@ -111,10 +111,8 @@ def test_killed_itself_it_carries_on(tune: Path, served: Served) -> None:
 
 
 def test_the_trials_of_a_worker_that_was_killed_go_to_another(tune: Path, served: Served) -> None:
-    with (
-        running(tune, *arguments(served, "--client=a", "--trials=4", "--pace=10s", "--lease=1s")) as process,
-        served.client() as client,
-    ):
+    worker = arguments(served, "--client=a", "--trials=4", "--pace=10s", "--lease=1s")
+    with running(tune, *worker) as process, served.client() as client:
         eventually(lambda: client.list_studies() and len(client.list_trials(NAME)) == BATCH, within_s=60)
         process.kill()
         expire = max(t.lease_expire_time for t in client.list_trials(NAME) if t.lease_expire_time is not None)
@@ -128,15 +126,12 @@ def test_the_trials_of_a_worker_that_was_killed_go_to_another(tune: Path, served
 
 
 def test_steps_longer_than_the_lease_lose_no_trial(tune: Path, served: Served) -> None:
-    with (
-        running(tune, *arguments(served, "--trials=4", "--pace=900ms", "--lease=600ms")) as process,
-        served.client() as client,
-    ):
+    slow = arguments(served, "--trials=4", "--pace=900ms", "--lease=600ms")
+    with running(tune, *slow) as process, served.client() as client:
 
         def reported() -> bool:
-            taken = client.suggest(
-                NAME, 4, client_id="o", request_id=secrets.token_hex(8), lease_s=60, expired_only=True
-            )
+            request_id = secrets.token_hex(8)
+            taken = client.suggest(NAME, 4, client_id="o", request_id=request_id, lease_s=60, expired_only=True)
             assert taken.trials == ()
             return any(m.step == 3 for _, m in client.list_measurements(NAME))
 

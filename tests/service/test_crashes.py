@@ -18,6 +18,7 @@ from suggest.errors import NotFound, Unavailable
 from suggest.study import StudyName
 from suggest.trial import Outcome, TrialState
 from tests.service.running import NAME, SPEC, a_process, a_server, score
+from tests.service.test_certificates import eventually
 
 OTHER = StudyName("default", "other")
 POINTS = [name for name in failpoints.names() if name.startswith("store.") and "make_schema" not in name]
@@ -49,6 +50,8 @@ def a_history(client: Client) -> dict[str, Any]:
     client.complete(NAME, 2, Outcome(TrialState.FAILED, reason="why", failure_class="mine"))
     client.update_trial(NAME, 0, labels={"best": "yes"})
     client.suggest(NAME, 1, client_id="c", request_id="r2")
+    client.suggest(NAME, 1, client_id="c", request_id="r3", lease_s=0.1)
+    eventually(lambda: client.suggest(NAME, 1, client_id="d", request_id="r4", expired_only=True).trials)
     elsewhere = FinishedTrial({"x": 99.0, "kind": "b"}, Outcome(TrialState.SUCCEEDED), [score(0, 0.125)])
     client.import_trials(NAME, [elsewhere, replace(elsewhere, source_id="7")], source="notes", request_id="notes")
     for delete in (lambda: client.delete_trial(NAME, 2), lambda: client.delete_study(OTHER)):

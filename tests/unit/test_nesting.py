@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from suggest.nesting import MAX_DEPTH, TooNested, check_yaml, load_json
 
 MILLION = 10**6
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefghi", "bcdefghij", strict=True)
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in itertools.pairwise("abcdefghij")
 )
 BOMBS = {
     "brackets": "[" * MILLION,
@@ -32,7 +33,7 @@ BOMBS = {
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_file_of_tokens_or_limits_that_is_nested_too_deep_is_refused(bomb: str) -> None:
     for read in (read_tokens, read_limits):
-        with pytest.raises(InvalidArgument, match="nested more than 64 levels|more than 50,000 values|cannot be read"):
+        with pytest.raises(InvalidArgument, match=r"nested more than 64 levels|more than 50,000 values|cannot be read"):
             read(BOMBS[bomb].encode(), place="file.yaml")
 
 
@@ -45,7 +46,9 @@ def test_an_experiment_that_is_nested_too_deep_is_refused(bomb: str) -> None:
 def test_what_is_nested_as_deep_as_may_be_is_read() -> None:
     check_yaml("[" * MAX_DEPTH + "]" * MAX_DEPTH)
     assert load_json("[" * MAX_DEPTH + "]" * MAX_DEPTH) == load_json(b"[" * MAX_DEPTH + b"]" * MAX_DEPTH)
-    assert load_json(f'["{"[" * 100}", "\\"{"{" * 100}"]') == ["[" * 100, '"' + "{" * 100], "brackets in a text are text"
+    assert load_json(f'["{"[" * 100}", "\\"{"{" * 100}"]') == ["[" * 100, '"' + "{" * 100], (
+        "brackets in a text are text"
+    )
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":', '[{"b":'])
@@ -63,5 +66,5 @@ def test_a_kubeconfig_that_is_nested_too_deep_is_refused(tmp_path: Path, monkeyp
     path = tmp_path / "config"
     path.write_text("[" * MILLION)
     monkeypatch.setenv("KUBECONFIG", str(path))
-    with pytest.raises(kubeconfig.BadKubeconfig, match="nested more than 64 levels deep"):
+    with pytest.raises(kubeconfig.BadKubeconfig, match=r"nested more than 64 levels deep"):
         asyncio.run(kubeconfig.load(None))

@@ -93,7 +93,8 @@ class Server:
         self._protection = protection
         self._oversight = oversight
         self._metrics_port = 0
-        protection.check(self._asked)
+        metrics = oversight.metrics_address
+        protection.check(self._asked, parse_address(metrics) if metrics else None)
 
     @property
     def address(self) -> str:
@@ -179,7 +180,7 @@ class Server:
             from suggest.serving.metrics import Metrics, Sources
             from suggest.serving.watching import Watch
 
-            metrics = Metrics(self._oversight.metrics_address)
+            metrics = Metrics(self._oversight.metrics_address, doors.pair)
             undo.callback(metrics.close)
             watch = Watch(metrics.ended)
         most = min(MAX_CONNECTIONS, descriptor_limit() // 2)  # the store needs some, too
@@ -190,6 +191,7 @@ class Server:
             None if bounds is None else Rates(bounds.now),
             admission=admission,
             denials=denials,
+            certified=bool(self._protection.tls_client_ca),
         )
         server = grpc.aio.server(
             interceptors=[guard] if watch is None else [watch, guard],

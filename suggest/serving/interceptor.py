@@ -29,7 +29,7 @@ from suggest.access import audit
 from suggest.access.audit import Denials
 from suggest.access.gate import HEALTH, Gate
 from suggest.access.verbs import changes
-from suggest.caller import caller_of, host_of
+from suggest.caller import caller_of, host_of, known_as
 from suggest.caller import name as known_name
 from suggest.errors import (
     InvalidArgument,
@@ -74,7 +74,9 @@ class Guard(grpc.aio.ServerInterceptor):
         *,
         admission: Admission,
         denials: Denials,
+        certified: bool = False,
     ) -> None:
+        """certified: clients have certificates, and where there are no tokens are known by the names in them."""
         self._turns = turns
         self._rates = rates
         self._outages = outages
@@ -82,6 +84,7 @@ class Guard(grpc.aio.ServerInterceptor):
         self._admission = admission
         self.connections = Connections(None)  # until it is known where the server listens
         self._denials = denials
+        self._certified = certified and gate is None
         self._closing = False
         self._parser = ThreadPoolExecutor(1, thread_name_prefix="parse")
         self._stopped = threading.Event()  # nothing is computed to its end any more
@@ -193,6 +196,8 @@ class Guard(grpc.aio.ServerInterceptor):
     def _admit(self, method: str, context: Context) -> None:
         if self._gate is not None:
             self._gate.admit(method, context.invocation_metadata() or ())
+        elif self._certified:
+            known_as(_certificate_name(context))
 
     async def _refuse(
         self, context: Context, error: TunerError, method: str, entry: audit.Entry | None = None
@@ -386,6 +391,12 @@ def _serialized(reply: Reply) -> bytes:
 
 def _length(reply: Reply) -> int:
     return len(reply.serialized)
+
+
+def _certificate_name(context: Context) -> str:
+    """As no token is named: `cert:alice`. "": there is no name in it."""
+    names = context.auth_context().get("x509_common_name", ())
+    return f"cert:{next(iter(names)).decode(errors='replace')[:100]}" if names else ""
 
 
 async def _pause(seconds: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,7 @@ from suggest.nesting import MAX_DEPTH, TooNested, check_yaml, load_json
 
 MILLION = 10**6
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"
-    for before, name in zip("abcdefghi", "bcdefghij", strict=True)
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in itertools.pairwise("abcdefghij")
 )
 BOMBS = {
     "brackets": "[" * MILLION,
@@ -66,5 +66,5 @@ def test_a_kubeconfig_that_is_nested_too_deep_is_refused(tmp_path: Path, monkeyp
     path = tmp_path / "config"
     path.write_text("[" * MILLION)
     monkeypatch.setenv("KUBECONFIG", str(path))
-    with pytest.raises(kubeconfig.BadKubeconfig, match="nested more than 64 levels deep"):
+    with pytest.raises(kubeconfig.BadKubeconfig, match=r"nested more than 64 levels deep"):
         asyncio.run(kubeconfig.load(None))

@@ -95,6 +95,15 @@ class Postgres:
                 time.sleep(0.02)
             self._processes.stop("postgres")
 
+    def save(self) -> None:
+        """Its files as they are, once it is stopped."""
+        subprocess.run(["cp", "-a", self._data, self._data.with_name("saved")], check=True)
+
+    def put_back(self) -> None:
+        """What was saved, once it is stopped: as a standby that lagged, or a restored snapshot."""
+        shutil.rmtree(self._data)
+        self._data.with_name("saved").rename(self._data)
+
     def new_database(self) -> str:
         """Its URL."""
         name = f"test{next(self._numbers)}"

@@ -11,15 +11,16 @@ import logging
 import secrets
 import threading
 import time
+from dataclasses import replace
 
-from sqlalchemy import BigInteger, cast, delete, func, select, update
+from sqlalchemy import BigInteger, Connection, cast, delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from suggest.deadline import locked
-from suggest.errors import NotFound, TunerError, Unavailable
+from suggest.errors import NotFound, NotOwner, TunerError, Unavailable
 from suggest.store.liveness import SILENCE_S, FailureDetector, Verdict
 from suggest.store.ownership import held, of, taken_by, taking
-from suggest.store.postgres import Database
+from suggest.store.postgres import INSTANCE, Database
 from suggest.store.protocol import Lease
 from suggest.store.tables import owners, servers, studies
 from suggest.study import StudyName
@@ -42,7 +43,8 @@ class OwnedByHeartbeat:
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._beaten_at = 0.0  # monotonic, before the last heartbeat was sent
-        self._gaps = 0  # how often a heartbeat came so late that others may have taken studies
+        self._instance = ""  # of the database server
+        self._gaps = 0  # how often leases became doubtful: a heartbeat came late, or the database is another one
         self._checked: dict[str, int] = {}  # uid: the gaps there were when its lease was last known to hold
         self._detector = FailureDetector()
         self._detector_lock = threading.Lock()
@@ -90,6 +92,7 @@ class OwnedByHeartbeat:
             )
             lease = taking(connection, name, uid=uid, address=address)
             assert lease is not None, "its row is locked"
+            lease = replace(lease, instance=connection.info[INSTANCE])
         self._checked[uid] = gaps
         return lease
 
@@ -98,10 +101,16 @@ class OwnedByHeartbeat:
         if time.monotonic() - self._beaten_at < SILENCE_S and self._checked.get(lease.uid) == gaps:
             return True
         with self._database.reading(single=True) as connection:
-            if connection.execute(select(held(lease))).scalar_one():
+            same = connection.info[INSTANCE] == lease.instance
+            if same and connection.execute(select(held(lease))).scalar_one():
                 self._checked[lease.uid] = gaps
                 return True
         return False
+
+    def check(self, connection: Connection, lease: Lease) -> None:
+        if connection.info[INSTANCE] != lease.instance:
+            # The last commits may be lost: what this process knows of the study may be ahead of what is stored.
+            raise NotOwner(f"{lease.name}: the database was restarted or has failed over; take the study again")
 
     def release(self, lease: Lease) -> None:
         self.deleted(lease)
@@ -158,8 +167,10 @@ class OwnedByHeartbeat:
         alive = alive.on_conflict_do_update(index_elements=[servers.c.id], set_={"heartbeat_us": _NOW_US})
         with self._database.writing(single=True) as connection:
             connection.execute(alive)
-        if now - self._beaten_at >= SILENCE_S and self._beaten_at:
+            instance = connection.info[INSTANCE]
+        if (now - self._beaten_at >= SILENCE_S or instance != self._instance) and self._beaten_at:
             self._gaps += 1
+        self._instance = instance
         self._beaten_at = now
         self._look_at_others()
 

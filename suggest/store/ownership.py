@@ -25,6 +25,9 @@ class Ownership(Protocol):
 
     def still_held(self, lease: Lease) -> bool: ...
 
+    def check(self, connection: Connection, lease: Lease) -> None:
+        """Before a write. Raises NotOwner: this is not the database that gave the lease, as far as one can know."""
+
     def release(self, lease: Lease) -> None: ...
 
     def deleted(self, lease: Lease) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from sqlalchemy import Connection, create_engine, text
+from sqlalchemy import Connection, create_engine, event, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
@@ -24,6 +25,7 @@ from suggest.store.statements import Statements
 POOL = 12  # more than a server has workers
 WAIT_S = 5.0
 CONNECT_TIMEOUT_S = 3
+INSTANCE = "instance"  # in a connection's `info`
 _SCHEMA_LOCK = 0x74756E6572  # "tuner": of all programs that lock in this database, ours
 _SETTINGS = {
     "idle_in_transaction_session_timeout": "1000",
@@ -85,6 +87,14 @@ def _ours(error: DBAPIError, place: str) -> Exception:
     return error
 
 
+def _note_instance(connection: Any, record: Any) -> None:  # psycopg's, and untyped in SQLAlchemy
+    """Which server this connection leads to: after a restart, a restore or a failover it is another one."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT extract(epoch FROM pg_postmaster_start_time())::text")
+        (record.info[INSTANCE],) = cursor.fetchone()
+    connection.rollback()
+
+
 class Database:
     """`Connections` to the server and database that `url` names; made when first needed. close() ends them."""
 
@@ -122,6 +132,7 @@ class Database:
         except ModuleNotFoundError as e:
             message = "PostgreSQL needs the library psycopg; install it with: pip install 'tuner[postgres]'"
             raise InvalidArgument([Problem("storage", message)]) from e
+        event.listen(self._engine, "connect", _note_instance)
         self._single = self._engine.execution_options(isolation_level="AUTOCOMMIT")
         self._snapshots = self._engine.execution_options(isolation_level="REPEATABLE READ")
 

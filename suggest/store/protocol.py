@@ -23,13 +23,15 @@ MAX_METRICS = 64  # of a trial, where only the latest value of each is asked for
 class Lease:
     """The right to write one study: every write repeats all of it, so an outdated one changes nothing.
 
-    The nonce is random: a database that was restored to an earlier state gives the same epochs again.
+    The nonce is random: a database that was restored to an earlier state gives the same epochs again. `instance`: of
+    the database server that gave it; "" where there is none.
     """
 
     name: StudyName
     uid: str
     epoch: int
     nonce: str
+    instance: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ class SqlStore:
         return count(self._database, namespace)
 
     def update_study(self, lease: Lease, study: Study) -> None:
-        with self._write(_UPDATE_STUDY, single=True) as connection:
+        with self._write(_UPDATE_STUDY, lease, single=True) as connection:
             statement = update(studies).where(of(studies, lease.name), held(lease))
             changed = statement.values(
                 spec=spec_document(study.spec), labels=dict(study.labels), past=past_document(study)
@@ -120,7 +120,7 @@ class SqlStore:
             _must_touch(connection, changed, lease)
 
     def delete_study(self, lease: Lease) -> None:
-        with self._write(_DELETE_STUDY) as connection:
+        with self._write(_DELETE_STUDY, lease) as connection:
             _must_touch(connection, delete(studies).where(of(studies, lease.name), held(lease)), lease)
             connection.execute(delete(measurements).where(of(measurements, lease.name)))
         self._ownership.deleted(lease)
@@ -174,7 +174,7 @@ class SqlStore:
                 yield Curve(points)
 
     def hand_out(self, lease: Lease, trials: Sequence[Trial], *, queued: int = 0) -> None:
-        with self._write(_HAND_OUT, single=self._statements.is_one(len(trials))) as connection:
+        with self._write(_HAND_OUT, lease, single=self._statements.is_one(len(trials))) as connection:
             rows = [trial_columns(lease.name, trial) for trial in trials]
             self._insert(connection, self._statements.hand_out, lease, rows)
 
@@ -187,7 +187,7 @@ class SqlStore:
                     raise _lost(lease)
 
     def add_trial(self, lease: Lease, trial: Trial, *, request_id: str, measurements: Sequence[Measurement]) -> None:
-        with self._write(_ADD_TRIAL, single=not measurements) as connection:
+        with self._write(_ADD_TRIAL, lease, single=not measurements) as connection:
             columns = trial_columns(lease.name, trial, add_request_id=request_id)
             self._insert(connection, self._statements.insert_trial, lease, [columns])
             self._insert_measurements(connection, lease, (trial.number, measurements))
@@ -196,16 +196,18 @@ class SqlStore:
         name = lease.name
         rows = [trial_columns(name, each.trial, add_request_id=each.request_id) for each in additions]
         reports = [(each.trial.number, each.measurements) for each in additions if each.measurements]
-        with self._write(_ADD_TRIALS, single=self._statements.is_one(len(rows)) and not reports) as connection:
+        with self._write(_ADD_TRIALS, lease, single=self._statements.is_one(len(rows)) and not reports) as connection:
             self._insert(connection, self._statements.insert_trial, lease, rows)
             self._insert_measurements(connection, lease, *reports)
 
     def add_measurements(self, lease: Lease, number: int, measurements: Sequence[Measurement]) -> None:
-        with self._write(_ADD_MEASUREMENTS, single=self._statements.is_one_block(len(measurements))) as connection:
+        with self._write(
+            _ADD_MEASUREMENTS, lease, single=self._statements.is_one_block(len(measurements))
+        ) as connection:
             self._insert_measurements(connection, lease, (number, measurements))
 
     def finish_trial(self, lease: Lease, trial: Trial, measurements: Sequence[Measurement]) -> None:
-        with self._write(_FINISH_TRIAL, single=not measurements) as connection:
+        with self._write(_FINISH_TRIAL, lease, single=not measurements) as connection:
             if self._statements.finish(connection, lease, trial.number, outcome_columns(trial)) != 1:
                 raise _lost(lease)
             self._insert_measurements(connection, lease, (trial.number, measurements))
@@ -228,12 +230,12 @@ class SqlStore:
                     raise _lost(lease)
 
     def relabel_trial(self, lease: Lease, number: int, labels: Mapping[str, str]) -> None:
-        with self._write(_RELABEL_TRIAL, single=True) as connection:
+        with self._write(_RELABEL_TRIAL, lease, single=True) as connection:
             statement = update(trials).where(of(trials, lease.name), trials.c.number == number, held(lease))
             _must_touch(connection, statement.values(labels=dict(labels)), lease)
 
     def delete_trial(self, lease: Lease, number: int) -> None:
-        with self._write(_DELETE_TRIAL) as connection:
+        with self._write(_DELETE_TRIAL, lease) as connection:
             statement = update(trials).where(of(trials, lease.name), trials.c.number == number, held(lease))
             _must_touch(connection, statement.values(deleted=True), lease)
             connection.execute(delete(measurements).where(of(measurements, lease.name), measurements.c.trial == number))
@@ -331,10 +333,14 @@ class SqlStore:
             raise _lost(lease)
 
     @contextmanager
-    def _write(self, points: tuple[str, str], *, single: bool = False) -> Iterator[Connection]:
+    def _write(
+        self, points: tuple[str, str], lease: Lease | None = None, *, single: bool = False
+    ) -> Iterator[Connection]:
         before, after = points
         failpoints.reach(before)
         with self._database.writing(single=single) as connection:
+            if lease is not None:
+                self._ownership.check(connection, lease)
             yield connection
         failpoints.reach(after)
 

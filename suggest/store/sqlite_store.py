@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from sqlalchemy import select, update
+from sqlalchemy import Connection, select, update
 
 from suggest.errors import NotFound, OutOfFiles, TunerError, Unavailable
 from suggest.sqlite_file import NO_DESCRIPTOR
@@ -69,6 +69,9 @@ class OwnedByLocks:
 
     def still_held(self, lease: Lease) -> bool:
         return True  # nobody can take a lock away
+
+    def check(self, connection: Connection, lease: Lease) -> None:
+        """The file is watched."""
 
     def release(self, lease: Lease) -> None:
         try:

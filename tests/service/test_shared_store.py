@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from suggest.client import Client
-from suggest.errors import NotOwner, Unavailable
+from suggest.errors import NotFound, NotOwner, Unavailable
 from suggest.store.heartbeats import OwnedByHeartbeat
 from suggest.store.liveness import SILENCE_S
 from suggest.store.postgres_store import PostgresStore
@@ -290,3 +290,26 @@ def takes(store: PostgresStore) -> bool:
     except Unavailable:
         return False
     return True
+
+
+def test_a_server_whose_database_went_back_in_time_reads_it_again(folder: Path) -> None:
+    """As after a failover to a standby that lagged: the owner's lease is in it, its last trials are not."""
+    with a_postgres() as postgres:
+        url = postgres.new_database()
+        with a_process(url, f"unix:{folder}/s.sock") as server, Client(server.address, timeout_s=PATIENCE_S) as client:
+            client.create_study(NAME, SPEC, request_id="create")
+            assert [started(client, f"r{n}").number for n in range(3)] == [0, 1, 2]
+            postgres.stop()
+            postgres.save()
+            postgres.start()
+            assert [started(client, f"r{n}").number for n in range(3, 6)] == [3, 4, 5]
+            client.report(NAME, 3, [score(0, 0.5)])
+            postgres.stop()
+            postgres.put_back()
+            postgres.start()
+            assert started(client, "after").number == 3, "not beyond the trials that are lost"
+            assert client.list_measurements(NAME, 3) == [], "nor with what another one reported"
+            client.report(NAME, 3, [score(0, 0.25)])
+            with pytest.raises(NotFound):
+                client.report(NAME, 5, [score(0, 0.5)])
+            assert [trial.number for trial in client.list_trials(NAME)] == [0, 1, 2, 3]

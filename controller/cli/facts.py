@@ -91,9 +91,7 @@ async def gather(
             for each in await client.list_trials(name)
             if each.client_id == experiment.uid or TrialRecord(each).imported_from or TrialRecord(each).value_of
         ]
-        there = trial is None or any(
-            each.number == trial for each in found
-        )  # a study lacks others' and the final stage
+        there = trial is None or any(each.number == trial for each in found)
         if measurements and there:
             for number, measurement in await client.list_measurements(name, trial):
                 measured.setdefault(number, []).append(measurement)

@@ -91,10 +91,11 @@ async def gather(
             for each in await client.list_trials(name)
             if each.client_id == experiment.uid or TrialRecord(each).imported_from or TrialRecord(each).value_of
         ]
-        if measurements:
+        there = trial is None or any(each.number == trial for each in found)
+        if measurements and there:
             for number, measurement in await client.list_measurements(name, trial):
                 measured.setdefault(number, []).append(measurement)
-        if latest:
+        if latest and there:
             last = await client.list_measurements(name, trial, latest=True)
     except NotFound as error:
         if attempts:

@@ -143,8 +143,11 @@ def find_trial(record: ExperimentRecord, number: int) -> TrialRecord:
     for one in record.trials:
         if one.trial.number == number:
             return one
-    last = f"0 to {record.trials[-1].trial.number}" if record.trials else "none yet"
-    raise NotFound(f"{record.experiment.name} has no trial {number}; its trials are {last}")
+    first, last = (record.trials[0].trial.number, record.trials[-1].trial.number) if record.trials else (0, None)
+    there = "it has none yet" if last is None else f"its trials are {first} to {last}"
+    if first == last:
+        there = f"its only trial is {first}"
+    raise NotFound(f"{record.experiment.name} has no trial {number}; {there}")
 
 
 async def _gathered(home: Home, store: SqlStore, experiment: Experiment, client: SessionClient) -> ExperimentRecord:

@@ -29,10 +29,11 @@ def test_the_last_lines_of_an_attempt(me: Person) -> None:
 
 def test_what_is_not_there_is_said(me: Person) -> None:
     for words, said in (
-        (("tiny/99",), "tiny has no trial 99; its trials are 0 to 1"),
-        (("tiny/1", "--attempt", "7"), "tiny/1 has no attempt 7; it has attempts 1 to 2"),
+        (("logs", "tiny/99"), "tiny has no trial 99; its trials are 0 to 1"),
+        (("describe", "tiny/99"), "tiny has no trial 99; its trials are 0 to 1"),
+        (("logs", "tiny/1", "--attempt", "7"), "tiny/1 has no attempt 7; it has attempts 1 to 2"),
     ):
-        code, out, err = me.tuner("logs", *words)
+        code, out, err = me.tuner(*words)
         assert (code, out) == (5, "")
         assert said in err
 

@@ -143,6 +143,8 @@ class Server:
     def _open_store(self, bounds: Bounds | None) -> Store:
         from suggest.admin import open_store
 
+        _import_what_errors_need()
+
         store = open_store(self._storage_url, sync=self._sync)
         if bounds is None:
             return store
@@ -296,6 +298,15 @@ def serve(
     raise_descriptor_limit()
     server = Server(storage_url, address, sync=sync, advertise=advertise, protection=protection, oversight=oversight)
     return asyncio.run(_serve(server, storage_url if announce else ""))
+
+
+def _import_what_errors_need() -> None:
+    """Elsewhere they are imported with the first error. Here that may be one for want of a file descriptor, and an
+    import needs one."""
+    import difflib  # noqa: F401
+
+    from google.protobuf import any_pb2  # noqa: F401
+    from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # noqa: F401
 
 
 def descriptor_limit() -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from controller.cli.arguments import options_of
 from controller.phrases import render
+from suggest.redaction import redacted_url
 
 # Flag, its attribute, and the variable that says the same. In the order in which they are printed.
 _REPEATED = (
@@ -23,6 +24,8 @@ _REPEATED = (
     ("--storage", "storage", ""),
     ("--token-file", "token_file", "TUNER_TOKEN_FILE"),
     ("--tls-ca", "tls_ca", "TUNER_TLS_CA"),
+    ("--tls-cert", "tls_cert", "TUNER_TLS_CERT"),
+    ("--tls-key", "tls_key", "TUNER_TLS_KEY"),
     ("--context", "context", ""),
 )
 
@@ -65,7 +68,7 @@ def _flags(words: Sequence[str], arguments: argparse.Namespace, file: str | None
     for flag, attribute, variable in _REPEATED:
         value = getattr(arguments, attribute, None)
         if value and flag in known and flag not in words and value != os.environ.get(variable or "-"):
-            yield from (flag, value)
+            yield from (flag, redacted_url(value) if flag == "--storage" else value)
     if file is None or file not in words:
         return
     for override in getattr(arguments, "set", None) or ():

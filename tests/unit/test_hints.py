@@ -96,3 +96,8 @@ def test_every_command_in_a_message_is_a_hint() -> None:
                         f"{path.relative_to(ROOT)}:{part.lineno}: {part.value!r}; use controller.phrases.command"
                     )
     assert found == []
+
+
+def test_a_hint_shows_no_password_of_a_storage_url() -> None:
+    typed = "get trials x --storage postgresql+psycopg://me:secret@db/tuner"
+    assert say(typed, "best", "x") == "tuner best x --storage 'postgresql+psycopg://me:***@db/tuner'"

@@ -105,7 +105,7 @@ class Snapshot:
     held: Set[int] = frozenset()
     ahead: int = 0
     final: FinalStage | None = None
-    streak: Streak = Streak()
+    streak: Streak = field(default_factory=Streak)
     set_aside: Set[int] = frozenset()
 
 

@@ -73,6 +73,11 @@ async def gather(
 
     `latest`: the trials that run have the value and the step that they reported last.
     """
+    # First of all: a controller stores how it ended before it lets go, so what is read after it is gone says so.
+    controller = controlled_by(home, experiment)
+    if not controller:
+        now = store.experiment(experiment.namespace, experiment.name)
+        experiment = now if now is not None and now.uid == experiment.uid else experiment
     name = study_of(experiment)
     attempts: dict[int, list[Attempt]] = {}
     for attempt in store.attempts(experiment.uid):
@@ -113,7 +118,7 @@ async def gather(
             for each in found
         ],
         events=store.events(experiment.uid, trial),
-        controlled_by=controlled_by(home, experiment),
+        controlled_by=controller,
         measurements=measured,
         settings=settings,
         final=find_final(home, store, experiment),

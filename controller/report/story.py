@@ -197,7 +197,10 @@ def why_experiment(record: ExperimentRecord) -> str:
         case ExperimentState.STOPPED:
             return f"{it.reason or 'stopped'}; go on with: tuner resume {name}"
         case ExperimentState.FAILED:
-            return f"failed, {it.reason}; look at one with: tuner describe {name}/{_last_failed(record)}"
+            return (
+                f"failed, {it.reason}; look at one with: tuner describe {name}/{_last_failed(record)}; "
+                f"run those that failed again with: tuner retry {name} --failed"
+            )
         case ExperimentState.SUCCEEDED:
             result = f"see the result with: tuner best {name}"
             if record.final is not None and record.final.failed:

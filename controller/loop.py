@@ -120,6 +120,7 @@ class Loop:
             exhausted=memory.exhausted,
             trouble=self._trouble,
             stopping=self._wish is not Wish.RUN,
+            known=self._opened,
         )
 
     async def run(self) -> Experiment:

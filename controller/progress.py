@@ -29,7 +29,7 @@ class RunningTrial:
 class Progress:
     """trend: the best value after each succeeded trial. canary: the first trial still runs alone. exhausted: the search
     has no further point. trouble: what it waits for, if service, store or runtime does not answer. stopping: somebody
-    asked it to stop.
+    asked it to stop. known: its trials were looked up; before that all counts are 0.
     """
 
     experiment: Experiment
@@ -42,6 +42,7 @@ class Progress:
     exhausted: bool = False
     trouble: str = ""
     stopping: bool = False
+    known: bool = True
 
     @property
     def final_runs(self) -> bool:

@@ -13,12 +13,17 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from controller import breaker, budget
 from controller.cli.final import attempts_of, has_failed
 from controller.cli.home import ControllerLock, Home, new_uid
+from controller.decide import better
 from controller.model import (
+    FINAL,
+    Attempt,
     AttemptState,
     Event,
     Experiment,
+    ExperimentSpec,
     ExperimentState,
     Revision,
     Uid,
@@ -37,6 +42,7 @@ from controller.spec import (
 from controller.store import Changes, SqlStore
 from suggest.errors import FailedPrecondition, NotFound
 from suggest.study import StudyName
+from suggest.trial import TrialState
 
 EXTENDED = ", as tuner extend has made it."  # ends the first line of a revision that has no file of a person
 
@@ -187,10 +193,12 @@ class Desk:
         with ExitStack() as undo:
             lock, known = self.locked(known, undo)
             old = self._earlier(known, document, extended_since=True)
-            changes = [] if old is not None else _allowed_changes(known, document)
+            changes = [] if old is not None else allowed_changes(known, document)
             told = () if old is None else old.notes
             if known.state.finished and all(map(is_label, changes)) and not has_failed(self._store, known):
                 return Standing(known, told)
+            if changes:
+                self._refuse_an_end(known, document)
             known, notes = self._follow(known, directory)
             notes = (*told, *notes)
             if changes:
@@ -199,6 +207,20 @@ class Desk:
             admitted = self._go_on(known, lock, text, source, notes)
             undo.pop_all()
         return admitted
+
+    def _refuse_an_end(self, known: Experiment, document: Document) -> None:
+        """Raises FailedPrecondition: an experiment that has failed would fail again at once."""
+        if known.state is not ExperimentState.FAILED:
+            return
+        spec = document.spec
+        counts, best = _outcomes(self._store.attempts(known.uid), spec)
+        ending = budget.ending(spec, counts, best=best, exhausted=False, running_s=known.running_s)
+        if ending is not None and ending.state is ExperimentState.FAILED:
+            raise FailedPrecondition(
+                f"{known.name} has failed, and would fail again at once: {ending.reason}; nothing was changed. "
+                f"Run its failed trials again with this file: {_again('retry', document, '--failed')}; "
+                "or raise spec.budget in the file"
+            )
 
     def resume_name(self, name: str, namespace: str | None) -> Admitted | Standing:
         """`tuner resume NAME`: the file as it was last accepted."""
@@ -232,6 +254,28 @@ class Desk:
             known, notes = self._revised(known, document, changes, notes)
         return self._go_on(known, lock, document.text, document.source, notes)
 
+    def retry(
+        self,
+        known: Experiment,
+        lock: ControllerLock,
+        failures: Sequence[Attempt],
+        *,
+        document: Document | None,
+        changes: Sequence[Change],
+        directory: Path | None,
+    ) -> Admitted:
+        """`tuner retry`, of an experiment whose lock the caller has. `failures`: the newest attempts of the trials that
+        run again. `document`: of a file that it named."""
+        notes: tuple[str, ...] = ()
+        if directory is not None:
+            known, notes = self._follow(known, directory)
+        if document is not None and changes:
+            known, notes = self._revised(known, document, changes, notes)
+        revision = self._store.revisions(known.uid)[-1]
+        source = str(self._home.folders(known.uid).revision(revision.number))
+        text, source = (revision.file_text, source) if document is None else (document.text, document.source)
+        return self._go_on(known, lock, text, source, notes, rerun=failures)
+
     def to_stop(self, known: Experiment) -> Admitted:
         """For `tuner stop` where nobody runs it: everything as it is, the wish to stop included."""
         with ExitStack() as undo:
@@ -253,18 +297,39 @@ class Desk:
         return lock, fresh
 
     def _go_on(
-        self, known: Experiment, lock: ControllerLock, text: str, source: str, notes: tuple[str, ...]
+        self,
+        known: Experiment,
+        lock: ControllerLock,
+        text: str,
+        source: str,
+        notes: tuple[str, ...],
+        *,
+        rerun: Sequence[Attempt] = (),
     ) -> Admitted:
+        """`rerun`: what `tuner retry` marks, in the same write."""
         if known.stop_requested:
             self._store.request_stop(known.uid, wanted=False)
+        now = datetime.now(UTC)
+        attempts = self._store.attempts(known.uid)
+        marked = {each.trial: replace(each, rerun=True) for each in rerun}
+        events = [
+            Event(now, "retried", f"trial {each.trial} runs again; it failed: {each.reason}", each.trial, each.number)
+            for each in rerun
+        ]
         if known.state is not ExperimentState.RUNNING:
             before = known.state.value
+            # A person has seen these, unless it was only stopped: the circuit breaker begins again.
+            if known.state is not ExperimentState.STOPPED:
+                marked = {each.trial: each for each in breaker.reviewed(attempts)} | marked
             anew = self._without_old_final(known) if known.state.finished else known
             known = replace(anew, state=ExperimentState.RUNNING, reason="", end_time=None, stop_requested=False)
-            event = Event(datetime.now(UTC), "resumed", f"resumed; it was {before}")
-            self._store.save(known.uid, Changes(experiment=known, events=(event,), final=True))
+            events.append(Event(now, "resumed", f"resumed; it was {before}"))
+            marks = list(marked.values())
+            self._store.save(known.uid, Changes(experiment=known, attempts=marks, events=events, final=True))
             notes = (*notes, f"{known.name} goes on; it was {before}")
-        elif self._store.attempts(known.uid):
+        elif marked:
+            self._store.save(known.uid, Changes(attempts=list(marked.values()), events=events))
+        elif attempts:
             notes = (*notes, f"{known.name} goes on; its controller had ended without finishing it")
         return Admitted(replace(known, stop_requested=False), lock, text, source, notes)
 
@@ -348,7 +413,7 @@ class Desk:
         return None
 
 
-def _allowed_changes(known: Experiment, document: Document) -> Sequence[Change]:
+def allowed_changes(known: Experiment, document: Document) -> Sequence[Change]:
     """What the file changes. Raises Changed: some of it cannot be changed any more."""
     changes = diff(known.spec.document, document.spec.document)
     refused = [change for change in changes if not allowed_in_revision(change)]
@@ -363,9 +428,23 @@ def _allowed_changes(known: Experiment, document: Document) -> Sequence[Change]:
     return changes
 
 
-def _again(verb: str, document: Document) -> str:
+def _outcomes(attempts: Sequence[Attempt], spec: ExperimentSpec) -> tuple[dict[TrialState, int], float | None]:
+    """How the trials of an experiment that has ended did end, by their newest attempts, and the best value."""
+    newest = {each.trial: each for each in attempts if each.trial != FINAL}
+    counts: dict[TrialState, int] = {}
+    best: float | None = None
+    for each in newest.values():
+        if each.ended and not each.rerun:
+            state = TrialState(each.state.value)
+            counts[state] = counts.get(state, 0) + 1
+        if each.state is AttemptState.SUCCEEDED:
+            best = better(best, each.value, maximize=spec.objective.maximize)
+    return counts, best
+
+
+def _again(verb: str, document: Document, *flags: str) -> str:
     """The verb with the file that was named; the command line adds the flags that change the file."""
-    return command(verb, "-" if document.source == "standard input" else document.source)
+    return command(verb, "-" if document.source == "standard input" else document.source, *flags)
 
 
 def listed(changes: Sequence[Change]) -> str:

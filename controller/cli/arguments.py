@@ -13,6 +13,7 @@ from typing import TypeAlias
 from controller.cli import flags
 
 _GROUPS = ("get", "db", "debug")  # their next word is part of the verb
+_OPEN_ENDED = ("retry",)  # takes any number of words, which argparse wants in one piece
 # What other programs call it.
 _ELSEWHERE = {
     "apply": "run", "create": "run", "start": "run", "optimize": "run", "continue": "resume", "ps": "top",
@@ -131,7 +132,7 @@ def _verb_first(argv: list[str], valued: frozenset[str]) -> list[str]:
             skip = word in valued
         else:
             words.append(index)
-            if len(words) == 2 or argv[words[0]] not in _GROUPS:
+            if argv[words[0]] not in _OPEN_ENDED and (len(words) == 2 or argv[words[0]] not in _GROUPS):
                 break
     return [argv[i] for i in words] + [word for i, word in enumerate(argv) if i not in words]
 
@@ -201,6 +202,14 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         more="With a file: changes under spec.trial, spec.final, spec.parallelism, spec.budget and spec.pruning are\n"
         "accepted and recorded as a revision. Lifts a pause, and runs again the trials that failed for it; of an\n"
         "experiment that has ended it runs a final stage that failed, or is new in the file.",
+    )  # fmt: skip
+    yield verb(
+        "retry", "run failed trials again, then go on with the search", "retrying:retry",
+        flags.file_or_name_to_retry, flags.which_failed, flags.overrides, flags.service,
+        example="tuner retry digits --failed --reason outOfMemory",
+        more="Each runs as a new attempt of the same trial: same number, same parameters. Its earlier failure no\n"
+        "longer counts in budget.failedTrials. No controller may be running; the experiment may have ended. With a\n"
+        "FILE, its changes are accepted as tuner resume accepts them.",
     )  # fmt: skip
     yield verb(
         "extend", "more trials, wider ranges, new choices: then on with the search", "growing:extend",

@@ -75,6 +75,11 @@ async def gather(
 
     `latest`: the last value of each metric, and the trials that run have the objective's for theirs.
     """
+    # First of all: a controller stores how it ended before it lets go, so what is read after it is gone says so.
+    controller = controlled_by(home, experiment)
+    if not controller:
+        now = store.experiment(experiment.namespace, experiment.name)
+        experiment = now if now is not None and now.uid == experiment.uid else experiment
     name = study_of(experiment)
     attempts: dict[int, list[Attempt]] = {}
     for attempt in store.attempts(experiment.uid):
@@ -117,7 +122,7 @@ async def gather(
             for each in found
         ],
         events=store.events(experiment.uid, trial),
-        controlled_by=controlled_by(home, experiment),
+        controlled_by=controller,
         measurements=measured,
         settings=settings,
         final=find_final(home, store, experiment),

@@ -22,6 +22,23 @@ def file_or_name_to_extend(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(context=None, runtime=None)
 
 
+def file_or_name_to_retry(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME|FILE", help="the experiment, or its corrected file")
+    parser.set_defaults(context=None, runtime=None)
+
+
+def which_failed(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("numbers", metavar="N", nargs="*", help="a failed trial's number")
+    parser.add_argument("--failed", action="store_true", help="all failed trials")
+    parser.add_argument(
+        "--reason",
+        metavar="R",
+        default="",
+        help="of those only the ones that failed so: userError, outOfMemory, timeout, metricsMissing, infrastructure, "
+        "or words of the reason",
+    )
+
+
 def trials(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trials", metavar="+N", default="", help="so many more; without the +, so many in all")
 

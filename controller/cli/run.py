@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
+import re
 from collections.abc import Coroutine
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -270,7 +272,9 @@ class Session:
         best = await self._best(experiment, progress.best, client)
         final_failed = self._tell(experiment, best)
         succeeded = some_succeeded(progress) or best is not None
-        return exit_code(experiment, succeeded=succeeded, final_failed=final_failed, stopped=controls.exit_code)
+        return exit_code(
+            experiment, progress.counts, succeeded=succeeded, final_failed=final_failed, stopped=controls.exit_code
+        )
 
     async def _best(self, experiment: Experiment, own: Trial | None, client: SessionClient) -> Trial | None:
         """Of all that its study has, imported trials too. A service that is gone by now spoils no result."""
@@ -300,7 +304,7 @@ class Session:
         record = await gather(self._home, self._store, experiment, client)
         self._view.close(None)
         final_failed = self._tell(experiment, record.best)
-        return exit_code(experiment, succeeded=record.best is not None, final_failed=final_failed)
+        return exit_code(experiment, record.counts, succeeded=record.best is not None, final_failed=final_failed)
 
     def _tell(self, experiment: Experiment, best: Trial | None) -> bool:
         """Whether its final stage has failed."""
@@ -313,6 +317,41 @@ class Session:
             print(result(experiment, best), flush=True)
         # -q hides what is going on, not what a person must act on.
         if not self._arguments.quiet or best is None or experiment.state in _NEED_A_PERSON or final_failed:
-            words = rendered(next_step(experiment, best, final_failed=final_failed), self._arguments)
+            printed = self._printed_last(experiment)
+            words = next_step(experiment, best, final_failed=final_failed, printed=printed)
+            words = rendered(words, self._arguments)
             (Lines() if self._arguments.quiet else self._view).say(words)
         return final_failed
+
+    def _printed_last(self, experiment: Experiment) -> tuple[int, list[str]] | None:
+        """The trial that opened the circuit breaker, and the last lines of its log."""
+        if experiment.state is not ExperimentState.PAUSED:
+            return None
+        newest = {attempt.trial: attempt for attempt in self._store.attempts(experiment.uid)}
+        failed = [attempt for attempt in newest.values() if attempt.rerun and attempt.end_time is not None]
+        last = max(failed, key=lambda attempt: (attempt.end_time, attempt.trial), default=None)
+        if last is None:
+            return None
+        log = self._home.folders(experiment.uid).attempt(last.trial, last.number).log
+        return last.trial, last_lines(log)
+
+
+LAST_LINES, LAST_BYTES = 10, 8192
+
+
+def last_lines(log: Path) -> list[str]:
+    """What a program said at its end; nothing, if it has no log here."""
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - LAST_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return []
+    if not text.strip():
+        return []
+    lines = [line.rpartition("\r")[2].expandtabs() for line in _ESCAPES.sub("", text).rstrip().split("\n")]
+    return ["".join(c for c in line.rstrip() if c.isprintable()) for line in lines[-LAST_LINES:]]
+
+
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # of terminals: colors and the like

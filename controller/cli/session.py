@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from controller import budget
 from controller.cli.admission import Admitted
 from controller.cli.embedded import SessionClient
 from controller.cli.exits import ExitCode
@@ -142,16 +143,22 @@ def _close(view: View, progress: Progress | None) -> None:
 
 
 def exit_code(
-    experiment: Experiment, *, succeeded: bool, final_failed: bool = False, stopped: ExitCode = ExitCode.TERMINATED
+    experiment: Experiment,
+    counts: Mapping[TrialState, int],
+    *,
+    succeeded: bool,
+    final_failed: bool = False,
+    stopped: ExitCode = ExitCode.TERMINATED,
 ) -> ExitCode:
-    """What the shell is told. `succeeded`: some trial did. `stopped`: what a stopped experiment means here."""
+    """What the shell is told. `counts`: its trials by outcome. `succeeded`: some trial did. `stopped`: what a stopped
+    experiment means here."""
     match experiment.state:
         case ExperimentState.SUCCEEDED if final_failed:
             return ExitCode.FAILED
         case ExperimentState.SUCCEEDED:
             return ExitCode.OK if succeeded else ExitCode.NO_RESULT
         case ExperimentState.FAILED:
-            return ExitCode.FAILED if succeeded else ExitCode.NO_RESULT
+            return ExitCode.FAILED if budget.too_many_failed(experiment.spec, counts) else ExitCode.NO_RESULT
         case ExperimentState.PAUSED:
             return ExitCode.PAUSED
         case _:

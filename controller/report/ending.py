@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from controller.model import Experiment, ExperimentState
 from controller.phrases import command, quantity
 from controller.report import figures
@@ -41,7 +43,14 @@ def final_stage(record: ExperimentRecord) -> str:
     return "\n".join(lines)
 
 
-def next_step(experiment: Experiment, best: Trial | None, *, final_failed: bool = False) -> str:
+def next_step(
+    experiment: Experiment,
+    best: Trial | None,
+    *,
+    final_failed: bool = False,
+    printed: tuple[int, Sequence[str]] | None = None,
+) -> str:
+    """`printed`: the trial for which it is paused, and the last lines of its log."""
     name, reason = experiment.name, experiment.reason
     again, trials = command("resume", name), command("get", "trials", name)
     match experiment.state:
@@ -54,11 +63,28 @@ def next_step(experiment: Experiment, best: Trial | None, *, final_failed: bool 
         case ExperimentState.SUCCEEDED:
             return f"{name} finished without one succeeded trial: {reason}\nWhy: {trials}"
         case ExperimentState.FAILED:
-            return f"{name} failed: {reason}\nWhy: {trials}"
+            retry = f"Run the failed trials again: {command('retry', name, '--failed')}"
+            return f"{name} failed: {reason}\nWhy: {trials}\n{retry}{_without_them(experiment)}"
         case ExperimentState.PAUSED:
-            return f"{name} is paused: {reason}\n{cure(experiment)}"
+            return f"{name} is paused: {reason}\n{_printed(name, printed)}{cure(experiment)}"
         case ExperimentState.RUNNING | ExperimentState.STOPPING:
             ways = f"Watch: {command('describe', name)}\nGo on: {again}\nEnd: {command('stop', name)}"
             return f"{name} is left running\n{ways}"
         case ExperimentState.STOPPED:
             return f"{name} stopped: {reason}\nGo on: {again}"
+
+
+def _without_them(experiment: Experiment) -> str:
+    if "budget.failedTrials" not in experiment.reason:
+        return ""
+    return f"\nOr go on without them: raise spec.budget.failedTrials, then: {command('resume', 'FILE')}"
+
+
+def _printed(name: str, printed: tuple[int, Sequence[str]] | None) -> str:
+    if printed is None:
+        return ""
+    trial, lines = printed
+    if not lines:
+        return f"Trial {trial} printed nothing\n"
+    shown = "".join(f"    {line[:200]}\n" for line in lines)
+    return f"Trial {trial} printed last (all of it: {command('logs', f'{name}/{trial}')}):\n{shown}"

@@ -110,7 +110,7 @@ class Lines:
             self._final_told = True
             self.say(progress.experiment.reason or "the search is over; its final stage runs")
         running_s = progress.experiment.running_s
-        if running_s - self._told_at_s >= PROGRESS_S:
+        if progress.known and running_s - self._told_at_s >= PROGRESS_S:
             self._told_at_s = running_s
             self.say(summary(progress))
 
@@ -142,7 +142,7 @@ def finished(progress: Progress) -> int:
 
 def time_left_s(progress: Progress) -> float | None:
     """By the pace so far, and at most what the wall clock leaves; None while nothing is known, or goes on."""
-    if progress.trouble:
+    if progress.trouble or not progress.known:
         return None
     experiment = progress.experiment
     budget = experiment.spec.budget

@@ -118,7 +118,8 @@ def _head(progress: Progress, width: int) -> list[RenderableType]:
     left_s = time_left_s(progress)
     if left_s is not None and state is ExperimentState.RUNNING:
         title.append(f"  about {figures.duration(left_s)} left", style="bright_black")
-    lines: list[RenderableType] = [_line(title, width), _line(_bar(progress, width), width)]
+    counts = _bar(progress, width) if progress.known else Text("looking up its trials", style="bright_black")
+    lines: list[RenderableType] = [_line(title, width), _line(counts, width)]
     if progress.best is not None:
         lines.append(_line(_best(progress), width))
     return lines

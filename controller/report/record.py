@@ -45,9 +45,12 @@ class TrialRecord:
 
     @property
     def state(self) -> TrialState:
-        """As people see it: what the study calls running waits, until an attempt of it runs."""
+        """As people see it: what the study calls running waits, until an attempt of it runs; so does what failed and is
+        to run again."""
         if self.by_client:
             return self.trial.state
+        if self.trial.state is TrialState.FAILED and self.newest is not None and self.newest.rerun:
+            return TrialState.QUEUED
         if self.trial.state is TrialState.RUNNING and (self.newest is None or self.newest.ended or self.waiting):
             return TrialState.QUEUED
         return self.trial.state
@@ -195,13 +198,15 @@ class ExperimentRecord:
             return record.trial.reason or (newest.reason if newest is not None else "")
         experiment, newest = self.experiment, record.newest
         if experiment.state is ExperimentState.PAUSED:
-            if newest is not None and newest.failure_class is FailureClass.CONFIGURATION:
+            if newest is not None and (newest.rerun or newest.failure_class is FailureClass.CONFIGURATION):
                 return f"runs again when the experiment is resumed: {newest.reason}"
             return "the experiment is paused"
         if not self.controlled_by:
             return "nobody runs the experiment now"
         if newest is not None and record.waiting:
             return newest.reason or "is being started"
+        if newest is not None and newest.rerun:
+            return f"runs again: {newest.reason}"
         if newest is not None and newest.failure_class is not None:
             return f"to be retried: {newest.reason}"
         return "waits for a free slot" if newest is None else "interrupted; runs again"

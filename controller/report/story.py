@@ -199,7 +199,10 @@ def why_experiment(record: ExperimentRecord) -> str:
         case ExperimentState.STOPPED:
             return f"{it.reason or 'stopped'}; go on with: {command('resume', name)}"
         case ExperimentState.FAILED:
-            return f"failed, {it.reason}; look at one with: {command('describe', f'{name}/{_last_failed(record)}')}"
+            return (
+                f"failed, {it.reason}; look at one with: {command('describe', f'{name}/{_last_failed(record)}')}; "
+                f"run those that failed again with: {command('retry', name, '--failed')}"
+            )
         case ExperimentState.SUCCEEDED:
             result = f"see the result with: {command('best', name)}"
             if record.final is not None and record.final.failed:

@@ -43,6 +43,7 @@ spec:
 BY_CLIENTS = ("store.relabel_trial", "store.delete_trial", "store.add_trials")
 BY_REVISION = ("controller.store.add_revision", "study.update", "store.update_study")
 BY_DELETE = ("store.delete_study", "controller.store.delete_experiment")
+BY_REOPENING = ("study.reopen", "store.reopen_trials")  # tests/e2e/test_retry.py
 BY_STOP = ("controller.store.request_stop",)
 BY_RESTORE = ("controller.backup.swap",)  # tests/service/test_backup.py
 # Once in an experiment's life: each gets an experiment of its own.
@@ -54,7 +55,7 @@ ONCE = (
     "store.add_trial",
 )
 ON_A_CLUSTER = ("cluster.note", "cluster.delete")  # tests/cluster/test_faults.py
-LATER = BY_CLIENTS + BY_REVISION + BY_DELETE + BY_STOP + ON_A_CLUSTER + BY_RESTORE
+LATER = BY_CLIENTS + BY_REOPENING + BY_REVISION + BY_DELETE + BY_STOP + ON_A_CLUSTER + BY_RESTORE
 
 
 class Killed:

@@ -1,0 +1,195 @@
+"""A mistake in the script: the run pauses before it burns the budget, and failed trials run again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.somebody import Person, eventually, experiment, somebody
+
+# Fails until somebody has fixed it; what it prints differs from trial to trial.
+BROKEN = 'test -e fixed || { echo starting; echo "KeyError: $1"; exit 1; }; echo score=$1'
+# Fails for a reason of its own in the trials whose numbers are in `bad`.
+UNLUCKY = (
+    'if grep -qsx "$TUNER_TRIAL_NUMBER" bad; then case $TUNER_TRIAL_NUMBER in 1) echo lazy;; 2) echo crazy;; '
+    "*) echo odd;; esac; exit 1; fi; echo score=$1"
+)
+
+
+@pytest.fixture
+def me(tmp_path: Path) -> Iterator[Person]:
+    with somebody(tmp_path) as person:
+        yield person
+
+
+def script(text: str, *, trials: int = 4, failures: int = 99, parallelism: int = 1, canary: bool = True) -> str:
+    # tpe names no successors ahead: how many trials there are does not depend on how fast they end.
+    made = experiment(
+        ["sh", "-c", text, "sh", "${x}"], trials=trials, parallelism=parallelism, algorithm="tpe, seed: 1"
+    )
+    made = made.replace("failedTrials: 99", f"failedTrials: {failures}")
+    return made.replace("canary: 0s", "canary: 10s") if canary else made
+
+
+def states(person: Person) -> list[tuple[object, int]]:
+    return [(trial["state"], len(trial["attempts"])) for trial in person.trials()]
+
+
+@pytest.mark.parametrize(("trials", "failures"), [(4, 99), (4, 1), (1, 1)])
+def test_a_broken_script_costs_two_trials_and_none_once_it_is_corrected(me: Person, trials: int, failures: int) -> None:
+    me.file.write_text(script(BROKEN, trials=trials, failures=failures, parallelism=2))
+    for again in (1, 2):
+        words = ("run", me.file) if again == 1 else ("resume", "tiny")
+        code, out, err = me.tuner(*words)
+        assert (code, out) == (8, ""), err
+        assert "tiny is paused: the first 2 trials failed: exit code 1: KeyError: 0." in err
+        assert "Trial 1 printed last (all of it: tuner logs tiny/1):\n    starting\n    KeyError: 0." in err
+        assert "tuner resume FILE" in err
+        assert states(me) == [("queued", again)] * 2
+    code, _, err = me.tuner("run", me.file)
+    assert (code, "    KeyError: 0." in err) == (8, True), "said again, and nothing runs"
+    (me.folder / "fixed").touch()
+    code, out, err = me.tuner("resume", me.file)
+    assert (code, out.startswith("tiny: best score ")) == (0, True), err
+    assert states(me) == [("succeeded", 3)] * 2 + [("succeeded", 1)] * (trials - 2)
+    _, told, _ = me.tuner("describe", "tiny")
+    assert f", 0 of {failures} failures" in told
+
+
+def test_a_missing_script_is_a_mistake_like_any_other(me: Person) -> None:
+    me.file.write_text(experiment(["python", "trian.py", "${x}"], trials=3).replace("canary: 0s", "canary: 10s"))
+    code, _, err = me.tuner("run", me.file)
+    assert (code, "the first 2 trials failed: exit code 2: " in err) == (8, True), err
+    (me.folder / "train.py").write_text("import sys\nprint(f'score={sys.argv[1]}')\n")
+    me.file.write_text(me.file.read_text().replace("trian.py", "train.py"))
+    assert me.tuner("resume", me.file)[0] == 0
+    assert states(me) == [("succeeded", 2)] * 2 + [("succeeded", 1)]
+
+
+def test_a_script_that_breaks_later_pauses_too(me: Person) -> None:
+    (me.folder / "fixed").touch()
+    later = 'test "$TUNER_TRIAL_NUMBER" = 2 && rm -f fixed; ' + BROKEN
+    me.file.write_text(script(later, trials=9))
+    code, _out, err = me.tuner("run", me.file)
+    assert code == 8, err
+    assert "tiny is paused: the last 3 trials failed for one reason: exit code 1: KeyError: 0." in err
+    assert states(me) == [("succeeded", 1)] * 2 + [("queued", 1)] * 3
+    me.file.write_text(script(BROKEN, trials=9))
+    (me.folder / "fixed").touch()
+    assert me.tuner("resume", me.file)[0] == 0
+    assert states(me) == [("succeeded", 1)] * 2 + [("succeeded", 2)] * 3 + [("succeeded", 1)] * 4
+
+
+MOMENTS = ("study.reopen.before", "store.reopen_trials.before")
+
+
+def test_a_kill_at_any_write_loses_no_pause_and_no_second_try(me: Person) -> None:
+    me.file.write_text(script(BROKEN, trials=2, failures=1))
+    codes = []
+    me.env["TUNER_FAILPOINT"] = "controller.store.save.after:2"
+    while not codes or codes[-1] == -9:
+        codes.append(me.tuner("run", me.file)[0])
+    assert (codes[-1], len(codes) > 3) == (8, True), codes
+    assert states(me) == [("queued", 1)] * 2
+    (me.folder / "fixed").touch()
+    for moment in ("controller.store.save.before", *MOMENTS, "store.reopen_trials.after"):
+        me.env["TUNER_FAILPOINT"] = moment
+        assert me.tuner("resume", me.file)[0] == -9, moment
+    del me.env["TUNER_FAILPOINT"]
+    code, _, err = me.tuner("run", me.file)
+    assert code == 0, err
+    assert states(me) == [("succeeded", 2)] * 2
+
+
+@pytest.fixture
+def failed(me: Person) -> Person:
+    """Whose experiment has reached its limit of failures: trials 1, 2 and 4."""
+    (me.folder / "bad").write_text("1\n2\n4\n")
+    me.file.write_text(script(UNLUCKY, trials=6, failures=3))
+    code, _, err = me.tuner("run", me.file)
+    assert code == 1, err
+    assert "tiny failed: 3 trials failed (budget.failedTrials: 3)" in err
+    assert "Run the failed trials again: tuner retry tiny --failed" in err
+    return me
+
+
+def test_failed_trials_run_again_and_the_search_goes_on(failed: Person) -> None:
+    (failed.folder / "bad").write_text("2\n")
+    code, _, err = failed.tuner("retry", "tiny", "1", "2")
+    assert code == 0, err
+    assert "tiny: trials 1-2 run again as new attempts, and cost no budget of failures" in err
+    assert states(failed) == [
+        ("succeeded", 1), ("succeeded", 2), ("failed", 2), ("succeeded", 1), ("failed", 1), ("succeeded", 1),
+    ]  # fmt: skip
+    _, told, _ = failed.tuner("describe", "tiny/1")
+    assert "retried    trial 1 runs again; it failed: exit code 1: lazy" in told
+    (failed.folder / "bad").unlink()
+    assert failed.tuner("retry", "tiny", "--reason", "crazy")[0] == 0
+    assert failed.tuner("retry", "tiny", "--failed", "--reason", "userError")[0] == 0
+    assert [len(trial["attempts"]) for trial in failed.trials()] == [1, 2, 3, 1, 2, 1]
+    assert {trial["state"] for trial in failed.trials()} == {"succeeded"}
+
+
+def test_a_retry_killed_between_its_writes_is_repeated_without_harm(failed: Person) -> None:
+    (failed.folder / "bad").unlink()
+    for moment in ("controller.store.save.before", "controller.store.save.after", *MOMENTS, "study.reopen.after"):
+        failed.env["TUNER_FAILPOINT"] = moment
+        assert failed.tuner("retry", "tiny", "1", "4")[0] == -9, moment
+    del failed.env["TUNER_FAILPOINT"]
+    code, _, err = failed.tuner("retry", "tiny", "1", "4")
+    assert (code, "tiny: trials 1, 4 run again already" in err) == (0, True), err
+    assert [len(trial["attempts"]) for trial in failed.trials()] == [1, 2, 1, 1, 2, 1]
+
+
+REFUSED = [
+    ("tiny", 2, "say which trials run again: their numbers, or --failed for all"),
+    ("tiny 1 --failed", 2, "name trials by their numbers or with --failed, not both"),
+    ("tiny one", 2, "one is not the number of a trial"),
+    ("nothing --failed", 5, "there is no experiment nothing"),
+    ("tiny 1 99", 5, "tiny has no trial 99; its trials are 0-4"),
+    ("tiny 0 1", 6, "tiny: only failed trials can run again; trial 0 is succeeded"),
+    ("tiny --reason timeout", 6, "failed with the reason 'timeout'; there are userError (3)"),
+    ("FILE 4", 6, "tiny would end again at once: 2 trials failed (budget.failedTrials: 2)"),
+]
+
+
+def test_what_cannot_run_again_is_one_sentence_and_changes_nothing(failed: Person) -> None:
+    failed.file.write_text(failed.file.read_text().replace("failedTrials: 3", "failedTrials: 2"))
+    for words, code, said in REFUSED:
+        found, _, err = failed.tuner("retry", *words.replace("FILE", str(failed.file)).split())
+        assert (found, said in err) == (code, True), err
+    assert [len(trial["attempts"]) for trial in failed.trials()] == [1] * 5
+
+
+def test_resume_of_what_reached_its_limit_names_the_cure_or_goes_on_for_real(failed: Person) -> None:
+    code, _, err = failed.tuner("resume", failed.file)
+    assert (code, "tuner retry tiny --failed" in err, "goes on" in err) == (1, True, False), err
+    failed.file.write_text(failed.file.read_text().replace("trials: 6", "trials: 7"))
+    code, _, err = failed.tuner("resume", failed.file)
+    assert (code, "would fail again at once: 3 trials failed" in err, "--failed" in err) == (6, True, True), err
+    failed.file.write_text(failed.file.read_text().replace("failedTrials: 3", "failedTrials: 4"))
+    code, _, err = failed.tuner("resume", failed.file)
+    assert (code, "revision 2:" in err, "tiny goes on" in err) == (0, True, True), err
+    assert [trial["state"] for trial in failed.trials()].count("failed") == 3
+
+
+def test_a_running_experiment_is_not_retried_behind_its_back(me: Person) -> None:
+    me.file.write_text(experiment(trials=1, waits=True))
+    run = me.start("run", me.file)
+    eventually(lambda: len(me.starts()) == 1)
+    code, _, err = me.tuner("retry", "tiny", "0")
+    assert (code, "trials of tiny cannot be retried while it runs: tiny is being run by process" in err) == (6, True)
+    me.let_go()
+    assert run.wait(timeout=60) == 0
+
+
+def test_an_experiment_without_one_value_has_failed(me: Person) -> None:
+    me.file.write_text(experiment(["sh", "-c", "echo too big; exit 42", "sh", "${x}"], trials=2))
+    for _ in range(2):
+        code, _, err = me.tuner("run", me.file)
+        assert (code, "tiny failed: all 2 trials are done; no trial succeeded" in err) == (3, True), err
+    _, out, _ = me.tuner("get", "experiments")
+    assert out.splitlines()[1].split()[:4] == ["tiny", "default", "failed", "2/2"]
+    assert "failed, all 2 trials are done; no trial succeeded" in me.tuner("describe", "tiny")[1]

@@ -52,8 +52,8 @@ class Experiment:
         self._alive.push_async_callback(runtime.close)
         return runtime
 
-    def name(self, trial: int) -> str:
-        return attempt_name("tiny", UID, trial, 1)
+    def name(self, trial: int, attempt: int = 1) -> str:
+        return attempt_name("tiny", UID, trial, attempt)
 
     def directory(self, trial: int, attempt: int) -> Path:
         directory = self.folder / str(trial) / str(attempt)
@@ -61,15 +61,16 @@ class Experiment:
         return directory
 
     def launch(self, trial: int, *, timeout_s: float | None = None, lr: float = 0.1,
-               manifest: Mapping[str, object] | None = None) -> Launch:  # fmt: skip
+               manifest: Mapping[str, object] | None = None, attempt: int = 1,
+               cluster: Mapping[str, object] | None = None) -> Launch:  # fmt: skip
         part = ClusterPart(
-            NAMESPACE, "tiny", UID, trial, 1, {"lr": lr}, TrialTemplate(("true",), image="tiny:1",
-            resources=Resources(cpu=1.0)), manifest=manifest,
+            NAMESPACE, "tiny", UID, trial, attempt, {"lr": lr}, TrialTemplate(("true",), image="tiny:1",
+            resources=Resources(cpu=1.0), cluster=cluster or {}), manifest=manifest,
         )  # fmt: skip
         env = {"TUNER_OUTPUT_DIR": "/tuner/output", "TUNER_CHECKPOINT_DIR": "/tuner/checkpoints"}
         return Launch(
-            self.name(trial), ("true",), env, self.folder, self.directory(trial, 1), timeout_s=timeout_s, grace_s=1.0,
-            cluster=part,
+            self.name(trial, attempt), ("true",), env, self.folder, self.directory(trial, attempt), timeout_s=timeout_s,
+            grace_s=1.0, cluster=part,
         )  # fmt: skip
 
     def asked(self, method: str, path: str) -> int:

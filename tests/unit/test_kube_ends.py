@@ -12,6 +12,7 @@ from controller.model import FailureClass
 from controller.runtime.kubernetes.ends import log_source, sighting_of
 from controller.runtime.kubernetes.naming import READING
 from controller.runtime.kubernetes.pods import as_gone, image_of, parse_time
+from controller.runtime.kubernetes.positions import PodContainer
 from controller.runtime.protocol import Exit, Sighting
 
 Raw = dict[str, Any]
@@ -628,21 +629,21 @@ def test_conditions_of_the_persons_own_are_kept() -> None:
 def test_the_log_is_that_of_the_container_that_stands_for_the_trial() -> None:
     assert log_source(a_job(), [a_pod(waiting("ContainerCreating"), phase="Pending")]) is None
     assert log_source(a_job(), []) is None
-    assert log_source(a_job(), [a_pod(RUNNING)]) == ("x-0-0", "trial")
-    assert log_source(a_job(), [a_pod(ended(3), phase="Failed")]) == ("x-0-0", "trial")
-    assert log_source(a_job(), [a_pod(RUNNING, containers=("main", "log"))]) == ("x-0-0", "main")
+    assert log_source(a_job(), [a_pod(RUNNING)]) == PodContainer("x-0-0", "trial")
+    assert log_source(a_job(), [a_pod(ended(3), phase="Failed")]) == PodContainer("x-0-0", "trial")
+    assert log_source(a_job(), [a_pod(RUNNING, containers=("main", "log"))]) == PodContainer("x-0-0", "main")
 
 
 def test_the_log_of_several_workers_is_the_first_ones() -> None:
     pods = [a_pod(RUNNING, index=1), a_pod(RUNNING, index=0)]
-    assert log_source(a_job(), pods) == ("x-0-0", "trial")
+    assert log_source(a_job(), pods) == PodContainer("x-0-0", "trial")
 
 
 def test_the_log_is_the_primarys_where_the_file_names_one() -> None:
     reading = {"primary": {"labels": {"role": "leader"}, "container": "main"}}
     leader = a_pod(RUNNING, labels={"role": "leader"}, name="leader", containers=("main", "log"), index=7)
     worker = a_pod(RUNNING, labels={"role": "worker"}, name="a-worker")
-    assert log_source(a_job(kind="JobSet", reading=reading), [worker, leader]) == ("leader", "main")
+    assert log_source(a_job(kind="JobSet", reading=reading), [worker, leader]) == PodContainer("leader", "main")
 
 
 # Small readings

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from controller.runtime.kubernetes import logs
 from controller.runtime.kubernetes.errors import ApiError, Unreachable
 from controller.runtime.kubernetes.logs import LogFollower
+from controller.runtime.kubernetes.positions import PodContainer
 
 POD, CONTAINER = "digits-0-a1-abcde", "trial"
 START = datetime(2026, 11, 21, 9, 40, 0, tzinfo=UTC)
@@ -95,7 +96,7 @@ class Node:
 
 
 def follower(node: Node, folder: Path, grown: Callable[[], None] = lambda: None) -> LogFollower:
-    return LogFollower(node, "team-a", POD, CONTAINER, folder, grown=grown)
+    return LogFollower(node, "team-a", PodContainer(POD, CONTAINER), folder, grown=grown)
 
 
 async def eventually(holds: Callable[[], bool], within_s: float = 5.0) -> None:

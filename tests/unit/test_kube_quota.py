@@ -291,6 +291,22 @@ def test_when_all_that_ran_has_ended_the_ledger_holds_nothing() -> None:
     assert ledger.on_top(quota({GPU: "8", "pods": "8"})) == {}
 
 
+def test_pods_of_an_ended_attempt_that_were_never_seen_are_not_on_top_for_ever() -> None:
+    clock = Hand()
+    ledger = Ledger(clock)
+    ledger.launched("a", gpus(1, pods=2))  # nobody looks while nobody waits; one of its two pods is deleted meanwhile
+    clock.now_s += 600
+    ledger.ended("a")
+    ledger.look([pod("a-1", "a", phase="Failed")])
+    empty = quota({GPU: "2"}, {GPU: "0"}, version=9)
+    assert reason_to_wait(gpus(1, pods=2), [empty], ledger) != ""
+    clock.now_s += SETTLE_S
+    ledger.ended("a")  # told again at each look
+    assert reason_to_wait(gpus(1, pods=2), [empty], ledger) == ""
+    ledger.look([])
+    assert ledger._launched == {}
+
+
 # What can never be
 
 

@@ -12,6 +12,7 @@ import pytest
 from controller.runtime.kubernetes import logs
 from controller.runtime.kubernetes.client import JOBS, Raw
 from controller.runtime.kubernetes.logs import LogFollower
+from controller.runtime.kubernetes.positions import PodContainer
 from controller.runtime.kubernetes.reflector import Pace, Reflector
 from controller.runtime.protocol import RuntimeLost
 from tests.kube.fake_api import FakeApi
@@ -96,7 +97,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def follow(node: OddNode, folder: Path) -> LogFollower:
-    follower = LogFollower(node, "user1", "a-x", "trial", folder, grown=lambda: None)
+    follower = LogFollower(node, "user1", PodContainer("a-x", "trial"), folder, grown=lambda: None)
     follower.begin()
     return follower
 

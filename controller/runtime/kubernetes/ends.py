@@ -35,6 +35,7 @@ from controller.runtime.kubernetes.pods import (
     started_at,
     terminated,
 )
+from controller.runtime.kubernetes.positions import PodContainer
 from controller.runtime.kubernetes.waiting import Waiting, why, why_refused
 from controller.runtime.protocol import Exit, Sighting
 
@@ -79,15 +80,15 @@ def sighting_of(
     return replace(sighting, waiting=waiting.text)
 
 
-def log_source(obj: Raw | None, pods: Sequence[Raw]) -> tuple[str, str] | None:
-    """(pod, container) whose log is the attempt's: the primary's, or the first worker's; None: it has not started."""
+def log_source(obj: Raw | None, pods: Sequence[Raw]) -> PodContainer | None:
+    """Whose log is the attempt's: the primary's, or the first worker's; None: it has not started."""
     main = main_of(ranks_of(pods), reading_of(obj))
     if main is None:
         return None
     container = container_in(main, reading_of(obj).container)
     if started_at(main, container) is None and terminated(main, container) is None:
         return None
-    return main["metadata"]["name"], container
+    return PodContainer(main["metadata"]["name"], container, str(main["metadata"].get("uid", "")))
 
 
 def _is_suspended(obj: Raw) -> bool:

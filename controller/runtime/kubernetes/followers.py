@@ -13,6 +13,7 @@ from pathlib import Path
 from controller.runtime import log_file
 from controller.runtime.kubernetes.client import Client
 from controller.runtime.kubernetes.logs import LogFollower
+from controller.runtime.kubernetes.positions import PodContainer
 
 SOON_S = 5.0
 
@@ -25,14 +26,12 @@ class Followers:
         self._namespace = namespace
         self._grown = grown
         self._ended = ended
-        self._by_name: dict[str, tuple[tuple[str, str], LogFollower]] = {}
+        self._by_name: dict[str, tuple[PodContainer, LogFollower]] = {}
         self._left: dict[str, int] = {}  # how much there is of logs that nobody writes
-        self._later: dict[str, tuple[float, tuple[str, str], Path]] = {}  # since when it runs, what is not followed yet
+        self._later: dict[str, tuple[float, PodContainer, Path]] = {}  # since when it runs, what is not followed yet
 
-    def follow(
-        self, name: str, source: tuple[str, str] | None, directory: Path, *, at_once: bool
-    ) -> LogFollower | None:
-        """source: (pod, container) that speaks for the attempt now; None: nobody has yet. What an earlier pod of it has
+    def follow(self, name: str, source: PodContainer | None, directory: Path, *, at_once: bool) -> LogFollower | None:
+        """source: what speaks for the attempt now; None: nobody has yet. What an earlier pod of it has
         said comes first. None: it is not followed yet."""
         known = self._by_name.get(name)
         if source is None or (known is not None and known[0] == source):
@@ -41,12 +40,15 @@ class Followers:
             since_s, first, _ = self._later.setdefault(name, (time.monotonic(), source, directory))
             if not at_once and first == source and time.monotonic() - since_s < SOON_S:
                 return None
-            source = first  # another pod may have taken over since: the next look comes to that
+            if first.pod != source.pod:  # else the first one's log is gone, and its name leads to this one's
+                source = first  # another pod has taken over since: the next look comes to that
         self._later.pop(name, None)
+        if known is not None and known[0].pod == source.pod:
+            known[1].replaced()
         if known is not None and not known[1].done:
             known[1].ended()
             return known[1]
-        follower = LogFollower(self._client, self._namespace, *source, directory, grown=lambda: self._tell(name))
+        follower = LogFollower(self._client, self._namespace, source, directory, grown=lambda: self._tell(name))
         self._by_name[name] = source, follower
         self._left.pop(name, None)
         follower.begin()
@@ -57,7 +59,7 @@ class Followers:
         for name, (_, source, directory) in list(self._later.items()):
             self.follow(name, source, directory, at_once=True)
 
-    def is_of(self, name: str, source: tuple[str, str] | None) -> bool:
+    def is_of(self, name: str, source: PodContainer | None) -> bool:
         """Who speaks for the attempt is being followed."""
         return (known := self._by_name.get(name)) is not None and known[0] == source
 

@@ -61,12 +61,12 @@ class LogFollower:
     again all the same.
     """
 
-    def __init__(self, client: LogSource, namespace: str, pod: str, container: str, directory: Path, *,
+    def __init__(self, client: LogSource, namespace: str, of: positions.PodContainer, directory: Path, *,
                  grown: Callable[[], None]) -> None:  # fmt: skip
         self._source = client
         self._namespace = namespace
-        self._pod = pod
-        self._container = container
+        self._of = of
+        self._pod, self._container = of.pod, of.container
         self._directory = directory
         self._file = directory / "log.txt"
         self._grown = grown
@@ -76,7 +76,7 @@ class LogFollower:
         self.barred: Exception | None = None
         self._ended = False
         self._finished = False
-        self._at = positions.Position(pod, container)
+        self._at = positions.Position(of.pod, of.container, uid=of.uid)
         self._size = 0  # of log.txt as we know it: beyond the position while a long line is being read
         self._noted_size = 0
         self._noted: tuple[int, bool] | None = None  # what the position on the disk says
@@ -109,6 +109,17 @@ class LogFollower:
         if first and self._following is not None:
             self._following.reschedule(asyncio.get_running_loop().time())
 
+    def replaced(self) -> None:
+        """Another pod has its name: stop here, for the log of that name is that pod's now. Lines of it that were copied
+        before this was known come once more: whoever reads log.txt has read them, so they cannot be cut off."""
+        if self.done:
+            return
+        if self._task is not None:
+            self._task.cancel()
+        self._losses = self._losses or _GONE
+        self._finished = True
+        self._note()
+
     def not_yet(self) -> None:
         """The cluster does not answer us at present: the time that the rest may take begins when it does."""
         if self._resting is not None and not self._resting.expired():
@@ -123,7 +134,7 @@ class LogFollower:
         self._note()
 
     async def _run(self) -> None:
-        self._at = positions.read(self._directory, self._pod, self._container)
+        self._at = positions.read(self._directory, self._of)
         self._size = self._noted_size = self._at.offset
         if not self._at.done:
             gone = not self._ended and await self._follow()

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from controller.runtime.kubernetes import small_file
 
@@ -21,9 +22,18 @@ _MARGIN_S = 3  # two streams of a container, or a clock that is set, may put sta
 _REMEMBERED_S = 10  # a node's clock may be set back
 
 
+class PodContainer(NamedTuple):
+    """Whose log it is. Operators reuse the names of pods, so only the uid tells one life of a pod from the next."""
+
+    pod: str
+    container: str
+    uid: str = ""
+
+
 @dataclass(slots=True)
 class Position:
     """offset: bytes of log.txt that are whole lines of this container. newest: the latest stamp among them, in UTC.
+    uid: the pod's; "" in a file that an earlier release wrote.
     counts: lines copied by second of their stamp; floor: nothing is known of the seconds before. done: it was all."""
 
     pod: str
@@ -34,6 +44,7 @@ class Position:
     floor: int = 0
     counts: dict[int, int] = field(default_factory=dict)
     done: bool = False
+    uid: str = ""
 
     def copied(self, stamp: str, second: int) -> None:
         """One more line."""
@@ -66,19 +77,22 @@ def _second(second: str, zone: str) -> tuple[str, int]:
     return moment.strftime("%Y-%m-%dT%H:%M:%S"), int(moment.timestamp())
 
 
-def read(directory: Path, pod: str, container: str) -> Position:
+def read(directory: Path, of: PodContainer) -> Position:
     """What was noted for this container, or a new one: behind what another pod of the attempt has left there."""
+    new = Position(of.pod, of.container, uid=of.uid)
     size = _size(directory / "log.txt")
     try:
         facts = json.loads((directory / FILE).read_bytes())
         facts["counts"] = {int(second): int(count) for second, count in facts["counts"].items()}
         noted = Position(**facts)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return Position(pod, container)  # what log.txt has comes again, from its start
-    if (noted.pod, noted.container) != (pod, container):
-        return Position(pod, container, offset=size)
+        return new  # what log.txt has comes again, from its start
+    if (noted.pod, noted.container) != (of.pod, of.container) or noted.uid not in ("", of.uid):
+        new.offset = size
+        return new
     if noted.offset > size:
-        return Position(pod, container)  # a machine that went down took the end of the file with it
+        return new  # a machine that went down took the end of the file with it
+    noted.uid = of.uid
     return noted
 
 

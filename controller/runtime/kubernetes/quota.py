@@ -6,6 +6,7 @@ since the version of it that we see. The rule of the ledger: a launch is on top 
 been seen, and then, pod by pod, until the quota that we look at is at least as new as the first sight of the pod, or
 SETTLE_S have passed since. The first half is certain. The second assumes that the watch of quotas is at most that much
 behind the watch of pods; where it is not, the server refuses a pod, and the attempt is taken back and waits again.
+SETTLE_S after an attempt has ended nothing is on top for it any more: pods of it that were never seen never will be.
 
 What has ended stays charged until the server takes it off `used`: to be faster would only have pods refused. What
 others charge is in `used` too; whoever is faster has the room. `used` can also be too low for a while: when the server
@@ -44,6 +45,11 @@ class _Launched:
     demand: Demand
     at_s: float
     pods: dict[str, _Seen] = field(default_factory=dict)
+    ended_s: float | None = None
+
+    def is_over(self, now_s: float) -> bool:
+        """It has ended, and `status.used` tells what its pods are still charged."""
+        return self.ended_s is not None and now_s - self.ended_s >= SETTLE_S
 
 
 class Ledger:
@@ -63,6 +69,9 @@ class Ledger:
 
     def ended(self, name: str) -> None:
         """Its pods have; whether they are charged is the server's business now."""
+        launched = self._launched.get(name)
+        if launched is not None and launched.ended_s is None:
+            launched.ended_s = self._clock()
         self._alive.pop(name, None)
         if not self._alive:
             self._demands.clear()
@@ -103,6 +112,8 @@ class Ledger:
         now_s, version = self._clock(), _version(quota)
         sums: dict[str, Decimal] = {}
         for launched in self._launched.values():
+            if launched.is_over(now_s):
+                continue
             fresh = now_s - launched.at_s < SETTLE_S
             left = charge(launched.demand if fresh else replace(launched.demand, objects={}), quota)
             for seen in launched.pods.values():
@@ -125,6 +136,8 @@ class Ledger:
 
 
 def _settled(launched: _Launched, now_s: float) -> bool:
+    if launched.is_over(now_s):
+        return True
     expected = sum(shape.pods for shape in launched.demand.shapes())
     times = [launched.at_s, *(seen.at_s for seen in launched.pods.values())]
     return len(launched.pods) >= expected and now_s - max(times) >= SETTLE_S

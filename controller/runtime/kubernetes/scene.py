@@ -118,8 +118,11 @@ class Scene:
     def pods_by_attempt(self) -> dict[tuple[int, int], list[Raw]]:
         """Those that are gone too, as they were last seen: how a container ended is often told with its pod's end."""
         found: dict[tuple[int, int], list[Raw]] = {}
+        there = self.pods.objects
+        # A pod whose name another one has taken over counts no more; how it ended was that life's.
+        gone = [as_gone(pod) for name, pod in self.pods.deleted.items() if name not in there]
         # Of several made in the same second the later counts (`members`): what is there, not what is gone.
-        for pod in (*map(as_gone, self.pods.deleted.values()), *self.pods.objects.values()):
+        for pod in (*gone, *there.values()):
             if (whose := attempt_of(pod)) is not None:
                 found.setdefault(whose, []).append(pod)
         return found

@@ -1,0 +1,92 @@
+"""Attempts of a template whose operator reuses the names of pods, keeps pods, and starts containers again.
+
+On a small API server in this process, with an operator that is played (`tests.kube.played_operator`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.runtime.kubernetes import gate
+from controller.runtime.kubernetes.runtime import KubernetesRuntime
+from controller.runtime.protocol import Exit, Launch, Sighting
+from tests.kube.experiment import Experiment, ended, look_until, on_a_loop, running
+from tests.kube.played_operator import READING, TRAINING_JOB, PlayedOperator
+
+Raw = dict[str, Any]
+
+
+@pytest.fixture
+def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
+    monkeypatch.setattr(gate, "_AGAIN_S", 0.05)  # time is not what is claimed here
+    return Experiment(tmp_path)
+
+
+def training_job(experiment: Experiment, **more: Any) -> Launch:
+    return experiment.launch(0, manifest=TRAINING_JOB, cluster=READING, **more)
+
+
+async def begun(experiment: Experiment, **more: Any) -> tuple[KubernetesRuntime, PlayedOperator, str, tuple[str, str]]:
+    """An attempt whose master and worker run."""
+    operator = PlayedOperator(experiment.api)
+    runtime, name = await experiment.open(template=TRAINING_JOB), experiment.name(0)
+    await runtime.start(training_job(experiment, **more))
+    await operator.until_made(name)
+    pods = operator.make_pods(name)
+    await look_until(runtime, running(name))
+    return runtime, operator, name, pods
+
+
+async def log_becomes(runtime: KubernetesRuntime, name: str, text: bytes) -> None:
+    for _ in range(400):
+        if await runtime.read_log(name, 0) == text:
+            return
+        await runtime.observe()
+        await runtime.wait(0.05, log_growth=True)
+    raise AssertionError(await runtime.read_log(name, 0))
+
+
+def exit_in(seen: Mapping[str, Sighting], name: str) -> Exit:
+    exit = seen[name].exit
+    assert exit is not None
+    return exit
+
+
+# Pods whose names are reused
+
+
+@on_a_loop
+async def test_the_log_of_a_second_life_with_the_same_pod_names_is_read_too(experiment: Experiment) -> None:
+    hand = experiment.api.hand
+    runtime, operator, name, (master, _) = await begun(experiment)
+    hand.print(master, "accuracy=0.1")
+    await log_becomes(runtime, name, b"accuracy=0.1\n")
+    operator.preempt(name)
+    await look_until(runtime, lambda seen: "suspended" in seen[name].waiting)
+    operator.readmit(name)
+    hand.print(master, "accuracy=0.9")
+    await log_becomes(runtime, name, b"accuracy=0.1\naccuracy=0.9\n")
+    hand.end(master)
+    operator.succeed(name)
+    exit = exit_in(await look_until(runtime, ended(name)), name)
+    assert (exit.code, exit.reason) == (0, "")
+    assert await runtime.read_log(name, 0) == b"accuracy=0.1\naccuracy=0.9\n"
+
+
+@on_a_loop
+async def test_another_controller_goes_on_with_the_log_of_the_second_life(experiment: Experiment) -> None:
+    hand = experiment.api.hand
+    runtime, operator, name, (master, _) = await begun(experiment)
+    hand.print(master, "accuracy=0.1")
+    await log_becomes(runtime, name, b"accuracy=0.1\n")
+    await runtime.close()
+    operator.preempt(name)
+    operator.readmit(name)
+    hand.print(master, "accuracy=0.9")
+    successor = await experiment.open(template=TRAINING_JOB)
+    await successor.start(training_job(experiment))
+    await log_becomes(successor, name, b"accuracy=0.1\naccuracy=0.9\n")

@@ -130,9 +130,9 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         "retry", "run failed trials again, then go on with the search", "retrying:retry",
         flags.file_or_name_to_retry, flags.which_failed, flags.overrides, flags.service,
         example="tuner retry digits --failed --reason outOfMemory",
-        more="Each runs as a new attempt of the same trial: same number, same parameters. Its earlier failure no longer\n"
-        "counts in budget.failedTrials. No controller may be running; the experiment may have ended. With a FILE, its\n"
-        "changes are accepted as tuner resume accepts them.",
+        more="Each runs as a new attempt of the same trial: same number, same parameters. Its earlier failure no\n"
+        "longer counts in budget.failedTrials. No controller may be running; the experiment may have ended. With a\n"
+        "FILE, its changes are accepted as tuner resume accepts them.",
     )  # fmt: skip
     yield verb(
         "extend", "more trials, wider ranges, new choices: then on with the search", "growing:extend",

@@ -353,7 +353,10 @@ class Loop:
                 self._journal.final_outdated()
                 self._memory.recall_finals(self._memory.finals, begun=None)
             case wanted.Break(trials, reason):
-                self._journal.broken(self._memory.failures(trials), reason, now=self._clock.now())
+                failures = self._memory.failures(trials)
+                if len(failures) < len(trials):
+                    return False  # another client has completed one of them otherwise: look again
+                self._journal.broken(failures, reason, now=self._clock.now())
                 self._memory.put_aside(trials)
             case wanted.ChangeState(state, reason, done):
                 end = done and state is not ExperimentState.PAUSED

@@ -151,8 +151,8 @@ class Memory:
             self._failures = {number: each for number, each in self._failures.items() if number in looked_at}
 
     def failures(self, trials: Sequence[int]) -> list[Attempt]:
-        """The newest attempts of these trials of the streak."""
-        return [self._failures[number] for number in trials]
+        """The newest attempts of those of these trials that are in the streak."""
+        return [self._failures[number] for number in trials if number in self._failures]
 
     def put_aside(self, trials: Sequence[int]) -> None:
         """They run again on resume, and do not count until then."""

@@ -72,7 +72,7 @@ def test_a_script_that_breaks_later_pauses_too(me: Person) -> None:
     (me.folder / "fixed").touch()
     later = 'test "$TUNER_TRIAL_NUMBER" = 2 && rm -f fixed; ' + BROKEN
     me.file.write_text(script(later, trials=9))
-    code, _out, err = me.tuner("run", me.file)
+    code, _, err = me.tuner("run", me.file)
     assert code == 8, err
     assert "tiny is paused: the last 3 trials failed for one reason: exit code 1: KeyError: 0." in err
     assert states(me) == [("succeeded", 1)] * 2 + [("queued", 1)] * 3

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from suggest.errors import InvalidArgument, Problem
+from suggest.nesting import TooNested, check_yaml
 
 
 def load(content: bytes, *, place: str, page: str) -> Any:
@@ -15,7 +16,10 @@ def load(content: bytes, *, place: str, page: str) -> Any:
     import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 
     try:
+        check_yaml(content)
         return yaml.load(content, Loader=_loader())
+    except TooNested as e:
+        raise InvalidArgument([Problem(f"{place}:{e.line}", f"{e}; {page} shows what it should look like")]) from None
     except (yaml.YAMLError, ValueError, RecursionError) as e:
         mark = getattr(e, "problem_mark", None)
         where = f"{place}:{mark.line + 1}" if mark else place

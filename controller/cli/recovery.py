@@ -7,7 +7,6 @@ ever tried under a number twice.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,6 +26,7 @@ from controller.spec import Document, from_document
 from controller.spec.problems import Marks
 from controller.store import Changes, SqlStore
 from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+from suggest.nesting import load_json
 from suggest.space import Assignment
 from suggest.trial import Outcome, TrialState
 
@@ -57,7 +57,7 @@ async def look(name: str, *, context: str | None, namespace: str | None) -> Rema
         anchor = _only(anchors, name, where)
         uid = anchor["metadata"]["labels"][UID]
         text = anchor["data"]["experiment"]
-        spec = from_document(json.loads(text))
+        spec = from_document(load_json(text))
         objects, _ = await client.list(await _kind(client, spec), where, labels=f"{UID}={uid}")
         _refuse_ended(objects, name, anchor["metadata"]["name"], where)
         document = Document(f"the cluster of context {client.context}", text, spec, (), Marks({}, {}), overridden=False)
@@ -109,7 +109,7 @@ def _trials(objects: Sequence[Raw]) -> dict[int, tuple[Assignment, list[int]]]:
         written = each["metadata"].get("annotations", {}).get(PARAMETERS)
         if whose is None or written is None:
             continue
-        _, attempts = found.setdefault(whose[0], (json.loads(written), []))
+        _, attempts = found.setdefault(whose[0], (load_json(written), []))
         attempts.append(whose[1])
     return found
 

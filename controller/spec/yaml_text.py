@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from controller.spec.problems import Mark, Marks, Placed, SpecErrors
+from suggest.nesting import MAX_DEPTH, MAX_NODES
 
 MAX_BYTES = 1_000_000
-MAX_DEPTH = 64
-MAX_NODES = 50_000  # after aliases are written out
 MAX_NUMBER_LENGTH = 300
 
 Data: TypeAlias = "str | int | float | bool | list[Data] | dict[str, Data] | None"

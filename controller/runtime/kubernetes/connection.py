@@ -147,7 +147,7 @@ class Connection:
         """Of a good answer, or a line of one."""
         try:
             value = json.loads(body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise self._unreachable(error) from error
         return value if isinstance(value, dict) else {}
 
@@ -230,7 +230,7 @@ def _status_of(body: bytes) -> Raw:
     """An error from before the API server itself (a proxy's, a port that speaks TLS) comes as text."""
     try:
         value = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = " ".join(body.decode(errors="replace").split())[:500]
     return value if isinstance(value, dict) else {"message": str(value)}
 

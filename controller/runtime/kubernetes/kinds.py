@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from controller.runtime.kubernetes.naming import READING
+from suggest.nesting import load_json
 
 if TYPE_CHECKING:
     from controller.runtime.kubernetes.client import Client, Kind
@@ -99,7 +99,7 @@ def _group_kind(obj: Mapping[str, Any]) -> tuple[str, str]:
 
 def _given(said: str) -> Raw:
     try:
-        found = json.loads(said)
+        found = load_json(said)
     except ValueError:
         return {}  # somebody has edited it
     return found if isinstance(found, dict) else {}

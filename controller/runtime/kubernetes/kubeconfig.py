@@ -26,6 +26,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from controller.runtime.kubernetes.errors import BadKubeconfig, NotAllowed
+from suggest.nesting import TooNested, check_yaml
 
 _PACKAGE = "kubernetes"
 _HALLWAYS = ("kubernetes", "kubernetes.aio", "kubernetes.aio.client", "kubernetes.aio.utils")
@@ -144,9 +145,19 @@ async def load(context: str | None) -> Access:
     if not there:
         return _in_cluster(parts, context, paths)
     try:
+        for path in there:
+            check_yaml(Path(path).expanduser().read_bytes())
         merged = parts.kube_config.KubeConfigMerger(os.pathsep.join(there)).config
         contexts = _contexts(merged)
-    except (OSError, yaml.YAMLError, parts.kube_config.ConfigException, AttributeError, TypeError, KeyError) as error:
+    except (
+        OSError,
+        TooNested,
+        yaml.YAMLError,
+        parts.kube_config.ConfigException,
+        AttributeError,
+        TypeError,
+        KeyError,
+    ) as error:
         raise BadKubeconfig(f"{paths}: cannot be read as a kubeconfig: {_sentence(error)}") from error
     name = context or merged.value.get("current-context") or ""
     if name not in contexts:

@@ -11,6 +11,7 @@ from typing import Any
 
 from controller.model import trial_label
 from controller.runtime.protocol import ClusterPart, Launch
+from suggest.nesting import load_json
 
 Raw = dict[str, Any]
 
@@ -58,7 +59,7 @@ def parameters_of(obj: Mapping[str, Any]) -> Raw | None:
     """As annotations_of has written them; None: it says nothing of them that can be read."""
     said = (obj.get("metadata", {}).get("annotations") or {}).get(PARAMETERS)
     try:
-        found = json.loads(said) if isinstance(said, str) else None
+        found = load_json(said) if isinstance(said, str) else None
     except ValueError:
         return None
     return found if isinstance(found, dict) else None

@@ -1,0 +1,64 @@
+"""How deep a document from outside may be nested, judged before it is parsed.
+
+Parsers recurse: a megabyte of `[` overflows the stack of libyaml's composer, which ends the process, and raises
+RecursionError in Python's json. Aliases are counted as often as they are written, for a few lines of them can stand for
+billions of values. Pure; knows nothing of what the documents mean.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+MAX_DEPTH = 64
+MAX_NODES = 50_000  # after aliases are written out
+
+_JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', re.DOTALL)
+
+
+class TooNested(ValueError):
+    """`line`: from 1; 0 where it is not known."""
+
+    def __init__(self, message: str, *, line: int = 0) -> None:
+        self.line = line
+        super().__init__(message)
+
+
+def check_yaml(content: str | bytes) -> None:
+    """Reads the events only, which takes no recursion. Raises TooNested, yaml.YAMLError."""
+    import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
+
+    sizes: dict[str, int] = {}  # by anchor
+    open_: list[tuple[str | None, int]] = []  # collections: their anchors, and how many nodes came before them
+    nodes = 0
+    for event in yaml.parse(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        if isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_.pop()
+            if anchor:
+                sizes[anchor] = nodes - before
+        elif isinstance(event, yaml.NodeEvent):
+            before = nodes
+            nodes += sizes.get(event.anchor, 1) if isinstance(event, yaml.AliasEvent) else 1
+            if isinstance(event, yaml.CollectionStartEvent):
+                open_.append((event.anchor, before))
+            elif event.anchor and not isinstance(event, yaml.AliasEvent):
+                sizes[event.anchor] = 1
+            line = event.start_mark.line + 1
+            if len(open_) > MAX_DEPTH:
+                raise TooNested(f"nested more than {MAX_DEPTH} levels deep", line=line)
+            if nodes > MAX_NODES:
+                raise TooNested(f"more than {MAX_NODES:,} values once every alias is written out", line=line)
+
+
+def load_json(text: str | bytes) -> Any:
+    """As json.loads gives it. Raises ValueError: it is not JSON, or nested too deep (TooNested)."""
+    if isinstance(text, bytes):
+        text = text.decode(errors="surrogateescape")
+    if text.count("[") + text.count("{") > MAX_DEPTH:
+        depth = 0
+        for token in _JSON_TOKEN.finditer(text):
+            depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token.group(), 0)
+            if depth > MAX_DEPTH:
+                raise TooNested(f"nested more than {MAX_DEPTH} levels deep")
+    return json.loads(text)

@@ -1,0 +1,70 @@
+"""A document from outside ends no process and takes no time, however deep it is nested."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from controller.spec import yaml_text
+from controller.spec.problems import SpecErrors
+from suggest.access.tokens import read_tokens
+from suggest.errors import InvalidArgument
+from suggest.limits import read_limits
+from suggest.nesting import MAX_DEPTH, TooNested, check_yaml, load_json
+
+MILLION = 10**6
+LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in itertools.pairwise("abcdefghij")
+)
+BOMBS = {
+    "brackets": "[" * MILLION,
+    "braces": "{" * MILLION,
+    "closed brackets": "[" * (MILLION // 2) + "]" * (MILLION // 2),
+    "flow mappings": "{a: " * (MILLION // 4),
+    "dashes": "- " * (MILLION // 2),
+    "explicit keys": "? " * (MILLION // 2),
+    "indentation": "".join(" " * depth + "a:\n" for depth in range(1000)),
+    "aliases": LAUGHS,
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_file_of_tokens_or_limits_that_is_nested_too_deep_is_refused(bomb: str) -> None:
+    for read in (read_tokens, read_limits):
+        with pytest.raises(InvalidArgument, match=r"nested more than 64 levels|more than 50,000 values|cannot be read"):
+            read(BOMBS[bomb].encode(), place="file.yaml")
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_an_experiment_that_is_nested_too_deep_is_refused(bomb: str) -> None:
+    with pytest.raises(SpecErrors):
+        yaml_text.parse(BOMBS[bomb][:MILLION], "experiment.yaml")
+
+
+def test_what_is_nested_as_deep_as_may_be_is_read() -> None:
+    check_yaml("[" * MAX_DEPTH + "]" * MAX_DEPTH)
+    assert load_json("[" * MAX_DEPTH + "]" * MAX_DEPTH) == load_json(b"[" * MAX_DEPTH + b"]" * MAX_DEPTH)
+    assert load_json(f'["{"[" * 100}", "\\"{"{" * 100}"]') == ["[" * 100, '"' + "{" * 100], (
+        "brackets in a text are text"
+    )
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":', '[{"b":'])
+def test_json_that_is_nested_too_deep_is_no_json(opening: str) -> None:
+    with pytest.raises(TooNested):
+        load_json(opening * MILLION)
+
+
+def test_a_kubeconfig_that_is_nested_too_deep_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import asyncio
+
+    pytest.importorskip("kubernetes")
+    from controller.runtime.kubernetes import kubeconfig
+
+    path = tmp_path / "config"
+    path.write_text("[" * MILLION)
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    with pytest.raises(kubeconfig.BadKubeconfig, match=r"nested more than 64 levels deep"):
+        asyncio.run(kubeconfig.load(None))

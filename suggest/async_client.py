@@ -48,16 +48,20 @@ class AsyncClient:
         token: str | None = None,
         token_file: str | None = None,
         tls_ca: str | None = None,
+        tls_cert: str | None = None,
+        tls_key: str | None = None,
         timeout_s: float = 10.0,
         inside: Channel | None = None,
     ) -> None:
         """inside: the way into the service at `address`, from the loop that it runs in; then no socket is used."""
         self._homes = parse_addresses(address)
         self.address = ",".join(self._homes)
-        self._identity = Identity(token, token_file, tls_ca)
+        self._identity = Identity(token, token_file, tls_ca, tls_cert, tls_key)
         for home in self._homes:
             self._identity.check(home)
         self._timeout_s = timeout_s
+        self._version = self._identity.version()
+        self._retired: list[Any] = []  # channels with an earlier certificate
         self._owner = ""  # who answered last, if not `address`
         # With its stub: methods are looked up by a Call's name.
         self._channels: dict[str, tuple[Any, Any]] = {}
@@ -214,7 +218,8 @@ class AsyncClient:
 
     async def close(self) -> None:
         channels, self._channels = self._channels, {}
-        for channel, _ in channels.values():
+        retired, self._retired = self._retired, []
+        for channel in (*retired, *(channel for channel, _ in channels.values())):
             await channel.close()
 
     async def __aenter__(self) -> AsyncClient:
@@ -250,6 +255,11 @@ class AsyncClient:
         return items
 
     def _connected(self, address: str) -> Any:
+        if (version := self._identity.version()) != self._version:
+            # Calls that are under way keep their channel; close() ends it with the others.
+            self._version = version
+            self._retired += [channel for channel, _ in self._channels.values()]
+            self._channels.clear()
         if address not in self._channels:
             import_grpc_quietly()
             import grpc.aio

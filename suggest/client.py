@@ -58,9 +58,10 @@ class Client:
     """`address`: `HOST:PORT` or `unix:PATH`; several, with commas, of servers on one database: while one is away the
     others are asked. Connects at the first call; methods raise as AsyncClient's do.
 
-    `token`, or the file it is in; `tls_ca`: the file of the authorities that may vouch for the server, or `system`.
-    Where nothing is said, TUNER_TOKEN, TUNER_TOKEN_FILE and TUNER_TLS_CA do. Raises InvalidArgument where the token
-    would go in the clear to another machine.
+    `token`, or the file it is in; `tls_ca`: the file of the authorities that may vouch for the server, or `system`;
+    `tls_cert`, `tls_key`: files of the client's own certificate, read again when they change. Where nothing is said,
+    TUNER_TOKEN, TUNER_TOKEN_FILE, TUNER_TLS_CA, TUNER_TLS_CERT and TUNER_TLS_KEY do. Raises InvalidArgument where
+    the token would go in the clear to another machine.
     """
 
     def __init__(
@@ -70,15 +71,19 @@ class Client:
         token: str | None = None,
         token_file: str | None = None,
         tls_ca: str | None = None,
+        tls_cert: str | None = None,
+        tls_key: str | None = None,
         timeout_s: float = 10.0,
     ) -> None:
         self._homes = parse_addresses(address)
         self.address = ",".join(self._homes)
-        self._identity = Identity(token, token_file, tls_ca)
+        self._identity = Identity(token, token_file, tls_ca, tls_cert, tls_key)
         for home in self._homes:
             self._identity.check(home)
         self._timeout_s = timeout_s
         self._connecting = threading.Lock()
+        self._version = self._identity.version()
+        self._retired: list[grpc.Channel] = []  # with an earlier certificate
         self._owner = ""  # who answered last, if not `address`
         self._channels: dict[
             str, tuple[grpc.Channel, Any]
@@ -259,7 +264,8 @@ class Client:
 
     def close(self) -> None:
         channels, self._channels = self._channels, {}
-        for channel, _ in channels.values():
+        retired, self._retired = self._retired, []
+        for channel in (*retired, *(channel for channel, _ in channels.values())):
             channel.close()
 
     def __enter__(self) -> Client:
@@ -296,6 +302,11 @@ class Client:
 
     def _connected(self, address: str) -> Any:
         with self._connecting:
+            if (version := self._identity.version()) != self._version:
+                # Calls that are under way keep their channel; close() ends it with the others.
+                self._version = version
+                self._retired += [channel for channel, _ in self._channels.values()]
+                self._channels.clear()
             if address not in self._channels:
                 import_grpc_quietly()
                 import grpc

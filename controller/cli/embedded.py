@@ -90,17 +90,25 @@ class Access:
 
     token_file: str | None = None
     tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> Access:
-        return cls(arguments.token_file, arguments.tls_ca)
+        return cls(arguments.token_file, arguments.tls_ca, arguments.tls_cert, arguments.tls_key)
 
 
 @asynccontextmanager
 async def connected(service: str, home: Home, access: Access) -> AsyncIterator[SessionClient]:
     """A client of the service, which is started if it is an embedded one, and stopped again."""
     if service and "://" not in service:
-        client = SessionClient(service, token_file=access.token_file, tls_ca=access.tls_ca)
+        client = SessionClient(
+            service,
+            token_file=access.token_file,
+            tls_ca=access.tls_ca,
+            tls_cert=access.tls_cert,
+            tls_key=access.tls_key,
+        )
         try:
             yield client
         finally:

@@ -94,6 +94,10 @@ def service(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tls-ca", metavar="FILE", help="who may vouch for --server, or system; without it no TLS (else TUNER_TLS_CA)"
     )
+    parser.add_argument(
+        "--tls-cert", metavar="FILE", help="your certificate, where --server asks for one (else TUNER_TLS_CERT)"
+    )
+    parser.add_argument("--tls-key", metavar="FILE", help="its key (else TUNER_TLS_KEY)")
 
 
 def listing(parser: argparse.ArgumentParser) -> None:
@@ -148,6 +152,9 @@ def serving(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--tls-cert", metavar="FILE", default="", help="the server's certificate (PEM, chain after it)")
     parser.add_argument("--tls-key", metavar="FILE", default="", help="the certificate's key")
+    parser.add_argument(
+        "--tls-client-ca", metavar="FILE", default="", help="who may vouch for clients; each needs a certificate then"
+    )
     parser.add_argument(
         "--limits", metavar="FILE", default="", help="how much clients and namespaces may have (docs/server.md)"
     )

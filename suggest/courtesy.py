@@ -4,12 +4,16 @@ Threads that compute share one interpreter, and a short call asks for it some tw
 without a pause it takes three times as long. Asking is not enough: who computes with NumPy lets go of the interpreter
 and takes it back so often that who waits is woken each time, comes too late each time, and never gets to insist. So
 long work also stops for a moment between its pieces, whether or not somebody is known to wait.
+
+Work that keeps a processor busy is done by one thread at a time (`computing`), piece by piece in turn: threads that
+compute at once would share one interpreter, and each would take as long as all of them together.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -52,19 +56,74 @@ def at_length(work: Callable[..., T], *given: Any) -> T:
         return work(*given)
 
 
+class _FairLock:
+    """First come, first served, which no lock of Python's is: the holder would take it back before others wake."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._holder = 0  # a thread; 0: free
+        self._waiting: deque[tuple[int, threading.Event]] = deque()
+
+    def acquire(self) -> None:
+        with self._mutex:
+            if not self._holder:
+                self._holder = threading.get_ident()
+                return
+            turn = threading.Event()
+            self._waiting.append((threading.get_ident(), turn))
+        turn.wait()
+
+    def release(self) -> None:
+        with self._mutex:
+            self._holder, turn = self._waiting.popleft() if self._waiting else (0, None)
+        if turn is not None:
+            turn.set()
+
+    def pass_on(self) -> None:
+        """To be called by any thread: if it holds the lock and another waits, it goes to the end of the queue."""
+        if self._waiting and self.held:
+            self.release()
+            self.acquire()
+
+    @property
+    def held(self) -> bool:
+        """By this thread."""
+        return self._holder == threading.get_ident()
+
+
+_computing = _FairLock()
+
+
+@contextmanager
+def computing() -> Iterator[None]:
+    """What this thread computes until the end; between its pieces (`breathe`) other threads have their turns."""
+    _computing.acquire()
+    try:
+        yield
+    finally:
+        _computing.release()
+
+
 def breathe() -> None:
-    """To be called between pieces of some tenths of a millisecond. In short work it does nothing."""
+    """To be called between pieces of some tenths of a millisecond. Sleeps in long work only."""
+    _computing.pass_on()
     me = threading.get_ident()
     if me in _long or me in _unasked:
         time.sleep(_BREATH_S)
 
 
 def give_way() -> None:
-    """To be called between pieces, without a lock that others need. In work that is not long it does nothing."""
+    """To be called between pieces, without a lock that others need but that of `computing`, which is free meanwhile. In
+    work that is not long it only takes turns with others that compute."""
     breathe()
     at_work = _AT_WORK.get()
     if at_work is None or threading.get_ident() not in _long:
         return
+    computes = _computing.held
+    if computes:
+        _computing.release()
     end = time.monotonic() + PATIENCE_S
     while at_work() > len(_long) and time.monotonic() < end:
         time.sleep(_PAUSE_S)
+    if computes:
+        _computing.acquire()

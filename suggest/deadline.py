@@ -1,6 +1,7 @@
 """Until when the call that is being answered may take: the client's deadline, or the server's where it said none.
 
-Known while the call lasts, in its task and in its worker thread. Whoever may wait there asks how long.
+Known while the call lasts, in its task and in its worker thread. Code that may wait there asks how long; code that
+computes for long calls `check()` between its pieces, as long as nothing has been written.
 """
 
 from __future__ import annotations
@@ -11,15 +12,37 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from suggest.errors import TimedOut, Unavailable
+
 DEFAULT_S = 60.0  # for calls that come without one
 LOCK_S = 20.0  # the longest wait for a lock, whatever the deadline; four times what a store may keep one
 
 _END: ContextVar[float | None] = ContextVar("deadline", default=None)
+_STOPPED: ContextVar[threading.Event | None] = ContextVar("stopped", default=None)
 
 
-def begin(given_s: float | None) -> None:
-    """From here on, this call has `given_s` seconds, or the server's own patience."""
+def begin(given_s: float | None, *, stopped: threading.Event | None = None) -> None:
+    """From here on, this call has `given_s` seconds, or the server's own patience; `stopped`: set when the server ends
+    what it has not finished."""
     _END.set(time.monotonic() + (DEFAULT_S if given_s is None else given_s))
+    _STOPPED.set(stopped)
+
+
+def check() -> None:
+    """Between two pieces of a long computation whose result nobody could be given any more.
+
+    Raises:
+        TimedOut: the call's time is up.
+        Unavailable: the server is being stopped.
+    """
+    end = _END.get()
+    if end is None:
+        return
+    if time.monotonic() > end:
+        raise TimedOut("not computed before the deadline of the call; ask for fewer trials at once, or allow more time")
+    stopped = _STOPPED.get()
+    if stopped is not None and stopped.is_set():
+        raise Unavailable("this server is being stopped; send it again")
 
 
 def left_s(at_most: float) -> float:

@@ -18,11 +18,20 @@ class Problem:
     message: str
 
 
+MAX_HINTED = 100  # names that are compared, and characters of one: the comparison costs a millisecond each
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean momentum?` when a known word is near, else nothing: the end of a sentence."""
+    """`; did you mean momentum?` when a known word is near, else nothing: the end of a sentence.
+
+    Nothing either where there are more than MAX_HINTED known words.
+    """
     from difflib import get_close_matches  # costs milliseconds, and only people who mistype need it
 
-    near = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    among = [name for name in known if len(name) <= MAX_HINTED]
+    if len(among) > MAX_HINTED or len(word) > MAX_HINTED:
+        return ""
+    near = get_close_matches(word, among, n=1, cutoff=0.6)
     return f"; did you mean {near[0]}?" if near else ""
 
 
@@ -36,7 +45,7 @@ class Hints:
     def __call__(self, word: str, *, but: str = "") -> str:
         """`but`: the one that it cannot be."""
         self._left -= 1
-        if self._left < 0 or len(word) > 100:
+        if self._left < 0 or len(self._known) > MAX_HINTED:
             return ""
         return did_you_mean(word, (known for known in self._known if known != but))
 
@@ -124,8 +133,10 @@ class RateLimited(Unavailable):
 
     reason = "RATE_LIMITED"
 
-    def __init__(self, message: str, *, retry_s: float = 1.0) -> None:
+    def __init__(self, message: str, *, retry_s: float = 1.0, late_s: float = 0.0) -> None:
+        """late_s: how long the server itself waits before it says so."""
         self.retry_s = retry_s
+        self.late_s = late_s
         super().__init__(message)
 
 

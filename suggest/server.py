@@ -11,6 +11,7 @@ import contextlib
 import gc
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Sequence
@@ -29,6 +30,8 @@ from suggest.store.location import shown
 if TYPE_CHECKING:
     import grpc
 
+    from suggest.access.audit import Denials
+    from suggest.serving.connections import Connections
     from suggest.serving.inside import Inside
     from suggest.serving.interceptor import Guard
     from suggest.serving.metrics import Metrics
@@ -41,16 +44,30 @@ __all__ = ["Oversight", "Protection", "Server", "serve"]
 log = logging.getLogger(__name__)
 
 SERVICE = "tuner.suggest.v1.SuggestService"
-WORKERS = 8
+WORKERS = 16  # one caller alone gets half of them
 GRACE_S = 10.0
+COMPUTING_S = 5.0  # of these, before what is still being computed is sent away
 NO_PROTECTION = Protection()  # enough for a socket
 NO_OVERSIGHT = Oversight()
 SENDING_S = 0.2
 SWITCH_S = 0.0002
+LEFT_OUT_S = 10.0  # how often it is looked whether denied calls were not written
+MAX_DESCRIPTORS = 1 << 20
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # a second server on the port must fail, not share it
     ("grpc.max_receive_message_length", 4 << 20),
+    ("grpc.max_concurrent_streams", 100),  # of a connection; a client's further calls wait there
+    ("grpc.server_handshake_timeout_ms", 10_000),  # TLS, and the first words of HTTP/2
+    ("grpc.max_connection_idle_ms", 15 * 60_000),  # clients connect again by themselves
+    ("grpc.keepalive_time_ms", 60_000),  # with calls open: somebody who is gone keeps nothing here
+    ("grpc.keepalive_timeout_ms", 20_000),
+    # Calls that the loop has not seen yet: gRPC would drop some of anybody's where one caller sends many at once.
+    ("grpc.server.max_pending_requests", 10_000),
+    ("grpc.server.max_pending_requests_hard_limit", 20_000),
+    ("grpc.http2.bdp_probe", 0),  # would grow what is taken in for requests that nobody reads yet
+    ("grpc.compression_enabled_algorithms_bitset", 1),  # none: a small request must not become a large one
 )
+MAX_CONNECTIONS = 10_000
 
 
 class Server:
@@ -79,7 +96,8 @@ class Server:
         self._protection = protection
         self._oversight = oversight
         self._metrics_port = 0
-        protection.check(self._asked)
+        metrics = oversight.metrics_address
+        protection.check(self._asked, parse_address(metrics) if metrics else None)
 
     @property
     def address(self) -> str:
@@ -128,6 +146,8 @@ class Server:
     def _open_store(self, bounds: Bounds | None) -> Store:
         from suggest.admin import open_store
 
+        _import_what_errors_need()
+
         store = open_store(self._storage_url, sync=self._sync)
         if bounds is None:
             return store
@@ -146,6 +166,9 @@ class Server:
         import_grpc_quietly()
         import grpc
 
+        from suggest.access.audit import Denials
+        from suggest.serving.admission import Admission
+        from suggest.serving.connections import Connections
         from suggest.serving.interceptor import Guard
         from suggest.serving.outages import Outages
         from suggest.serving.rates import Rates
@@ -154,28 +177,49 @@ class Server:
         from suggest.studies import Studies
         from suggest.v1.suggest_pb2_grpc import add_SuggestServiceServicer_to_server
 
-        turns, outages, metrics, watch = Turns(executor, workers=WORKERS), Outages(), None, None
+        outages, metrics, watch = Outages(), None, None
+        admission, denials = Admission(), Denials()
+        turns = Turns(executor, workers=WORKERS, full=admission.full)
+        admission.room = turns.look_again
         if self._oversight.metrics_address:
             from suggest.serving.metrics import Metrics, Sources
             from suggest.serving.watching import Watch
 
-            metrics = Metrics(self._oversight.metrics_address)
+            metrics = Metrics(self._oversight.metrics_address, doors.pair)
             undo.callback(metrics.close)
             watch = Watch(metrics.ended)
-        guard = Guard(turns, outages, doors.gate, None if bounds is None else Rates(bounds.now))
-        server = grpc.aio.server(interceptors=[guard] if watch is None else [watch, guard], options=_OPTIONS)
+        most = min(MAX_CONNECTIONS, descriptor_limit() // 2)  # the store needs some, too
+        guard = Guard(
+            turns,
+            outages,
+            doors.gate,
+            None if bounds is None else Rates(bounds.now),
+            admission=admission,
+            denials=denials,
+            certified=bool(self._protection.tls_client_ca),
+        )
+        server = grpc.aio.server(
+            interceptors=[guard] if watch is None else [watch, guard],
+            options=[*_OPTIONS, ("grpc.max_allowed_incoming_connections", most)],
+        )
         self._bound = bind(server, self._asked, None if doors.pair is None else doors.pair.credentials())
+        connections = Connections(None if self._bound.path else self._bound.port, most=most)
+        guard.connections = connections
         studies = Studies(store, address=self._advertised or self.address)
         servicer = SuggestServicer(studies)
         add_SuggestServiceServicer_to_server(servicer, server)
         health = await _add_health_and_reflection(server)
         await server.start()
+        connections.start()
+        undo.callback(connections.close)
         if metrics is not None and watch is not None:
             metrics.start(Sources(watch, turns, outages, studies))
             self._metrics_port = metrics.port
         looked_after = [each for each in (doors, bounds) if each is not None and each.change]
-        looking = asyncio.create_task(_look_after(looked_after, executor)) if looked_after else None
-        return _Started(server, health, guard, servicer, studies, store, executor, looking, metrics)
+        looking = [asyncio.create_task(_tell_denials(denials))]
+        if looked_after:
+            looking.append(asyncio.create_task(_look_after(looked_after)))
+        return _Started(server, health, guard, servicer, studies, store, executor, looking, connections, metrics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,24 +231,29 @@ class _Started:
     _studies: Studies
     _store: Store
     _executor: ThreadPoolExecutor
-    _looking: asyncio.Task[None] | None
+    _looking: Sequence[asyncio.Task[None]]
+    _connections: Connections
     _metrics: Metrics | None
 
     async def drain(self, grace_s: float) -> None:
         """Whoever asks about health is told first; what was begun is answered; what comes now is sent away."""
-        if self._looking is not None:
-            self._looking.cancel()
+        for task in self._looking:
+            task.cancel()
         await self._health.enter_graceful_shutdown()
         if self._metrics is not None:
             self._metrics.stopping()
         # Before gRPC stops: that drops, without a word of ours, what has come in and was not looked at yet.
+        giving_up = asyncio.get_running_loop().call_later(min(grace_s, COMPUTING_S), self.guard.give_up)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.guard.close(), grace_s)
+        giving_up.cancel()
+        self.guard.give_up()
         # What was answered has still to be sent. Who watches our health has a call that never ends.
         await self._grpc_server.stop(min(grace_s, SENDING_S))
 
     def close(self) -> None:
-        self._executor.shutdown()
+        self._connections.close()
+        self._executor.shutdown(cancel_futures=True)
         try:
             self._studies.close()
         finally:
@@ -213,13 +262,21 @@ class _Started:
                 self._metrics.close()
 
 
-async def _look_after(files: Sequence[Doors | Bounds], executor: ThreadPoolExecutor) -> None:
+async def _tell_denials(denials: Denials) -> None:
+    """What was denied and not written, once nothing more comes; until cancelled."""
+    while True:
+        await asyncio.sleep(LEFT_OUT_S)
+        for peer, calls in denials.over():
+            events.warn("denied", peer=peer, suppressed=calls)
+
+
+async def _look_after(files: Sequence[Doors | Bounds]) -> None:
     """Tokens, certificates and limits are read again when they change, until cancelled."""
     while True:
         await asyncio.sleep(RECHECK_S)
         for each in files:
             try:
-                await asyncio.get_running_loop().run_in_executor(executor, each.look)
+                await asyncio.to_thread(each.look)  # the workers may all be busy
             except Exception:  # a bug; but who was sent away in the file shall not stay for its sake
                 log.exception("files that may have changed cannot be looked at; trying again")
 
@@ -241,8 +298,38 @@ def serve(
     # A thread that computes lets others in only this often: by default they would wait 25 times as long, at each of the
     # several turns that a call takes. It costs the one that computes nothing that can be measured.
     sys.setswitchinterval(SWITCH_S)
+    raise_descriptor_limit()
     server = Server(storage_url, address, sync=sync, advertise=advertise, protection=protection, oversight=oversight)
     return asyncio.run(_serve(server, storage_url if announce else ""))
+
+
+def _import_what_errors_need() -> None:
+    """Elsewhere they are imported with the first error. Here that may be one for want of a file descriptor, and an
+    import needs one."""
+    import difflib  # noqa: F401
+
+    from google.protobuf import any_pb2  # noqa: F401
+    from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # noqa: F401
+
+
+def descriptor_limit() -> int:
+    """How many files and connections this process may have."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_DESCRIPTORS if limit == resource.RLIM_INFINITY else limit
+
+
+def raise_descriptor_limit() -> None:
+    """As far as the system lets this process: each connection and each study that it writes takes one.
+
+    Not in `tuner run`: trials would inherit it, and programs that use select() fail with large numbers.
+    """
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_DESCRIPTORS if most == resource.RLIM_INFINITY else min(most, MAX_DESCRIPTORS)
+    for limit in (wanted, 10_240):  # macOS calls unlimited what is not
+        if limit > now:
+            with contextlib.suppress(ValueError, OSError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
+                return
 
 
 async def _serve(server: Server, announced: str) -> int:

@@ -34,7 +34,11 @@ def serve(arguments: argparse.Namespace) -> int:
             home.make()
         storage = home.storage_url
     protection = Protection(
-        insecure=arguments.insecure, tokens=arguments.tokens, tls_cert=arguments.tls_cert, tls_key=arguments.tls_key
+        insecure=arguments.insecure,
+        tokens=arguments.tokens,
+        tls_cert=arguments.tls_cert,
+        tls_key=arguments.tls_key,
+        tls_client_ca=arguments.tls_client_ca,
     )
     oversight = Oversight(arguments.metrics_address, arguments.limits)
     if arguments.check:

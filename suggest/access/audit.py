@@ -1,12 +1,15 @@
 """The record of who changed what: a line in `suggest.audit` for each call that would change something, refused or not.
 
 Reading is not recorded. Written where the work is done, so that it is true of a call whose caller has gone meanwhile.
+Calls that are denied could fill a disk: of each peer without a token, and of each method that a token does not open,
+one a minute is written, with the number of those that were not.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,6 +19,39 @@ from suggest.errors import PermissionDenied, TunerError, Unauthenticated
 from suggest.events import line
 
 log = logging.getLogger("suggest.audit")
+
+
+EVERY_S = 60.0
+_MANY = 10_000  # peers and tokens, after which all that is not known yet is one
+
+
+class Denials:
+    """Which denied calls are written. Belongs to the server's loop."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._since: dict[str, tuple[float, int]] = {}  # when one was written last, and how many were not since
+
+    def take(self, key: str) -> int | None:
+        """How many like it were not written since one was; None: nor is this one."""
+        now = self._now()
+        if key not in self._since and len(self._since) >= _MANY:
+            key = "others"
+        at, left_out = self._since.get(key, (now - EVERY_S, 0))
+        if now - at < EVERY_S:
+            self._since[key] = at, left_out + 1
+            return None
+        self._since[key] = now, 0
+        return left_out
+
+    def over(self) -> Iterator[tuple[str, int]]:
+        """Those of which none has come for a minute, with the number that was not written; they are forgotten."""
+        now = self._now()
+        for key, (at, left_out) in list(self._since.items()):
+            if now - at >= EVERY_S:
+                del self._since[key]
+                if left_out:
+                    yield key, left_out
 
 
 class Entry:
@@ -40,13 +76,21 @@ class Entry:
         self._write("allowed")
         return reply
 
-    def refused(self, error: TunerError) -> None:
+    def refused(self, error: TunerError, denials: Denials) -> None:
         """Before the work was begun; else it is written already."""
-        if not self.begun:
-            denied = isinstance(error, Unauthenticated | PermissionDenied)
-            self._write("denied" if denied else "failed", error.reason)
+        if self.begun:
+            return
+        if not denied(error):
+            self._write("failed", error.reason)
+        elif (left_out := denials.take(self.denial_key)) is not None:
+            self._write("denied", error.reason, left_out)
 
-    def _write(self, decision: str, reason: str = "") -> None:
+    @property
+    def denial_key(self) -> str:
+        """Denied calls with the same one are written once a minute."""
+        return f"{self._host} {name()} {self._method}" if name() else self._host
+
+    def _write(self, decision: str, reason: str = "", left_out: int = 0) -> None:
         known = self.request is not None
         log.info(
             "%s",
@@ -60,8 +104,13 @@ class Entry:
                 decision=decision,
                 reason=reason,
                 peer=self._host,
+                suppressed=left_out or None,
             ),
         )
+
+
+def denied(error: TunerError) -> bool:
+    return isinstance(error, Unauthenticated | PermissionDenied)
 
 
 def recorded() -> bool:

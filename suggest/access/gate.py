@@ -28,7 +28,7 @@ class Gate:
 
     def admit(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> None:
         """The caller is known from here on; health is for everybody. `method`: a whole path. Raises Unauthenticated."""
-        if method.startswith(HEALTH):
+        if not self.asks(method):
             return
         given = [value for key, value in metadata if key == KEY]
         if len(given) != 1:
@@ -42,6 +42,10 @@ class Gate:
             raise Unauthenticated("this server does not know that token, or not any more; ask its operator for one")
         known_as(grant.name)
         hold(grant)
+
+    def asks(self, method: str) -> bool:
+        """Whether the method needs a token."""
+        return not method.startswith(HEALTH)
 
     def check(self, method: str, request: Any) -> None:
         """Raises PermissionDenied. For a caller that was admitted."""

@@ -35,9 +35,19 @@ class Protection:
     tokens: str = ""
     tls_cert: str = ""
     tls_key: str = ""
+    tls_client_ca: str = ""
 
-    def check(self, address: Address) -> None:
-        """Raises InvalidArgument: a server at the address would be more open than its operator may think."""
+    def check(self, address: Address, metrics: Address | None = None) -> None:
+        """Raises InvalidArgument: a server at the address, with its metrics there, would be more open than its operator
+        may think."""
+        if self.tls_client_ca and not self.tls_cert:
+            raise _refused("tls-client-ca", "goes with --tls-cert and --tls-key, for clients show theirs over TLS only")
+        if metrics is not None and not (metrics.private or self.insecure or self.tls_cert):
+            raise _refused(
+                "metrics-address",
+                f"whoever can reach {metrics} could read the metrics there, in the clear; listen at a loopback "
+                "address, add --tls-cert and --tls-key, or let everybody in with --insecure",
+            )
         if bool(self.tls_cert) != bool(self.tls_key):
             there, missing = ("cert", "key") if self.tls_cert else ("key", "cert")
             raise _refused(f"tls-{missing}", f"goes with --tls-{there}: name the file of the other half too")
@@ -49,13 +59,14 @@ class Protection:
                     "leave --tokens and --tls-cert away, or listen at HOST:PORT",
                 )
             return
-        if self.insecure:
+        if self.insecure or self.tls_client_ca:
             return
         if not self.tokens:
             raise _refused(
                 "tokens",
                 f"whoever can reach {address} could do everything there; say who may with --tokens FILE, "
-                "let everybody in with --insecure, or use unix:PATH, which is its user's alone",
+                "or with --tls-client-ca FILE, let everybody in with --insecure, or use unix:PATH, which is its "
+                "user's alone",
             )
         if not (self.tls_cert or address.private):
             raise _refused(
@@ -81,7 +92,8 @@ class Doors:
         if protection.tls_cert:
             from suggest.access.certificates import KeyPair
 
-            self.pair = KeyPair(Path(protection.tls_cert), Path(protection.tls_key))
+            client_ca = Path(protection.tls_client_ca) if protection.tls_client_ca else None
+            self.pair = KeyPair(Path(protection.tls_cert), Path(protection.tls_key), client_ca)
             self._watched.append(self.pair)
 
     @property

@@ -15,6 +15,7 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from suggest import deadline
 from suggest.sampling.grid import Grid
 from suggest.sampling.sampler import Sampler, Wanted
 from suggest.sampling.uniform import draw_point
@@ -56,6 +57,7 @@ class Distinct:
         points: list[Assignment] = []
         drawn = self._sampler.propose(wanted)
         for one, point in zip(wanted, drawn, strict=False):
+            deadline.check()
             found = self._another(one, point, taken)
             if found is None:
                 break

@@ -21,7 +21,7 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 from scipy.special import log_ndtr  # type: ignore[import-untyped]  # SciPy has no types of its own
 
-from suggest import courtesy
+from suggest import courtesy, deadline
 from suggest.optuna_storage import STUDY_NAME, WindowStorage
 from suggest.sampling.sampler import Wanted
 from suggest.sampling.tpe import LIARS, TpeSettings, groups
@@ -57,6 +57,7 @@ class Model:
         points: list[Assignment] = []
         with courtesy.long_work():
             for one in wanted:
+                deadline.check()
                 storage = WindowStorage(self._direction, [*self._frozen.values(), *away[-LIARS:]])
                 point = self._point(storage, one)
                 points.append(point)

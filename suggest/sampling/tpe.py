@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from suggest.sampling.distinct import DrawSettings
 from suggest.sampling.sampler import Wanted
-from suggest.sampling.uniform import draw_point
+from suggest.sampling.uniform import draw_points
 from suggest.sampling.window import Window
 from suggest.settings import setting
 from suggest.space import Assignment, Parameter, Space
@@ -71,7 +71,7 @@ class TpeSampler(Generic[SettingsT]):
 
     def propose(self, wanted: Sequence[Wanted]) -> list[Assignment]:
         if self._window.finished < self._settings.startup_trials:
-            return [draw_point(self._spec.space, self._seed, one) for one in wanted]
+            return draw_points(self._spec.space, self._seed, wanted)
         if self._model is None:
             self._model = self._load()(self._spec, self._seed, self._settings)
         return self._model.propose(self._window.learnt(), self._window.running(LIARS), wanted)

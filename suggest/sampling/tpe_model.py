@@ -6,14 +6,13 @@ then each of its points joins the running trials as one more kernel, and the res
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from suggest import courtesy
+from suggest import courtesy, deadline
 from suggest.sampling import parzen
 from suggest.sampling.columns import Columns, decode, dimension, encode
 from suggest.sampling.frame import Frame, Points, points
@@ -29,10 +28,6 @@ from suggest.trial import Trial
 
 TOGETHER = 64  # trials, of a batch, after which the model is fitted anew
 AT_A_TIME = 2**15  # densities of a kernel at a candidate
-
-# Of all studies, one after the other: threads that compute at once would share one interpreter, and each proposal would
-# take as long as all of them together.
-_COMPUTING = threading.Lock()
 
 
 class Model:
@@ -50,10 +45,13 @@ class Model:
 
     def propose(self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[Wanted]) -> list[Assignment]:
         # Far from all trials densities underflow to zero, which is meant and which NumPy would warn of.
-        with _COMPUTING, np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
+        with courtesy.computing(), np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
             batch = self.fit(learnt, running)
             points: list[Assignment] = []
             for place, one in enumerate(wanted):
+                if place:
+                    deadline.check()
+                    courtesy.give_way()
                 numbers: dict[str, float] = {}
                 points.append(self._point(batch, wanted[place:], one, numbers))
                 if self._settings.constant_liar and place + 1 < len(wanted):

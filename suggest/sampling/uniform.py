@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Sequence
 
+from suggest import deadline
 from suggest.sampling.sampler import Wanted
 from suggest.space import Assignment, Domain, Float, Int, Scale, Space, Value
 from suggest.study import StudySpec
@@ -25,10 +26,18 @@ class RandomSampler:
         pass
 
     def propose(self, wanted: Sequence[Wanted]) -> list[Assignment]:
-        return [draw_point(self._space, self._seed, one) for one in wanted]
+        return draw_points(self._space, self._seed, wanted)
 
     def warm_up(self) -> None:
         pass
+
+
+def draw_points(space: Space, seed: int, wanted: Sequence[Wanted]) -> list[Assignment]:
+    points: list[Assignment] = []
+    for one in wanted:
+        deadline.check()
+        points.append(draw_point(space, seed, one))
+    return points
 
 
 def draw_point(space: Space, seed: int, wanted: Wanted) -> Assignment:

@@ -48,13 +48,14 @@ def look(
     yield _judged("storage", lambda: _storage(storage_url))
     if protection.tls_cert and protection.tls_key:
         cert, key = Path(protection.tls_cert), Path(protection.tls_key)
-        yield _judged("certificate", lambda: _certificate(cert, key, advertise or address))
+        client_ca = Path(protection.tls_client_ca) if protection.tls_client_ca else None
+        yield _judged("certificate", lambda: _certificate(cert, key, client_ca, advertise or address))
     if protection.tokens:
         yield _judged("tokens", lambda: f"{protection.tokens}: {len(watched_tokens(Path(protection.tokens)).value)}")
     if oversight.limits:
         yield _judged("limits", lambda: _limits(str(oversight.limits)))
     if oversight.metrics_address:
-        yield _judged("metrics", lambda: _metrics(oversight.metrics_address, address))
+        yield _judged("metrics", lambda: _metrics(oversight.metrics_address, address, protection))
 
 
 def _judged(what: str, judge: Callable[[], str]) -> Finding:
@@ -68,14 +69,23 @@ def _address(text: str, protection: Protection) -> str:
     address = parse_address(text)
     protection.check(address)
     refuse_taken(address, clear=False)
-    open_to = "its user alone" if address.path else "whoever has a token" if protection.tokens else "everybody"
+    open_to = (
+        "its user alone"
+        if address.path
+        else "whoever has a token"
+        if protection.tokens
+        else "whoever has a certificate"
+        if protection.tls_client_ca
+        else "everybody"
+    )
     return f"{address} is free; open to {open_to}{'' if address.path or protection.tls_cert else ', in the clear'}"
 
 
-def _metrics(text: str, served: str) -> str:
+def _metrics(text: str, served: str, protection: Protection) -> str:
     from suggest.serving.metrics import metrics_address
 
     address = metrics_address(text)
+    protection.check(parse_address(served), address)
     if address.port and address == parse_address(served):
         raise InvalidArgument(
             [Problem("metrics-address", f"{address} is the address of the service; use another port")]
@@ -161,11 +171,11 @@ class _ReadOnly:
 # The certificate
 
 
-def _certificate(cert: Path, key: Path, address: str) -> str:
+def _certificate(cert: Path, key: Path, client_ca: Path | None, address: str) -> str:
     """By a handshake within this process, so that OpenSSL itself judges it."""
     from suggest.access.certificates import KeyPair
 
-    KeyPair(cert, key)
+    KeyPair(cert, key, client_ca)
     names, until = _shaken(cert, key)
     host = parse_address(address).host
     if host not in _ANY_HOST and not any(_covers(name, host) for name in names):
@@ -179,8 +189,9 @@ def _certificate(cert: Path, key: Path, address: str) -> str:
             ]
         )
     days = (until - datetime.now(UTC)).days
+    clients = f"; clients show one by {client_ca}" if client_ca else ""
     soon = "; renew it: the server takes a new one without a restart" if days < SOON_DAYS else ""
-    return f"{cert}: for {', '.join(names)}, until {until:%Y-%m-%d} ({days} days){soon}"
+    return f"{cert}: for {', '.join(names)}, until {until:%Y-%m-%d} ({days} days){soon}{clients}"
 
 
 def _shaken(cert: Path, key: Path) -> tuple[list[str], datetime]:

@@ -14,7 +14,8 @@ from typing import Any, NoReturn
 
 import grpc
 
-from suggest.serving.interceptor import Guard, Handler
+from suggest.caller import UNIX
+from suggest.serving.interceptor import Guard, Handler, Reply
 from suggest.v1.suggest_pb2_grpc import SuggestServiceServicer, add_SuggestServiceServicer_to_server
 
 Metadata = Sequence[tuple[str, str | bytes]]
@@ -27,19 +28,21 @@ class Inside:
         known = _Methods()
         server: Any = known  # as far as the generated code needs one
         add_SuggestServiceServicer_to_server(servicer, server)
-        self._handlers = {method: guard.wrapped(handler, method) for method, handler in known.handlers.items()}
+        self._answers = {
+            method: guard.answering(handler, method, serialize=False) for method, handler in known.handlers.items()
+        }
 
     def unary_unary(self, method: str, **serializers: Any) -> Callable[..., Awaitable[Any]]:
         """Request and reply are messages, as a stub's are; what refuses is an AioRpcError, as a stub's is."""
-        answer: Any = self._handlers[method].unary_unary
+        answer = self._answers[method]
 
         async def call(request: Any, *, timeout: float, metadata: Metadata) -> Any:  # noqa: ASYNC109 - as a stub has it
-            context = _Context(time.monotonic() + timeout, metadata)
+            context: Any = _Context(time.monotonic() + timeout, metadata)
             # In a task of its own, like any call: who calls and until when is known in it, and nowhere else.
-            answering = asyncio.create_task(answer(request.SerializeToString(), context))
+            answering: asyncio.Task[Reply] = asyncio.create_task(answer(request.SerializeToString(), context, UNIX))
             try:
                 async with asyncio.timeout(timeout):
-                    return await answering
+                    return (await answering).message
             except TimeoutError:
                 raise _refused(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded") from None
 

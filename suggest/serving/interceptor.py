@@ -13,24 +13,40 @@ import gc
 import inspect
 import logging
 import secrets
+import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from suggest import courtesy, deadline, events
 from suggest.access import audit
-from suggest.access.gate import Gate
+from suggest.access.audit import Denials
+from suggest.access.gate import HEALTH, Gate
 from suggest.access.verbs import changes
-from suggest.caller import caller_of
-from suggest.errors import InvalidArgument, Problem, TimedOut, TunerError, Unavailable
+from suggest.caller import caller_of, host_of, known_as
+from suggest.caller import name as known_name
+from suggest.errors import (
+    InvalidArgument,
+    Problem,
+    RateLimited,
+    TimedOut,
+    TunerError,
+    Unauthenticated,
+    Unavailable,
+)
 from suggest.serving import sizes
+from suggest.serving.admission import Admission
+from suggest.serving.connections import Connections
 from suggest.serving.outages import Outages
 from suggest.serving.rates import Rates
-from suggest.serving.subjects import study_of, writes
-from suggest.serving.turns import Turns
+from suggest.serving.subjects import namespace_of, study_of, writes
+from suggest.serving.turns import LONG_S, Flow, Kind, Turns
 from suggest.status import InternalError, code_of, status_of
 
 log = logging.getLogger(__name__)
@@ -38,6 +54,8 @@ log = logging.getLogger(__name__)
 SLOW_S = 1.0
 TIDY_EVERY = 250  # calls
 LARGE_BYTES = 8 << 10  # of a request: some hundred measurements
+PARSING_S = 0.02  # of a large request, whose parsing holds the interpreter: after more, its caller's next one waits
+ARRIVAL_S = 30.0  # for a request to arrive, once its headers have
 
 # What requests, replies and contexts are is the handlers' affair.
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -48,12 +66,29 @@ T = TypeVar("T")
 class Guard(grpc.aio.ServerInterceptor):
     """A handler that is no coroutine function runs in a thread, in its turn. Without a gate all may do everything."""
 
-    def __init__(self, turns: Turns, outages: Outages, gate: Gate | None, rates: Rates | None) -> None:
+    def __init__(
+        self,
+        turns: Turns,
+        outages: Outages,
+        gate: Gate | None,
+        rates: Rates | None,
+        *,
+        admission: Admission,
+        denials: Denials,
+        certified: bool = False,
+    ) -> None:
+        """certified: clients have certificates, and where there are no tokens are known by the names in them."""
         self._turns = turns
         self._rates = rates
         self._outages = outages
         self._gate = gate
+        self._admission = admission
+        self.connections = Connections(None)  # until it is known where the server listens
+        self._denials = denials
+        self._certified = certified and gate is None
         self._closing = False
+        self._parser = ThreadPoolExecutor(1, thread_name_prefix="parse")
+        self._stopped = threading.Event()  # nothing is computed to its end any more
         self._known: dict[str, Handler] = {}  # by method: wrapped once, not at each call
         self._since_tidied = 0  # calls
 
@@ -66,6 +101,12 @@ class Guard(grpc.aio.ServerInterceptor):
         """Returns when what was begun is done; whatever comes meanwhile is sent away, to come again elsewhere."""
         self._closing = True
         await self._turns.idle()
+        self._parser.shutdown(wait=False)
+
+    def give_up(self) -> None:
+        """What waits for its turn is sent away too, and so is what is being computed, at the next of its pieces."""
+        self._stopped.set()
+        self._turns.close()
 
     async def intercept_service(
         self,
@@ -94,11 +135,11 @@ class Guard(grpc.aio.ServerInterceptor):
             gc.collect(0)
 
     def wrapped(self, handler: Handler, method: str) -> Handler:
-        """What answers in its place."""
+        """What answers in its place. A handler of one request becomes one of a stream of requests, which is the same to
+        clients: only such a handler decides itself whether the request is read."""
         if handler.unary_unary is not None:
-            return grpc.unary_unary_rpc_method_handler(
-                self._guarded(handler.unary_unary, handler.request_deserializer, method=method),
-                response_serializer=handler.response_serializer,
+            return grpc.stream_unary_rpc_method_handler(
+                self._received(self.answering(handler, method), method), response_serializer=_serialized
             )
         if handler.stream_stream is not None:
             return grpc.stream_stream_rpc_method_handler(
@@ -107,97 +148,282 @@ class Guard(grpc.aio.ServerInterceptor):
                 response_serializer=handler.response_serializer,
             )
         if handler.unary_stream is not None:
-            return grpc.unary_stream_rpc_method_handler(
-                self._streamed(handler.unary_stream, method=method),
-                request_deserializer=handler.request_deserializer,
+            return grpc.stream_stream_rpc_method_handler(
+                self._watched(handler.unary_stream, handler.request_deserializer, method=method),
                 response_serializer=handler.response_serializer,
             )
         raise NotImplementedError(f"{method}: nothing here streams requests only")
 
     def _streamed(
         self, behaviour: Callable[[Any, Any], Any], *, method: str
-    ) -> Callable[[Any, Context], AsyncIterator[Any] | Awaitable[None]]:
-        """Of what others wrote (health, reflection): who may come is all that is asked here."""
+    ) -> Callable[[Any, Context], AsyncIterator[Any]]:
+        """Around reflection, which others wrote."""
 
-        async def admitted(context: Context) -> None:
+        async def streamed(requests: Any, context: Context) -> AsyncIterator[Any]:
             try:
-                self._admit(method, context)
+                async with self._streaming(method, context):
+                    async for reply in behaviour(requests, context):
+                        yield reply
             except TunerError as e:
-                await _abort(context, e)
+                await self._refuse(context, e, method)
 
-        async def written(request: Any, context: Context) -> None:
-            await admitted(context)
-            await behaviour(request, context)  # writes its replies to the context
+        return streamed
 
-        async def streamed(request: Any, context: Context) -> AsyncIterator[Any]:
-            await admitted(context)
-            async for reply in behaviour(request, context):
-                yield reply
+    def _watched(
+        self, behaviour: Callable[[Any, Any], Any], deserialize: Callable[[bytes], Any] | None, *, method: str
+    ) -> Callable[[Any, Context], Awaitable[None]]:
+        """Around the watching of health, which others wrote: it writes its replies to the context."""
 
-        return written if inspect.iscoroutinefunction(behaviour) else streamed
+        async def watched(requests: Any, context: Context) -> None:
+            try:
+                async with self._streaming(method, context):
+                    request = _read(await _message(context), deserialize, method)
+                    await behaviour(request, context)
+            except TunerError as e:
+                await self._refuse(context, e, method)
+
+        return watched
+
+    @asynccontextmanager
+    async def _streaming(self, method: str, context: Context) -> AsyncIterator[None]:
+        self._admit(method, context)
+        async with self._admission.streaming(host_of(context.peer()) if self._is_open(method) else caller_of(context)):
+            yield
+
+    def _is_open(self, method: str) -> bool:
+        """To strangers, as health is where tokens are asked for."""
+        return self._gate is not None and not self._gate.asks(method)
 
     def _admit(self, method: str, context: Context) -> None:
         if self._gate is not None:
             self._gate.admit(method, context.invocation_metadata() or ())
+        elif self._certified:
+            known_as(_certificate_name(context))
 
-    def _guarded(
-        self, behaviour: Callable[[Any, Any], Any], deserialize: Callable[[bytes], Any] | None, *, method: str
+    async def _refuse(
+        self, context: Context, error: TunerError, method: str, entry: audit.Entry | None = None
+    ) -> NoReturn:
+        """Never returns. `entry`: of a call that would change something."""
+        peer = context.peer()
+        if isinstance(error, Unauthenticated):
+            await _pause(self.connections.stranger(peer))
+        elif isinstance(error, RateLimited):
+            await _pause(error.late_s)
+        if entry is not None:
+            entry.refused(error, self._denials)
+        elif audit.denied(error):
+            left_out = self._denials.take(audit.Entry(method, peer).denial_key)
+            if left_out is not None:
+                events.warn(
+                    "denied",
+                    who=known_name() or None,
+                    method=method.rpartition("/")[2],
+                    reason=error.reason,
+                    peer=host_of(peer),
+                    suppressed=left_out or None,
+                )
+        message, metadata = status_of(error)
+        await context.abort(code_of(error), message, metadata)
+        raise AssertionError("abort() raises")
+
+    def _received(
+        self, answer: Callable[[bytes, Context, str], Awaitable[Any]], method: str
     ) -> Callable[[Any, Context], Awaitable[Any]]:
+        """Reads the request, of a caller that may send one, and keeps count of what the caller holds."""
+        name = method.rpartition("/")[2]
+        is_limited = not method.startswith(HEALTH)
+        is_change = changes(name) and is_limited
+        admission = self._admission
+
+        async def received(requests: Any, context: Context) -> Any:
+            peer = context.peer()
+            caller = ""
+            try:
+                self._admit(method, context)
+                if self._is_open(method):
+                    await _pause(self.connections.stranger(peer))
+                else:
+                    self.connections.admitted(peer)
+                caller = known_name() or host_of(peer)
+                if self._rates is not None and is_limited:
+                    self._rates.take(caller)
+                admission.enter(caller)
+            except TunerError as e:
+                entry = audit.Entry(name, peer) if is_change and audit.recorded() else None
+                await self._refuse(context, e, method, entry)
+            size = 0
+            try:
+                await admission.begin_arriving(caller)
+                try:
+                    async with asyncio.timeout(ARRIVAL_S):
+                        serialized = await _message(context)
+                    admission.take_request(caller, len(serialized))
+                    size = len(serialized)
+                finally:
+                    admission.end_arriving(caller)
+                reply = await answer(serialized, context, caller)
+                context.add_done_callback(self._taken(caller, reply))
+                return reply
+            except TimeoutError:
+                late = TimedOut(f"the request did not arrive within {ARRIVAL_S:g} s; send it again")
+                await self._refuse(context, late, method)
+            except TunerError as e:
+                await self._refuse(context, e, method)
+            finally:
+                if size:
+                    admission.release_request(caller, size)
+                admission.leave(caller)
+
+        return received
+
+    def _taken(self, caller: str, reply: Reply) -> Any:  # a callback, whose type grpc's stubs keep to themselves
+        """Keeps count of a reply until it was sent, or there is nobody to send it to."""
+        size = len(reply.serialized)
+        self._admission.hold_reply(caller, size)
+
+        def taken(_: Any) -> None:
+            self._admission.release_reply(caller, size)
+
+        return taken
+
+    def answering(
+        self, handler: Handler, method: str, *, serialize: bool = True
+    ) -> Callable[[bytes, Context, str], Coroutine[Any, Any, Reply]]:
+        """The reply to a request of the caller; what goes wrong becomes a status."""
+        # Any: a handler of either kind, which takes no context.
+        behaviour: Any = handler.unary_unary
+        deserialize = handler.request_deserializer
+        serializer = handler.response_serializer if serialize else None
         is_coroutine = inspect.iscoroutinefunction(behaviour)
         takes_turns = writes(method)
         name = method.rpartition("/")[2]
         is_change = not is_coroutine and changes(name)
 
-        async def guarded(serialized: bytes, context: Context) -> Any:
-            entry = audit.Entry(name, context.peer()) if is_change and audit.recorded() else None
-            try:
-                self._admit(method, context)
-                if self._rates is not None and not is_coroutine:
-                    self._rates.take(caller_of(context))
-                request = _read(serialized, deserialize, method)
+        def done(reply: Any) -> Reply:
+            return Reply(reply, b"" if serializer is None else serializer(reply))
+
+        async def carried_out(
+            request: Any, size: int, context: Context, flow: Flow, entry: audit.Entry | None
+        ) -> Reply:
+            if self._closing:
+                raise Unavailable("this server is being stopped; send it again")
+            study = study_of(request)
+            kind = _kind(name, request, study or flow.namespace, flow.caller, size)
+            began = time.monotonic()
+            given_s = context.time_remaining()
+            deadline.begin(given_s, stopped=self._stopped)
+            courtesy.begin(self._turns.at_work)
+            # In the thread too, it is known who calls, and until when. It does not get the context: gRPC crashes
+            # when asked about a call that has gone meanwhile.
+            run = contextvars.copy_context().run
+            long = size > LARGE_BYTES or self._turns.expected(kind).seconds > LONG_S
+
+            def work() -> Reply:
+                return done(behaviour(request, None) if entry is None else entry.run(behaviour, request))
+
+            answer = functools.partial(courtesy.at_length, work) if long else work
+            running = self._turns.run(
+                study if takes_turns else "",
+                functools.partial(run, answer),
+                flow=flow,
+                kind=kind,
+                reply_bytes=_length,
+            )
+            # gRPC ends what has a deadline of its own.
+            reply = await (_within(deadline.DEFAULT_S, running) if given_s is None else running)
+            if (seconds := time.monotonic() - began) > SLOW_S:
+                events.tell("slow_call", method=name, study=study, seconds=seconds)
+            self._outages.answered(writing=takes_turns)
+            return reply
+
+        async def answered(serialized: bytes, context: Context, caller: str, entry: audit.Entry | None) -> Reply:
+            if is_coroutine:
+                return done(await behaviour(_read(serialized, deserialize, method), context))
+            size = len(serialized)
+
+            def checked(request: Any) -> Flow:
                 if entry is not None:
                     entry.request = request
                 if self._gate is not None:
                     self._gate.check(method, request)
-                if is_coroutine:
-                    return await behaviour(request, context)
-                if self._closing:
-                    raise Unavailable("this server is being stopped; send it again")
-                study = study_of(request) if takes_turns else ""
-                began = time.monotonic()
-                given_s = context.time_remaining()
-                deadline.begin(given_s)
+                return Flow(caller, namespace_of(request))
+
+            if size <= LARGE_BYTES:
+                request = _read(serialized, deserialize, method)
+                return await carried_out(request, size, context, checked(request), entry)
+            # What is large is parsed only when the caller's large one before is done, for it may take thirty times as
+            # much memory then; and in one thread, for the C library keeps memory apart for each that has needed much.
+            async with self._turns.one_at_a_time(Flow(caller)):
                 courtesy.begin(self._turns.at_work)
-                # In the thread too, it is known who calls, and until when. It does not get the context: gRPC crashes
-                # when asked about a call that has gone meanwhile.
                 run = contextvars.copy_context().run
-                large = len(serialized) > LARGE_BYTES
-                answer = functools.partial(courtesy.at_length, behaviour) if large else behaviour
-                if entry is None:
-                    work = functools.partial(run, answer, request, None)
-                else:
-                    work = functools.partial(run, entry.run, answer, request)
-                # gRPC ends what has a deadline of its own.
-                running = self._turns.run(study, work, large=large)
-                reply = await (_within(deadline.DEFAULT_S, running) if given_s is None else running)
-                if (seconds := time.monotonic() - began) > SLOW_S:
-                    events.tell("slow_call", method=name, study=study_of(request), seconds=seconds)
-                self._outages.answered(writing=takes_turns)
-                return reply
+                read = functools.partial(run, courtesy.at_length, _read, serialized, deserialize, method)
+                began = time.monotonic()
+                try:
+                    request = await asyncio.get_running_loop().run_in_executor(self._parser, read)
+                finally:
+                    if (took_s := time.monotonic() - began) > PARSING_S:
+                        # No other thread runs meanwhile: one caller has a third of the time at most.
+                        await asyncio.sleep(2 * min(took_s, 10 * PARSING_S))
+                return await carried_out(request, size, context, checked(request), entry)
+
+        async def answer(serialized: bytes, context: Context, caller: str) -> Reply:
+            entry = audit.Entry(name, context.peer()) if is_change and audit.recorded() else None
+            try:
+                return await answered(serialized, context, caller, entry)
             except grpc.aio.AbortError:
                 raise
             except TunerError as e:
-                error = e
-                if entry is not None:
-                    entry.refused(e)
+                # Its frames hold the request, perhaps megabytes, and it is held by one of them: such a circle would
+                # be freed only now and then.
+                error = e.with_traceback(None)
                 self._outages.refused(e, writing=takes_turns)
             except Exception:
                 bug = secrets.token_hex(4)
                 log.exception("method=%s bug=%s", method, bug)
                 error = InternalError(f"this is a bug of the server; its log has the details under {bug}")
-            await _abort(context, error)
+            await self._refuse(context, error, method, entry)
 
-        return guarded
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    message: Any
+    serialized: bytes
+
+
+def _serialized(reply: Reply) -> bytes:
+    return reply.serialized
+
+
+def _length(reply: Reply) -> int:
+    return len(reply.serialized)
+
+
+def _certificate_name(context: Context) -> str:
+    """As no token is named: `cert:alice`. "": there is no name in it."""
+    names = context.auth_context().get("x509_common_name", ())
+    return f"cert:{next(iter(names)).decode(errors='replace')[:100]}" if names else ""
+
+
+async def _pause(seconds: float) -> None:
+    """Whoever calls too often gets its refusal late: it has few streams, and cannot fill the loop with calls."""
+    if seconds:
+        await asyncio.sleep(seconds)
+
+
+async def _message(context: Context) -> bytes:
+    """The only one. Raises InvalidArgument: none was sent."""
+    serialized: Any = await context.read()
+    if serialized is grpc.aio.EOF:
+        raise InvalidArgument([Problem("", "the call brought no request")])
+    return bytes(serialized)
+
+
+def _kind(method: str, request: Any, about: str, caller: str, size: int) -> Kind:
+    """What costs about the same for each trial asked for, each entry of a page, each kilobyte sent."""
+    units = getattr(request, "count", 0) or getattr(request, "page_size", 0) or size / 1024
+    return Kind(f"{method} {about}", f"{method} by {caller}", float(max(1, units)))
 
 
 async def _within(seconds: float, running: Awaitable[T]) -> T:
@@ -212,11 +438,6 @@ async def _within(seconds: float, running: Awaitable[T]) -> T:
             f"not done within {seconds:g} s, which is what a call without a deadline gets; "
             "it may be done yet: send it again"
         ) from None
-
-
-async def _abort(context: Context, error: TunerError) -> None:
-    message, metadata = status_of(error)
-    await context.abort(code_of(error), message, metadata)
 
 
 def _read(serialized: bytes, deserialize: Callable[[bytes], Any] | None, method: str) -> Any:

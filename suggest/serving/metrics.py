@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 
+from suggest.access.certificates import KeyPair
 from suggest.address import Address, parse_address
 from suggest.binding import refuse_taken
 from suggest.errors import InvalidArgument, Problem, Unavailable
@@ -44,8 +45,10 @@ class Metrics:
     """Has its address from the beginning, answers from start() on. `ended` is for `Watch`. Raises InvalidArgument,
     Unavailable."""
 
-    def __init__(self, address: str) -> None:
-        self._server = _listening(metrics_address(address), self._answer)
+    def __init__(self, address: str, pair: KeyPair | None = None) -> None:
+        """pair: what is shown beyond this machine; there it is asked for by https."""
+        listening = metrics_address(address)
+        self._server = _listening(listening, self._answer, None if listening.private else pair)
         # A second series for each, which nobody asks for. (The library forgot this function's types.)
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
@@ -73,7 +76,7 @@ class Metrics:
             series = self._series[method, code] = self._calls.labels(method, code)
         series.observe(seconds)
         if method == "SuggestTrials" and reply is not None:
-            self._handed_out.inc(len(reply.trials))
+            self._handed_out.inc(len(reply.message.trials))
 
     def start(self, sources: Sources) -> None:
         self._registry.register(_Collector(sources))
@@ -133,8 +136,11 @@ class _Collector:
 class _HttpServer(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, address: Address, family: int, handler: type[BaseHTTPRequestHandler]) -> None:
+    def __init__(
+        self, address: Address, family: int, handler: type[BaseHTTPRequestHandler], pair: KeyPair | None
+    ) -> None:
         self.address_family = family
+        self._pair = pair
         self._thread: threading.Thread | None = None
         super().__init__((address.host, address.port), handler)
 
@@ -149,6 +155,15 @@ class _HttpServer(ThreadingHTTPServer):
         self.server_address = self.socket.getsockname()
         self.server_port = self.server_address[1]
 
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """In the connection's own thread, so that a slow handshake holds up nobody."""
+        if self._pair is not None:
+            request.settimeout(_PATIENCE_S)
+            with self._pair.context().wrap_socket(request, server_side=True) as encrypted:
+                super().finish_request(encrypted, client_address)
+            return
+        super().finish_request(request, client_address)
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Who hangs up before the answer is no event."""
 
@@ -159,11 +174,13 @@ class _HttpServer(ThreadingHTTPServer):
         self.server_close()
 
 
-def _listening(address: Address, answer: Callable[[str, str], tuple[int, str, bytes]]) -> _HttpServer:
+def _listening(
+    address: Address, answer: Callable[[str, str], tuple[int, str, bytes]], pair: KeyPair | None
+) -> _HttpServer:
     refuse_taken(address)
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        return _HttpServer(address, found[0][0], _handler(answer))
+        return _HttpServer(address, found[0][0], _handler(answer), pair)
     except OSError as e:
         raise Unavailable(f"cannot listen at {address}: {e.strerror or e}; use another --metrics-address") from e
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from suggest.errors import RateLimited
 from suggest.limits import Limits
 
+MAX_LATE_S = 1.0  # how late a refusal may come
+_HEEDED = 50  # refusals that come at once: of a client that then waits as it is told
 _MANY = 10_000  # clients, before those that have been quiet are forgotten
 
 
@@ -21,6 +23,7 @@ class Rates:
         self._limits = limits
         self._now = now
         self._buckets: dict[str, tuple[float, float]] = {}  # by client: tokens at a time
+        self._over: dict[str, tuple[float, float]] = {}  # by client: refusals that the rate has not made up for since
         self.refused = 0
 
     def take(self, client: str) -> None:
@@ -38,10 +41,20 @@ class Rates:
                 f"{client} sends more than {may.rate:g} calls a second (and {may.burst:g} at once); send fewer, send "
                 "more in one call, or ask this server's operator for more",
                 retry_s=(1 - tokens) / may.rate,
+                late_s=self._late_s(client, may.rate, now),
             )
         if client not in self._buckets and len(self._buckets) >= _MANY:
             self._forget(now)
         self._buckets[client] = tokens - 1, now
+
+    def _late_s(self, client: str, rate: float, now: float) -> float:
+        """Being refused costs the server as much as being served: a client that goes on calling is told late."""
+        over, at = self._over.get(client, (0.0, now))
+        over = max(0.0, over - (now - at) * rate) + 1
+        if len(self._over) >= _MANY:
+            self._over.clear()
+        self._over[client] = over, now
+        return min(MAX_LATE_S, max(0.0, over - _HEEDED) / rate)
 
     def _forget(self, now: float) -> None:
         """Those whose buckets are full by now: a new one would be the same. If all are busy, all begin anew."""

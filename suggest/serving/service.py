@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.message import Message
 
-from suggest import courtesy, names, requests, wire
+from suggest import courtesy, deadline, names, requests, wire
 from suggest.access.grants import readable_namespaces
 from suggest.errors import InvalidArgument, Problem
 from suggest.replies import KEEP
@@ -28,6 +29,7 @@ from suggest.v1.suggest_pb2_grpc import SuggestServiceServicer
 
 MAX_PAGE = 1000
 DEFAULT_PAGE = 100
+_AT_A_TIME = 200  # of a list that is read from the store
 MAX_REPLY_BYTES = 3 << 20  # clients in other languages take 4 MiB unless told otherwise
 
 _NO_STUDY = StudyName("", "")
@@ -153,13 +155,8 @@ class SuggestServicer(SuggestServiceServicer):
         limit = _limit(request.page_size, problems)
         after = _reading(problems, -1, lambda: _read_position(request.page_token, first=-1))
         wire.raise_if(problems)
-        found = self._studies.list_trials(
-            study,
-            states=states,
-            client_id=request.client_id,
-            after=after,
-            limit=limit + 1,
-        )
+        read = partial(self._studies.list_trials, study, states=states, client_id=request.client_id)
+        found = _by_and_by(read, after, limit + 1, position=lambda trial: trial.number)
         page, rest = _page(((wire.write_trial(study, t), str(t.number)) for t in found), limit)
         return pb.ListTrialsResponse(trials=page, next_page_token=rest)
 
@@ -218,7 +215,8 @@ class SuggestServicer(SuggestServiceServicer):
         limit = _limit(request.page_size, problems)
         after = _reading(problems, 0, lambda: _read_position(request.page_token, first=0))
         wire.raise_if(problems)
-        found = self._studies.list_measurements(study, number, after=after, limit=limit + 1)
+        read = partial(self._studies.list_measurements, study, number)
+        found = _by_and_by(read, after, limit + 1, position=lambda one: one[0])
         messages = (
             (pb.TrialMeasurement(trial=trial, measurement=wire.write_measurement(m)), str(position))
             for position, trial, m in found
@@ -278,6 +276,17 @@ def _limit(page_size: int, problems: wire.Problems) -> int:
     if page_size < 0:
         problems.append(Problem("page_size", f"{page_size} is negative; use 0 for the default of {DEFAULT_PAGE}"))
     return min(page_size or DEFAULT_PAGE, MAX_PAGE)
+
+
+def _by_and_by(read: Callable[..., list[T]], after: int, limit: int, *, position: Callable[[T], int]) -> Iterator[T]:
+    """At most `limit` of a list, read in parts: a page may end long before them, and each may be large."""
+    while limit > 0:
+        part = read(after=after, limit=min(limit, _AT_A_TIME))
+        yield from part
+        if len(part) < _AT_A_TIME:
+            return
+        after, limit = position(part[-1]), limit - len(part)
+        deadline.check()
 
 
 def _page(found: Iterable[tuple[M, str]], limit: int) -> tuple[list[M], str]:

@@ -1,11 +1,12 @@
 """How much of something a request may have, told before any of it is looked at: reading too much takes long by itself.
 
-Only lengths are looked at. What the rest means is judged where it is read; the limits that depend on a namespace are in
-`suggest.limits`.
+Only lengths are looked at, those of lists before those of what is in them. What the rest means is judged where it is
+read; the limits that depend on a namespace are in `suggest.limits`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -40,10 +41,24 @@ _plans: dict[
 ] = {}  # by message: its field, how many at most (0: one), whether to go in
 
 
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """Choices, or the values of a condition: millions fit into one request, so they are only counted at first."""
+
+    path: str
+    held: Any
+
+
 def check(request: Any) -> None:
     """Raises InvalidArgument with the field. `request`: any message."""
     problems: list[Problem] = []
-    _look(request, "", problems)
+    values: list[_Values] = []
+    measured = _look(request, "", problems, values)
+    if measured > MAX_MEASUREMENTS:
+        problems.append(Problem("trials", f"{measured} measurements at once; at most {MAX_MEASUREMENTS:,}"))
+    for each in values if not problems else ():
+        for index, value in enumerate(each.held):
+            _look(value, f"{each.path}[{index}].", problems, [])
     if problems and request.DESCRIPTOR.name == "CreateStudyRequest":
         # Its study is told of as if it were not inside of one, as everywhere.
         problems = [Problem(p.path.removeprefix("study."), p.message) for p in problems]
@@ -51,9 +66,9 @@ def check(request: Any) -> None:
         raise InvalidArgument(problems)
 
 
-def _look(message: Any, path: str, problems: list[Problem]) -> int:
-    """How many values of choices and conditions are in it."""
-    values = 0
+def _look(message: Any, path: str, problems: list[Problem], values: list[_Values]) -> int:
+    """How many measurements are in it, unless they are too many in one place already; adds to `values`."""
+    measured, before = 0, len(values)
     for name, most, inside in _plan(message.DESCRIPTOR):
         held = getattr(message, name)
         if most:
@@ -63,28 +78,33 @@ def _look(message: Any, path: str, problems: list[Problem]) -> int:
             if count > most:
                 problems.append(Problem(path + name, f"{count:,} at once; at most {most:,}"))
                 continue
+            if name == "measurements":
+                measured += count
             if name == "values":
-                values += count
-            if inside:
+                values.append(_Values(path + name, held))
+            elif inside:
                 if hasattr(held, "items"):
                     places = [(f".{key[:80]}", each) for key, each in held.items()]
                 else:
                     places = [(f"[{index}]", each) for index, each in enumerate(held)]
                 for place, each in places:
-                    values += _look(each, f"{path}{name}{place}.", problems)
+                    measured += _look(each, f"{path}{name}{place}.", problems, values)
         elif isinstance(held, str):
             if len(held) > MAX_TEXT:
                 problems.append(Problem(path + name, f"{len(held):,} characters; at most {MAX_TEXT:,}"))
         elif message.HasField(name):
-            values += _look(held, f"{path}{name}.", problems)
-    if values > MAX_VALUES and "parameters" in message.DESCRIPTOR.fields_by_name:
-        problems.append(
-            Problem(
-                f"{path}parameters", f"{values:,} values of choices and conditions together; at most {MAX_VALUES:,}"
+            measured += _look(held, f"{path}{name}.", problems, values)
+    if "parameters" in message.DESCRIPTOR.fields_by_name:
+        together = sum(len(each.held) for each in values[before:])
+        if together > MAX_VALUES:
+            problems.append(
+                Problem(
+                    f"{path}parameters",
+                    f"{together:,} values of choices and conditions together; at most {MAX_VALUES:,}",
+                )
             )
-        )
-        return 0
-    return values
+            del values[before:]
+    return measured
 
 
 def _plan(descriptor: Descriptor) -> list[tuple[str, int, bool]]:

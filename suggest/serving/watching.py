@@ -15,7 +15,7 @@ import grpc
 # What requests, replies and contexts are is the handlers' affair.
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
-# method, code, seconds, reply (None: none was sent)
+# method, code, seconds, reply (an `interceptor.Reply`; None: none was sent)
 Ended: TypeAlias = Callable[[str, str, float, Any], None]
 
 _CODES = {code.value[0]: code.name for code in grpc.StatusCode}
@@ -36,12 +36,12 @@ class Watch(grpc.aio.ServerInterceptor):
     ) -> Handler | None:
         method = str(handler_call_details.method)
         handler = await continuation(handler_call_details)  # always: the next room may decide for each call
-        if handler is None or handler.unary_unary is None:
-            return handler
+        if handler is None or handler.stream_unary is None:
+            return handler  # health and reflection, which last
         known = self._known.get(method)
         if known is None or known[0] is not handler:
-            watched = grpc.unary_unary_rpc_method_handler(
-                self._watched(handler.unary_unary, method=method.rpartition("/")[2]),
+            watched = grpc.stream_unary_rpc_method_handler(
+                self._watched(handler.stream_unary, method=method.rpartition("/")[2]),
                 request_deserializer=handler.request_deserializer,
                 response_serializer=handler.response_serializer,
             )

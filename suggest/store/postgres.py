@@ -20,7 +20,7 @@ from suggest.errors import InvalidArgument, Problem, StoreBroken, StoreUnavailab
 from suggest.store.documents import read_json
 from suggest.store.statements import Statements
 
-POOL = 12  # more than a server has workers
+POOL = 20  # more than a server has workers
 WAIT_S = 5.0
 CONNECT_TIMEOUT_S = 3
 _SCHEMA_LOCK = 0x74756E6572  # "tuner": of all programs that lock in this database, ours

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -63,10 +63,28 @@ def a_server(
 
 
 class ServerProcess:
-    """`python -c serve(...)`; with `revive`, a new one is started whenever it dies, until stop()."""
+    """`python -c serve(...)`; with `revive`, a new one is started whenever it dies, until stop().
 
-    def __init__(self, storage: Path | str, address: str, *, failpoint: str = "", revive: bool = False) -> None:
+    `address`: port 0 lets the system choose. `tokens`: without a file it is open to all. `descriptors`: its soft and
+    its hard limit of file descriptors.
+    """
+
+    def __init__(
+        self,
+        storage: Path | str,
+        address: str,
+        *,
+        failpoint: str = "",
+        revive: bool = False,
+        tokens: Path | None = None,
+        descriptors: tuple[int, int] | None = None,
+        python: Sequence[str] = (),
+    ) -> None:
         self.address = address
+        self._tokens = str(tokens or "")
+        self._descriptors = descriptors
+        self._python = tuple(python)
+        self.said: list[str] = []  # on standard error, of each that has died
         self.deaths: list[int] = []
         self._storage = storage
         self._revive = revive
@@ -100,25 +118,30 @@ class ServerProcess:
 
     def _start(self, failpoint: str = "") -> subprocess.Popen[str]:
         program = (
-            "import sys; from suggest.server import Protection, serve; "
-            "sys.exit(serve(*sys.argv[1:], protection=Protection(insecure=True)))"
+            "import sys; from suggest.server import Protection, serve; tokens = sys.argv[3]; "
+            "sys.exit(serve(*sys.argv[1:3], protection=Protection(insecure=not tokens, tokens=tokens)))"
         )
+        if self._descriptors is not None:
+            program = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, {self._descriptors}); {program}"
         process = subprocess.Popen(
-            [sys.executable, "-c", program, self.address, _url(self._storage)],
+            [sys.executable, *self._python, "-c", program, self.address, _url(self._storage), self._tokens],
             env={**os.environ, "TUNER_FAILPOINT": failpoint},
             stderr=subprocess.PIPE,
             text=True,
         )
         assert process.stderr is not None
         line = process.stderr.readline()
+        while line.startswith("import time:"):
+            line = process.stderr.readline()
         if not line.startswith("listening on "):
             rest = process.communicate()[1]
             raise AssertionError(f"the server did not start: {line}{rest}")
+        self.address = line.removeprefix("listening on ").partition(",")[0]
         return process
 
     def _watch(self) -> None:
         while True:
-            self._process.communicate()
+            self.said.append(self._process.communicate()[1])
             self.deaths.append(self._process.returncode)
             if self._stopping or not self._revive:
                 return
@@ -131,9 +154,15 @@ class ServerProcess:
 
 @contextmanager
 def a_process(
-    storage: Path | str, address: str, *, failpoint: str = "", revive: bool = False
+    storage: Path | str,
+    address: str,
+    *,
+    failpoint: str = "",
+    revive: bool = False,
+    tokens: Path | None = None,
+    descriptors: tuple[int, int] | None = None,
 ) -> Iterator[ServerProcess]:
-    server = ServerProcess(storage, address, failpoint=failpoint, revive=revive)
+    server = ServerProcess(storage, address, failpoint=failpoint, revive=revive, tokens=tokens, descriptors=descriptors)
     try:
         yield server
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import ssl
 import time
@@ -92,3 +93,22 @@ def test_a_key_of_another_certificate_is_refused_at_the_start(tmp_path: Path) ->
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match=r"missing\.crt: cannot be read: No such file"):
         KeyPair(tmp_path / "missing.crt", tmp_path / "missing.key")
+
+
+@pytest.mark.parametrize(
+    ("mode", "group_is_ours", "allowed"),
+    [(0o600, True, True), (0o440, True, True), (0o440, False, False), (0o644, True, False), (0o604, False, False)],
+)
+def test_a_key_that_others_can_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, group_is_ours: bool, allowed: bool
+) -> None:
+    pair = Authority(tmp_path).issue("server", "/CN=server", HOSTS)
+    pair.key.chmod(mode)
+    if not group_is_ours:
+        monkeypatch.setattr(os, "getegid", lambda: pair.key.stat().st_gid + 1)
+        monkeypatch.setattr(os, "getgroups", list)
+    if allowed:
+        KeyPair(pair.certificate, pair.key)
+        return
+    with pytest.raises(InvalidArgument, match=rf"the mode {mode:04o} lets .* read the key; see: chmod 600 .*fsGroup"):
+        KeyPair(pair.certificate, pair.key)

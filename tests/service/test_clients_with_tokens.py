@@ -23,7 +23,7 @@ FAR = "tuner.example:7117"
 
 @pytest.fixture(autouse=True)
 def nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("TUNER_TOKEN", "TUNER_TOKEN_FILE", "TUNER_TLS_CA"):
+    for name in ("TUNER_TOKEN", "TUNER_TOKEN_FILE", "TUNER_TLS_CA", "TUNER_TLS_CERT", "TUNER_TLS_KEY"):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -48,6 +48,12 @@ def hanging_on_everything() -> list[pb.Parameter]:
     return [a_choice(range(1000)), *hanging]
 
 
+def full_of_nothing() -> list[pb.Parameter]:
+    """3.8 MiB of values that are not set: two million messages."""
+    empty = pb.ChoiceDomain(values=[pb.Value()] * 9_900)
+    return [pb.Parameter(name=f"p{n}", choice_domain=empty) for n in range(200)]
+
+
 def hanging_on_nothing() -> list[pb.Parameter]:
     conditions = [pb.Condition(parameter=f"qqqqqqqqqqqqqqqqqqqq{n}") for n in range(sizes.MAX_CONDITIONS)]
     return [
@@ -84,6 +90,17 @@ TOO_MUCH: list[tuple[str, Callable[[], Any], str]] = [
         "spec.parameters",
     ),
     ("ValidateStudy", lambda: pb.ValidateStudyRequest(spec=spec(hanging_on_everything())), "spec.parameters"),
+    ("ValidateStudy", lambda: pb.ValidateStudyRequest(spec=spec(full_of_nothing())), "spec.parameters"),
+    (
+        "ImportTrials",
+        lambda: pb.ImportTrialsRequest(
+            parent=STUDY,
+            request_id="r",
+            source="s",
+            trials=[pb.FinishedTrial(measurements=[pb.Measurement()] * 9_000)] * 200,
+        ),
+        "trials",
+    ),
     (
         "ValidateStudy",
         lambda: pb.ValidateStudyRequest(spec=spec([a_choice(range(MAX_CHOICES + 1))])),

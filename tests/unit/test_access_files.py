@@ -96,6 +96,7 @@ def test_a_file_that_everybody_may_write_is_refused(tmp_path: Path) -> None:
 
 
 TLS = {"tls_cert": "c", "tls_key": "k"}
+MUTUAL = {**TLS, "tls_client_ca": "a"}
 
 
 @pytest.mark.parametrize(
@@ -113,6 +114,13 @@ TLS = {"tls_cert": "c", "tls_key": "k"}
         ("tuner.example:1", Protection(tokens="t", insecure=True), ""),
         ("tuner.example:1", Protection(tokens="t", **TLS), ""),
         ("tuner.example:1", Protection(insecure=True), ""),
+        ("tuner.example:1", Protection(**MUTUAL), ""),
+        ("tuner.example:1", Protection(tokens="t", **MUTUAL), ""),
+        (
+            "tuner.example:1",
+            Protection(tokens="t", tls_client_ca="a"),
+            "tls-client-ca: goes with --tls-cert and --tls-key",
+        ),
         ("tuner.example:1", Protection(tokens="t", tls_cert="c"), "tls-key: goes with --tls-cert"),
         ("tuner.example:1", Protection(tokens="t", tls_key="k"), "tls-cert: goes with --tls-key"),
     ],
@@ -126,3 +134,24 @@ def test_a_server_is_never_more_open_than_its_operator_says(
     with pytest.raises(InvalidArgument) as raised:
         protection.check(parse_address(address))
     assert complaint in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "protection", "allowed"),
+    [
+        ("localhost:9", Protection(tokens="t"), True),
+        ("127.0.0.1:9", Protection(tokens="t"), True),
+        ("0.0.0.0:9", Protection(tokens="t"), False),
+        ("tuner.example:9", Protection(tokens="t"), False),
+        ("0.0.0.0:9", Protection(tokens="t", insecure=True), True),
+        ("0.0.0.0:9", Protection(tokens="t", **TLS), True),
+    ],
+)
+def test_metrics_leave_the_machine_over_tls_or_by_the_word_insecure(
+    metrics: str, protection: Protection, allowed: bool
+) -> None:
+    if allowed:
+        protection.check(parse_address("localhost:1"), parse_address(metrics))
+        return
+    with pytest.raises(InvalidArgument, match=r"metrics-address: whoever can reach .* add --tls-cert and --tls-key"):
+        protection.check(parse_address("localhost:1"), parse_address(metrics))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
+import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 import pytest
 
-from suggest.errors import StudyBusy
-from suggest.serving.turns import MAX_WAITING, Turns
+from suggest.errors import StudyBusy, Unavailable
+from suggest.serving.turns import ANY_KIND, BULKY_BYTES, MAX_WAITING, NOBODY, Flow, Kind, Turns
 
 WITHIN_S = 10
 
@@ -59,7 +61,11 @@ def test_large_work_is_done_one_piece_at_a_time_and_holds_up_no_small_work() -> 
                 gate.wait(WITHIN_S)
                 under_way.remove(study)
 
-            calls = [asyncio.create_task(them.run(s, lambda s=s: large(s), large=True)) for s in "abcd"]  # type: ignore[misc]
+            async def call(study: str) -> None:
+                async with them.one_at_a_time(NOBODY):
+                    await them.run(study, lambda: large(study))
+
+            calls = [asyncio.create_task(call(study)) for study in "abcd"]
             await asyncio.sleep(0)
             assert await them.run("other", lambda: "answered") == "answered"
             calls[1].cancel()
@@ -152,5 +158,123 @@ def test_work_that_fails_passes_its_turn_on() -> None:
             with pytest.raises(ZeroDivisionError):
                 await them.run("s", lambda: 1 // 0)
             assert await them.run("s", lambda: "next") == "next"
+
+    asyncio.run(play())
+
+
+async def begun_by(them: Turns, flows: list[Flow], kinds: list[Kind] | None = None) -> list[str]:
+    """Work that lasts until the end is wanted for each flow in turn; of whom it has been begun."""
+    gate, begun = threading.Event(), list[str]()
+
+    def work(flow: Flow) -> None:
+        begun.append(flow.caller or flow.namespace)
+        gate.wait(WITHIN_S)
+
+    calls = [
+        asyncio.create_task(them.run("", functools.partial(work, flow), flow=flow, kind=kind))
+        for flow, kind in zip(flows, kinds or [ANY_KIND] * len(flows), strict=True)
+    ]
+    await asyncio.sleep(0)
+    while len(begun) < len(calls) - them.waiting_for_worker:
+        await asyncio.to_thread(lambda: None)
+    seen = sorted(begun)
+    gate.set()
+    await asyncio.gather(*calls)
+    return seen
+
+
+def test_one_caller_leaves_threads_for_others_and_they_for_the_next() -> None:
+    async def play() -> None:
+        async with turns(16) as them:
+            flows = [Flow(caller, f"{number % 3}") for caller in "abcd" for number in range(40)]
+            begun = await begun_by(them, flows)
+            assert {caller: begun.count(caller) for caller in "abcd"} == {"a": 9, "b": 4, "c": 2, "d": 1}
+
+    asyncio.run(play())
+
+
+def test_one_namespace_of_a_caller_leaves_a_thread_for_its_others() -> None:
+    async def play() -> None:
+        async with turns(16) as them:
+            begun = await begun_by(them, [Flow("", namespace) for namespace in "xy" for _ in range(40)])
+            assert {namespace: begun.count(namespace) for namespace in "xy"} == {"x": 8, "y": 1}
+
+    asyncio.run(play())
+
+
+def test_calls_that_are_known_to_be_long_have_a_quarter_of_the_threads() -> None:
+    async def play() -> None:
+        async with turns(16) as them:
+            long = Kind("long")
+            await them.run("", lambda: burn(0.15), kind=long)
+            flows = [Flow(caller) for caller in "abc" for _ in range(10)]
+            begun = await begun_by(them, flows, [long] * len(flows))
+            assert {caller: begun.count(caller) for caller in "abc"} == {"a": 3, "b": 1, "c": 0}
+
+    asyncio.run(play())
+
+
+def burn(seconds: float) -> None:
+    """Of a processor."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def test_the_caller_that_has_cost_least_goes_first() -> None:
+    async def play() -> None:
+        async with turns(1) as them:
+            gate, order = threading.Event(), list[str]()
+            first = asyncio.create_task(them.run("", lambda: gate.wait(WITHIN_S), flow=Flow("other")))
+            await asyncio.sleep(0)
+
+            def work(caller: str, seconds: float) -> None:
+                order.append(caller)
+                burn(seconds)
+
+            calls = [
+                asyncio.create_task(them.run("", functools.partial(work, caller, seconds), flow=Flow(caller)))
+                for caller, seconds in (("costly", 0.02), ("cheap", 0.0))
+                for _ in range(5)
+            ]
+            await asyncio.sleep(0)
+            gate.set()
+            await asyncio.gather(first, *calls)
+            assert order == ["costly", *["cheap"] * 5, *["costly"] * 4]
+
+    asyncio.run(play())
+
+
+def test_a_caller_that_takes_no_replies_is_given_no_further_large_ones() -> None:
+    async def play() -> None:
+        full = {"slow reader": True}
+        with ThreadPoolExecutor(4) as executor:
+            them = Turns(executor, workers=4, full=lambda caller: full.get(caller, False))
+            lists, flow = Kind("list"), Flow("slow reader")
+            await them.run("", lambda: b"x" * 2 * BULKY_BYTES, flow=Flow("other"), kind=lists, reply_bytes=len)
+            waits = asyncio.create_task(them.run("", lambda: b"", flow=flow, kind=lists, reply_bytes=len))
+            assert await them.run("", lambda: "small", flow=flow) == "small"
+            assert await them.run("", lambda: "other", flow=Flow("other"), kind=lists, reply_bytes=len) == "other"
+            assert not waits.done()
+            full.clear()
+            them.look_again()
+            assert await waits == b""
+
+    asyncio.run(play())
+
+
+def test_what_was_not_begun_is_sent_away_at_the_end() -> None:
+    async def play() -> None:
+        async with turns(1) as them:
+            gate = threading.Event()
+            begun = asyncio.create_task(them.run("s", lambda: gate.wait(WITHIN_S)))
+            waiting = [asyncio.create_task(them.run(study, lambda: None)) for study in ("s", "", "t")]
+            await asyncio.sleep(0)
+            them.close()
+            assert {type(e) for e in await asyncio.gather(*waiting, return_exceptions=True)} == {Unavailable}
+            gate.set()
+            assert await begun
+            assert await them.run("s", lambda: "as before") == "as before"
+            assert (them.waiting_for_study, them.waiting_for_worker) == (0, 0)
 
     asyncio.run(play())

@@ -1,0 +1,495 @@
+"""What one caller may try in order to keep a server from all others. Each attack is a process of its own:
+
+    python -m tests.service.attacks NAME ADDRESS TOKEN SECONDS
+
+It prints `begun` once it is under way. `Bystander` is somebody else, and measures what is left for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import resource
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from suggest.client import Client
+from suggest.space import Float, Parameter, Space
+from suggest.study import Algorithm, Direction, Objective, StudyName, StudySpec
+from suggest.trial import Measurement, Outcome, TrialState
+from suggest.v1 import suggest_pb2 as pb
+from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
+from tests.service.http2 import LARGEST_WINDOW, RawConnection
+from tests.service.running import ServerProcess
+
+MINE = StudyName("mallory", "mine")
+THEIRS = StudyName("alice", "theirs")
+DEADLINE_S = 60.0  # of the bystander: what it takes is wanted, however long
+SERVICE = "/tuner.suggest.v1.SuggestService/"
+HEALTH = "/grpc.health.v1.Health/"
+SETTLED_S = 3.0
+ELSEWHERE = "127.0.0.9"  # where strangers come from: the bystander is 127.0.0.1
+
+Begun = Callable[[], None]
+
+
+def a_spec(parameters: int, algorithm: str = "random") -> StudySpec:
+    space = Space(tuple(Parameter(f"p{n}", Float(0.0, 1.0)) for n in range(parameters)))
+    return StudySpec(space, (Objective("score", Direction.MAXIMIZE),), Algorithm(algorithm, seed=1))
+
+
+# What is attacked
+
+
+@dataclass
+class Figures:
+    """Of one bystander: seconds that each of its calls took, by what it was."""
+
+    took_s: dict[str, list[float]] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+
+    def longest_ms(self, what: str) -> float:
+        return max(self.took_s.get(what, [0.0])) * 1000
+
+    def line(self) -> str:
+        parts = [f"{what}: {self.longest_ms(what):.0f} ms at most of {len(took)}" for what, took in self.took_s.items()]
+        return "; ".join([*parts, f"failed: {len(self.failed)}", *self.failed[:1]])
+
+
+class Bystander:
+    """Three threads: one that reads a study, one that reports many measurements, one that connects again and again."""
+
+    def __init__(self, address: str, token: str) -> None:
+        self.figures = Figures()
+        self._over = threading.Event()
+        self._address = address
+        self._metadata = (("authorization", f"Bearer {token}"),)
+        with Client(address, token=token, timeout_s=DEADLINE_S) as client:
+            client.create_study(THEIRS, a_spec(2), request_id="create")
+            self._trial = client.suggest(THEIRS, 1, client_id="c", request_id="first").trials[0].number
+        self._threads = [threading.Thread(target=each) for each in (self._read, self._report, self._connect)]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> Figures:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+        return self.figures
+
+    def _timed(self, what: str, call: Callable[[], object]) -> None:
+        began = time.perf_counter()
+        try:
+            call()
+        except grpc.RpcError as e:
+            self.figures.failed.append(f"{what}: {e.code().name}: {e.details()}")  # type: ignore[attr-defined]
+        self.figures.took_s.setdefault(what, []).append(time.perf_counter() - began)
+
+    def _read(self) -> None:
+        with grpc.insecure_channel(self._address) as channel:
+            stub = SuggestServiceStub(channel)
+            request = pb.GetStudyRequest(name=str(THEIRS))
+            while not self._over.wait(0.01):
+                self._timed("GetStudy", lambda: stub.GetStudy(request, timeout=DEADLINE_S, metadata=self._metadata))
+
+    def _report(self) -> None:
+        with grpc.insecure_channel(self._address) as channel:
+            stub = SuggestServiceStub(channel)
+            step = 0
+            while not self._over.wait(0.2):
+                measured = [pb.Measurement(attempt=1, metric="score", step=step + n, value=0.5) for n in range(600)]
+                step += len(measured)
+                request = pb.ReportMeasurementsRequest(name=f"{THEIRS}/trials/{self._trial}", measurements=measured)
+                self._timed(
+                    "report of 600",
+                    lambda request=request: stub.ReportMeasurements(  # type: ignore[misc]
+                        request, timeout=DEADLINE_S, metadata=self._metadata
+                    ),
+                )
+
+    def _connect(self) -> None:
+        while not self._over.wait(0.2):
+            options = [("grpc.use_local_subchannel_pool", 1)]
+            with grpc.insecure_channel(self._address, options=options) as channel:
+                check = health_pb2_grpc.HealthStub(channel).Check
+                self._timed("new connection", lambda check=check: check(health_pb2.HealthCheckRequest(), timeout=20))  # type: ignore[misc]
+
+
+class Memory(threading.Thread):
+    """Looks at a process's resident memory until stopped."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__()
+        self._status = Path(f"/proc/{pid}/status")
+        self._over = threading.Event()
+        self.before_mb = self.most_mb = self._now_mb()
+        self.start()
+
+    def _now_mb(self) -> float:
+        try:
+            lines = self._status.read_text(encoding="ascii").splitlines()
+        except OSError:
+            return 0.0
+        return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:")), 0.0)
+
+    def run(self) -> None:
+        while not self._over.wait(0.02):
+            self.most_mb = max(self.most_mb, self._now_mb())
+
+    def stop(self) -> float:
+        self._over.set()
+        self.join()
+        return self.most_mb
+
+
+@contextmanager
+def attacked(name: str, server: ServerProcess, token: str, seconds: float) -> Iterator[None]:
+    """The attack runs until the end, of it or of the `with`."""
+    command = [sys.executable, "-m", "tests.service.attacks", name, server.address, token, str(seconds)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line == "begun\n", f"the attack {name} did not begin: {line}"
+        yield
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+# The attacks
+
+
+def validate(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """(a) 200 parameters with 10,000 empty values each: 3.8 MiB of next to nothing."""
+    empty = pb.ChoiceDomain(values=[pb.Value()] * 9_900)
+    parameters = [pb.Parameter(name=f"p{n}", choice_domain=empty) for n in range(200)]
+    _again_and_again(
+        address,
+        token,
+        begun,
+        end_s,
+        2,
+        "ValidateStudy",
+        pb.ValidateStudyRequest(spec=pb.StudySpec(parameters=parameters)),
+    )
+
+
+def misspelt(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """(e) 30 spaces at once whose conditions name parameters that nearly exist."""
+    conditions = [pb.Condition(parameter=f"qqqqqqqqqqqqqqqqqqqq{n}") for n in range(32)]
+    parameters = [
+        pb.Parameter(name=f"pppppppppppppppppppp{n}", float_domain=pb.FloatDomain(max=1), conditions=conditions)
+        for n in range(999)
+    ]
+    _again_and_again(
+        address,
+        token,
+        begun,
+        end_s,
+        30,
+        "ValidateStudy",
+        pb.ValidateStudyRequest(spec=pb.StudySpec(parameters=parameters)),
+    )
+
+
+def large_names(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """4 MiB of names of parameters that the study does not have, 30 at a time."""
+    _a_study(address, token, a_spec(999))
+    request = pb.AddTrialRequest(parent=str(MINE), request_id="r")
+    for n in range(999):
+        request.parameters[f"qqqqqqqqqqqqqqqqqqqq{n}"].double_value = 0.5
+    _again_and_again(address, token, begun, end_s, 30, "AddTrial", request)
+
+
+def suggestions(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """(d) Eight studies at once with 300 parameters, of which 300 points each are asked for."""
+    studies = [StudyName(MINE.namespace, f"mine{n}") for n in range(8)]
+    with Client(address, token=token, timeout_s=60) as client:
+        for name in studies:
+            client.create_study(name, a_spec(300, "tpe"), request_id="create")
+            for n, trial in enumerate(client.suggest(name, 12, client_id="c", request_id="first").trials):
+                outcome = Outcome(TrialState.SUCCEEDED)
+                client.complete(name, trial.number, outcome, measurements=[Measurement(1, "score", 0, n / 12)])
+    begun()
+
+    def ask(name: StudyName, stub: Any, metadata: Any) -> None:
+        while time.monotonic() < end_s:
+            request = pb.SuggestTrialsRequest(parent=str(name), count=300, client_id="c", request_id=uuid.uuid4().hex)
+            with contextlib.suppress(grpc.RpcError):
+                stub.SuggestTrials(request, timeout=10, metadata=metadata)
+
+    with grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", -1)]) as channel:
+        stub = SuggestServiceStub(channel)
+        threads = [threading.Thread(target=ask, args=(name, stub, _bearer(token))) for name in studies]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+def unread(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """(b) 700 lists of three megabytes are asked for on one connection, and none is read."""
+    _a_study(address, token, a_spec(3))
+    labels = {f"label{n}": "x" * 1000 for n in range(40)}
+    with Client(address, token=token, timeout_s=60) as client:
+        client.suggest(MINE, 80, client_id="c", request_id="first", labels=labels)
+    connection = RawConnection(address, window=LARGEST_WINDOW)
+    request = pb.ListTrialsRequest(parent=str(MINE), page_size=1000).SerializeToString()
+    for _ in range(700):
+        connection.request(f"{SERVICE}ListTrials", request, _bearer(token))
+    begun()
+    time.sleep(max(0.0, end_s - time.monotonic()))
+
+
+def unread_on_many(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """The same on 70 connections."""
+    _a_study(address, token, a_spec(3))
+    labels = {f"label{n}": "x" * 1000 for n in range(40)}
+    with Client(address, token=token, timeout_s=60) as client:
+        client.suggest(MINE, 80, client_id="c", request_id="first", labels=labels)
+    connections = [RawConnection(address, window=LARGEST_WINDOW) for _ in range(70)]
+    request = pb.ListTrialsRequest(parent=str(MINE), page_size=1000).SerializeToString()
+    for connection in connections:
+        for _ in range(10):
+            connection.request(f"{SERVICE}ListTrials", request, _bearer(token))
+    begun()
+    time.sleep(max(0.0, end_s - time.monotonic()))
+
+
+def quiet(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """(c) 1,100 connections that say nothing at all, and come again when they are closed."""
+    _many_files()
+    host, _, port = address.rpartition(":")
+    there: list[socket.socket] = []
+
+    def fill() -> None:
+        while len(there) < 1_100 and time.monotonic() < end_s:
+            try:
+                there.append(socket.create_connection((host, int(port)), timeout=2, source_address=(ELSEWHERE, 0)))
+            except OSError:
+                time.sleep(0.05)
+
+    threading.Thread(target=fill, daemon=True).start()
+    time.sleep(1.5)
+    begun()
+    while time.monotonic() < end_s:
+        time.sleep(0.2)
+        for each in list(there):
+            each.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                try:
+                    gone = not each.recv(65536)
+                except ConnectionError:
+                    gone = True
+                if gone:
+                    each.close()
+                    there.remove(each)
+        if len(there) < 1_000:
+            threading.Thread(target=fill, daemon=True).start()
+
+
+def polite_quiet(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """1,100 connections that greet as HTTP/2 does, ask for the server's health once, and stay."""
+    _polite(address, begun, end_s, lambda: ELSEWHERE)
+
+
+def polite_hosts(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """The same from 250 hosts."""
+    hosts = itertools.cycle(f"127.0.1.{n}" for n in range(1, 251))
+    _polite(address, begun, end_s, lambda: next(hosts))
+
+
+def _polite(address: str, begun: Begun, end_s: float, source: Callable[[], str]) -> None:
+    _many_files()
+    there: list[RawConnection] = []
+
+    def fill() -> None:
+        while len(there) < 1_100 and time.monotonic() < end_s:
+            try:
+                connection = RawConnection(address, timeout_s=2, source=source())
+                connection.request(f"{HEALTH}Check", b"")
+                there.append(connection)
+            except OSError:
+                time.sleep(0.05)
+
+    threading.Thread(target=fill, daemon=True).start()
+    time.sleep(2.5)
+    begun()
+    while time.monotonic() < end_s:
+        time.sleep(0.05)
+        for each in list(there):
+            if not each.look(0.0001):
+                each.close()
+                there.remove(each)
+        if len(there) < 1_000:
+            threading.Thread(target=fill, daemon=True).start()
+
+
+def halves(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """(c) Without a token: 100 requests of which all but the end is sent."""
+    _halves(address, (), begun, end_s)
+
+
+def halves_with_token(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """The same by somebody who may read."""
+    _halves(address, _bearer(token), begun, end_s)
+
+
+def _halves(address: str, metadata: tuple[tuple[str, str], ...], begun: Begun, end_s: float) -> None:
+    size = (4 << 20) - 100
+    content = b"\0" + size.to_bytes(4) + b"\0" * (size - 1)
+    connections = [RawConnection(address, source=ELSEWHERE) for _ in range(10)]
+    parts = [
+        [connection, connection.open(f"{SERVICE}ValidateStudy", metadata), 0]
+        for connection in connections
+        for _ in range(10)
+    ]
+    began = time.monotonic()
+    told = False
+    while time.monotonic() < end_s:
+        for part in parts:
+            connection, stream, sent = part
+            with contextlib.suppress(OSError):
+                part[2] = sent + connection.send(stream, content[sent : sent + (256 << 10)])  # type: ignore[operator,union-attr]
+        for connection in connections:
+            connection.look(0.001)
+        if not told and (time.monotonic() - began > SETTLED_S or all(part[2] == len(content) for part in parts)):
+            told = True
+            begun()
+
+
+def denied(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """Without a token: calls as fast as they can be sent, on eight connections."""
+    begun()
+    request = pb.GetStudyRequest(name=str(THEIRS)).SerializeToString()
+    _flood(address, request, end_s)
+
+
+def _flood(address: str, request: bytes, end_s: float, metadata: tuple[tuple[str, str], ...] = ()) -> None:
+    connections: list[RawConnection] = []
+    while time.monotonic() < end_s:
+        while len(connections) < 8:
+            connections.append(RawConnection(address, source=ELSEWHERE))
+        for connection in list(connections):
+            try:
+                for _ in range(20):
+                    connection.request(f"{SERVICE}GetStudy", request, metadata)
+                there = connection.look(0.001)
+            except OSError:
+                there = False
+            if not there:
+                connection.close()
+                connections.remove(connection)
+
+
+def flood(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """With a token: GetStudy as fast as it can be sent, on eight connections."""
+    _a_study(address, token, a_spec(3))
+    begun()
+    request = pb.GetStudyRequest(name=str(MINE)).SerializeToString()
+    _flood(address, request, end_s, _bearer(token))
+
+
+def watches(address: str, token: str, begun: Begun, end_s: float) -> None:
+    """(c) Without a token: 3,000 streams that watch the server's health."""
+
+    async def watch() -> None:
+        channels = [
+            grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)]) for _ in range(30)
+        ]
+        calls = [
+            health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+            for channel in channels
+            for _ in range(100)
+        ]
+
+        async def first(call: Any) -> None:
+            with contextlib.suppress(grpc.RpcError, TimeoutError):
+                async with asyncio.timeout(5):
+                    await call.read()
+
+        await asyncio.gather(*map(first, calls))
+        begun()
+        await asyncio.sleep(max(0.0, end_s - time.monotonic()))
+
+    asyncio.run(watch())
+
+
+ATTACKS: dict[str, Callable[[str, str, Begun, float], None]] = {
+    each.__name__: each
+    for each in (
+        validate,
+        misspelt,
+        large_names,
+        suggestions,
+        unread,
+        unread_on_many,
+        quiet,
+        polite_quiet,
+        polite_hosts,
+        denied,
+        flood,
+        halves,
+        halves_with_token,
+        watches,
+    )
+}
+
+
+def _bearer(token: str) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {token}"),)
+
+
+def _a_study(address: str, token: str, spec: StudySpec) -> None:
+    with Client(address, token=token, timeout_s=60) as client:
+        client.create_study(MINE, spec, request_id="create")
+
+
+def _again_and_again(
+    address: str, token: str, begun: Begun, end_s: float, at_once: int, method: str, request: Any
+) -> None:
+    serialized = request.SerializeToString()
+    with grpc.insecure_channel(address, options=[("grpc.max_send_message_length", -1)]) as channel:
+        send = channel.unary_unary(f"{SERVICE}{method}")
+
+        def repeat() -> None:
+            while time.monotonic() < end_s:
+                with contextlib.suppress(grpc.RpcError):
+                    send(serialized, timeout=60, metadata=_bearer(token))
+
+        threads = [threading.Thread(target=repeat) for _ in range(at_once)]
+        for thread in threads:
+            thread.start()
+        begun()
+        for thread in threads:
+            thread.join()
+
+
+def _many_files() -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def main() -> None:
+    name, address, token, seconds = sys.argv[1:]
+    ATTACKS[name](address, token, lambda: print("begun", flush=True), time.monotonic() + float(seconds))
+
+
+if __name__ == "__main__":
+    main()

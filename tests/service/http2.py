@@ -1,0 +1,130 @@
+"""HTTP/2 by hand, as far as an attack on a gRPC server needs it: what no well-behaved client library would send."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Sequence
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, SETTINGS, PING, WINDOW_UPDATE = 0, 1, 4, 6, 8
+END_STREAM, END_HEADERS, ACK = 1, 4, 1
+LARGEST_WINDOW = 2**31 - 1
+_FRAME = 16 << 10
+
+
+class RawConnection:
+    """One connection. Reads only when told to; `window`: how much it lets the server send on each stream."""
+
+    def __init__(self, address: str, *, window: int = 65535, timeout_s: float = 20.0, source: str = "") -> None:
+        """source: the address that it comes from; "": whichever."""
+        host, _, port = address.rpartition(":")
+        self.socket = socket.create_connection(
+            (host, int(port)), timeout=timeout_s, source_address=(source, 0) if source else None
+        )
+        self._next = 1
+        self._window = 65535  # what we may send on the connection
+        self._windows: dict[int, int] = {}  # and on each stream
+        self._initial = 65535
+        self._read = b""
+        settings = struct.pack("!HI", 4, window)
+        self.socket.sendall(PREFACE + _frame(SETTINGS, 0, 0, settings))
+        if window > 65535:
+            self.socket.sendall(_frame(WINDOW_UPDATE, 0, 0, struct.pack("!I", window - 65535)))
+
+    def open(self, path: str, metadata: Sequence[tuple[str, str]] = ()) -> int:
+        """The number of a new stream, for a call of this method whose request has still to be sent."""
+        stream, self._next = self._next, self._next + 2
+        headers = [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", path),
+            (":authority", "server"),
+            ("content-type", "application/grpc"),
+            ("te", "trailers"),
+            *metadata,
+        ]
+        self.socket.sendall(_frame(HEADERS, END_HEADERS, stream, b"".join(_literal(*each) for each in headers)))
+        self._windows[stream] = self._initial
+        return stream
+
+    def request(self, path: str, message: bytes, metadata: Sequence[tuple[str, str]] = ()) -> None:
+        """A whole call, small enough for any window."""
+        stream = self.open(path, metadata)
+        self.socket.sendall(_frame(DATA, END_STREAM, stream, struct.pack("!BI", 0, len(message)) + message))
+
+    def send(self, stream: int, content: bytes) -> int:
+        """As much as the windows allow now: how many bytes."""
+        sent = 0
+        while sent < len(content):
+            room = min(self._window, self._windows.get(stream, 0), _FRAME, len(content) - sent)
+            if room <= 0:
+                break
+            self.socket.sendall(_frame(DATA, 0, stream, content[sent : sent + room]))
+            self._window -= room
+            self._windows[stream] -= room
+            sent += room
+        return sent
+
+    def look(self, within_s: float) -> bool:
+        """Reads what has come, and takes note of the windows. False: the server has hung up."""
+        self.socket.settimeout(within_s)
+        try:
+            got = self.socket.recv(1 << 20)
+        except TimeoutError:
+            return True
+        except OSError:
+            return False
+        finally:
+            self.socket.settimeout(20.0)
+        if not got:
+            return False
+        self._read += got
+        while len(self._read) >= 9:
+            length = int.from_bytes(self._read[:3])
+            if len(self._read) < 9 + length:
+                break
+            kind, flags = self._read[3], self._read[4]
+            stream = int.from_bytes(self._read[5:9])
+            payload, self._read = self._read[9 : 9 + length], self._read[9 + length :]
+            self._take(kind, flags, stream, payload)
+        return True
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+        if kind == WINDOW_UPDATE:
+            (more,) = struct.unpack("!I", payload)
+            if stream:
+                self._windows[stream] = self._windows.get(stream, 0) + more
+            else:
+                self._window += more
+        elif kind == SETTINGS and not flags & ACK:
+            for at in range(0, len(payload), 6):
+                name, value = struct.unpack_from("!HI", payload, at)
+                if name == 4:
+                    self._initial = value
+            self.socket.sendall(_frame(SETTINGS, ACK, 0, b""))
+        elif kind == PING and not flags & ACK:
+            self.socket.sendall(_frame(PING, ACK, 0, payload))
+
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return len(payload).to_bytes(3) + bytes((kind, flags)) + stream.to_bytes(4) + payload
+
+
+def _literal(name: str, value: str) -> bytes:
+    """A header without any compression."""
+    return b"\x00" + _text(name) + _text(value)
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    if len(data) < 127:
+        return bytes((len(data),)) + data
+    rest, size = len(data) - 127, bytearray((127,))
+    while rest >= 128:
+        size.append(rest % 128 + 128)
+        rest //= 128
+    return bytes((*size, rest)) + data

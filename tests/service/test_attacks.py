@@ -1,0 +1,54 @@
+"""One caller cannot keep a server from all others: each attack runs beside a bystander, and figures are printed.
+
+What is asserted is that the bystander was served throughout, with bounds that a busy machine keeps too. The figures
+themselves are in docs/security.md: `make soak TESTS=tests/service/test_attacks.py` with `-s` prints them.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.service.attacks import ATTACKS, Bystander, Memory, attacked
+from tests.service.granted import secret, tokens_file
+from tests.service.running import ServerProcess
+
+SECONDS = 10.0
+LONGEST_MS = 5_000.0  # the figure itself is a tenth of a second; nothing here asserts a time
+MOST_MB = 400.0
+
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc"),
+]
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_bystander_is_served_throughout(tmp_path: Path, attack: str) -> None:
+    tokens = tokens_file(tmp_path / "tokens.yaml", mallory=("all", ["mallory"]), alice=("all", ["alice"]))
+    server = ServerProcess(tmp_path / "s.db", "127.0.0.1:0", tokens=tokens, descriptors=(1024, 20_000))
+    try:
+        bystander = Bystander(server.address, secret("alice"))
+        memory = Memory(server.pid)
+        with attacked(attack, server, secret("mallory"), SECONDS):
+            time.sleep(SECONDS)
+            began = time.monotonic()
+            figures = bystander.stop()
+            kept_s = time.monotonic() - began
+        most_mb = memory.stop()
+    finally:
+        began = time.monotonic()
+        code = server.stop()
+        stopped_s = time.monotonic() - began
+    print(
+        f"\n{attack}: {figures.line()}; memory {memory.before_mb:.0f} -> {most_mb:.0f} MB; "
+        f"the last calls took {kept_s:.1f} s; stopped ({code}) in {stopped_s:.1f} s",
+        file=sys.stderr,
+    )
+    assert not figures.failed
+    assert figures.longest_ms("GetStudy") < LONGEST_MS
+    assert most_mb < MOST_MB

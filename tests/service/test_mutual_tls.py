@@ -1,0 +1,195 @@
+"""Clients with certificates: no other gets a word in, each is known by its own, and both sides may renew theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import ssl
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from suggest.client import AsyncClient, Client
+from suggest.errors import InvalidArgument, PermissionDenied, Unauthenticated, Unavailable
+from suggest.server import Oversight, Protection
+from suggest.study import StudyName
+from tests.certificates import Authority, Certificate, replace
+from tests.service.granted import secret, tokens_file
+from tests.service.running import NAME, SPEC, a_server
+from tests.service.test_certificates import eventually
+
+
+class Parties:
+    """A server, its clients, and who vouches for whom."""
+
+    def __init__(self, folder: Path) -> None:
+        for name in ("server", "clients", "strangers"):
+            (folder / name).mkdir()
+        self.of_server, self.of_clients = Authority(folder / "server"), Authority(folder / "clients")
+        self.strangers = Authority(folder / "strangers")
+        self.server = self.of_server.issue("server", "/CN=server", ("localhost",))
+        self.alice = self.of_clients.issue("alice", "/CN=alice")
+        self.ca = str(self.of_server.own.certificate)
+
+    def protection(self, **more: str) -> Protection:
+        return Protection(
+            tls_cert=str(self.server.certificate),
+            tls_key=str(self.server.key),
+            tls_client_ca=str(self.of_clients.own.certificate),
+            **more,  # type: ignore[arg-type]
+        )
+
+    def client(self, address: str, shown: Certificate | None, *, token: str = "", timeout_s: float = 10) -> Client:
+        cert, key = (str(shown.certificate), str(shown.key)) if shown else ("", "")
+        return Client(address, tls_ca=self.ca, tls_cert=cert, tls_key=key, token=token, timeout_s=timeout_s)
+
+
+@pytest.fixture(autouse=True)
+def nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TUNER_TOKEN", "TUNER_TOKEN_FILE", "TUNER_TLS_CA", "TUNER_TLS_CERT", "TUNER_TLS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def parties(tmp_path: Path) -> Parties:
+    return Parties(tmp_path)
+
+
+def test_only_clients_with_a_certificate_are_served_and_known_by_its_name(
+    tmp_path: Path, parties: Parties, caplog: pytest.LogCaptureFixture
+) -> None:
+    with a_server(tmp_path / "s.db", protection=parties.protection()) as server:
+        stranger = parties.strangers.issue("mallory", "/CN=mallory")
+        for shown in (None, stranger):
+            with parties.client(server.address, shown, timeout_s=0.5) as client, pytest.raises(Unavailable):
+                client.list_studies()
+        with caplog.at_level(logging.INFO, "suggest.audit"), parties.client(server.address, parties.alice) as client:
+            client.create_study(NAME, SPEC, request_id="create")
+        assert "who=cert:alice method=CreateStudy" in caplog.text
+
+        async def by_the_loop() -> int:
+            cert, key = str(parties.alice.certificate), str(parties.alice.key)
+            async with AsyncClient(server.address, tls_ca=parties.ca, tls_cert=cert, tls_key=key) as client:
+                return len(await client.list_studies())
+
+        assert asyncio.run(by_the_loop()) == 1
+
+
+def test_tokens_say_who_may_do_what_among_those_with_certificates(tmp_path: Path, parties: Parties) -> None:
+    tokens = tokens_file(tmp_path / "tokens.yaml", me=("all", ["default"]))
+    with a_server(tmp_path / "s.db", protection=parties.protection(tokens=str(tokens))) as server:
+        with parties.client(server.address, parties.alice) as client, pytest.raises(Unauthenticated):
+            client.list_studies()
+        with parties.client(server.address, parties.alice, token=secret("me")) as client:
+            client.create_study(NAME, SPEC, request_id="create")
+            with pytest.raises(PermissionDenied):
+                client.get_study(StudyName("other", "parabola"))
+
+
+def test_health_is_asked_with_a_certificate_too(tmp_path: Path, parties: Parties) -> None:
+    authorities = parties.of_server.own.certificate.read_bytes()
+    with a_server(tmp_path / "s.db", protection=parties.protection()) as server:
+        own = grpc.ssl_channel_credentials(
+            authorities, parties.alice.key.read_bytes(), parties.alice.certificate.read_bytes()
+        )
+        with grpc.secure_channel(server.address, own) as channel:
+            health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=20)
+        with (
+            grpc.secure_channel(server.address, grpc.ssl_channel_credentials(authorities)) as channel,
+            pytest.raises(grpc.RpcError),
+        ):
+            health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=2)
+
+
+def test_the_authority_of_clients_may_change_while_the_server_runs(tmp_path: Path, parties: Parties) -> None:
+    with a_server(tmp_path / "s.db", protection=parties.protection()) as server:
+        newcomer = parties.strangers.issue("bob", "/CN=bob")
+
+        def served(shown: Certificate) -> bool:
+            with parties.client(server.address, shown, timeout_s=0.5) as client:
+                try:
+                    client.list_studies()
+                except Unavailable:
+                    return False
+            return True
+
+        assert served(parties.alice)
+        assert not served(newcomer)
+        beside = tmp_path / "new"
+        beside.write_bytes(parties.strangers.own.certificate.read_bytes())
+        beside.replace(parties.of_clients.own.certificate)
+        eventually(lambda: served(newcomer))
+        eventually(lambda: not served(parties.alice))
+
+
+def test_a_client_shows_its_new_certificate_without_a_restart(
+    tmp_path: Path, parties: Parties, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        a_server(tmp_path / "s.db", protection=parties.protection()) as server,
+        parties.client(server.address, parties.alice) as client,
+        caplog.at_level(logging.INFO, "suggest.audit"),
+    ):
+        client.create_study(NAME, SPEC, request_id="create")
+        replace(parties.alice, parties.of_clients.issue("renewed", "/CN=alice-2"))
+        client.delete_study(NAME)
+    assert "who=cert:alice method=CreateStudy" in caplog.text
+    assert "who=cert:alice-2 method=DeleteStudy" in caplog.text
+
+
+def test_half_a_pair_and_a_certificate_without_tls_are_refused(parties: Parties) -> None:
+    cert, key = str(parties.alice.certificate), str(parties.alice.key)
+    with pytest.raises(InvalidArgument, match="TUNER_TLS_CERT is set without TUNER_TLS_KEY"):
+        Client("localhost:1", tls_ca=parties.ca, tls_cert=cert)
+    with pytest.raises(InvalidArgument, match="shown over TLS only"):
+        Client("localhost:1", tls_cert=cert, tls_key=key)
+
+
+def test_a_file_without_certificates_is_no_authority(tmp_path: Path, parties: Parties) -> None:
+    parties.of_clients.own.certificate.write_text("nothing")
+    with (
+        pytest.raises(InvalidArgument, match=r"ca\.crt: has no certificate in it"),
+        a_server(tmp_path / "s.db", protection=parties.protection()),
+    ):
+        pass
+
+
+def test_the_command_line_shows_a_certificate(tmp_path: Path, parties: Parties) -> None:
+    with a_server(tmp_path / "s.db", protection=parties.protection()) as server:
+        with parties.client(server.address, parties.alice) as client:
+            client.create_study(NAME, SPEC, request_id="create")
+        file = tmp_path / "experiment.yaml"
+        file.write_text(
+            "apiVersion: tuner.dev/v1\nkind: Experiment\nmetadata: {name: mutual}\nspec:\n"
+            "  objective: {metric: x, direction: maximize}\n  parameters: {x: {type: float, min: 0, max: 1}}\n"
+            "  algorithm: {name: random}\n  budget: {trials: 1}\n"
+            "  trial: {command: [sh, -c, 'echo x=0.5', '${x}']}\n"
+        )
+        command = [sys.executable, "-m", "controller.cli", "run", str(file), "--server", server.address]
+        env = {
+            **os.environ,
+            "TUNER_STATE_DIR": str(tmp_path / "state"),
+            "TUNER_TLS_CA": parties.ca,
+            "TUNER_TLS_CERT": str(parties.alice.certificate),
+        }
+        by_flag = [*command, "--tls-cert", str(parties.alice.certificate), "--tls-key", str(parties.alice.key)]
+        done = subprocess.run(by_flag, env=env, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        missing = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+        assert missing.returncode == 2, missing.stderr
+        assert "TUNER_TLS_CERT is set without TUNER_TLS_KEY" in missing.stderr
+
+
+def test_metrics_beyond_this_machine_are_encrypted_and_need_no_certificate(tmp_path: Path, parties: Parties) -> None:
+    oversight = Oversight(metrics_address="0.0.0.0:0")
+    with a_server(tmp_path / "s.db", protection=parties.protection(), oversight=oversight) as server:
+        context = ssl.create_default_context(cafile=parties.ca)
+        url = f"https://localhost:{server.metrics_port}/healthz"
+        with urllib.request.urlopen(url, timeout=20, context=context) as reply:
+            assert reply.read() == b"ok\n"

@@ -1,0 +1,96 @@
+"""What callers hold of the server's memory is bounded, for each and for all; who waits is let in as room is made."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from suggest.errors import RateLimited
+from suggest.serving import admission
+from suggest.serving.admission import Admission
+
+
+def test_a_caller_has_so_many_calls_and_streams_and_no_more() -> None:
+    async def play() -> None:
+        them = Admission()
+        for _ in range(admission.MAX_CALLS):
+            them.enter("a")
+        with pytest.raises(RateLimited, match="a has 1000 calls in flight"):
+            them.enter("a")
+        them.enter("b")
+        them.leave("a")
+        them.enter("a")
+        async with asyncio.TaskGroup() as group:
+            over = asyncio.Event()
+
+            async def stream() -> None:
+                async with them.streaming("a"):
+                    await over.wait()
+
+            for _ in range(admission.MAX_STREAMS):
+                group.create_task(stream())
+            await asyncio.sleep(0)
+            with pytest.raises(RateLimited, match="a has 32 streams open"):
+                async with them.streaming("a"):
+                    pass
+            over.set()
+
+    asyncio.run(play())
+
+
+def test_requests_of_a_caller_arrive_a_few_at_a_time_and_hold_up_no_other() -> None:
+    async def play() -> None:
+        them = Admission()
+        for _ in range(admission.ARRIVING):
+            them.enter("a")
+            await them.begin_arriving("a")
+        them.enter("a")
+        waits = asyncio.create_task(them.begin_arriving("a"))
+        them.enter("b")
+        await them.begin_arriving("b")
+        await asyncio.sleep(0)
+        assert not waits.done()
+        them.end_arriving("a")
+        await waits
+        gone = asyncio.create_task(them.begin_arriving("a"))
+        last = asyncio.create_task(them.begin_arriving("a"))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.wait([gone])
+        them.end_arriving("a")
+        await last
+
+    asyncio.run(play())
+
+
+def test_a_caller_holds_so_many_bytes_of_requests() -> None:
+    them = Admission()
+    them.enter("a")
+    them.take_request("a", admission.REQUEST_BYTES + 1)  # one alone is never too large: gRPC says what may be sent
+    with pytest.raises(RateLimited, match="32 MiB of unanswered requests"):
+        them.take_request("a", 1)
+    them.release_request("a", admission.REQUEST_BYTES + 1)
+    them.take_request("a", 1)
+
+
+def test_replies_that_are_not_taken_stop_the_next_ones_of_that_caller_until_they_are() -> None:
+    told = list[str]()
+    them = Admission(lambda: told.append("room"))
+    them.hold_reply("a", admission.REPLY_BYTES)
+    assert them.full("a")
+    assert not them.full("b")
+    them.release_reply("a", admission.REPLY_BYTES)
+    assert not them.full("a")
+    assert told == ["room"]
+
+
+def test_all_together_hold_so_many_bytes_of_replies_but_each_gets_its_first() -> None:
+    them = Admission()
+    callers = [f"caller {n}" for n in range(20)]
+    for caller in callers:
+        while not them.full(caller):
+            them.hold_reply(caller, 3 << 20)
+    held = {caller: them._held[caller].reply_bytes for caller in callers}
+    assert held["caller 0"] == 18 << 20
+    assert set(list(held.values())[10:]) == {3 << 20}, "the first of each"

@@ -61,6 +61,9 @@ _OPTIONS = (
     ("grpc.max_connection_idle_ms", 15 * 60_000),  # clients connect again by themselves
     ("grpc.keepalive_time_ms", 60_000),  # with calls open: somebody who is gone keeps nothing here
     ("grpc.keepalive_timeout_ms", 20_000),
+    # Calls that the loop has not seen yet: gRPC would drop some of anybody's where one caller sends many at once.
+    ("grpc.server.max_pending_requests", 10_000),
+    ("grpc.server.max_pending_requests_hard_limit", 20_000),
     ("grpc.http2.bdp_probe", 0),  # would grow what is taken in for requests that nobody reads yet
     ("grpc.compression_enabled_algorithms_bitset", 1),  # none: a small request must not become a large one
 )

@@ -54,6 +54,7 @@ log = logging.getLogger(__name__)
 SLOW_S = 1.0
 TIDY_EVERY = 250  # calls
 LARGE_BYTES = 8 << 10  # of a request: some hundred measurements
+PARSING_S = 0.02  # of a large request, whose parsing holds the interpreter: after more, its caller's next one waits
 ARRIVAL_S = 30.0  # for a request to arrive, once its headers have
 
 # What requests, replies and contexts are is the handlers' affair.
@@ -356,7 +357,13 @@ class Guard(grpc.aio.ServerInterceptor):
                 courtesy.begin(self._turns.at_work)
                 run = contextvars.copy_context().run
                 read = functools.partial(run, courtesy.at_length, _read, serialized, deserialize, method)
-                request = await asyncio.get_running_loop().run_in_executor(self._parser, read)
+                began = time.monotonic()
+                try:
+                    request = await asyncio.get_running_loop().run_in_executor(self._parser, read)
+                finally:
+                    if (took_s := time.monotonic() - began) > PARSING_S:
+                        # No other thread runs meanwhile: one caller has a third of the time at most.
+                        await asyncio.sleep(2 * min(took_s, 10 * PARSING_S))
                 return await carried_out(request, size, context, checked(request), entry)
 
         async def answer(serialized: bytes, context: Context, caller: str) -> Reply:

@@ -22,7 +22,7 @@ from suggest.redaction import redacted_url
 from suggest.store.documents import read_json
 from suggest.store.statements import Statements
 
-POOL = 12  # more than a server has workers
+POOL = 20  # more than a server has workers
 WAIT_S = 5.0
 CONNECT_TIMEOUT_S = 3
 INSTANCE = "instance"  # in a connection's `info`

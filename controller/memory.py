@@ -66,6 +66,7 @@ class Memory:
         self.first_start: datetime | None = None
         self.advised: dict[int, str] = {}
         self.stops_sent: dict[int, float] = {}
+        self.removed: set[int] = set()  # trials whose newest attempt the runtime was told to forget
         self.held: frozenset[int] = frozenset()  # trials whose newest attempt the runtime has and does not run yet
         self.finals: list[Attempt] = []  # of the final stage since the search last ended
         self.earlier_finals = 0  # how many there were before
@@ -111,11 +112,13 @@ class Memory:
         known.unreported.clear()
         self.advised.pop(created.trial, None)
         self.stops_sent.pop(created.trial, None)
+        self.removed.discard(created.trial)
 
     def close(self, number: int) -> None:
         del self.opened[number]
         self.advised.pop(number, None)
         self.stops_sent.pop(number, None)
+        self.removed.discard(number)
 
     def count(self, trial: Trial) -> None:
         """The trial has its outcome."""

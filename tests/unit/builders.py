@@ -152,10 +152,12 @@ def snapshot(
     canary_over: bool = True,
     advised: Mapping[int, str] | None = None,
     sent: Mapping[int, float] | None = None,
+    removed: Set[int] | None = None,
     held: Set[int] = frozenset(),
     final: FinalStage | None = None,
 ) -> Snapshot:
-    """`done`: finished trials by outcome. `sent`: stops sent in this process's life, with their grace."""
+    """`done`: finished trials by outcome. `sent`: stops sent in this process's life, with their grace.
+    `removed`: None = all that have failed."""
     return Snapshot(
         spec=spec or a_spec(),
         state=state,
@@ -170,6 +172,7 @@ def snapshot(
         canary_over=canary_over,
         advised=advised or {},
         stops_sent=sent or {},
+        removed={FINAL, *(trial.number for trial in trials)} if removed is None else removed,
         held=held,
         final=final,
     )

@@ -23,6 +23,7 @@ from controller.snapshot import (
     Forget,
     OpenTrial,
     OutdateFinal,
+    RemoveAttempt,
     SendStop,
     Snapshot,
     StartAttempt,
@@ -68,6 +69,8 @@ def decide(snapshot: Snapshot) -> list[Action]:
         ending = budget.ending(spec, counts, best=best, exhausted=False, running_s=snapshot.running_s, suspended=True)
     trip = None if ending is not None else trip
     stopping = _stop_cause(snapshot, ending)
+    if stopping is None or stopping[0] is StopCause.INTERRUPTED:  # else its trial is closed, and with it all attempts
+        actions += (RemoveAttempt(trial.number) for trial in left if _has_failed(trial, snapshot))
     if stopping is not None:
         actions += _stop_everything(left, snapshot, *stopping)
     else:
@@ -133,6 +136,8 @@ def _finish(
             yield from _starts([final.as_trial], {}, snapshot, suggest=False, one_more=False)
     elif _final_is_due(final, snapshot, ending):
         if begin and snapshot.wish is Wish.RUN:
+            if final.kept and _has_failed(final.as_trial, snapshot):
+                yield RemoveAttempt(FINAL)
             yield CreateAttempt(FINAL, final.next_number)
     elif final.kept:
         yield Forget(FINAL)
@@ -233,6 +238,12 @@ def _runs_again(trial: OpenTrial, snapshot: Snapshot) -> bool:
     if newest.failure_class is FailureClass.CONFIGURATION:
         return True  # it paused the experiment; lifting the pause runs it again
     return may_retry(trial.attempts, snapshot.spec.trial.retries)
+
+
+def _has_failed(trial: OpenTrial, snapshot: Snapshot) -> bool:
+    """Its newest attempt has, and the runtime may still have something of it."""
+    newest = trial.newest
+    return newest is not None and newest.state is AttemptState.FAILED and trial.number not in snapshot.removed
 
 
 def _stops(left: Sequence[OpenTrial], snapshot: Snapshot) -> Iterator[Action]:

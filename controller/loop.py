@@ -2,10 +2,9 @@
 
 All state that matters is elsewhere: trials in the study, attempts in the store, processes in the runtime. What is held
 in memory is rebuilt by `open`; it may be killed between any two lines. Order of writes. Start: study row, attempt row,
-runtime. End: attempt ended, outcome to the study, removed from the runtime. No decision is made here.
+runtime. End: attempt ended, outcome to the study (none if it runs again), removed from the runtime. No decision is
+made here.
 """
-
-from __future__ import annotations
 
 import asyncio
 import logging
@@ -256,6 +255,7 @@ class Loop:
             canary_over=memory.canary_over,
             advised=memory.advised,
             stops_sent=memory.stops_sent,
+            removed=memory.removed,
             held=memory.held,
             ahead=memory.ahead,
             final=memory.final(),
@@ -345,6 +345,9 @@ class Loop:
                 await self._runtime.stop(self._journal.name(opened[number].attempts[-1]), grace_s=grace_s)
                 failpoints.reach(AFTER_STOP)
                 self._memory.stops_sent[number] = grace_s
+            case wanted.RemoveAttempt(number):
+                await self._remove(opened[number].attempts[-1])
+                self._memory.removed.add(number)
             case wanted.Complete(number, outcome):
                 await self._complete(number, outcome)
             case wanted.Forget(number):
@@ -410,10 +413,13 @@ class Loop:
 
     async def _close(self, number: int) -> None:
         for attempt in self._memory.opened[number].attempts:
-            failpoints.reach(BEFORE_REMOVE)
-            await self._runtime.remove(self._journal.name(attempt))
-            failpoints.reach(AFTER_REMOVE)
+            await self._remove(attempt)
         self._memory.close(number)
+
+    async def _remove(self, attempt: Attempt) -> None:
+        failpoints.reach(BEFORE_REMOVE)
+        await self._runtime.remove(self._journal.name(attempt))
+        failpoints.reach(AFTER_REMOVE)
 
     def _change(self, known: Opened, event: AttemptEvent) -> None:
         self._save([(known, step(known.attempts[-1], event))])

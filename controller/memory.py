@@ -70,6 +70,7 @@ class Memory:
         self.set_aside: set[int] = set()  # failed trials that run again on resume
         self.advised: dict[int, str] = {}
         self.stops_sent: dict[int, float] = {}
+        self.removed: set[int] = set()  # trials whose newest attempt the runtime was told to forget
         self.held: frozenset[int] = frozenset()  # trials whose newest attempt the runtime has and does not run yet
         self.finals: list[Attempt] = []  # of the final stage since the search last ended
         self.earlier_finals = 0  # how many there were before
@@ -117,11 +118,13 @@ class Memory:
         known.unreported.clear()
         self.advised.pop(created.trial, None)
         self.stops_sent.pop(created.trial, None)
+        self.removed.discard(created.trial)
 
     def close(self, number: int) -> None:
         del self.opened[number]
         self.advised.pop(number, None)
         self.stops_sent.pop(number, None)
+        self.removed.discard(number)
 
     def count(self, trial: Trial, newest: Attempt | None = None) -> None:
         """The trial has its outcome. newest: its attempt, where it is not open."""

@@ -83,6 +83,7 @@ class Snapshot:
     counts: finished trials by outcome. without_grace: what is stopped is killed at once. slots: what the runtime can
     hold, None = no limit. canary_over: the first trial has shown itself. advised: trials that the study says are
     hopeless, and why. stops_sent: trials whose newest attempt was told to stop in this process's life, and its grace.
+    removed: trials whose newest attempt was removed from the runtime in this process's life.
     held: trials whose newest attempt the runtime has accepted and does not run yet: it waits for room there.
     ahead: how many successors may be named before a slot is free for them. final: None = the file has no final stage,
     and none was begun. streak: the failures that the circuit breaker looks at. set_aside: trials whose failures it has
@@ -102,6 +103,7 @@ class Snapshot:
     canary_over: bool = True
     advised: Mapping[int, str] = field(default_factory=dict)
     stops_sent: Mapping[int, float] = field(default_factory=dict)
+    removed: Set[int] = frozenset()
     held: Set[int] = frozenset()
     ahead: int = 0
     final: FinalStage | None = None
@@ -156,6 +158,13 @@ class SendStop:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoveAttempt:
+    """The newest attempt has failed and will be followed by another: end what still runs of it, and free its quota."""
+
+    trial: int
+
+
+@dataclass(frozen=True, slots=True)
 class Suggest:
     count: int
 
@@ -184,5 +193,15 @@ class ChangeState:
 
 
 Action: TypeAlias = (
-    Complete | Forget | CreateAttempt | StartAttempt | AskStop | SendStop | Suggest | OutdateFinal | Break | ChangeState
+    Complete
+    | Forget
+    | CreateAttempt
+    | StartAttempt
+    | AskStop
+    | SendStop
+    | RemoveAttempt
+    | Suggest
+    | OutdateFinal
+    | Break
+    | ChangeState
 )

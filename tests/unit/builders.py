@@ -155,13 +155,14 @@ def snapshot(
     canary_over: bool = True,
     advised: Mapping[int, str] | None = None,
     sent: Mapping[int, float] | None = None,
+    removed: Set[int] | None = None,
     held: Set[int] = frozenset(),
     final: FinalStage | None = None,
     streak: Streak | None = None,
     set_aside: Set[int] = frozenset(),
 ) -> Snapshot:
     """`done`: finished trials by outcome; without `streak`, some of them have not failed. `sent`: stops sent in this
-    process's life, with their grace."""
+    process's life, with their grace. `removed`: None = all that have failed."""
     return Snapshot(
         spec=spec or a_spec(),
         state=state,
@@ -176,6 +177,7 @@ def snapshot(
         canary_over=canary_over,
         advised=advised or {},
         stops_sent=sent or {},
+        removed={FINAL, *(trial.number for trial in trials)} if removed is None else removed,
         held=held,
         final=final,
         streak=Streak(first=None if done else ()) if streak is None else streak,

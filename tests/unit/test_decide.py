@@ -19,6 +19,7 @@ from controller.snapshot import (
     CreateAttempt,
     Forget,
     OpenTrial,
+    RemoveAttempt,
     SendStop,
     Snapshot,
     StartAttempt,
@@ -580,6 +581,19 @@ def test_a_controller_leaves_only_when_nothing_runs(before: Snapshot) -> None:
 def test_each_trial_is_told_one_thing_at_a_time(before: Snapshot) -> None:
     told = [a.trial for a in decide(before) if not isinstance(a, Suggest | ChangeState)]
     assert len(told) == len(set(told))
+
+
+def test_a_failed_attempt_is_removed_before_the_next_begins() -> None:
+    lost = open_trial(0, FAILED, failed=LOST)
+    assert decide(snapshot(one, lost, removed=set())) == [RemoveAttempt(0), CreateAttempt(0, 2)]
+    assert decide(snapshot(one, lost, removed={0})) == [CreateAttempt(0, 2)]
+
+
+def test_a_failed_attempt_does_not_run_on_while_the_experiment_is_paused() -> None:
+    paused = ExperimentState.PAUSED
+    wrong = open_trial(0, FAILED, failed=CONFIG)
+    assert decide(snapshot(two, wrong, open_trial(1, RUNNING), state=paused, removed=set())) == [RemoveAttempt(0)]
+    assert RemoveAttempt(0) in decide(snapshot(two, wrong, wish=Wish.INTERRUPT, removed=set()))
 
 
 def test_what_the_runtime_holds_is_not_started_again_and_keeps_its_slot() -> None:

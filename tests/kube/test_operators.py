@@ -1,0 +1,73 @@
+"""A whole search of objects of an operator: `tuner run` beside a FakeApi and an operator that is played."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from asyncio.subprocess import PIPE
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.kube.console import experiment, tuner
+from tests.kube.fake_api import FakeApi
+from tests.kube.played_operator import NAMESPACE, PLURAL, READING, TRAINING_JOB, PlayedOperator
+from tests.kube.small_cluster import eventually
+
+Raw = dict[str, Any]
+
+TUNER = Path(sys.executable).parent / "tuner"
+
+
+def search(**trial: Any) -> str:
+    document = yaml.safe_load(experiment())
+    document["spec"] |= {"budget": {"trials": 1}, "trial": {"template": TRAINING_JOB, **READING, **trial}}
+    return yaml.safe_dump(document)
+
+
+async def start(api: FakeApi, folder: Path, *words: str) -> asyncio.subprocess.Process:
+    """`tuner` in a process of its own, in the folder."""
+    (folder / "kubeconfig").write_text(yaml.safe_dump(api.kubeconfig()))
+    env = {key: value for key, value in os.environ.items() if not key.startswith("TUNER_")}
+    env |= {"KUBECONFIG": str(folder / "kubeconfig"), "TUNER_STATE_DIR": str(folder / "state")}
+    return await asyncio.create_subprocess_exec(
+        TUNER, *words, cwd=folder, env=env, stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, stderr=PIPE
+    )
+
+
+def jobs(api: FakeApi) -> list[str]:
+    return [job["metadata"]["name"] for job in api.all(PLURAL, NAMESPACE)]
+
+
+def test_nothing_of_a_failed_attempt_runs_on_during_the_retry(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(search(retries={"infrastructure": 1}))
+
+    async def go() -> None:
+        async with FakeApi() as api:
+            operator = PlayedOperator(api)
+            run = await start(api, tmp_path, "run", "x.yaml")
+            await eventually(lambda: len(jobs(api)) == 1, within_s=30)
+            (first,) = jobs(api)
+            master, worker = operator.make_pods(first)
+            api.hand.print(master, "score=0.1")
+            api.remove("pods", NAMESPACE, master)
+            operator.fail(first)
+            await eventually(lambda: jobs(api) != [first], within_s=30)
+            await eventually(lambda: len(jobs(api)) == 1, within_s=30)
+            (second,) = jobs(api)
+            assert second != first
+            assert worker not in operator.running_pods()
+            master, _ = operator.make_pods(second)
+            api.hand.print(master, "score=0.9")
+            api.hand.end(master)
+            operator.succeed(second)
+            _, err = await run.communicate()
+            assert run.returncode == 0, err
+            best = json.loads((await tuner(api, tmp_path, "best", "tiny", "-o", "json")).out)
+            assert best["value"] == 0.9
+            assert operator.running_pods() == []
+
+    asyncio.run(go())

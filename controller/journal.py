@@ -20,6 +20,7 @@ from controller.model import (
     attempt_name,
 )
 from controller.store import Changes, Store
+from suggest.errors import Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ class Journal:
 
     def __init__(self, experiment: Experiment, store: Store, on_event: Callable[[Event], None]) -> None:
         self.experiment = experiment
+        self.in_doubt = False  # a write of attempts failed, which the store may have all the same: read them again
         self._store = store
         self._on_event = on_event
         self._saved_running_s = experiment.running_s
@@ -109,7 +111,12 @@ class Journal:
     def _save(self, changes: Changes) -> None:
         if not changes:
             return
-        self._store.save(self.experiment.uid, changes)
+        try:
+            self._store.save(self.experiment.uid, changes)
+        except Unavailable:
+            # The final stage is recorded with its experiment; to record both once more is what cures that.
+            self.in_doubt |= any(attempt.trial != FINAL for attempt in changes.attempts)
+            raise
         if changes.experiment is not None:
             self.experiment = changes.experiment
             self._saved_running_s = self.experiment.running_s

@@ -132,9 +132,9 @@ class Loop:
         failures = 0
         while True:
             try:
-                if not self._opened:
+                if not self._opened or self._journal.in_doubt:
                     await self.open()
-                    self._opened = True
+                    self._opened, self._journal.in_doubt = True, False
                 if await self.turn() or (self._detached and self._wish is Wish.RUN):
                     return self.experiment
                 failures = 0

@@ -13,7 +13,15 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from controller.model import AlgorithmSpec, ExperimentSpec, ExperimentState, FailureClass, Objective, TrialTemplate
+from controller.model import (
+    AlgorithmSpec,
+    Budget,
+    ExperimentSpec,
+    ExperimentState,
+    FailureClass,
+    Objective,
+    TrialTemplate,
+)
 from controller.runtime.simulated import Script, SimulatedRuntime
 from tests.sim.plans import GRID, plans
 from tests.sim.world import Blow, Plan, World, stores
@@ -87,3 +95,18 @@ def test_after_a_start_the_loop_looks_again_only_where_it_would_show(
     assert play_plan(replace(LOST, shows_at_once=shows_at_once)).finished
     after = {b for a, b in itertools.pairwise(calls) if (a, b) != ("start", "start") and a == "start"}
     assert after == {then}
+
+
+def test_an_attempt_whose_record_was_in_doubt_is_ended_by_a_stop(
+    play_plan: Callable[[Plan], ExperimentState],
+) -> None:
+    """The store has it, the reply was lost, and the experiment is stopped before it is recorded again."""
+    one = replace(LOST.spec, algorithm=AlgorithmSpec("random", seed=1), parallelism=1, budget=Budget(trials=1))
+    plan = Plan(
+        one,
+        scripts=[Script(((0.2, "score=0.0"),), 0.3, 0)],
+        blows={("save", 1): Blow.REFUSED, ("save", 2): Blow.REPLY_LOST, ("suggest", 1): Blow.REFUSED},
+        wishes=[(0.25, "stop")],
+        shows_at_once=False,
+    )
+    assert play_plan(plan).finished

@@ -80,22 +80,23 @@ def choose(name: str, wanted: Wanted, trials: Sequence[Trial], attempts: Mapping
     if missing:
         there = f"its trials are {ranges(sorted(by_number))}" if by_number else "it has none yet"
         raise NotFound(f"{name} has no trial {ranges(missing)}; {there}")
-    already = tuple(trial.number for trial in trials if _runs_again(trial, attempts.get(trial.number, ())))
-    failed = [t for t in trials if t.state is TrialState.FAILED and t.number not in already]
+    again = {trial.number for trial in trials if _runs_again(trial, attempts.get(trial.number, ()))}
+    failed = [t for t in trials if t.state is TrialState.FAILED and t.number not in again]
     if wanted.numbers:
-        others = [n for n in wanted.numbers if by_number[n] not in failed and n not in already]
+        named_ones = set(wanted.numbers)
+        others = sorted(named_ones - again - {trial.number for trial in failed})
         if others:
             states = ", ".join(f"trial {n} is {by_number[n].state.value}" for n in others[:10])
             raise FailedPrecondition(f"{name}: only failed trials can run again; {states}")
-        failed = [trial for trial in failed if trial.number in wanted.numbers]
-        already = tuple(number for number in already if number in wanted.numbers)
+        failed = [trial for trial in failed if trial.number in named_ones]
+        again &= named_ones
     elif wanted.reason:
         fitting = [trial for trial in failed if wanted.fits(trial)]
-        if failed and not fitting and not already:
+        if failed and not fitting and not again:
             there = ", ".join(f"{word} ({n})" for word, n in Counter(t.failure_class for t in failed).most_common())
             raise FailedPrecondition(f"no trial of {name} failed with the reason {wanted.reason!r}; there are {there}")
         failed = fitting
-    if not failed and not already:
+    if not failed and not again:
         raise FailedPrecondition(f"{name} has no failed trial; see {command('get', 'trials', name)}")
     untold = [t.number for t in failed if not _failed_here(attempts.get(t.number, ()))]
     if untold:
@@ -103,7 +104,7 @@ def choose(name: str, wanted: Wanted, trials: Sequence[Trial], attempts: Mapping
             f"{name}: trial {ranges(untold)} was completed as failed by another client, and has no attempt to repeat; "
             "name the others by their numbers"
         )
-    return Chosen(tuple(attempts[trial.number][-1] for trial in failed), already)
+    return Chosen(tuple(attempts[trial.number][-1] for trial in failed), tuple(sorted(again)))
 
 
 def _failed_here(attempts: Sequence[Attempt]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -217,3 +218,13 @@ def test_steps_count_in_any_order_and_once(stub: SuggestServiceStub) -> None:
         pb.CompleteTrialRequest(name=name.name, outcome=pb.Outcome(succeeded=pb.Succeeded())), timeout=60
     )
     assert (ended.value, ended.step) == (0.5, 5), "the last is that of the highest step"
+
+
+def test_a_compressed_request_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    with (
+        a_server(tmp_path / "studies.db") as server,
+        grpc.insecure_channel(server.address, compression=grpc.Compression.Gzip) as channel,
+    ):
+        with pytest.raises(grpc.RpcError) as refused:
+            SuggestServiceStub(channel).GetStudy(pb.GetStudyRequest(name="n" * 10_000), timeout=60)
+        assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED

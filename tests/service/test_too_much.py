@@ -311,3 +311,13 @@ def test_a_reply_about_an_import_keeps_each_result_and_drops_remarks(other_langu
     results = other_language.ImportTrials(request, timeout=60).results
     assert [result.number for result in results] == list(range(1000))
     assert all(result.remarks for result in results)
+
+
+def test_a_compressed_request_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    with (
+        a_server(tmp_path / "studies.db") as server,
+        grpc.insecure_channel(server.address, compression=grpc.Compression.Gzip) as channel,
+    ):
+        with pytest.raises(grpc.RpcError) as refused:
+            SuggestServiceStub(channel).GetStudy(pb.GetStudyRequest(name="n" * 10_000), timeout=60)
+        assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED

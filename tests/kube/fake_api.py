@@ -67,6 +67,7 @@ KINDS = {  # (group/version, plural): (kind, namespaced)
     ("v1", "namespaces"): ("Namespace", False),
     ("v1", "nodes"): ("Node", False),
     ("batch/v1", "jobs"): ("Job", True),
+    ("coordination.k8s.io/v1", "leases"): ("Lease", True),
     ("authorization.k8s.io/v1", "selfsubjectaccessreviews"): ("SelfSubjectAccessReview", False),
     ("authentication.k8s.io/v1", "selfsubjectreviews"): ("SelfSubjectReview", False),
     ("scheduling.k8s.io/v1", "priorityclasses"): ("PriorityClass", False),
@@ -506,16 +507,13 @@ class FakeApi:
 
     def _update(self, target: Target, body: Raw, *, verb: str, dry_run: bool) -> Raw:
         before = self._existing(target)
-        if verb == "patch":
-            after = _merged(before, body)
-        else:
-            after = copy.deepcopy(body)
-            asked = body["metadata"].get("resourceVersion")
-            if asked not in (None, before["metadata"]["resourceVersion"]):
-                what = "the object has been modified; please apply your changes to the latest version and try again"
-                raise Failure(
-                    409, "Conflict", f'Operation cannot be fulfilled on {target.resource} "{target.name}": {what}'
-                )
+        asked = body.get("metadata", {}).get("resourceVersion")
+        if asked not in (None, before["metadata"]["resourceVersion"]):
+            what = "the object has been modified; please apply your changes to the latest version and try again"
+            raise Failure(
+                409, "Conflict", f'Operation cannot be fulfilled on {target.resource} "{target.name}": {what}'
+            )
+        after = _merged(before, body) if verb == "patch" else copy.deepcopy(body)
         return after if dry_run else self.put(target.plural, after)
 
     def _delete(self, target: Target, options: Raw) -> Raw:

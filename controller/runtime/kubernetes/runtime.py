@@ -26,10 +26,11 @@ from controller.runtime.kubernetes.errors import ApiError, NotAllowed
 from controller.runtime.kubernetes.fence import Fence
 from controller.runtime.kubernetes.gate import Gate
 from controller.runtime.kubernetes.intake import Intake
-from controller.runtime.kubernetes.kinds import kind_of
+from controller.runtime.kubernetes.kinds import kind_of, reading_of
 from controller.runtime.kubernetes.maker import Maker, other_parameters
 from controller.runtime.kubernetes.manifests import grace_of, job_for, timeout_of
 from controller.runtime.kubernetes.meaning import Meaning
+from controller.runtime.kubernetes.members import ends_by_pods
 from controller.runtime.kubernetes.quota import never_fits
 from controller.runtime.kubernetes.records import Record, Records
 from controller.runtime.kubernetes.scene import Scene, attempt_of, name_of
@@ -405,8 +406,9 @@ class KubernetesRuntime:
         self._made.add(launch.name)
 
     async def _end(self, kind: Kind, name: str, shown: Raw, pods: Sequence[Raw], *, grace_s: float) -> None:
-        """Its pods end, at the latest after the grace; without any it never begins."""
-        if pods and kind is JOBS:
+        """Its pods end, at the latest after the grace; without any it never begins. What would replace a pod that is
+        deleted, a Job with a backoffLimit too, is deleted itself."""
+        if pods and kind is JOBS and ends_by_pods(shown, reading_of(shown)):
             await self._delete_pods(pods, grace_s=grace_s)
             return
         await self._delete(kind, name, shown)

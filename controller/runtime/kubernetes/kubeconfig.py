@@ -18,10 +18,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.parse import quote
 
 import yaml  # type: ignore[import-untyped]
 
@@ -130,6 +131,7 @@ class Access:
     configuration: Any
     rest: Any
     certificates: str  # a fingerprint: same certificates, same TLS context
+    impersonation: tuple[tuple[str, str], ...] = ()  # headers of each request
 
     @property
     def server(self) -> str:
@@ -176,7 +178,10 @@ async def _from_kubeconfig(parts: Library, merged: Any, *, name: str, paths: str
             )
         if "host" not in vars(loader):
             raise BadKubeconfig(f"{paths}: the cluster of context {name!r} has no server")
-        return _access(parts, configuration, name, user=chosen.get("user") or "", namespace=chosen.get("namespace"))
+        impersonation = _impersonation(loader, name=name, paths=paths)
+        user = chosen.get("user") or ""
+        access = _access(parts, configuration, name, user=user, namespace=chosen.get("namespace"))
+        return replace(access, impersonation=impersonation)
     # The package trips over a malformed file in any of these ways; so does OpenSSL over a malformed certificate.
     except (OSError, parts.kube_config.ConfigException, AttributeError, TypeError, KeyError, ValueError) as error:
         raise BadKubeconfig(f"{paths}: context {name!r} cannot be used: {_sentence(error)}") from error
@@ -219,6 +224,25 @@ def _expect_a_user(loader: Any, chosen: Any, *, name: str) -> None:
             f"Context {name!r} has no credentials: {why}; "
             f"log in again, or set one: kubectl config set-context {name} --user=…"
         )
+
+
+def _impersonation(loader: Any, *, name: str, paths: str) -> tuple[tuple[str, str], ...]:
+    """What `as` and its companions ask for, as kubectl sends it; the package knows nothing of them."""
+    user = (loader._user.value if loader._user is not None else None) or {}
+    who, uid, groups, extra = (user.get(key) or () for key in ("as", "as-uid", "as-groups", "as-user-extra"))
+    if not who and not uid and not groups and not extra:
+        return ()
+    if not isinstance(who, str) or not who:
+        raise BadKubeconfig(
+            f"{paths}: the user of context {name!r} has as-uid, as-groups or as-user-extra without `as`"
+        )
+    extra = dict(extra)
+    return (
+        ("Impersonate-User", who),
+        *([("Impersonate-Uid", str(uid))] if uid else []),
+        *(("Impersonate-Group", str(group)) for group in groups),
+        *((f"Impersonate-Extra-{quote(key, safe='')}", str(each)) for key, values in extra.items() for each in values),
+    )
 
 
 def _plugin(loader: Any) -> str:

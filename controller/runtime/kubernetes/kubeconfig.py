@@ -158,6 +158,30 @@ async def load(context: str | None) -> Access:
     return await _from_kubeconfig(parts, merged, name=name, paths=paths)
 
 
+def namespace_of(context: str | None) -> str:
+    """The namespace of a context (None: the current one), or of the pod that this runs in; "default" where none is
+    named, also by a kubeconfig that cannot be read: who connects says what is wrong with it. Reads files only."""
+    current, contexts, found = context or "", dict[str, object](), False
+    for path in (os.environ.get("KUBECONFIG") or _DEFAULT).split(os.pathsep):
+        try:
+            config = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8")) if path else None
+        except (OSError, ValueError, yaml.YAMLError):
+            continue
+        if not isinstance(config, dict):
+            continue
+        found = True
+        current = current or str(config.get("current-context") or "")
+        for entry in config.get("contexts") or ():
+            match entry:
+                case {"name": str(name), "context": {"namespace": str(namespace)}}:
+                    contexts.setdefault(name, namespace)
+                case {"name": str(name)}:
+                    contexts.setdefault(name, "")
+    if not found and _NAMESPACE_FILE.exists():
+        return _NAMESPACE_FILE.read_text(encoding="utf-8").strip()
+    return str(contexts.get(current) or "default")
+
+
 def _contexts(merged: Any) -> list[str]:
     return [str(entry.value["name"]) for entry in merged.value["contexts"]]
 

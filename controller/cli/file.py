@@ -38,7 +38,30 @@ def read_document(path: str, arguments: argparse.Namespace) -> Document:
         overrides.append(f"metadata.namespace={arguments.namespace}")
     if arguments.runtime:
         overrides.append(f"spec.runtime={arguments.runtime}")
-    return read_path(path, overrides=overrides, service=None if arguments.server else _check)
+    return read_path(
+        path,
+        overrides=overrides,
+        service=None if arguments.server else _check,
+        namespace_of=lambda name: _namespace_of(name, arguments),
+    )
+
+
+def _namespace_of(name: str, arguments: argparse.Namespace) -> str:
+    """That of the context, as kubectl has it; but an experiment that is there already stays where it is.
+
+    "": the default.
+    """
+    from controller.cli.facts import opened
+    from controller.cli.home import Home
+    from controller.runtime.kubernetes.kubeconfig import namespace_of
+
+    of_context = namespace_of(getattr(arguments, "context", None) or None)
+    home = Home.find(getattr(arguments, "state_dir", None))
+    if of_context == "default" or not home.controller_db.exists():
+        return of_context
+    with opened(home) as store:
+        having = {experiment.namespace for experiment in store.experiments() if experiment.name == name}
+    return having.pop() if len(having) == 1 else of_context
 
 
 def _check(spec: StudySpec) -> None:

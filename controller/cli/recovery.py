@@ -7,7 +7,7 @@ ever tried under a number twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from controller.cli.home import Home
 from controller.model import FINAL, Attempt, AttemptState, Experiment, ExperimentSpec, FailureClass
 from controller.phrases import command
 from controller.runtime.kubernetes.client import CONFIG_MAPS, JOBS, Client, Kind, Raw
+from controller.runtime.kubernetes.fence import wait_until_free
 from controller.runtime.kubernetes.kinds import kind_of
 from controller.runtime.kubernetes.naming import EXPERIMENT, MANAGED_BY, PARAMETERS, UID
 from controller.runtime.kubernetes.scene import attempt_of
@@ -48,14 +49,17 @@ class Remains:
         return [number for number in range(max(self.trials, default=-1) + 1) if number not in self.trials]
 
 
-async def look(name: str, *, context: str | None, namespace: str | None) -> Remains:
-    """Raises NotFound; FailedPrecondition: there are several of that name."""
+async def look(
+    name: str, *, context: str | None, namespace: str | None, say: Callable[[str], None] = lambda _text: None
+) -> Remains:
+    """Raises NotFound; FailedPrecondition: there are several of that name, or a controller still runs it."""
     client = await Client.connect(context)
     try:
         where = namespace or client.default_namespace
         labels = f"{EXPERIMENT}={name},{MANAGED_BY}=tuner"
         anchors, _ = await client.list(CONFIG_MAPS, where, labels=labels)
         anchor = _only(anchors, name, where)
+        await wait_until_free(client, where, anchor["metadata"]["name"], say=say)
         uid = anchor["metadata"]["labels"][UID]
         text = anchor["data"]["experiment"]
         spec = from_document(load_json(text))

@@ -223,7 +223,9 @@ class Session:
         from controller.report.figures import ranges
 
         arguments = self._arguments
-        remains = await recovery.look(name, context=arguments.context, namespace=arguments.namespace)
+        remains = await recovery.look(
+            name, context=arguments.context, namespace=arguments.namespace, say=self._view.say
+        )
         service = asked_for(arguments)
         async with connected(service, self._home, Access.of(self._arguments)) as client:
             admitted = await recovery.rebuild(

@@ -75,6 +75,7 @@ def same_context(experiment: Experiment, asked: str | None) -> None:
 
 
 def _on_cluster(home: Home, spec: ExperimentSpec, uid: Uid, client: Client) -> KubernetesRuntime:
+    from controller.runtime.kubernetes.fence import identity
     from controller.runtime.kubernetes.gate import Gate
     from controller.runtime.kubernetes.runtime import KubernetesRuntime, Place
     from controller.runtime.kubernetes.shares import Shares
@@ -87,6 +88,7 @@ def _on_cluster(home: Home, spec: ExperimentSpec, uid: Uid, client: Client) -> K
         anchor=anchor(spec, uid),
         folder_of=lru_cache(4096)(lambda trial, attempt: folders.attempt(trial, attempt).root),
         template=cast("Raw | None", spec.trial.cluster.get("template")),
+        holder=lambda: identity(folders.root),
     )
     shares = Shares(home.root, server=client.server, namespace=spec.namespace, uid=uid)
     return KubernetesRuntime(place, gate=Gate(own=spec.trial.cluster.get("queue") is None, shares=shares))

@@ -25,6 +25,7 @@ from suggest.study import StudySpec
 
 STDIN = "-"
 Service = Callable[[StudySpec], None]  # raises InvalidArgument: what the service would not take
+NamespaceOf = Callable[[str], str]  # by the name of the experiment
 # Where the service's words stand in the file.
 _PLACES = (
     (re.compile(r"space\b"), "spec.parameters"),
@@ -78,9 +79,11 @@ def read(
     source: str,
     overrides: Sequence[str] = (),
     service: Service | None = None,
+    namespace_of: NamespaceOf | None = None,
 ) -> Document:
     """The experiment that `text` describes; `source` is what to call the file in messages.
 
+    namespace_of: for an experiment that runs on a cluster and whose file names none; "" = the default.
     Of a file with problems `service` is asked for its own too; a file without any is the caller's to have checked.
 
     Raises:
@@ -93,6 +96,9 @@ def read(
             apply(data, marks, override, position=position)
         except SpecErrors as error:
             wrong += error.placed
+    name = _without_namespace(data)
+    if name and namespace_of is not None and (found := namespace_of(name)):
+        apply(data, marks, f"metadata.namespace={found}", position=len(overrides))
     say = Complaints()
     document = _check(data, say)
     wrong += say.placed(marks)
@@ -101,6 +107,16 @@ def read(
             wrong += _asked(service, document, data, marks)
         raise SpecErrors(source, wrong)
     return Document(source, text, from_document(document), rules.warnings(document), marks, bool(overrides))
+
+
+def _without_namespace(data: Data) -> str:
+    """The name of an experiment that runs on a cluster and names no namespace; "" if it is not one."""
+    match data:
+        case {"metadata": {"namespace": str()}}:
+            return ""
+        case {"metadata": {"name": str(name)}, "spec": {"runtime": "kubernetes"}}:
+            return name
+    return ""
 
 
 def _asked(service: Service, document: Json, data: Json, marks: Marks) -> list[Placed]:
@@ -130,6 +146,7 @@ def read_path(
     *,
     overrides: Sequence[str] = (),
     service: Service | None = None,
+    namespace_of: NamespaceOf | None = None,
 ) -> Document:
     """The experiment in a file; `-` is standard input.
 
@@ -142,6 +159,7 @@ def read_path(
             source="standard input",
             overrides=overrides,
             service=service,
+            namespace_of=namespace_of,
         )
     source = str(path)
     try:
@@ -159,7 +177,9 @@ def read_path(
         ) from None
     except (OSError, ValueError) as error:
         raise _unreadable(source, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    return read(_decode(content, source), source=source, overrides=overrides, service=service)
+    return read(
+        _decode(content, source), source=source, overrides=overrides, service=service, namespace_of=namespace_of
+    )
 
 
 def _unreadable(source: str, message: str) -> SpecErrors:

@@ -20,6 +20,7 @@ NEEDED = {
     "events": "list watch",
     "configmaps": "create get list delete",
     "services": "create get delete",
+    "coordination.k8s.io/leases": "create get patch",
     "resourcequotas": "list watch",
     "limitranges": "list",
 }
@@ -31,6 +32,7 @@ FORBIDDEN = {
     "serviceaccounts": "get",
     "serviceaccounts/token": "create",
     "configmaps": "update patch",
+    "coordination.k8s.io/leases": "list watch update delete",
     "resourcequotas": "create get update delete",
     "limitranges": "create get watch",
     "rbac.authorization.k8s.io/roles": "create get",

@@ -15,7 +15,7 @@ from controller.runtime.kubernetes import gate
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
 from controller.runtime.protocol import Exit, Launch, Sighting
 from tests.kube.experiment import Experiment, ended, look_until, on_a_loop, running
-from tests.kube.played_operator import READING, TRAINING_JOB, PlayedOperator
+from tests.kube.played_operator import PLURAL, READING, TRAINING_JOB, PlayedOperator
 
 Raw = dict[str, Any]
 
@@ -90,3 +90,26 @@ async def test_another_controller_goes_on_with_the_log_of_the_second_life(experi
     successor = await experiment.open(template=TRAINING_JOB)
     await successor.start(training_job(experiment))
     await log_becomes(successor, name, b"accuracy=0.1\naccuracy=0.9\n")
+
+
+# Containers that are restarted in place
+
+
+@on_a_loop
+async def test_a_timeout_counts_from_the_first_start_however_often_it_is_restarted(experiment: Experiment) -> None:
+    runtime, operator, name, pods = await begun(experiment, timeout_s=600.0)
+    for pod in pods:
+        operator.restart(pod, started_s_ago=601, runs=True)
+    exit = exit_in(await look_until(runtime, ended(name)), name)
+    assert exit.timed_out
+
+
+@on_a_loop
+async def test_a_crash_loop_ends_its_attempt_and_nothing_of_it_is_left_to_run(experiment: Experiment) -> None:
+    runtime, operator, name, (master, _) = await begun(experiment)
+    for _ in range(5):
+        operator.restart(master)
+    exit = exit_in(await look_until(runtime, ended(name)), name)
+    assert exit.reason == f"{master}: its container was restarted 5 times, last after exit code 1"
+    await runtime.remove(name)
+    assert (experiment.api.all(PLURAL), operator.running_pods()) == ([], [])

@@ -196,6 +196,37 @@ async def test_a_kind_that_cannot_be_asked_about_now_is_waited_for_and_one_that_
     assert exit.reason == "the cluster has no kind Widget in example.dev/v1; install its operator"
 
 
+# A Job that would try again by itself
+
+
+@on_a_loop
+async def test_a_job_that_would_replace_its_pod_is_deleted_when_it_is_stopped(experiment: Experiment) -> None:
+    api, hand = experiment.api, experiment.api.hand
+    runtime, name = await experiment.open(template=JOB), experiment.name(0)
+    await runtime.start(experiment.launch(0, manifest=JOB))
+    await look_until(runtime, lambda seen: name in seen and bool(experiment.jobs()))
+    hand.start(hand.make_pod(NAMESPACE, name))
+    await look_until(runtime, running(name))
+    await runtime.stop(name, grace_s=1.0)
+    assert experiment.jobs() == []
+    exit = (await look_until(runtime, ended(name)))[name].exit
+    assert exit is not None
+    assert exit.stopped
+    assert api.all("pods", NAMESPACE) == []
+
+
+@on_a_loop
+async def test_a_job_that_would_replace_its_pod_is_deleted_at_its_timeout(experiment: Experiment) -> None:
+    hand = experiment.api.hand
+    runtime, name = await experiment.open(template=JOB), experiment.name(0)
+    await runtime.start(experiment.launch(0, manifest=JOB, timeout_s=0.3))
+    await look_until(runtime, lambda seen: name in seen and bool(experiment.jobs()))
+    hand.start(hand.make_pod(NAMESPACE, name))
+    exit = (await look_until(runtime, ended(name)))[name].exit
+    assert exit is not None
+    assert (exit.timed_out, experiment.jobs()) == (True, [])
+
+
 # Whose log it is
 
 

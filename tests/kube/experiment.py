@@ -44,10 +44,11 @@ class Experiment:
     async def __aexit__(self, *_: object) -> None:
         await self._alive.aclose()
 
-    async def open(self, *, template: Raw | None = None) -> KubernetesRuntime:
+    async def open(self, *, template: Raw | None = None, holder: str = "") -> KubernetesRuntime:
+        """holder: whose controller it is; "": there is no other."""
         with kubeconfig_of(self.api.kubeconfig()):
             client = await Client.connect()
-        place = Place(client, NAMESPACE, UID, ANCHOR, self.directory, template)
+        place = Place(client, NAMESPACE, UID, ANCHOR, self.directory, template, (lambda: holder) if holder else None)
         runtime = KubernetesRuntime(place, gate=Gate(own=True))
         self._alive.push_async_callback(runtime.close)
         return runtime

@@ -22,7 +22,7 @@ made, but held back) · await stop() / await start() (same port) · compact() ·
 comes) · bookmark() · say({…}) (watchers are told just that) · refuse = callable(plural, object) -> message or ""
 (admission; 403) · lose_events(2) (watchers never hear of the next two changes) · token = "…" (all else is 401) ·
 log_pieces = 7 (bytes per write) · ahead_s = 60 (its clock).
-`api.requests` lists (method, path, query) of all that came.
+`api.requests` lists (method, path, query) of all that came; `api.impersonated` the last one's headers for that.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ KINDS = {  # (group/version, plural): (kind, namespaced)
     ("v1", "namespaces"): ("Namespace", False),
     ("v1", "nodes"): ("Node", False),
     ("batch/v1", "jobs"): ("Job", True),
+    ("coordination.k8s.io/v1", "leases"): ("Lease", True),
     ("authorization.k8s.io/v1", "selfsubjectaccessreviews"): ("SelfSubjectAccessReview", False),
     ("authentication.k8s.io/v1", "selfsubjectreviews"): ("SelfSubjectReview", False),
     ("scheduling.k8s.io/v1", "priorityclasses"): ("PriorityClass", False),
@@ -129,6 +130,7 @@ class FakeApi:
     def __init__(self) -> None:
         self.version = 100
         self.requests: list[tuple[str, str, dict[str, str]]] = []
+        self.impersonated: list[tuple[str, str]] = []
         self.silent = False
         self.quiet = False
         self.late = False
@@ -369,6 +371,7 @@ class FakeApi:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         query = dict(request.query)
         self.requests.append((request.method, request.path, query))
+        self.impersonated = [each for each in request.headers.items() if each[0].startswith("Impersonate-")]
         request[_SAID] = len(self._said)
         try:
             while self.silent:
@@ -506,16 +509,13 @@ class FakeApi:
 
     def _update(self, target: Target, body: Raw, *, verb: str, dry_run: bool) -> Raw:
         before = self._existing(target)
-        if verb == "patch":
-            after = _merged(before, body)
-        else:
-            after = copy.deepcopy(body)
-            asked = body["metadata"].get("resourceVersion")
-            if asked not in (None, before["metadata"]["resourceVersion"]):
-                what = "the object has been modified; please apply your changes to the latest version and try again"
-                raise Failure(
-                    409, "Conflict", f'Operation cannot be fulfilled on {target.resource} "{target.name}": {what}'
-                )
+        asked = body.get("metadata", {}).get("resourceVersion")
+        if asked not in (None, before["metadata"]["resourceVersion"]):
+            what = "the object has been modified; please apply your changes to the latest version and try again"
+            raise Failure(
+                409, "Conflict", f'Operation cannot be fulfilled on {target.resource} "{target.name}": {what}'
+            )
+        after = _merged(before, body) if verb == "patch" else copy.deepcopy(body)
         return after if dry_run else self.put(target.plural, after)
 
     def _delete(self, target: Target, options: Raw) -> Raw:

@@ -392,6 +392,39 @@ def test_the_users_namespace_is_that_of_the_context() -> None:
     asyncio.run(check())
 
 
+def test_a_context_that_impersonates_somebody_does_so_in_every_request() -> None:
+    async def check() -> None:
+        async with FakeApi() as api:
+            config = api.kubeconfig()
+            config["users"][0]["user"] = {
+                "as": "ana",
+                "as-uid": "7",
+                "as-groups": ["vision", "audio"],
+                "as-user-extra": {"example.dev/Reason": ["on call"]},
+            }
+            with kubeconfig_of(config):
+                client = await Client.connect()
+            await client.list(JOBS, "user1")
+            assert api.impersonated == [
+                ("Impersonate-User", "ana"),
+                ("Impersonate-Uid", "7"),
+                ("Impersonate-Group", "vision"),
+                ("Impersonate-Group", "audio"),
+                ("Impersonate-Extra-example.dev%2FReason", "on call"),
+            ]
+            await client.close()
+
+    asyncio.run(check())
+
+
+def test_groups_without_a_user_to_impersonate_are_refused() -> None:
+    config = FakeApi().kubeconfig()
+    config["users"][0]["user"] = {"as-groups": ["vision"]}
+    problem = asyncio.run(said(config))
+    assert "BadKubeconfig: " in problem
+    assert "the user of context 'fake' has as-uid, as-groups or as-user-extra without `as`" in problem
+
+
 def test_wrong_or_expired_credentials() -> None:
     async def check() -> None:
         async with FakeApi() as api:

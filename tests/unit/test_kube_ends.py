@@ -623,6 +623,62 @@ def test_conditions_of_the_persons_own_are_kept() -> None:
     assert look(a_job(**kind, conditions=turned)).exit is None
 
 
+# Containers that are restarted in place
+
+
+def restarted(state: Raw, times: int, *, code: int = 1, said: str = "", reason: str = "Error") -> Raw:
+    """A pod of an operator whose container was restarted, last after that exit code."""
+    pod = a_pod(state, labels={"role": "leader"}, name="leader")
+    pod["spec"]["restartPolicy"] = "OnFailure"
+    last = {"terminated": ended(code, reason, message=said, start=stamp(3))["terminated"]}
+    pod["status"]["containerStatuses"][0] |= {"restartCount": times, "lastState": last}
+    return pod
+
+
+BACK_OFF = waiting("CrashLoopBackOff", "back-off 5m0s restarting failed container")
+JOB_SET = a_job(kind="JobSet")
+
+
+def test_an_attempt_that_is_restarted_in_place_began_with_its_first_start() -> None:
+    again: Raw = {"running": {"startedAt": stamp(8)}}
+    assert look(JOB_SET, restarted(again, 1)).start_time == at(3)
+    assert look(JOB_SET, restarted(again, 2)).start_time == at(1)  # as the pod: the first start is not told any more
+    assert look(JOB_SET, restarted(BACK_OFF, 2)).start_time == at(1)
+
+
+def test_a_crash_loop_is_an_end_after_five_restarts() -> None:
+    assert look(JOB_SET, restarted(BACK_OFF, 4)).exit is None
+    assert look(JOB_SET, restarted({"running": {"startedAt": stamp(8)}}, 5)).exit is None
+    assert end_of(JOB_SET, restarted(BACK_OFF, 5, said="KeyError: 'lr'")) == Exit(
+        at(5),
+        failure_class=FailureClass.USER_ERROR,
+        reason="its container was restarted 5 times, last after exit code 1: KeyError: 'lr'",
+    )
+
+
+def test_a_crash_loop_is_judged_by_how_it_ended_last() -> None:
+    assert end_of(JOB_SET, restarted(BACK_OFF, 5, code=42)) == Exit(at(5), code=42)
+    killed = end_of(JOB_SET, restarted(BACK_OFF, 5, code=137, reason="OOMKilled"))
+    assert killed.failure_class is FailureClass.OUT_OF_MEMORY
+    assert end_of(JOB_SET, restarted(BACK_OFF, 5, code=75)).failure_class is INFRASTRUCTURE
+
+
+def test_a_crash_loop_of_a_worker_is_the_attempts_end() -> None:
+    worker = restarted(BACK_OFF, 5)
+    worker["metadata"] |= {"name": "worker", "labels": {}}
+    leader = a_pod(RUNNING, name="leader")
+    leader["metadata"]["labels"] = {}
+    said = "worker: its container was restarted 5 times, last after exit code 1"
+    assert end_of(JOB_SET, leader, worker).reason == said
+
+
+def test_a_crash_loop_that_we_stopped_was_stopped() -> None:
+    gone = restarted(BACK_OFF, 5)
+    gone["metadata"] |= {"deletionTimestamp": stamp(4), "deletionGracePeriodSeconds": 0}
+    assert look(JOB_SET, gone, stopped=True).exit is None  # its object has not said so yet
+    assert end_of(None, gone, stopped=True, now=99).stopped
+
+
 # Whose log
 
 

@@ -323,6 +323,47 @@ def test_parameters_that_nothing_mentions_are_a_warning() -> None:
     assert warnings == ("momentum: not mentioned in command, args or env; it arrives in TUNER_PARAMETERS",)
 
 
+def of_a_kind(kind: str, replicas: str, version: str = "kubeflow.org/v1") -> tuple[str, ...]:
+    """What is warned of in a file with such a template."""
+    text = f"""apiVersion: tuner.dev/v1
+kind: Experiment
+metadata: {{name: x}}
+spec:
+  objective: {{metric: loss, direction: minimize}}
+  parameters: {{lr: {{type: float, min: 0, max: 1}}}}
+  budget: {{trials: 1}}
+  runtime: kubernetes
+  trial:
+    success: {{type: Succeeded}}
+    failure: {{type: Failed}}
+    template: {{apiVersion: {version}, kind: {kind}, spec: {{groups: {{Master: {{{replicas}}}}}}}}}
+"""
+    return read(text, source="experiment.yaml").warnings
+
+
+POD = '{spec: {containers: [{name: main, args: ["${lr}"]}]}}'
+NEVER = '{spec: {restartPolicy: Never, containers: [{name: main, args: ["${lr}"]}]}}'
+
+
+def test_a_template_that_restarts_in_place_is_warned_of() -> None:
+    cure = "what fails is retried by spec.trial.retries; write restartPolicy: Never"
+    master = "spec.trial.template.spec.groups.Master"
+    assert of_a_kind("PyTorchJob", f"template: {POD}, restartPolicy: OnFailure") == (
+        f"{master}.restartPolicy: OnFailure restarts a failed program inside the attempt, at most 5 times; {cure}",
+    )
+    silent = f"{master}.restartPolicy: without it a PyTorchJob may restart a failed program inside the attempt; {cure}"
+    assert of_a_kind("PyTorchJob", f"template: {POD}") == (silent,)
+    assert of_a_kind("PyTorchJob", f"template: {NEVER}") == (silent,)  # its operator writes the pods' policy itself
+    assert of_a_kind("PyTorchJob", f"template: {POD}, restartPolicy: Never") == ()
+    assert of_a_kind("TFJob", f"template: {POD}") == ()
+    assert of_a_kind("Job", f"template: {POD}", "batch/v1") == ()
+    assert of_a_kind("Widget", f"template: {NEVER}", "example.dev/v1") == ()
+    assert of_a_kind("Widget", f"template: {POD}", "example.dev/v1") == (
+        f"{master}.template.spec.restartPolicy: without it a Widget may restart a failed program inside the attempt; "
+        f"{cure}",
+    )
+
+
 def test_a_program_that_reads_the_file_of_parameters_need_mention_none() -> None:
     text = changed(', "--m=${momentum}"', "").replace("    command", "    parametersFile: json\n    command")
     assert read(text, source="experiment.yaml").warnings == ()

@@ -29,7 +29,8 @@ from controller.runtime.kubernetes.errors import (
 )
 
 __all__ = [
-    "CONFIG_MAPS", "EVENTS", "JOBS", "LIMIT_RANGES", "NAMESPACES", "NODES", "PODS", "QUOTAS", "SECRETS", "SERVICES",
+    "CONFIG_MAPS", "EVENTS", "JOBS", "LEASES", "LIMIT_RANGES", "NAMESPACES", "NODES", "PODS", "QUOTAS", "SECRETS",
+    "SERVICES",
     "ApiError", "BadKubeconfig", "Client", "Kind", "NotAllowed", "Raw", "Refusal", "Unreachable", "rule_for",
 ]  # fmt: skip
 
@@ -56,6 +57,7 @@ class Kind:
 
 
 JOBS = Kind("batch/v1", "jobs", "Job")
+LEASES = Kind("coordination.k8s.io/v1", "leases", "Lease")
 PODS = Kind("v1", "pods", "Pod")
 EVENTS = Kind("v1", "events", "Event")
 QUOTAS = Kind("v1", "resourcequotas", "ResourceQuota")

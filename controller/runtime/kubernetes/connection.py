@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -117,18 +117,25 @@ class Connection:
     async def _send(self, access: kubeconfig.Access, method: str, url: str, body: Raw | None,
                     silence_s: float | None) -> Any:  # fmt: skip
         import aiohttp
+        from multidict import CIMultiDict
 
         timeout = aiohttp.ClientTimeout(
             total=_REQUEST_S if silence_s is None else None,
             sock_connect=_CONNECT_S,
             sock_read=_ANSWER_S if silence_s is None else silence_s,
         )
-        headers = {"Accept": "application/json", "User-Agent": "tuner", "Content-Type": "application/json"}
+        headers: MutableMapping[str, str] = {
+            "Accept": "application/json",
+            "User-Agent": "tuner",
+            "Content-Type": "application/json",
+        }
         if method == "PATCH":
             headers["Content-Type"] = "application/merge-patch+json"
         try:
             for setting in (await access.configuration.auth_settings()).values():
                 headers[setting["key"]] = setting["value"].strip()
+            if access.impersonation:
+                headers = CIMultiDict([*headers.items(), *access.impersonation])  # a group has a header each
             answer = await access.rest.request(method, url, headers, body, _request_timeout=timeout)
         except (aiohttp.ClientError, OSError) as error:
             raise self._unreachable(error) from error

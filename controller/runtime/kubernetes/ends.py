@@ -24,7 +24,7 @@ from controller.runtime.kubernetes.members import (
     ranks_of,
     workers_in,
 )
-from controller.runtime.kubernetes.pod_end import last_line
+from controller.runtime.kubernetes.pod_end import crash_loop, last_line
 from controller.runtime.kubernetes.pods import (
     condition,
     container_in,
@@ -143,9 +143,10 @@ def _by_condition(
     if _holds(obj, reading.conditions.success):
         found = condition(obj, reading.conditions.success[0]) or {}
         return Exit(_time_of(obj, found), code=0)
-    if not _holds(obj, reading.conditions.failure):
-        return None
     failed = [member for member in members if member.failed]
+    if not _holds(obj, reading.conditions.failure):
+        looping = [each for each in failed if crash_loop(each.pod, each.container, now) is not None]
+        return _as_the_attempts(first_of(looping), main=members[0]) if looping and not stopped else None
     if failed:
         return _as_the_attempts(first_of(failed), main=members[0])
     return _without_pods(obj, reading, stopped=stopped, now=now)

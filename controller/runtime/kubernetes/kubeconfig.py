@@ -18,10 +18,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.parse import quote
 
 import yaml  # type: ignore[import-untyped]
 
@@ -131,6 +132,7 @@ class Access:
     configuration: Any
     rest: Any
     certificates: str  # a fingerprint: same certificates, same TLS context
+    impersonation: tuple[tuple[str, str], ...] = ()  # headers of each request
 
     @property
     def server(self) -> str:
@@ -167,6 +169,30 @@ async def load(context: str | None) -> Access:
     return await _from_kubeconfig(parts, merged, name=name, paths=paths)
 
 
+def namespace_of(context: str | None) -> str:
+    """The namespace of a context (None: the current one), or of the pod that this runs in; "default" where none is
+    named, also by a kubeconfig that cannot be read: who connects says what is wrong with it. Reads files only."""
+    current, contexts, found = context or "", dict[str, object](), False
+    for path in (os.environ.get("KUBECONFIG") or _DEFAULT).split(os.pathsep):
+        try:
+            config = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8")) if path else None
+        except (OSError, ValueError, yaml.YAMLError):
+            continue
+        if not isinstance(config, dict):
+            continue
+        found = True
+        current = current or str(config.get("current-context") or "")
+        for entry in config.get("contexts") or ():
+            match entry:
+                case {"name": str(name), "context": {"namespace": str(namespace)}}:
+                    contexts.setdefault(name, namespace)
+                case {"name": str(name)}:
+                    contexts.setdefault(name, "")
+    if not found and _NAMESPACE_FILE.exists():
+        return _NAMESPACE_FILE.read_text(encoding="utf-8").strip()
+    return str(contexts.get(current) or "default")
+
+
 def _contexts(merged: Any) -> list[str]:
     return [str(entry.value["name"]) for entry in merged.value["contexts"]]
 
@@ -187,7 +213,10 @@ async def _from_kubeconfig(parts: Library, merged: Any, *, name: str, paths: str
             )
         if "host" not in vars(loader):
             raise BadKubeconfig(f"{paths}: the cluster of context {name!r} has no server")
-        return _access(parts, configuration, name, user=chosen.get("user") or "", namespace=chosen.get("namespace"))
+        impersonation = _impersonation(loader, name=name, paths=paths)
+        user = chosen.get("user") or ""
+        access = _access(parts, configuration, name, user=user, namespace=chosen.get("namespace"))
+        return replace(access, impersonation=impersonation)
     # The package trips over a malformed file in any of these ways; so does OpenSSL over a malformed certificate.
     except (OSError, parts.kube_config.ConfigException, AttributeError, TypeError, KeyError, ValueError) as error:
         raise BadKubeconfig(f"{paths}: context {name!r} cannot be used: {_sentence(error)}") from error
@@ -230,6 +259,25 @@ def _expect_a_user(loader: Any, chosen: Any, *, name: str) -> None:
             f"Context {name!r} has no credentials: {why}; "
             f"log in again, or set one: kubectl config set-context {name} --user=…"
         )
+
+
+def _impersonation(loader: Any, *, name: str, paths: str) -> tuple[tuple[str, str], ...]:
+    """What `as` and its companions ask for, as kubectl sends it; the package knows nothing of them."""
+    user = (loader._user.value if loader._user is not None else None) or {}
+    who, uid, groups, extra = (user.get(key) or () for key in ("as", "as-uid", "as-groups", "as-user-extra"))
+    if not who and not uid and not groups and not extra:
+        return ()
+    if not isinstance(who, str) or not who:
+        raise BadKubeconfig(
+            f"{paths}: the user of context {name!r} has as-uid, as-groups or as-user-extra without `as`"
+        )
+    extra = dict(extra)
+    return (
+        ("Impersonate-User", who),
+        *([("Impersonate-Uid", str(uid))] if uid else []),
+        *(("Impersonate-Group", str(group)) for group in groups),
+        *((f"Impersonate-Extra-{quote(key, safe='')}", str(each)) for key, values in extra.items() for each in values),
+    )
 
 
 def _plugin(loader: Any) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from controller.model import FailureClass
 from controller.runtime.kubernetes.client import CONFIG_MAPS, Client, Kind
 from controller.runtime.kubernetes.errors import ApiError, rule_for
+from controller.runtime.kubernetes.fence import Fence
 from controller.runtime.kubernetes.kinds import kind_of
 from controller.runtime.kubernetes.manifests import job_for
 from controller.runtime.kubernetes.naming import parameters_of
@@ -31,10 +32,11 @@ class OutOfRoom(Exception):
 class Maker:
     """anchor: the manifest of the object that owns everything of the experiment."""
 
-    def __init__(self, client: Client, namespace: str, anchor: Raw) -> None:
+    def __init__(self, client: Client, namespace: str, anchor: Raw, fence: Fence) -> None:
         self._client = client
         self._namespace = namespace
         self._manifest = anchor
+        self._fence = fence
         self._owner: Raw | None = None
         self._owning = asyncio.Lock()
 
@@ -42,6 +44,7 @@ class Maker:
         """The attempt's own object, new or adopted. Raises CannotStart, OutOfRoom, and ApiError where asking again may
         help."""
         owner = await self._anchor()
+        await self._fence.check(owner)
         made: tuple[Kind, Raw] | None = None
         for manifest in job_for(launch, owner=owner):
             kind = await self._kind_of(manifest)
@@ -85,18 +88,24 @@ class Maker:
             raise OutOfRoom(f"a {kind.kind} {about['name']} is being deleted") from error
         ours = there["metadata"].get("labels", {}).get(UID) == about["labels"][UID]
         if ours and attempt_of(there) == attempt_of(manifest):
-            wanted, has = parameters_of(manifest), parameters_of(there)
-            if wanted == has:
-                return there
-            raise CannotStart(
-                f"namespace {self._namespace} has a {kind.kind} {about['name']} with other parameters, "
-                f"{json.dumps(has)} and not {json.dumps(wanted)}: it was made before the trials were numbered anew; "
-                f"delete it"
-            ) from error
+            if trouble := other_parameters(manifest, there, self._namespace):
+                raise CannotStart(trouble) from error
+            return there
         raise CannotStart(
             f"namespace {self._namespace} has a {kind.kind} {about['name']} that is not of this experiment; "
             f"delete it, or give the experiment another metadata.name"
         ) from error
+
+
+def other_parameters(wanted: Raw, there: Raw, namespace: str) -> str:
+    """Why an object that has the name of an attempt is not that attempt; "" if it is."""
+    asked, has = parameters_of(wanted), parameters_of(there)
+    if asked == has:
+        return ""
+    return (
+        f"namespace {namespace} has a {there.get('kind', 'Job')} {there['metadata']['name']} with other parameters, "
+        f"{json.dumps(has)} and not {json.dumps(asked)}: it was made before the trials were numbered anew; delete it"
+    )
 
 
 def _meaning(kind: Kind, name: str, namespace: str, error: ApiError) -> Exception:

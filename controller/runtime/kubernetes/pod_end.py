@@ -9,22 +9,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
+from controller.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
 from controller.model import FailureClass
 from controller.runtime.kubernetes import explain
 from controller.runtime.kubernetes.pods import (
     Shown,
     condition,
+    container_status,
     deletion_asked,
     is_gone,
     is_true,
     node_of,
     parse_time,
     phase_of,
+    restarts_of,
     terminated,
 )
 from controller.runtime.protocol import Exit
 
 GIVEN_UP_S = 30.0  # past the end of a pod's grace: its node is not there to end it
+MOST_RESTARTS = 5  # with the kubelet's back-off of 10, 20, 40… s that is after five minutes
 KILLED = frozenset({137, 143})  # 128 + SIGKILL, 128 + SIGTERM
 
 _DISRUPTIONS = {
@@ -42,7 +46,7 @@ def end_of(pod: Shown, container: str, *, stopped: bool, now: datetime, deleted:
     ended = terminated(pod, container)
     asked = deletion_asked(pod)
     if ended is None:
-        return _without_container(pod, stopped=stopped, now=now, asked=asked, deleted=deleted)
+        return _without_container(pod, container, stopped=stopped, now=now, asked=asked, deleted=deleted)
     time = parse_time(ended.get("finishedAt")) or asked or now
     code = int(ended.get("exitCode", 0))
     was_ending = asked is not None and time >= asked
@@ -68,7 +72,7 @@ def end_of(pod: Shown, container: str, *, stopped: bool, now: datetime, deleted:
 
 
 def _without_container(
-    pod: Shown, *, stopped: bool, now: datetime, asked: datetime | None, deleted: str
+    pod: Shown, container: str, *, stopped: bool, now: datetime, asked: datetime | None, deleted: str
 ) -> Exit | None:
     """A pod can end without its container ever having, or with a node that cannot say so any more."""
     match phase_of(pod):
@@ -84,7 +88,7 @@ def _without_container(
             )
             return thrown_out or _lost(asked or now, _told(pod, otherwise))
     if asked is None:
-        return None
+        return crash_loop(pod, container, now)
     grace_s = pod["metadata"].get("deletionGracePeriodSeconds") or 0
     unanswered = node_of(pod) and now < asked + timedelta(seconds=grace_s + GIVEN_UP_S)
     if unanswered:
@@ -140,6 +144,28 @@ def _start_up(pod: Shown, now: datetime) -> Exit | None:
             reason = f"its init container {each.get('name')} ended with exit code {ended['exitCode']}"
             failure = FailureClass.OUT_OF_MEMORY if ended.get("reason") == "OOMKilled" else FailureClass.USER_ERROR
             return Exit(time, failure_class=failure, reason=_with(reason, last_line(ended.get("message"))))
+    return None
+
+
+def crash_loop(pod: Shown, container: str, now: datetime) -> Exit | None:
+    """Its container, or one that comes before it, was restarted in place MOST_RESTARTS times and is down again: nobody
+    would ever call that an end. None: it runs, or may still recover."""
+    for status in (*(pod.get("status", {}).get("initContainerStatuses") or ()), container_status(pod, container)):
+        state = status.get("state") or {}
+        if "running" in state or restarts_of(status) < MOST_RESTARTS:
+            continue
+        last = state.get("terminated") or (status.get("lastState") or {}).get("terminated") or {}
+        time = parse_time(last.get("finishedAt")) or now
+        code, said = int(last.get("exitCode", 0)), last_line(last.get("message"))
+        if code == INFEASIBLE_EXIT_CODE:
+            return Exit(time, code=code)
+        what = "its container" if status.get("name") == container else f"its init container {status.get('name')}"
+        reason = f"{what} was restarted {restarts_of(status)} times, last after {called(code)}"
+        reason += f": {said}" if said else ""
+        if last.get("reason") == "OOMKilled":
+            return Exit(time, failure_class=FailureClass.OUT_OF_MEMORY, reason=f"{reason} (OOMKilled)")
+        failure_class = class_by_itself(code, said) or FailureClass.USER_ERROR
+        return Exit(time, failure_class=failure_class, reason=reason)
     return None
 
 

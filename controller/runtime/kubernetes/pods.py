@@ -59,8 +59,24 @@ def container_status(pod: Shown, name: str) -> Shown:
 
 
 def started_at(pod: Shown, name: str) -> datetime | None:
-    state = container_status(pod, name).get("state") or {}
-    return parse_time((state.get("running") or state.get("terminated") or {}).get("startedAt"))
+    """When the container first started: a container that is restarted in place gets no new time.
+
+    Its status tells the present start and the one before. After two restarts the first is not told any more, and the
+    pod's own start stands for it, which is earlier by the pull of the image.
+    """
+    status = container_status(pod, name)
+    state, before = status.get("state") or {}, (status.get("lastState") or {}).get("terminated") or {}
+    known = parse_time((state.get("running") or state.get("terminated") or {}).get("startedAt"))
+    if not (restarts := restarts_of(status)):
+        return known
+    earlier = parse_time(before.get("startedAt"))
+    first = earlier if restarts == 1 else parse_time(pod.get("status", {}).get("startTime"))
+    return first or earlier or known
+
+
+def restarts_of(status: Shown) -> int:
+    """Of a container, by its status."""
+    return int(status.get("restartCount") or 0)
 
 
 def terminated(pod: Shown, name: str) -> Shown | None:

@@ -23,12 +23,14 @@ from controller.runtime.kubernetes.demand import demand_of
 from controller.runtime.kubernetes.ends import log_source, sighting_of
 from controller.runtime.kubernetes.errands import Errands
 from controller.runtime.kubernetes.errors import ApiError, NotAllowed
+from controller.runtime.kubernetes.fence import Fence
 from controller.runtime.kubernetes.gate import Gate
 from controller.runtime.kubernetes.intake import Intake
-from controller.runtime.kubernetes.kinds import kind_of
-from controller.runtime.kubernetes.maker import Maker
+from controller.runtime.kubernetes.kinds import kind_of, reading_of
+from controller.runtime.kubernetes.maker import Maker, other_parameters
 from controller.runtime.kubernetes.manifests import grace_of, job_for, timeout_of
 from controller.runtime.kubernetes.meaning import Meaning
+from controller.runtime.kubernetes.members import ends_by_pods
 from controller.runtime.kubernetes.quota import never_fits
 from controller.runtime.kubernetes.records import Record, Records
 from controller.runtime.kubernetes.scene import Scene, attempt_of, name_of
@@ -47,7 +49,8 @@ class Place:
     """Where an experiment's objects live, and what they belong to.
 
     anchor: the object that owns all others, so that deleting it deletes them. folder_of: of (trial, attempt).
-    template: the file's own object, if its attempts are such.
+    template: the file's own object, if its attempts are such. holder: who controls the experiment from here, to be told
+    from a controller elsewhere; None: nobody else can.
     """
 
     client: Client
@@ -56,6 +59,7 @@ class Place:
     anchor: Raw
     folder_of: Callable[[int, int], Path]
     template: Raw | None = None
+    holder: Callable[[], str] | None = None
 
 
 class KubernetesRuntime:
@@ -80,6 +84,8 @@ class KubernetesRuntime:
         self._looked_for_room: bool | None = None  # last for the final stage, or for a trial
         self._lines_are_awaited = True
         self._log_times = log_file.LogTimes()
+        self._fence = Fence(place.client, place.namespace, place.anchor, place.holder, changed=self._bell.news)
+        self._strange: set[str] = set()  # uids of objects with an attempt's name that are not that attempt
 
     @property
     def context(self) -> str:
@@ -100,9 +106,12 @@ class KubernetesRuntime:
         assert part is not None, "a launch for a cluster says what the cluster needs"
         scene, intake = await self._open()
         self._whose[launch.name] = part.trial, part.attempt
-        if launch.name in self._gate.waiting or launch.name in intake.refused or scene.find(launch.name):
+        if launch.name in self._gate.waiting or launch.name in intake.refused:
             return
         record = self._records.of(launch.directory)
+        if found := scene.find(launch.name):
+            self._expect_ours(launch, found[1], record)
+            return
         if record is not None and (record.removed or record.uid):
             raise CannotStart("it was made before, and is gone", FailureClass.INFRASTRUCTURE)
         if self._looked_for_room is not (part.trial == FINAL):
@@ -115,6 +124,21 @@ class KubernetesRuntime:
         except ValueError as error:
             raise CannotStart(str(error)) from error
         await self._ask(intake.admit(running=self._busy))
+
+    def _forget(self, name: str) -> None:
+        self._whose.pop(name, None)
+        self._made.discard(name)
+        self._over.discard(name)
+        self._steady.forget(name)
+
+    def _expect_ours(self, launch: Launch, there: Raw, record: Record | None) -> None:
+        """Raises CannotStart: somebody else made it, with other parameters under the same number."""
+        if record is not None and record.uid == there["metadata"]["uid"]:
+            return
+        if trouble := other_parameters(job_for(launch, owner=None)[-1], there, self._place.namespace):
+            self._strange.add(there["metadata"]["uid"])
+            self._forget(launch.name)
+            raise CannotStart(trouble)
 
     async def stop(self, name: str, *, grace_s: float) -> None:
         scene, intake = await self._open()
@@ -131,6 +155,7 @@ class KubernetesRuntime:
         if self._sighting(name, shown, pods, whose).exit is not None:
             return
         self._steady.forget(name)
+        await self._ask(self._fence.check())
         self._records.note(self._place.folder_of(*whose), stopped=True)
         await self._ask(self._end(kind, name, shown, pods, grace_s=grace_s))
 
@@ -141,6 +166,10 @@ class KubernetesRuntime:
         await intake.settle(name)
         intake.refused.pop(name, None)
         found = scene.find(name)
+        if found is not None and found[1]["metadata"]["uid"] in self._strange:
+            found = None
+        if found is not None:
+            await self._ask(self._fence.check())
         whose = self._whose.get(name) or (attempt_of(found[1]) if found else None)
         if whose is not None and (found or self._records.of(self._place.folder_of(*whose))):
             self._records.note(self._place.folder_of(*whose), removed=True)
@@ -154,11 +183,9 @@ class KubernetesRuntime:
             # The last one is waited for: nobody would look after it any more.
             last = not (self._made - self._over - {name})
             await self._ask(self._leaving.send(name, self._remove(scene, kind, shown, running), wait=last))
-        if (known := self._whose.pop(name, None)) is not None:
+        if (known := self._whose.get(name)) is not None:
             scene.forget_pods(known)
-        self._made.discard(name)
-        self._over.discard(name)
-        self._steady.forget(name)
+        self._forget(name)
         scene.complaints.forget(name)
         await self._followers.drop(name)
 
@@ -173,6 +200,8 @@ class KubernetesRuntime:
         scene.drop(kind, name)
 
     async def observe(self) -> Mapping[str, Sighting]:
+        if self._fence.lost is not None:
+            raise self._fence.lost
         scene, intake = await self._open()
         self._bell.clear()  # here, not where one log is read: what grows from now on is told
         scene.forget_the_gone()
@@ -183,7 +212,7 @@ class KubernetesRuntime:
         sightings: dict[str, Sighting] = {}
         for kind, name, shown in list(scene.objects()):
             whose = self._whose.get(name) or attempt_of(shown)
-            if whose is None:
+            if whose is None or shown["metadata"]["uid"] in self._strange:
                 continue
             if self._is_removed(whose):
                 if not self._leaving.is_under_way(name):
@@ -242,6 +271,7 @@ class KubernetesRuntime:
         if opened is not None:
             scene, intake = opened
             await asyncio.gather(intake.close(), self._leaving.close())
+            await self._fence.close()
             await scene.close()
         await self._place.client.close()
 
@@ -265,7 +295,7 @@ class KubernetesRuntime:
                 except BaseException:
                     await scene.close()
                     raise
-                maker = Maker(place.client, place.namespace, place.anchor)
+                maker = Maker(place.client, place.namespace, place.anchor, self._fence)
                 self._opened = scene, Intake(self._gate, maker, scene, made=self._took_in, changed=self._bell.news)
             return self._opened
 
@@ -376,17 +406,20 @@ class KubernetesRuntime:
         self._made.add(launch.name)
 
     async def _end(self, kind: Kind, name: str, shown: Raw, pods: Sequence[Raw], *, grace_s: float) -> None:
-        """Its pods end, at the latest after the grace; without any it never begins."""
-        if pods and kind is JOBS:
+        """Its pods end, at the latest after the grace; without any it never begins. What would replace a pod that is
+        deleted, a Job with a backoffLimit too, is deleted itself."""
+        if pods and kind is JOBS and ends_by_pods(shown, reading_of(shown)):
             await self._delete_pods(pods, grace_s=grace_s)
             return
         await self._delete(kind, name, shown)
         await self._delete_pods(pods, grace_s=grace_s)
 
     async def _delete(self, kind: Kind, name: str, shown: Raw) -> None:
+        await self._fence.check()
         await self._client.delete(kind, self._place.namespace, name, uid=shown["metadata"]["uid"])
 
     async def _delete_pods(self, pods: Sequence[Raw], *, grace_s: float) -> None:
+        await self._fence.check()
         for pod in pods:
             about = pod["metadata"]
             # With none at all the object would go and leave the container to its node.

@@ -1,0 +1,253 @@
+"""One controller for each experiment: a Lease beside the anchor names its holder, and every write asks here first.
+
+The lease is renewed by time, not by trial: a write costs a look at the clock. A controller whose lease has run out (it
+was frozen, or cut off) asks the server before it writes again; if another one has taken over since, it never writes
+again. `leaseTransitions` is the epoch, which grows with each holder. Times on the lease are the server's.
+
+A controller of the same state directory takes over at once: a lock there says that its predecessor is dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from controller.runtime.kubernetes import small_file
+from controller.runtime.kubernetes.client import LEASES, Client
+from controller.runtime.kubernetes.errors import ApiError, NotAllowed
+from controller.runtime.kubernetes.naming import owner_reference
+from controller.runtime.kubernetes.pods import parse_time
+from controller.runtime.protocol import RuntimeLost
+from suggest.errors import FailedPrecondition
+
+Raw = dict[str, Any]
+
+DURATION_S = 30  # what another controller waits for when the holder is silent
+_RENEW_S = 10.0
+_MARGIN_S = 5.0  # the holder stops writing so long before others may take over
+_CLOSE_S = 2.0
+_LOOK_S = 1.0
+_TRIES = 5
+_FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
+_log = logging.getLogger(__name__)
+
+
+class Superseded(FailedPrecondition):
+    """Another controller has taken the experiment over."""
+
+
+class Fence:
+    """`check` before each write; `close` lets the next controller in at once.
+
+    holder: who we are (`identity`); None: there is no fence. lost: why nothing may be written any more; `changed` is
+    called when that is found out.
+    """
+
+    def __init__(self, client: Client, namespace: str, anchor: Raw, holder: Callable[[], str] | None, *,
+                 changed: Callable[[], None]) -> None:  # fmt: skip
+        self.lost: Superseded | None = None
+        self._client = client
+        self._namespace = namespace
+        self._name = str(anchor["metadata"]["name"])
+        self._labels = dict(anchor["metadata"].get("labels", {}))
+        self._who = holder
+        self._holder = ""
+        self._changed = changed
+        self._owner: Raw | None = None
+        self._epoch = 0
+        self._valid_until_s = float("-inf")
+        self._ahead: timedelta | None = None  # the server's clock of ours
+        self._off = holder is None
+        self._asking = asyncio.Lock()
+        self._renewing: asyncio.Task[None] | None = None
+
+    async def check(self, owner: Raw | None = None) -> None:
+        """owner: the anchor as the server answered it; the lease goes when it goes.
+
+        Raises Superseded; RuntimeLost: another controller holds the experiment, and may let go; what the client raises.
+        """
+        self._owner = owner or self._owner
+        if self.lost is not None:
+            raise self.lost
+        if self._off or time.monotonic() < self._valid_until_s:
+            return
+        async with self._asking:
+            if time.monotonic() >= self._valid_until_s:
+                await self._ask()
+        if self._renewing is None and not self._off:
+            self._renewing = asyncio.create_task(self._renew())
+
+    async def close(self) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.wait([self._renewing])
+        if self._epoch and self.lost is None and not self._off:
+            with contextlib.suppress(ApiError, NotAllowed, RuntimeLost, TimeoutError):
+                async with asyncio.timeout(_CLOSE_S):
+                    lease = await self._client.get(LEASES, self._namespace, self._name)
+                    if self._is_ours(lease["spec"]):
+                        await self._write(lease, {"holderIdentity": None})
+        self._epoch, self._valid_until_s = 0, float("-inf")
+
+    async def _renew(self) -> None:
+        """Trouble is told by the next write that the lease has run out for."""
+        while self.lost is None:
+            await asyncio.sleep(_RENEW_S)
+            with contextlib.suppress(ApiError, NotAllowed, RuntimeLost, Superseded):
+                async with self._asking:
+                    await self._ask()
+        self._changed()
+
+    async def _ask(self) -> None:
+        """Take the lease, or keep it."""
+        if not self._holder and self._who is not None:
+            try:
+                self._holder = self._who()
+            except OSError as error:
+                raise RuntimeLost(f"{error.filename}: {error.strerror}; it goes on when that is mended") from error
+        for _ in range(_TRIES):
+            began_s = time.monotonic()
+            try:
+                await self._take(await self._now())
+            except ApiError as error:
+                if error.status == _CONFLICT:  # somebody was faster: look again
+                    continue
+                if error.status not in (_FORBIDDEN, _NOT_FOUND):
+                    raise
+                self._off = True
+                _log.warning("a second controller of this experiment would not be noticed: %s", error)
+                return
+            self._valid_until_s = began_s + DURATION_S - _MARGIN_S
+            return
+        raise RuntimeLost(f"lease {self._name} in namespace {self._namespace} is changed all the time by others")
+
+    async def _take(self, now: datetime) -> None:
+        try:
+            lease = await self._client.get(LEASES, self._namespace, self._name)
+        except ApiError as error:
+            if error.status != _NOT_FOUND:
+                raise
+            await self._make(now)
+            return
+        spec = lease.get("spec") or {}
+        if self._is_ours(spec):
+            await self._write(lease, {"renewTime": _written(now)})
+            return
+        if self._epoch:
+            self.lost = Superseded(
+                f"another controller has taken this experiment over ({holder_of(spec) or 'it has ended since'}); what "
+                "runs on the cluster runs on, and nothing more is started or removed from here"
+            )
+            raise self.lost
+        if spec.get("holderIdentity") not in (None, "", self._holder) and (left_s := time_left_s(spec, now)) > 0:
+            raise RuntimeLost(held(self._name, self._namespace, spec, left_s))
+        epoch = int(spec.get("leaseTransitions") or 0) + 1
+        await self._write(lease, self._as_holder(now, epoch))
+        self._epoch = epoch
+
+    async def _make(self, now: datetime) -> None:
+        about = {"name": self._name, "namespace": self._namespace, "labels": self._labels, **self._owned()}
+        body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": about}
+        epoch = self._epoch + 1  # it was deleted while we held it
+        await self._client.create(LEASES, self._namespace, body | {"spec": self._as_holder(now, epoch)})
+        self._epoch = epoch
+
+    async def _write(self, lease: Raw, spec: Raw) -> None:
+        """Refused (409) if somebody else has changed it."""
+        about = {"resourceVersion": lease["metadata"]["resourceVersion"], **self._owned()}
+        await self._client.patch(LEASES, self._namespace, self._name, {"metadata": about, "spec": spec})
+
+    def _owned(self) -> Raw:
+        return {} if self._owner is None else {"ownerReferences": [owner_reference(self._owner)]}
+
+    def _as_holder(self, now: datetime, epoch: int) -> Raw:
+        times = {"acquireTime": _written(now), "renewTime": _written(now)}
+        return {"holderIdentity": self._holder, "leaseDurationSeconds": DURATION_S, "leaseTransitions": epoch, **times}
+
+    def _is_ours(self, spec: Raw) -> bool:
+        return bool(self._epoch) and (spec.get("holderIdentity"), spec.get("leaseTransitions")) == (
+            self._holder,
+            self._epoch,
+        )
+
+    async def _now(self) -> datetime:
+        if self._ahead is None:
+            self._ahead = await ahead_of_us(self._client)
+        return datetime.now(UTC) + self._ahead
+
+
+async def ahead_of_us(client: Client) -> timedelta:
+    """The server's clock; nothing where it does not tell."""
+    try:
+        _, date = await client.greet()
+    except ApiError:
+        return timedelta()
+    return timedelta() if date is None else date - datetime.now(UTC)
+
+
+async def wait_until_free(client: Client, namespace: str, name: str, *, say: Callable[[str], None]) -> None:
+    """Until the lease of that name is free or has run out. Raises FailedPrecondition: its holder lives."""
+    ahead, first = await ahead_of_us(client), ""
+    while True:
+        try:
+            lease = await client.get(LEASES, namespace, name)
+        except ApiError as error:
+            if error.status in (_FORBIDDEN, _NOT_FOUND):
+                return  # of an earlier release, or without the right: nobody can tell
+            raise
+        spec = lease.get("spec") or {}
+        if (left_s := time_left_s(spec, datetime.now(UTC) + ahead)) <= 0:
+            return
+        if first and spec.get("renewTime") != first:
+            raise FailedPrecondition(held(name, namespace, spec, DURATION_S))
+        if not first:
+            first = str(spec.get("renewTime"))
+            say(f"{holder_of(spec)} has run this experiment; waiting up to {left_s:.0f} s to see whether it still does")
+        await asyncio.sleep(min(left_s, _LOOK_S))
+
+
+def held(name: str, namespace: str, spec: Raw, left_s: float) -> str:
+    """For people."""
+    return (
+        f"another controller runs this experiment: {holder_of(spec)} holds lease {name} in namespace {namespace}; end "
+        f"it there with Ctrl-C, or, if that machine is gone, wait {left_s:.0f} s until the lease has run out"
+    )
+
+
+def holder_of(spec: Raw) -> str:
+    return str(spec.get("holderIdentity") or "").rpartition(" ")[0]
+
+
+def time_left_s(spec: Raw, now: datetime) -> float:
+    """Until others may take it."""
+    renewed = parse_time(spec.get("renewTime"))
+    if renewed is None or not spec.get("holderIdentity"):
+        return 0.0
+    return (renewed - now).total_seconds() + float(spec.get("leaseDurationSeconds") or 0)
+
+
+def identity(folder: Path) -> str:
+    """Of every controller that uses this folder of an experiment: `host:folder` for people, and what no copy of the
+    folder on another host has. Raises OSError."""
+    file = folder / "holder"
+    try:
+        known = file.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        known = ""
+    if not known:
+        known = secrets.token_hex(8)
+        folder.mkdir(parents=True, exist_ok=True)
+        small_file.put(file, known)
+    return f"{socket.gethostname()}:{folder} {known}"
+
+
+def _written(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,171 @@
+"""Two controllers of one experiment: only one may write, and what one has made the other never takes for its own.
+
+On a small API server in this process.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.runtime.kubernetes import fence, gate
+from controller.runtime.kubernetes.fence import Superseded, identity
+from controller.runtime.kubernetes.runtime import KubernetesRuntime
+from controller.runtime.protocol import CannotStart
+from suggest.errors import FailedPrecondition
+from tests.kube.experiment import ANCHOR, NAMESPACE, Experiment, look_until, on_a_loop, running, told_of
+from tests.kube.hand import Script
+
+Raw = dict[str, Any]
+
+LEASE = ANCHOR["metadata"]["name"]  # type: ignore[index]  # a literal
+HERE, THERE = "laptop:/home/user1/.tuner 1f", "server:/srv/tuner 2e"
+
+
+@pytest.fixture
+def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
+    monkeypatch.setattr(gate, "_AGAIN_S", 0.05)  # time is not what is claimed here
+    return Experiment(tmp_path)
+
+
+def lease(experiment: Experiment) -> Raw:
+    spec: Raw = experiment.api.get("leases", NAMESPACE, LEASE)["spec"]
+    return spec
+
+
+async def until_told(runtime: KubernetesRuntime) -> str:
+    while not (told := await told_of(runtime.observe())):
+        await runtime.wait(0.05, log_growth=False)
+    return told
+
+
+@on_a_loop
+async def test_while_one_controller_runs_a_second_makes_and_removes_nothing(experiment: Experiment) -> None:
+    experiment.api.hand.play(lambda job: Script(forever=True))
+    first, second = await experiment.open(holder=HERE), await experiment.open(holder=THERE)
+    await first.start(experiment.launch(0))
+    await look_until(first, running(experiment.name(0)))
+    await second.start(experiment.launch(1))
+    told = await until_told(second)
+    assert told.startswith("another controller runs this experiment: laptop:/home/user1/.tuner holds lease tiny-x7k2q")
+    assert "another controller" in await told_of(second.remove(experiment.name(0)))
+    assert "another controller" in await told_of(second.stop(experiment.name(0), grace_s=1.0))
+    assert experiment.jobs() == [experiment.name(0)]
+    assert (lease(experiment)["holderIdentity"], lease(experiment)["leaseTransitions"]) == (HERE, 1)
+
+
+@on_a_loop
+async def test_a_controller_that_ends_lets_the_next_in_at_once(experiment: Experiment) -> None:
+    first, second = await experiment.open(holder=HERE), await experiment.open(holder=THERE)
+    await first.start(experiment.launch(0))
+    await look_until(first, lambda seen: bool(experiment.jobs()))
+    await first.close()
+    assert "holderIdentity" not in lease(experiment)
+    await second.start(experiment.launch(1))
+    await look_until(second, lambda seen: len(experiment.jobs()) == 2)
+    assert (lease(experiment)["holderIdentity"], lease(experiment)["leaseTransitions"]) == (THERE, 2)
+
+
+@on_a_loop
+async def test_a_killed_controller_is_followed_at_once_by_one_of_its_own_state_directory(
+    experiment: Experiment,
+) -> None:
+    killed, successor = await experiment.open(holder=HERE), await experiment.open(holder=HERE)
+    await killed.start(experiment.launch(0))
+    await look_until(killed, lambda seen: bool(experiment.jobs()))
+    await successor.start(experiment.launch(1))
+    await look_until(successor, lambda seen: len(experiment.jobs()) == 2)
+    assert lease(experiment)["leaseTransitions"] == 2
+
+
+@on_a_loop
+async def test_a_controller_that_was_frozen_for_long_writes_no_more_once_another_has_taken_over(
+    experiment: Experiment,
+) -> None:
+    frozen, other = await experiment.open(holder=HERE), await experiment.open(holder=THERE)
+    await frozen.start(experiment.launch(0))
+    await look_until(frozen, lambda seen: bool(experiment.jobs()))
+    old = {"renewTime": "2020-01-01T00:00:00.000000Z"}
+    experiment.api.change("leases", NAMESPACE, LEASE, lambda obj: obj["spec"].update(old))
+    await other.start(experiment.launch(1))
+    await look_until(other, lambda seen: len(experiment.jobs()) == 2)
+    frozen._fence._valid_until_s = 0.0  # as its clock says when it wakes
+    with pytest.raises(Superseded, match="server:/srv/tuner"):
+        await frozen.remove(experiment.name(1))
+    with pytest.raises(Superseded):
+        await frozen.observe()
+    assert len(experiment.jobs()) == 2
+
+
+@on_a_loop
+async def test_a_lease_costs_no_request_for_each_trial(experiment: Experiment) -> None:
+    experiment.api.hand.play(lambda job: Script(forever=True))
+    runtime = await experiment.open(holder=HERE)
+    names = [experiment.name(trial) for trial in range(20)]
+    for trial in range(20):
+        await runtime.start(experiment.launch(trial))
+    await look_until(runtime, running(*names))
+    for name in names:
+        await runtime.remove(name)
+    assert sum("/leases" in path for _, path, _ in experiment.api.requests) == 2
+
+
+@on_a_loop
+async def test_without_the_right_to_leases_trials_run_all_the_same(experiment: Experiment) -> None:
+    experiment.api.forbid("get", "leases")
+    runtime = await experiment.open(holder=HERE)
+    await runtime.start(experiment.launch(0))
+    await look_until(runtime, lambda seen: bool(experiment.jobs()))
+
+
+@on_a_loop
+async def test_what_is_seen_under_the_same_number_with_other_parameters_is_neither_adopted_nor_removed(
+    experiment: Experiment,
+) -> None:
+    first = await experiment.open()
+    await first.start(experiment.launch(0, lr=0.5))
+    await look_until(first, lambda seen: bool(experiment.jobs()))
+    second = await experiment.open()
+    (experiment.directory(0, 1) / "job.json").unlink()  # another state directory
+    assert list(await second.observe()) == [experiment.name(0)]
+    with pytest.raises(CannotStart, match=r'with other parameters, \{"lr": 0.5\} and not \{"lr": 0.1\}'):
+        await second.start(experiment.launch(0, lr=0.1))
+    assert await second.observe() == {}
+    await second.remove(experiment.name(0))
+    assert await second.observe() == {}
+    assert experiment.jobs() == [experiment.name(0)]
+
+
+def test_a_copy_of_a_state_directory_elsewhere_is_another_holder(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    known = identity(tmp_path / "a")
+    assert identity(tmp_path / "a") == known
+    assert identity(tmp_path / "b") != known
+
+
+@on_a_loop
+async def test_a_lost_database_is_rebuilt_only_if_no_controller_lives(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fence, "_LOOK_S", 0.01)
+    said = list[str]()
+    async with experiment.api.client() as client:
+
+        def renew(text: str) -> None:
+            said.append(text)
+            now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+            experiment.api.change("leases", NAMESPACE, LEASE, lambda obj: obj["spec"].update(renewTime=now))
+
+        await fence.wait_until_free(client, NAMESPACE, LEASE, say=said.append)
+        alive = await experiment.open(holder=HERE)
+        await alive.start(experiment.launch(0))
+        await look_until(alive, lambda seen: bool(experiment.jobs()))
+        with pytest.raises(FailedPrecondition, match="another controller runs this experiment"):
+            await fence.wait_until_free(client, NAMESPACE, LEASE, say=renew)
+        assert len(said) == 1
+        old = {"renewTime": "2020-01-01T00:00:00.000000Z"}
+        experiment.api.change("leases", NAMESPACE, LEASE, lambda obj: obj["spec"].update(old))
+        await fence.wait_until_free(client, NAMESPACE, LEASE, say=renew)

@@ -1,0 +1,65 @@
+"""Where an experiment's objects are made whose file names no namespace: where `kubectl` would make them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from controller.runtime.kubernetes.kubeconfig import namespace_of
+from tests.kube.console import experiment, tuner
+from tests.kube.fake_api import FakeApi, kubeconfig_of
+from tests.kube.hand import Script
+from tests.kube.test_operators import start
+
+SILENT = experiment().replace(", namespace: user1", "")
+
+
+def test_the_contexts_namespace_is_used_where_the_file_names_none(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(SILENT)
+    file = str(tmp_path / "x.yaml")
+
+    async def go() -> None:
+        async with FakeApi() as api:
+            shown = await tuner(api, tmp_path, "run", file, "--dry-run=client")
+            assert "# Trial 0 of tiny as namespace user1 would get it" in shown.out
+            asked = await tuner(api, tmp_path, "run", file, "--dry-run=client", "-n", "default")
+            assert "# Trial 0 of tiny as namespace default would get it" in asked.out
+
+    asyncio.run(go())
+
+
+def test_an_experiment_stays_in_its_namespace_whatever_the_context_says_later(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(SILENT)
+
+    async def go() -> None:
+        async with FakeApi() as api:
+            api.hand.play(lambda job: Script(lines=("score=0.5",)))
+            run = await start(api, tmp_path, "run", "x.yaml", namespace="default")
+            _, err = await run.communicate()
+            assert run.returncode == 0, err
+            asked = len(api.requests)
+            again = await start(api, tmp_path, "run", "x.yaml", namespace="user1")
+            _, err = await again.communicate()
+            assert again.returncode == 0, err
+            assert not any("/namespaces/user1/" in path for _, path, _ in api.requests[asked:])
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    ("context", "namespace"), [(None, "vision"), ("a", "vision"), ("b", "default"), ("c", "audio")]
+)
+def test_contexts_are_read_from_all_kubeconfigs_as_kubectl_merges_them(
+    context: str | None, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "1").write_text("{current-context: a, contexts: [{name: a, context: {namespace: vision}}, {name: b}]}")
+    (tmp_path / "2").write_text(
+        "{current-context: c, contexts: [{name: a, context: {namespace: x}}, {name: c, context: {namespace: audio}}]}"
+    )
+    (tmp_path / "3").write_text("{")
+    monkeypatch.setenv("KUBECONFIG", ":".join(str(tmp_path / name) for name in ("none", "1", "2", "3")))
+    assert namespace_of(context) == namespace
+    with kubeconfig_of({}):
+        assert namespace_of(context) == "default"

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.store import SCHEMA_VERSION
 from suggest.store.schema import HEAD
 from tests.e2e.somebody import TUNER, Person, ended, eventually, experiment, processes_of, somebody
 
@@ -63,7 +64,7 @@ def empty(database: Path) -> None:
 @pytest.mark.parametrize(
     ("database", "spoil", "sentence"),
     [
-        ("controller.db", newer, "was written by a newer tuner (schema 99, this one knows 2); upgrade tuner"),
+        ("controller.db", newer, f"by a newer tuner (schema 99, this one knows {SCHEMA_VERSION}); upgrade tuner"),
         ("controller.db", truncate, "it is damaged; restore it from a backup, or move it away to begin anew"),
         ("controller.db", overwrite, "it is damaged; restore it from a backup, or move it away to begin anew"),
         ("controller.db", make_a_directory, "it cannot be opened; see that"),

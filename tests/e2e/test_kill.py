@@ -40,7 +40,7 @@ spec:
 """
 
 # What another command writes, and the command that does. tests/service kills what only a gRPC client can ask for.
-BY_CLIENTS = ("store.relabel_trial", "store.delete_trial", "store.add_trials")
+BY_CLIENTS = ("store.requeue", "store.relabel_trial", "store.delete_trial", "store.add_trials")
 BY_REVISION = ("controller.store.add_revision", "study.update", "store.update_study")
 BY_DELETE = ("store.delete_study", "controller.store.delete_experiment")
 BY_REOPENING = ("study.reopen", "store.reopen_trials")  # tests/e2e/test_retry.py

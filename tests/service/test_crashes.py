@@ -48,6 +48,8 @@ def a_history(client: Client) -> dict[str, Any]:
     client.report(NAME, 0, [score(0, 0.25), score(1, 0.75)])
     client.complete(NAME, 0, Outcome(TrialState.SUCCEEDED), measurements=[score(2, 0.5)])
     client.complete(NAME, 2, Outcome(TrialState.FAILED, reason="why", failure_class="mine"))
+    client.reopen_trials(NAME, [2])
+    client.complete(NAME, 2, Outcome(TrialState.FAILED, reason="why", failure_class="mine"))
     client.update_trial(NAME, 0, labels={"best": "yes"})
     client.suggest(NAME, 1, client_id="c", request_id="r2")
     client.suggest(NAME, 1, client_id="c", request_id="r3", lease_s=0.1)

@@ -18,7 +18,7 @@ from controller.cli.exits import ExitCode
 from controller.cli.facts import opened, study_of, with_client
 from controller.cli.home import ControllerLock, Held, Home
 from controller.cli.invocation import rendered
-from controller.model import Attempt, Experiment, ExperimentState, attempt_name
+from controller.model import Attempt, Experiment, ExperimentState, attempt_name, short_name
 from controller.phrases import command, quantity
 from controller.store import SqlStore
 from suggest.errors import (
@@ -106,6 +106,8 @@ def delete(arguments: argparse.Namespace) -> ExitCode:
     with opened(home) as store:
         experiment = find(store, arguments.name, arguments.namespace)
         service = same_service(experiment.server, asked_for(arguments), experiment.name)
+        if arguments.local_only and experiment.spec.runtime == "local":
+            raise InvalidArgument([Problem("--local-only", f"{experiment.name} ran on this machine, not on a cluster")])
         if not arguments.yes and not _sure(store, home, experiment):
             _say(arguments, "nothing was deleted")
             return ExitCode.USAGE
@@ -115,8 +117,11 @@ def delete(arguments: argparse.Namespace) -> ExitCode:
             raise FailedPrecondition(f"{experiment.name} cannot be deleted now: {error}") from error
         access = Access.of(arguments)
         try:
-            asyncio.run(_end_leftovers(home, store, experiment))
+            if not arguments.local_only:
+                _end_leftovers(home, store, experiment)
             left = _delete_study(experiment, service, home, access, force=arguments.force)
+            if arguments.local_only:
+                left = "; ".join(filter(None, (_left_on_cluster(experiment), left)))
             _remove(home, store, experiment)
         finally:
             admitted.lock.release()
@@ -162,12 +167,30 @@ def _remove(home: Home, store: SqlStore, experiment: Experiment) -> None:
     store.delete_experiment(experiment.uid)
 
 
-async def _end_leftovers(home: Home, store: SqlStore, experiment: Experiment) -> None:
+def _end_leftovers(home: Home, store: SqlStore, experiment: Experiment) -> None:
     """Kill what a killed controller left running: it has no outcome to report any more."""
+    from controller.runtime.kubernetes.errors import BadKubeconfig, Unreachable
+
     left = [attempt for attempt in store.attempts(experiment.uid) if not attempt.ended]
+    try:
+        asyncio.run(_remove_all(home, experiment, left))
+    except (BadKubeconfig, Unreachable) as error:
+        cure = f"nothing was deleted; if the cluster is gone: {command('delete', experiment.name, '--local-only')}"
+        raise Unavailable(f"{error}\n{cure}") from error
+
+
+async def _remove_all(home: Home, experiment: Experiment, left: Sequence[Attempt]) -> None:
     if left:
         await _remove_attempts(home, experiment, left)
     await runtimes.discard(experiment)
+
+
+def _left_on_cluster(experiment: Experiment) -> str:
+    """All of it belongs to one object."""
+    owner = short_name(experiment.name, experiment.uid)
+    context = f"--context {experiment.context} " if experiment.context else ""
+    cure = f"kubectl {context}-n {experiment.namespace} delete configmap {owner}"
+    return f"what runs on the cluster, if it is there ({cure})"
 
 
 async def _remove_attempts(home: Home, experiment: Experiment, left: Sequence[Attempt]) -> None:

@@ -181,6 +181,11 @@ def yes(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also if its service is gone: remove what is here, say what is left there",
     )
+    parser.add_argument(
+        "--local-only",
+        action="store_true",
+        help="its cluster is gone: ask it nothing, remove what is here, say what is left there",
+    )
 
 
 def storage(parser: argparse.ArgumentParser) -> None:

@@ -13,6 +13,10 @@ from suggest.domain import compact_json
 from suggest.space import Assignment, Value
 
 _PLACEHOLDER = re.compile(r"\$\$\{|\$\{([^{}]*)\}")
+# Keys of lists and mappings whose values are text: a number there is refused.
+_TEXT = frozenset(
+    {"command", "args", "env", "labels", "annotations", "matchLabels", "matchExpressions", "nodeSelector", "data"}
+)
 _OPENED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_.-]*)?")
 
 
@@ -42,14 +46,20 @@ def fill(text: str, parameters: Assignment) -> str | None:
     return _PLACEHOLDER.sub(lambda m: "${" if m[1] is None else as_text(parameters[m[1]]), text)
 
 
-def fill_data(data: object, parameters: Assignment) -> object:
-    """The same for every string within plain data (a manifest): keys stay, what mentions an inactive parameter goes."""
+def fill_data(data: object, parameters: Assignment, *, text: bool = False) -> object:
+    """The same for every string within plain data (a manifest): keys stay, what mentions an inactive parameter goes.
+
+    A string that is nothing but `${name}` becomes the parameter's value, with its type; but text where Kubernetes takes
+    nothing else (`text`): below _TEXT, in any kind of object. A parameter that is null is as if it were inactive.
+    """
     if isinstance(data, str):
-        return fill(data, parameters)
+        only = None if text else _PLACEHOLDER.fullmatch(data)
+        return parameters.get(only[1]) if only is not None and only[1] is not None else fill(data, parameters)
     if isinstance(data, list):
-        return [new for item in data if (new := fill_data(item, parameters)) is not None or item is None]
+        filled_items = [(fill_data(item, parameters, text=text), item) for item in data]
+        return [new for new, old in filled_items if new is not None or old is None]
     if isinstance(data, dict):
-        filled = {key: (fill_data(value, parameters), value) for key, value in data.items()}
+        filled = {key: (fill_data(value, parameters, text=text or key in _TEXT), value) for key, value in data.items()}
         return {key: new for key, (new, old) in filled.items() if new is not None or old is None}
     return data
 

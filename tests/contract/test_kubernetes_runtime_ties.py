@@ -227,6 +227,45 @@ async def test_a_job_that_would_replace_its_pod_is_deleted_at_its_timeout(experi
     assert (exit.timed_out, experiment.jobs()) == (True, [])
 
 
+# A Job that was deleted without its pod
+
+
+@on_a_loop
+async def test_a_pod_that_was_orphaned_is_an_attempt_to_its_end_and_its_log_is_read(experiment: Experiment) -> None:
+    api, hand = experiment.api, experiment.api.hand
+    hand.play(lambda job: Script(("epoch=1",), forever=True))
+    runtime, name = await experiment.open(), experiment.name(0)
+    await runtime.start(experiment.launch(0))
+    await runtime.wait(0.01, log_growth=False)
+    await look_until(runtime, running(name))
+    (pod,) = (each["metadata"]["name"] for each in api.all("pods", NAMESPACE))
+    api.end(("jobs", NAMESPACE, name), orphans=True)
+    seen = await look_until(runtime, lambda seen: name in seen and seen[name].exit is None)
+    assert seen[name].start_time is not None
+    hand.print(pod, "accuracy=0.9")
+    hand.end(pod)
+    exit = (await look_until(runtime, ended(name)))[name].exit
+    assert exit is not None
+    assert (exit.code, exit.reason) == (0, "")
+    assert await runtime.read_log(name, 0) == b"epoch=1\naccuracy=0.9\n"
+    await runtime.remove(name)
+    assert api.all("pods", NAMESPACE) == []
+
+
+@on_a_loop
+async def test_a_pod_that_was_orphaned_can_be_stopped(experiment: Experiment) -> None:
+    experiment.api.hand.play(lambda job: FOREVER)
+    runtime, name = await experiment.open(), experiment.name(0)
+    await runtime.start(experiment.launch(0))
+    await look_until(runtime, running(name))
+    experiment.api.end(("jobs", NAMESPACE, name), orphans=True)
+    await look_until(runtime, lambda seen: not experiment.jobs() and running(name)(seen))
+    await runtime.stop(name, grace_s=1.0)
+    exit = (await look_until(runtime, ended(name)))[name].exit
+    assert exit is not None
+    assert exit.stopped
+
+
 # Whose log it is
 
 

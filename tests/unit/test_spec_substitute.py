@@ -57,6 +57,24 @@ def test_templates_are_filled_in_everywhere() -> None:
     assert fill_data(manifest, {"lr": 0.5}) == {"spec": {"args": ["--lr=0.5", 3, None], "n": 1}}
 
 
+def test_a_value_that_is_nothing_but_a_parameter_keeps_its_type() -> None:
+    container = {"args": ["${n}", "--lr=${lr}"], "env": [{"name": "N", "value": "${n}"}], "tty": "${flag}"}
+    manifest = {
+        "metadata": {"labels": {"n": "${n}"}, "annotations": {"n": "${n}"}},
+        "spec": {"parallelism": "${n}", "suspend": "${flag}", "note": "n is ${n}", "literal": "$${n}",
+                 "scale": "${lr}", "kind": "${word}", "layers": "${list}", "gone": "${inactive}", "null": "${nothing}",
+                 "template": {"spec": {"containers": [container]}}},
+    }  # fmt: skip
+    parameters = {"n": 3, "lr": 0.5, "flag": True, "word": "relu", "list": [1, 2], "nothing": None}
+    filled = {"args": ["3", "--lr=0.5"], "env": [{"name": "N", "value": "3"}], "tty": True}
+    assert fill_data(manifest, parameters) == {
+        "metadata": {"labels": {"n": "3"}, "annotations": {"n": "3"}},
+        "spec": {"parallelism": 3, "suspend": True, "note": "n is 3", "literal": "${n}",
+                 "scale": 0.5, "kind": "relu", "layers": [1, 2],
+                 "template": {"spec": {"containers": [filled]}}},
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("override", "path", "value"),
     [

@@ -59,6 +59,10 @@ class Followers:
         for name, (_, source, directory) in list(self._later.items()):
             self.follow(name, source, directory, at_once=True)
 
+    def has(self, name: str) -> bool:
+        """Some log of the attempt is followed, or was read."""
+        return name in self._by_name
+
     def is_of(self, name: str, source: PodContainer | None) -> bool:
         """Who speaks for the attempt is being followed."""
         return (known := self._by_name.get(name)) is not None and known[0] == source

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,15 +27,17 @@ from controller.runtime.kubernetes.fence import Fence
 from controller.runtime.kubernetes.gate import Gate
 from controller.runtime.kubernetes.intake import Intake
 from controller.runtime.kubernetes.kinds import kind_of, reading_of
+from controller.runtime.kubernetes.logs import LogFollower
 from controller.runtime.kubernetes.maker import Maker, other_parameters
 from controller.runtime.kubernetes.manifests import grace_of, job_for, timeout_of
 from controller.runtime.kubernetes.meaning import Meaning
 from controller.runtime.kubernetes.members import ends_by_pods
+from controller.runtime.kubernetes.pods import is_gone
 from controller.runtime.kubernetes.quota import never_fits
 from controller.runtime.kubernetes.records import Record, Records
 from controller.runtime.kubernetes.scene import Scene, attempt_of, name_of
 from controller.runtime.kubernetes.steady import Steady
-from controller.runtime.protocol import CannotStart, Launch, Sighting
+from controller.runtime.protocol import CannotStart, Exit, Launch, Sighting
 from suggest import failpoints
 
 Raw = dict[str, Any]
@@ -144,20 +146,20 @@ class KubernetesRuntime:
         scene, intake = await self._open()
         self._gate.drop(name)
         await intake.settle(name)
-        found = scene.find(name)
-        if found is None:
-            return
-        kind, shown = found
-        whose = attempt_of(shown)
+        kind, shown = scene.find(name) or (None, None)
+        whose = self._whose.get(name) if shown is None else attempt_of(shown)
         if whose is None:
             return
         pods = scene.pods_by_attempt().get(whose, [])
-        if self._sighting(name, shown, pods, whose).exit is not None:
+        if (shown is None and not pods) or self._sighting(name, shown, pods, whose).exit is not None:
             return
         self._steady.forget(name)
         await self._ask(self._fence.check())
         self._records.note(self._place.folder_of(*whose), stopped=True)
-        await self._ask(self._end(kind, name, shown, pods, grace_s=grace_s))
+        if kind is not None and shown is not None:
+            await self._ask(self._end(kind, name, shown, pods, grace_s=grace_s))
+        else:
+            await self._ask(self._delete_pods(pods, grace_s=grace_s))
 
     async def remove(self, name: str) -> None:
         self._log_times.forget(name)
@@ -171,6 +173,8 @@ class KubernetesRuntime:
         if found is not None:
             await self._ask(self._fence.check())
         whose = self._whose.get(name) or (attempt_of(found[1]) if found else None)
+        # What is left of an attempt whose object was deleted without its pods.
+        orphans = scene.pods_of(whose) if found is None and whose is not None and not self._is_removed(whose) else []
         if whose is not None and (found or self._records.of(self._place.folder_of(*whose))):
             self._records.note(self._place.folder_of(*whose), removed=True)
         if found is not None and not self._leaving.is_under_way(name):
@@ -180,14 +184,18 @@ class KubernetesRuntime:
                 pods = scene.pods_by_attempt().get(whose, [])
                 if kind is not JOBS or self._sighting(name, shown, pods, whose).exit is None:
                     running = pods
-            # The last one is waited for: nobody would look after it any more.
-            last = not (self._made - self._over - {name})
-            await self._ask(self._leaving.send(name, self._remove(scene, kind, shown, running), wait=last))
+            await self._send_away(name, self._remove(scene, kind, shown, running))
+        elif orphans and not self._leaving.is_under_way(name):
+            await self._send_away(name, self._delete_pods(orphans, grace_s=0))
         if (known := self._whose.get(name)) is not None:
             scene.forget_pods(known)
         self._forget(name)
         scene.complaints.forget(name)
         await self._followers.drop(name)
+
+    async def _send_away(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        # The last one is waited for: nobody would look after it any more.
+        await self._ask(self._leaving.send(name, work, wait=not (self._made - self._over - {name})))
 
     async def _remove(self, scene: Scene, kind: Kind, shown: Raw, running: Sequence[Raw]) -> None:
         name = shown["metadata"]["name"]
@@ -212,7 +220,10 @@ class KubernetesRuntime:
         sightings: dict[str, Sighting] = {}
         for kind, name, shown in list(scene.objects()):
             whose = self._whose.get(name) or attempt_of(shown)
-            if whose is None or shown["metadata"]["uid"] in self._strange:
+            if whose is None:
+                continue
+            if shown["metadata"]["uid"] in self._strange:
+                pods.pop(whose, None)
                 continue
             if self._is_removed(whose):
                 if not self._leaving.is_under_way(name):
@@ -232,10 +243,8 @@ class KubernetesRuntime:
             elif whose not in known:
                 self._whose[name_of(left[0], whose)] = whose
         for name, whose in self._whose.items():
-            # Its object is gone; what its pods were doing still counts.
             if name not in sightings and not self._is_removed(whose) and (name in self._made or whose in pods):
-                sightings[name] = self._sighting(name, None, pods.get(whose, []), whose)
-                self._note_end(name)
+                sightings[name] = self._without_object(name, pods.get(whose, []), whose)
                 intake.forget_anchor()  # it may have gone first, and have taken this with it
         await self._ask(intake.admit(running=self._busy))
         waiting = {name: Sighting(name, None, waiting=reason) for name, reason in self._gate.waiting.items()}
@@ -343,13 +352,7 @@ class KubernetesRuntime:
         follower = self._followers.follow(name, source, directory, at_once=at_once)
         if sighting.exit is not None:
             self._note_end(name)
-            if follower is not None:
-                follower.ended()
-                if not follower.done:
-                    return replace(sighting, exit=None)  # how it ended is judged by what it said last
-                if follower.trouble and sighting.exit.code == 0:
-                    return replace(sighting, exit=replace(sighting.exit, reason=follower.trouble))
-            return sighting
+            return _when_read(sighting, sighting.exit, follower)
         left_s = None
         if (limit_s := timeout_of(shown)) is not None and sighting.start_time is not None:
             left_s = limit_s - (datetime.now(UTC) - sighting.start_time).total_seconds()
@@ -362,6 +365,17 @@ class KubernetesRuntime:
         if follower is None or self._followers.is_of(name, source):
             self._steady.note(name, shown, pods, sighting, left_s=left_s)
         return sighting
+
+    def _without_object(self, name: str, pods: Sequence[Raw], whose: tuple[int, int]) -> Sighting:
+        """Its object is gone; what its pods do still counts, and what they say: they may run on without it."""
+        there = [pod for pod in pods if not is_gone(pod)]
+        source = None if self._followers.has(name) else log_source(None, there)
+        follower = self._followers.follow(name, source, self._place.folder_of(*whose), at_once=True)
+        sighting = self._sighting(name, None, pods, whose)
+        if sighting.exit is None:
+            return sighting
+        self._note_end(name)
+        return _when_read(sighting, sighting.exit, follower)
 
     def _sighting(
         self,
@@ -432,3 +446,15 @@ class KubernetesRuntime:
             return await request
         except (ApiError, NotAllowed) as error:
             raise self._meaning.of(error, patient=self._opened is not None) from error
+
+
+def _when_read(sighting: Sighting, exit: Exit, follower: LogFollower | None) -> Sighting:
+    """How it ended is judged by what it said last: shown once the log is read."""
+    if follower is None:
+        return sighting
+    follower.ended()
+    if not follower.done:
+        return replace(sighting, exit=None)
+    if follower.trouble and exit.code == 0:
+        return replace(sighting, exit=replace(exit, reason=follower.trouble))
+    return sighting

@@ -127,6 +127,11 @@ class Scene:
                 found.setdefault(whose, []).append(pod)
         return found
 
+    def pods_of(self, whose: tuple[int, int]) -> list[Raw]:
+        """Those of an attempt that are there, and that nobody deletes."""
+        there = self.pods.objects.values()
+        return [pod for pod in there if attempt_of(pod) == whose and "deletionTimestamp" not in pod["metadata"]]
+
     def forget_the_gone(self) -> None:
         """Nobody asks for what is gone but for pods."""
         for reflector in (self._quotas, *self._objects.values()):

@@ -1,0 +1,31 @@
+"""`tuner delete` of an experiment whose cluster does not answer any more, or is not known any more."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tests.kube.console import tuner
+from tests.kube.fake_api import FakeApi, Raw
+from tests.kube.test_top import known
+
+
+def test_what_is_here_is_deleted_without_the_cluster_only_if_that_is_said(tmp_path: Path) -> None:
+    known(tmp_path)
+
+    async def go() -> None:
+        async with FakeApi() as api:
+            gone: Raw = {**api.kubeconfig(), "contexts": [], "current-context": ""}
+            for config in (gone, None):
+                await api.stop()
+                refused = await tuner(api, tmp_path, "delete", "tiny", "--yes", config=config)
+                assert refused.code == 7
+                cure = "nothing was deleted; if the cluster is gone: tuner delete tiny --local-only"
+                assert cure in refused.err
+            done = await tuner(api, tmp_path, "delete", "tiny", "--yes", "--local-only", config=gone)
+            assert done.code == 0, done.err
+            assert "(kubectl --context fake -n user1 delete configmap tiny-aaaaa)" in done.err
+            assert api.requests == []
+            assert "tiny" not in (await tuner(api, tmp_path, "get", "experiments", config=gone)).out
+
+    asyncio.run(go())

@@ -47,7 +47,7 @@ def test_what_may_follow_is_what_the_parser_takes(me: Person, capsys: pytest.Cap
         assert kind == "words"
         return found
 
-    assert words("re") == ["resume", "report"]
+    assert words("re") == ["resume", "retry", "report"]
     assert words("get", "") == ["experiments", "studies", "trials"]
     assert words("get", "trials", "digits", "--no") == ["--no-headers"]
     assert words("get", "trials", "digits", "-o", "") == ["table", "json", "yaml", "csv", "name"]

@@ -14,7 +14,7 @@ import pytest
 from controller.runtime.kubernetes import gate
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
 from controller.runtime.protocol import Exit, Launch, Sighting
-from tests.kube.experiment import Experiment, ended, look_until, on_a_loop, running
+from tests.kube.experiment import NAMESPACE, Experiment, ended, look_until, on_a_loop, running
 from tests.kube.played_operator import PLURAL, READING, TRAINING_JOB, PlayedOperator
 
 Raw = dict[str, Any]
@@ -113,3 +113,28 @@ async def test_a_crash_loop_ends_its_attempt_and_nothing_of_it_is_left_to_run(ex
     assert exit.reason == f"{master}: its container was restarted 5 times, last after exit code 1"
     await runtime.remove(name)
     assert (experiment.api.all(PLURAL), operator.running_pods()) == ([], [])
+
+
+# What a quota is charged
+
+
+@on_a_loop
+async def test_a_retry_does_not_wait_for_the_charge_of_a_pod_that_was_deleted(experiment: Experiment) -> None:
+    api, hand = experiment.api, experiment.api.hand
+    hard = {"requests.cpu": "2"}
+    api.put("resourcequotas", {"metadata": {"name": "team", "namespace": NAMESPACE}, "spec": {"hard": hard},
+                               "status": {"hard": hard, "used": {"requests.cpu": "0"}}})  # fmt: skip
+    workers = {"distributed": {"workers": 2}}
+    runtime, name = await experiment.open(), experiment.name(0)
+    await runtime.start(experiment.launch(0, cluster=workers))
+    await look_until(runtime, lambda seen: experiment.jobs() == [name])
+    pods = [hand.make_pod(NAMESPACE, name, index=index) for index in range(2)]
+    for pod in pods:
+        hand.start(pod)
+    await look_until(runtime, running(name))
+    api.remove("pods", NAMESPACE, pods[0])
+    hand.end(pods[1], exit_code=1)
+    hand.finish_job(NAMESPACE, name)
+    await look_until(runtime, ended(name))
+    await runtime.start(experiment.launch(0, cluster=workers, attempt=2))
+    await look_until(runtime, lambda seen: experiment.name(0, 2) in experiment.jobs())

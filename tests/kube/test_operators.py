@@ -28,11 +28,13 @@ def search(**trial: Any) -> str:
     return yaml.safe_dump(document)
 
 
-async def start(api: FakeApi, folder: Path, *words: str, namespace: str = "user1") -> asyncio.subprocess.Process:
+async def start(
+    api: FakeApi, folder: Path, *words: str, namespace: str = "user1", state: str = "state"
+) -> asyncio.subprocess.Process:
     """`tuner` in a process of its own, in the folder."""
     (folder / "kubeconfig").write_text(yaml.safe_dump(api.kubeconfig(namespace=namespace)))
     env = {key: value for key, value in os.environ.items() if not key.startswith("TUNER_")}
-    env |= {"KUBECONFIG": str(folder / "kubeconfig"), "TUNER_STATE_DIR": str(folder / "state")}
+    env |= {"KUBECONFIG": str(folder / "kubeconfig"), "TUNER_STATE_DIR": str(folder / state)}
     return await asyncio.create_subprocess_exec(
         TUNER, *words, cwd=folder, env=env, stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, stderr=PIPE
     )

@@ -1,7 +1,9 @@
 """Some tests run where they are named, and not among all others. Those of a cluster (`make test-cluster`) need programs
 that take ten minutes to build, and root; those of clients in other languages (`make test-clients`) need Go."""
 
+import logging
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,15 @@ BY_NAME = (HERE / "cluster", HERE / "clients")
 # A shell that runs the tests in the background has them ignore Ctrl-C, and so would every program that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def log_levels() -> Iterator[None]:
+    """As they were: a command that runs in this process sets them, and a later test reads warnings."""
+    levels = {name: logging.getLogger(name).level for name in (None, "suggest", "controller")}
+    yield
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -177,7 +177,7 @@ def test_a_server_has_more_studies_than_file_descriptors(folder: Path) -> None:
 
 def test_what_is_said_when_no_file_descriptor_is_left(tmp_path: Path) -> None:
     program = """
-import os, pathlib, resource, sys
+import contextlib, os, pathlib, resource, sys
 from suggest.errors import Unavailable
 from suggest.status import code_of
 from suggest.store.sqlite_store import SqliteStore
@@ -201,8 +201,9 @@ def exhaust():
 exhaust()
 assert ask(names[1]) == 0, "another one was closed for it"
 refused = None
-for used, name in zip(names[1:], names[2:]):
-    with studies._seats.writing(used):  # it cannot be closed
+with contextlib.ExitStack() as in_use:
+    for used, name in zip(names[1:], names[2:]):
+        in_use.enter_context(studies._seats.writing(used))  # none of them can be closed
         exhaust()  # again: a checkpoint may have had some files open
         try:
             ask(name)

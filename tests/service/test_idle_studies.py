@@ -115,17 +115,23 @@ def test_calls_that_come_while_a_study_is_closed_open_it_again(two_stores: tuple
         for name in names:
             studies.create_study(name, SPEC, request_id="create")
 
-        def keep_closing() -> int:
-            count = 0
+        closed = 0
+
+        def keep_closing() -> None:
+            nonlocal closed
             while not ended.is_set():
-                count += close_all(studies)
-            return count
+                closed += close_all(studies)
 
         closer = pool.submit(keep_closing)
-        asked = [pool.submit(ask, studies, name, f"r{n}") for n in range(40) for name in names]
-        numbers = [one.result().number for one in asked]
-        ended.set()
-        assert closer.result() > len(names), "it was closed under them"
+        try:
+            numbers = []
+            for turn in range(10):
+                asked = [pool.submit(ask, studies, name, f"r{turn}-{n}") for n in range(4) for name in names]
+                numbers += [one.result().number for one in asked]
+                eventually(lambda least=turn: closed > least)
+        finally:
+            ended.set()
+        closer.result()
         assert sorted(numbers) == sorted(list(range(40)) * len(names))
         for name in names:
             assert [t.number for t in studies.list_trials(name, limit=99)] == list(range(40))

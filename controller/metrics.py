@@ -29,7 +29,8 @@ MAX_BARS = 8  # progress bars of different lengths
 NEAR = 0.75  # so much of two names is the same if one is a near miss of the other
 DENSE = 128  # so many positions of a progress bar all become readings; after that ever fewer
 
-_COLOR = re.compile(rb"\x1b(?:\[[0-9;?]*+[@-~]|\][^\x07\x1b]{0,999}+(?:\x07|\x1b\\)?+|\([0-9A-Z])")
+# What terminals read as commands: colors, titles, character sets. Also used where a log is shown to people.
+ESCAPES = re.compile(rb"\x1b(?:\[[0-9;?]*+[@-~]|\][^\x07\x1b]{0,999}+(?:\x07|\x1b\\)?+|\([0-9A-Z])")
 _RETURNS = re.compile(rb"\r*+")
 
 
@@ -332,7 +333,7 @@ def _visible(line: bytes) -> bytes:
 def _text(raw: bytes) -> str:
     raw = raw[:MAX_LINE_BYTES]
     if b"\x1b" in raw:
-        raw = _COLOR.sub(b"", raw)
+        raw = ESCAPES.sub(b"", raw)
     if b"\b" in raw:
         raw = raw.replace(b"\b", b"")
     return raw.decode("utf-8", "replace").strip()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import re
 from collections.abc import Coroutine
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -343,17 +342,16 @@ LAST_LINES, LAST_BYTES = 10, 8192
 
 def last_lines(log: Path) -> list[str]:
     """What a program said at its end; nothing, if it has no log here."""
+    from controller.metrics import ESCAPES
+
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - LAST_BYTES))
-            text = file.read().decode(errors="replace")
+            text = ESCAPES.sub(b"", file.read()).decode(errors="replace")
     except OSError:
         return []
     if not text.strip():
         return []
-    lines = [line.rpartition("\r")[2].expandtabs() for line in _ESCAPES.sub("", text).rstrip().split("\n")]
+    lines = [line.rpartition("\r")[2].expandtabs() for line in text.rstrip().split("\n")]
     return ["".join(c for c in line.rstrip() if c.isprintable()) for line in lines[-LAST_LINES:]]
-
-
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # of terminals: colors and the like

@@ -193,11 +193,37 @@ def test_a_kind_of_a_template_needs_rights_of_its_own(tmp_path: Path) -> None:
         api.define("x.org/v1", "wheels", "Wheel")
         api.forbid("watch", "wheels")
 
-    wheel = "template: {apiVersion: x.org/v1, kind: Wheel}\n    success: {type: Done}\n    failure: {type: Failed}\n"
+    wheel = "template: {apiVersion: x.org/v1, kind: Wheel, spec: {template: {spec: {containers: []}}}}\n"
+    wheel += "    success: {type: Done}\n    failure: {type: Failed}\n"
     text = f"{experiment().partition('  trial:')[0]}  trial:\n    {wheel}"
     answer, lines = see(tmp_path, text=text, prepare=prepare)
     assert (answer.code, lines["dry run Wheel"]) == (4, "ok accepted")
     assert lines["right wheels"].endswith("- {apiGroups: [x.org], resources: [wheels], verbs: [watch]}")
+
+
+def of_a_template(kind: str, version: str) -> str:
+    pod = (
+        "{metadata: {}, spec: {restartPolicy: Never, containers: [{name: main, image: i:1, args: ['${x}', '${act}']}]}}"
+    )
+    spec = f"{{replicaSpecs: {{Master: {{restartPolicy: Never, template: {pod}}}}}}}"
+    template = f"template: {{apiVersion: {version}, kind: {kind}, spec: {spec}}}"
+    return f"{experiment().partition('  trial:')[0]}  trial:\n    {template}\n"
+
+
+def test_a_kind_in_another_version_than_the_known_ones_is_a_warning(tmp_path: Path) -> None:
+    version, kind = "kubeflow.org/v2", "PyTorchJob"
+    answer, lines = see(
+        tmp_path, text=of_a_template(kind, version), prepare=lambda api: api.define(version, "pytorchjobs", kind)
+    )
+    assert (answer.code, lines["dry run PyTorchJob"]) == (0, "ok accepted")
+    (warning,) = [line for line in answer.out.splitlines() if line.startswith("warn")]
+    assert "PyTorchJob is known as kubeflow.org/v1 (Training Operator 1.9), and this is kubeflow.org/v2" in warning
+
+
+def test_a_kind_that_is_not_installed_fails(tmp_path: Path) -> None:
+    answer, lines = see(tmp_path, text=of_a_template("PyTorchJob", "kubeflow.org/v1"))
+    assert (answer.code, lines["dry run PyTorchJob"].split()[0]) == (7, "FAIL")
+    assert "has no kind PyTorchJob in kubeflow.org/v1" in lines["dry run PyTorchJob"]
 
 
 def test_a_secret_without_the_key_says_which_it_has(tmp_path: Path) -> None:

@@ -373,7 +373,7 @@ def test_an_end_is_a_condition_or_a_field(condition: str) -> None:
         ),
         (
             "{path: a.b, equal: x}",
-            "11:5 spec.trial.success.equals: is missing; write a string, a number, true or false\n11:27 spec.trial.success.equal: no such key; did you mean equals?",
+            "11:5 spec.trial.success.equals: is missing; write a string, a number, true or false\n11:26 spec.trial.success.equal: no such key; did you mean equals?",
         ),
         (
             "{type: Done, equals: x}",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
-from controller.model import (
+from controller.core.model import (
     FINAL,
     Attempt,
     AttemptState,

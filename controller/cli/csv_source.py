@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from controller.model import ExperimentSpec
+from controller.core.model import ExperimentSpec
 from suggest.admin import MAX_ROWS, Source
 from suggest.client import FinishedTrial, Outcome, TrialState
 from suggest.domain import NO_MEMBER, Choice, Domain, Float, Int, Value, json_problem

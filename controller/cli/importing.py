@@ -23,7 +23,7 @@ from controller.cli.file import File
 from controller.cli.home import Home
 from controller.cli.invocation import rendered
 from controller.cli.sources import read_source
-from controller.model import Experiment, ExperimentState
+from controller.core.model import Experiment, ExperimentState
 from controller.phrases import command, quantity
 from controller.search import Search, study_name, study_spec
 from controller.spec import from_document

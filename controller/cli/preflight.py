@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from controller.cli.home import Home
-from controller.model import FINAL, ExperimentSpec, attempt_name, short_name, trial_name
+from controller.core.model import FINAL, ExperimentSpec, attempt_name, short_name, trial_name
 from controller.phrases import command
 from controller.spec import Document
 from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, Unavailable

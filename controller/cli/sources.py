@@ -16,7 +16,7 @@ from controller.cli.csv_source import read_csv, read_value
 from controller.cli.embedded import Access, SessionClient, connected
 from controller.cli.facts import opened, study_of
 from controller.cli.home import Home
-from controller.model import ExperimentSpec
+from controller.core.model import ExperimentSpec
 from controller.phrases import command
 from suggest import admin
 from suggest.admin import MAX_ROWS, Source

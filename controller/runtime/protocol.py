@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from controller.model import FailureClass, SecretRef, TrialTemplate
+from controller.core.model import FailureClass, SecretRef, TrialTemplate
 from suggest.space import Assignment
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from controller.model import FailureClass
+from controller.core.model import FailureClass
 from controller.runtime.protocol import CannotStart, Exit, Launch, RuntimeLost, Sighting
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)

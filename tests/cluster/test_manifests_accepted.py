@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.model import Resources, SecretRef
+from controller.core.model import Resources, SecretRef
 from controller.runtime.kubernetes.explain import admission
 from controller.runtime.kubernetes.manifests import job_for, name_problem
 from controller.runtime.kubernetes.rehearsal import pods_of

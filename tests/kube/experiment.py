@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from controller.model import Resources, TrialTemplate, attempt_name
+from controller.core.model import Resources, TrialTemplate, attempt_name
 from controller.runtime.kubernetes.client import Client
 from controller.runtime.kubernetes.gate import Gate
 from controller.runtime.kubernetes.runtime import KubernetesRuntime, Place

@@ -16,7 +16,7 @@ import pytest
 
 from controller import backup
 from controller.cli.main import main
-from controller.model import Revision, Uid
+from controller.core.model import Revision, Uid
 from controller.store import SqlStore
 from suggest.errors import StoreBroken
 from suggest.store.sqlite_store import SqliteStore

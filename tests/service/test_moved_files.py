@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.model import Revision
+from controller.core.model import Revision
 from controller.store import Changes, SqlStore
 from suggest.errors import StoreBroken, TunerError
 from suggest.sqlite_file import DatabaseFile

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from controller.model import (
+from controller.core.model import (
     AlgorithmSpec,
     Budget,
     ExperimentSpec,

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from controller import breaker, budget, memory
-from controller.loop import Loop
-from controller.model import (
+from controller import memory
+from controller.core import breaker, budget
+from controller.core.model import (
     FINAL,
     Attempt,
     AttemptState,
@@ -30,10 +30,11 @@ from controller.model import (
     StopCause,
     attempt_name,
 )
+from controller.core.snapshot import Wish
+from controller.loop import Loop
 from controller.runtime.protocol import Launch, RuntimeLost
 from controller.runtime.simulated import EPOCH, Script, SimulatedRuntime, VirtualClock
 from controller.search import study_name
-from controller.snapshot import Wish
 from controller.store import Changes, SqlStore
 from suggest.errors import Unavailable
 from suggest.store.sqlite_store import SqliteStore as StudyStore

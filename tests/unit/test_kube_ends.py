@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.model import FailureClass
+from controller.core.model import FailureClass
 from controller.runtime.kubernetes.ends import log_source, sighting_of
 from controller.runtime.kubernetes.naming import READING
 from controller.runtime.kubernetes.pods import as_gone, image_of, parse_time

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controller.model import Resources, SecretRef
+from controller.core.model import Resources, SecretRef
 from controller.runtime.kubernetes.environment import as_is
 from controller.runtime.kubernetes.kinds import Conditions, kind_of, missing_conditions, reading_of
 from controller.runtime.kubernetes.manifests import grace_of, job_for, labels_of, name_problem, timeout_of

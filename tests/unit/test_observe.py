@@ -2,11 +2,11 @@
 
 import pytest
 
-from controller.metrics import LogReader
-from controller.model import Attempt, FailureClass, StopCause
-from controller.observe import event_for
+from controller.core.metrics import LogReader
+from controller.core.model import Attempt, FailureClass, StopCause
+from controller.core.observe import event_for
+from controller.core.states import AttemptEvent, Ended, Seen
 from controller.runtime.protocol import Exit, Sighting
-from controller.states import AttemptEvent, Ended, Seen
 from tests.unit.builders import (
     CANCELLED,
     CREATED,

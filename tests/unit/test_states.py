@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.model import Attempt, AttemptState, FailureClass, StopCause
-from controller.states import (
+from controller.core.model import Attempt, AttemptState, FailureClass, StopCause
+from controller.core.states import (
     TRANSITIONS,
     AttemptEvent,
     Ended,
@@ -123,5 +123,5 @@ def test_an_end_keeps_the_start_and_the_node_that_were_seen() -> None:
 
 def test_the_documentation_shows_the_table_as_it_is() -> None:
     page = (Path(__file__).parents[2] / "docs/states.md").read_text(encoding="utf-8")
-    assert f"```mermaid\n{diagram()}\n```" in page, "docs/states.md is stale: put controller.states.diagram() there"
+    assert f"```mermaid\n{diagram()}\n```" in page, "docs/states.md is stale: copy controller.core.states.diagram()"
     assert [s.value for s in AttemptState if f"| `{s.value}` |" not in page] == []

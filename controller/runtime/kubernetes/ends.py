@@ -11,8 +11,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from controller.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
-from controller.model import FailureClass
+from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
+from controller.core.model import FailureClass
 from controller.runtime.kubernetes.kinds import Condition, Reading, reading_of
 from controller.runtime.kubernetes.members import (
     Member,

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from controller.model import FINAL, FailureClass, Uid
+from controller.core.model import FINAL, FailureClass, Uid
 from controller.runtime import log_file
 from controller.runtime.kubernetes import followers
 from controller.runtime.kubernetes.bell import Bell

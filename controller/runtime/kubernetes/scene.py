@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from controller.model import FINAL, attempt_name, trial_label
+from controller.core.model import FINAL, attempt_name, trial_label
 from controller.runtime.kubernetes import news
 from controller.runtime.kubernetes.checkup import listed
 from controller.runtime.kubernetes.client import JOBS, LIMIT_RANGES, PODS, QUOTAS, Client, Kind

@@ -10,14 +10,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from controller import breaker, budget, decide, failures, journal, loop, memory, observe, search
-from controller import snapshot as asked
-from controller.failures import Facts, Judgement
-from controller.metrics import LogReader
-from controller.model import FINAL, Attempt, AttemptState, ExperimentSpec, ExperimentState, FailureClass, StopCause
+from controller import journal, loop, memory, search
+from controller.core import breaker, budget, decide, failures, observe
+from controller.core import snapshot as asked
+from controller.core.failures import Facts, Judgement
+from controller.core.metrics import LogReader
+from controller.core.model import FINAL, Attempt, AttemptState, ExperimentSpec, ExperimentState, FailureClass, StopCause
+from controller.core.snapshot import OpenTrial, Snapshot
+from controller.core.states import Ended
 from controller.runtime.protocol import Launch
-from controller.snapshot import OpenTrial, Snapshot
-from controller.states import Ended
 from controller.store import Changes
 from suggest.trial import Outcome, TrialState
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from controller.model import MetricsRule
+from controller.core.model import MetricsRule
 
 MAX_STEP = 2**53
 MAX_NAME = 128  # characters; a longer name, or one that cannot be printed, is not a metric

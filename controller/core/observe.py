@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from datetime import datetime
 
-from controller.failures import Facts, judge, verdict_of
-from controller.metrics import LogReader
-from controller.model import FINAL, Attempt, AttemptState, ExperimentSpec, FailureClass
+from controller.core.failures import Facts, judge, verdict_of
+from controller.core.metrics import LogReader
+from controller.core.model import FINAL, Attempt, AttemptState, ExperimentSpec, FailureClass
+from controller.core.states import AttemptEvent, Ended, Seen, Waits
 from controller.runtime.protocol import Exit, Sighting
-from controller.states import AttemptEvent, Ended, Seen, Waits
 
 
 def event_for(

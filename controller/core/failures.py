@@ -11,7 +11,7 @@ import signal as signals
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from controller.model import Attempt, AttemptState, FailureClass, StopCause
+from controller.core.model import Attempt, AttemptState, FailureClass, StopCause
 
 INFEASIBLE_EXIT_CODE = 42
 TEMPORARY_EXIT_CODE = 75  # sysexits' EX_TEMPFAIL, "the user is invited to retry": a lost worker, a server that is away

@@ -15,7 +15,7 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from controller.model import FINAL, Attempt, AttemptState, ExperimentSpec, FailureClass
+from controller.core.model import FINAL, Attempt, AttemptState, ExperimentSpec, FailureClass
 from suggest.trial import Outcome, TrialState
 
 FEWEST_ALIKE = 3

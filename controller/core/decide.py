@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from controller import breaker, budget
-from controller.failures import may_retry
-from controller.model import FINAL, AttemptState, ExperimentState, FailureClass, StopCause
-from controller.snapshot import (
+from controller.core import breaker, budget
+from controller.core.failures import may_retry
+from controller.core.model import FINAL, AttemptState, ExperimentState, FailureClass, StopCause
+from controller.core.snapshot import (
     Action,
     AskStop,
     Break,

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from controller.metric_lines import MAX_NAME, Candidates, LineParser, Said, end_of_bar
-from controller.model import MetricsRule, Objective
+from controller.core.metric_lines import MAX_NAME, Candidates, LineParser, Said, end_of_bar
+from controller.core.model import MetricsRule, Objective
 
 MAX_LINE_BYTES = 64 << 10  # the rest of a longer line is not looked at
 MAX_METRICS = 32  # of one attempt; the objective's always has a place

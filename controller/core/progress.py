@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from controller.model import FINAL, AttemptState, Experiment
+from controller.core.model import FINAL, AttemptState, Experiment
 from suggest.space import Assignment
 from suggest.trial import Trial, TrialState
 

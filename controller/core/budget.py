@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from controller.model import ExperimentSpec, ExperimentState
+from controller.core.model import ExperimentSpec, ExperimentState
 from controller.phrases import quantity
 from suggest.trial import TrialState
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeAlias, assert_never
 
-from controller.model import Attempt, AttemptState, FailureClass, StopCause
+from controller.core.model import Attempt, AttemptState, FailureClass, StopCause
 
 
 class Signal(enum.Enum):

@@ -1,6 +1,6 @@
 """What a decision is made on, and what it may ask for: the situation of an experiment in one value, and the actions.
 
-Pure values; `controller.decide` turns the one into the other.
+Pure values; `controller.core.decide` turns the one into the other.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from controller.breaker import Streak
-from controller.model import FINAL, Attempt, AttemptState, ExperimentSpec, ExperimentState, StopCause
+from controller.core.breaker import Streak
+from controller.core.model import FINAL, Attempt, AttemptState, ExperimentSpec, ExperimentState, StopCause
 from suggest.trial import Outcome, TrialState
 
 

@@ -42,7 +42,7 @@ class ExperimentState(enum.Enum):
 
 
 class AttemptState(enum.Enum):
-    """The life of one execution; `controller.states` says what may follow what."""
+    """The life of one execution; `controller.core.states` says what may follow what."""
 
     CREATED = "created"
     RUNNING = "running"
@@ -208,11 +208,11 @@ def attempt_name(name: str, uid: Uid, number: int, attempt: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One execution of a trial, or (trial: FINAL) of the final stage. Changed only by `controller.states.step`;
+    """One execution of a trial, or (trial: FINAL) of the final stage. Changed only by `controller.core.states.step`;
     `end_time` is set exactly when ended.
 
     Two marks of a failed one are set after its end. rerun: the trial runs again, whatever its retries say, and this
-    failure counts nowhere. reviewed: a person has gone on since; `controller.breaker` no longer looks at it.
+    failure counts nowhere. reviewed: a person has gone on since; `controller.core.breaker` no longer looks at it.
     """
 
     trial: int

@@ -37,7 +37,7 @@ from controller.runtime.simulated import EPOCH, Script, SimulatedRuntime, Virtua
 from controller.search import study_name
 from controller.store import Changes, SqlStore
 from suggest.errors import Unavailable
-from suggest.store.sqlite_store import SqliteStore as StudyStore
+from suggest.storage.sqlite_store import SqliteStore as StudyStore
 from suggest.studies import Studies
 from suggest.trial import Trial, TrialState
 from tests.sim.breaks import GOOD, Breaks, spent_since_rerun

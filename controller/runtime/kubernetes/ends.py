@@ -13,7 +13,7 @@ from typing import Any
 
 from controller.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
 from controller.model import FailureClass
-from controller.runtime.kubernetes.kinds import Condition, Reading, reading_of
+from controller.runtime.kubernetes.kinds import Condition, Reading, reading_of, suspended
 from controller.runtime.kubernetes.members import (
     Member,
     ends_by_pods,
@@ -59,8 +59,8 @@ def sighting_of(
     refusal: the event that says why a pod could not be created. mount_trouble: its pod's event about a volume.
     """
     reading = reading_of(obj)
-    if obj is not None and _is_suspended(obj) and not stopped:
-        return Sighting(name, None, waiting=_queued(obj))
+    if obj is not None and suspended(obj) and not stopped:
+        return Sighting(name, None, waiting=_queued(obj), suspended=True)
     members = members_of(obj, pods, reading, stopped=stopped, now=now)
     end = _end(obj, members, reading, stopped=stopped, now=now)
     shown = _decisive(members, end)
@@ -91,12 +91,6 @@ def log_source(obj: Raw | None, pods: Sequence[Raw]) -> PodContainer | None:
     return PodContainer(main["metadata"]["name"], container, str(main["metadata"].get("uid", "")))
 
 
-def _is_suspended(obj: Raw) -> bool:
-    suspend = obj.get("spec", {}).get("suspend")
-    # Its controller writes the condition later than Kueue the field: either tells that its pods are not to be judged.
-    return suspend is True or (suspend is None and is_true(obj, "Suspended"))
-
-
 def _queued(obj: Raw) -> str:
     queue = queue_of(obj)
     return f"queued by Kueue (queue {queue})" if queue else "suspended"
@@ -122,7 +116,7 @@ def _end(
         return _as_the_attempts(first_of(failed), main=members[0])
     if ended and len(ended) >= workers_in(obj):
         return max(ended, key=lambda end: end.time)
-    if obj is None or (stopped and _is_suspended(obj)):
+    if obj is None or (stopped and suspended(obj)):
         return _gone(stopped, now)
     return _without_pods(obj, reading, stopped=stopped, now=now) if over else None
 

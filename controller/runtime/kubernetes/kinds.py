@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from controller.runtime.kubernetes.naming import READING
+from controller.runtime.kubernetes.pods import is_true
 from suggest.nesting import load_json
 
 if TYPE_CHECKING:
@@ -61,6 +62,18 @@ def _reading(said: str, group_kind: tuple[str, str]) -> Reading:
 
 def conditions_of(obj: Mapping[str, Any] | None) -> Conditions:
     return reading_of(obj).conditions
+
+
+def suspended(obj: Mapping[str, Any]) -> bool:
+    """Whether its queue, or a person, holds it back: its pods are gone or about to go.
+
+    The field decides where the object has one: the operator updates the condition later.
+    """
+    spec = obj.get("spec") or {}
+    for holder in (spec, spec.get("runPolicy") or {}):  # of the Training Operator's kinds it is in the run policy
+        if isinstance(holder.get("suspend"), bool):
+            return bool(holder["suspend"])
+    return is_true(obj, "Suspended")
 
 
 def over(obj: Mapping[str, Any]) -> bool:

@@ -363,7 +363,11 @@ class World:
     def check_work(self, within_s: float) -> None:
         """Nobody waits with a free slot and work to do."""
         loop = self.loop
+        suspended = self.runtime.suspended()
         for trial in loop.progress().running if loop is not None else ():
+            name = attempt_name(self.experiment.name, self.experiment.uid, trial.number, trial.attempt)
+            if name in suspended and trial.state is AttemptState.RUNNING:
+                raise Violation(f"{name} is shown as running, and its queue has taken its place back")
             if (trial.number, trial.attempt) in self.advised and trial.state is AttemptState.RUNNING:
                 raise Violation(f"trial {trial.number} is hopeless, and runs on")
         if loop is None or loop.progress().stopping or loop.experiment.state is not ExperimentState.RUNNING:

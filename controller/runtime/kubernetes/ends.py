@@ -60,7 +60,7 @@ def sighting_of(
     """
     reading = reading_of(obj)
     if obj is not None and is_suspended(obj) and not stopped:
-        return Sighting(name, None, waiting=_queued(obj))
+        return Sighting(name, None, waiting=_queued(obj), suspended=True)
     members = members_of(obj, pods, reading, stopped=stopped, now=now)
     end = _end(obj, members, reading, stopped=stopped, now=now)
     shown = _decisive(members, end)

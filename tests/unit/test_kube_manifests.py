@@ -175,6 +175,14 @@ def test_settings_of_the_pod_are_passed_on() -> None:
     assert pod["automountServiceAccountToken"]
 
 
+def test_how_long_a_vanished_node_is_tolerated_reaches_the_pod() -> None:
+    tolerations = [
+        {"key": f"node.kubernetes.io/{taint}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
+        for taint in ("unreachable", "not-ready")
+    ]
+    assert the_pod(a_launch(tolerations=tolerations))["tolerations"] == tolerations
+
+
 def volumes_and_mounts(launch: Launch) -> tuple[dict[str, Any], dict[str, Any]]:
     volumes = {volume.pop("name"): volume for volume in the_pod(launch)["volumes"]}
     return volumes, {mount.pop("mountPath"): mount for mount in the_container(launch)["volumeMounts"]}

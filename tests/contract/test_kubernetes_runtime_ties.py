@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from controller.model import FailureClass
+from controller.core.model import FailureClass
 from controller.runtime.kubernetes import followers, gate, records
 from controller.runtime.kubernetes.manifests import job_for
 from controller.runtime.kubernetes.records import Records

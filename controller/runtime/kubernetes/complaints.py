@@ -31,6 +31,7 @@ _OTHERS = {
     "ray.io": ("FailedToCreateHeadPod", "FailedToCreateWorkerPod"),
 }
 _USUAL = ("FailedCreatePod",)
+_REASONS = (_REFUSED, *_USUAL, *dict.fromkeys(each for group in _OTHERS.values() for each in group), *_NOT_MOUNTED)
 
 
 class Complaints:
@@ -39,12 +40,15 @@ class Complaints:
     def __init__(
         self, client: Client, namespace: str, notices: Notices, owners: Owners, *, changed: Callable[[], None]
     ) -> None:
-        self._client = client
-        self._namespace = namespace
-        self._notices = notices
         self._owners = owners
-        self._changed = changed
-        self._watched: dict[str, LazyReflector] = {}  # by the reason of the events
+
+        def watched(reason: str) -> LazyReflector:
+            async def make() -> Reflector:
+                return Reflector(client, EVENTS, namespace, fields=f"reason={reason}", changed=changed)
+
+            return LazyReflector(make, notices, without="why a pod is refused, or not started")
+
+        self._watched = {reason: watched(reason) for reason in _REASONS}
         # By attempt: the reasons of events that would explain it, and since when it is so.
         self._waiting: dict[str, tuple[Sequence[str], float]] = {}
         self._has_had_pods = False
@@ -62,7 +66,7 @@ class Complaints:
         long_s = 0.0 if not pods and has_quota else _LONG_S if self._has_had_pods else _FIRST_S
         if now_s - since_s >= long_s:
             for reason in reasons:
-                self._watch(reason)
+                self._watched[reason].open()
 
     def runs(self, name: str) -> None:
         """Or has run."""
@@ -95,23 +99,11 @@ class Complaints:
     async def close(self) -> None:
         await asyncio.gather(self._owners.close(), *(watched.close() for watched in self._watched.values()))
 
-    def _watch(self, reason: str) -> None:
-        if reason in self._watched:
-            return
-
-        async def make() -> Reflector:
-            fields = f"reason={reason}"
-            return Reflector(self._client, EVENTS, self._namespace, fields=fields, changed=self._changed)
-
-        self._watched[reason] = LazyReflector(make, self._notices, without="why a pod is refused, or not started")
-        self._watched[reason].open()
-
     def _newest(self, reasons: Sequence[str], is_meant: Callable[[Raw], bool]) -> str:
         """What the newest event of these reasons says whose involvedObject is meant; "" if there is none."""
         events = [
             event
             for reason in reasons
-            if reason in self._watched
             for event in self._watched[reason].objects.values()
             if is_meant(event.get("involvedObject") or {})
         ]

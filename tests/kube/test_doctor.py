@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -116,6 +119,72 @@ def test_an_unknown_context_is_a_failure_with_those_there_are(tmp_path: Path) ->
     assert answer.code == 7
     assert lines["kubeconfig"].startswith("FAIL ")
     assert lines["kubeconfig"].endswith("choose one with --context: fake")
+
+
+def signing_in(*, cluster: Raw | None = None, **user: object) -> Callable[[FakeApi], Raw]:
+    def config(api: FakeApi) -> Raw:
+        made = api.kubeconfig()
+        made["users"][0]["user"] = user
+        made["clusters"][0]["cluster"] |= cluster or {}
+        return made
+
+    return config
+
+
+def jwt(expires_at: str) -> str:
+    claims = json.dumps({"exp": datetime.fromisoformat(expires_at).timestamp()}).encode()
+    return f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.x"
+
+
+CREDENTIAL = {
+    "apiVersion": "client.authentication.k8s.io/v1",
+    "kind": "ExecCredential",
+    "status": {"token": "x", "expirationTimestamp": "2999-01-01T12:00:00Z"},
+}
+PLUGIN = {"apiVersion": CREDENTIAL["apiVersion"], "command": "echo", "args": [json.dumps(CREDENTIAL)]}
+
+
+@pytest.mark.parametrize(
+    ("config", "what", "line"),
+    [
+        (signing_in(), "login", "ok without credentials"),
+        (signing_in(token="x"), "login", "ok by a token of the kubeconfig"),
+        (signing_in(token=jwt("2999-01-01T12:00:00Z")), "login",
+         "warn by a token of the kubeconfig, until 2999-01-01 12:00 UTC; a run that lasts longer ends then, "
+         "unless the token is replaced: use tokenFile or an exec plugin"),
+        (signing_in(token=jwt("1999-01-01T12:00:00Z")), "login",
+         "warn by a token of the kubeconfig, which expired at 1999-01-01 12:00 UTC; log in again"),
+        (signing_in(exec=PLUGIN), "login", "ok by the plugin echo, asked again at 2999-01-01 12:00 UTC"),
+        (signing_in(**{"as": "ana"}), "impersonation", "ok user tester acts as ana"),
+        (signing_in(cluster={"insecure-skip-tls-verify": True}), "tls", "warn the server's certificate is not verified "
+         "(insecure-skip-tls-verify), so anybody in between can take the credentials; set certificate-authority-data "
+         "instead"),
+        (signing_in(cluster={"proxy-url": "http://me:secret@127.0.0.1:1"}), "proxy",
+         "ok http://127.0.0.1:1, from proxy-url"),
+    ],
+)  # fmt: skip
+def test_how_one_logs_in_is_said(tmp_path: Path, config: Callable[[FakeApi], Raw], what: str, line: str) -> None:
+    answer, lines = see(tmp_path, config=config)
+    assert lines[what] == line, answer.out
+    assert "secret" not in answer.out
+
+
+@pytest.mark.parametrize(
+    ("config", "what", "said"),
+    [
+        (signing_in(cluster={"proxy-url": "socks5://127.0.0.1:1"}), "kubeconfig", "is a SOCKS proxy, which tuner does"),
+        (signing_in(**{"auth-provider": {"name": "gcp"}}), "kubeconfig", "use an exec plugin (gke-gcloud-auth-plugin)"),
+        (signing_in(tokenfile="x"), "kubeconfig", "did you mean tokenFile?"),
+        (signing_in(**{"auth-provider": {"name": "oidc"}}), "credentials", "use the exec plugin kubelogin"),
+    ],
+)
+def test_a_kubeconfig_that_tuner_cannot_use_fails_with_a_cure(
+    tmp_path: Path, config: Callable[[FakeApi], Raw], what: str, said: str
+) -> None:
+    answer, lines = see(tmp_path, config=config)
+    assert lines[what].startswith("FAIL ")
+    assert said in lines[what]
+    assert answer.code == (4 if what == "credentials" else 7)
 
 
 def named(name: str) -> Raw:

@@ -131,7 +131,8 @@ def test_a_namespace_that_is_not_there_is_said_once(tmp_path: Path) -> None:
 
 
 def test_a_kind_that_the_server_lacks_is_said(tmp_path: Path) -> None:
-    text = f"{experiment().partition('  trial:')[0]}  trial:\n    template: {{apiVersion: x.org/v1, kind: Wheel}}\n"
+    wheel = "{apiVersion: x.org/v1, kind: Wheel, spec: {template: {spec: {containers: []}}}}"
+    text = f"{experiment().partition('  trial:')[0]}  trial:\n    template: {wheel}\n"
     answer, _ = ask(tmp_path, text=text)
     assert (answer.code, "how a Wheel ends is not known here" in answer.err) == (2, True)
     ends = "    success: {type: Done}\n    failure: {type: Failed}\n"

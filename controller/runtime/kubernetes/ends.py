@@ -13,7 +13,7 @@ from typing import Any
 
 from controller.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
 from controller.model import FailureClass
-from controller.runtime.kubernetes.kinds import Condition, Reading, reading_of
+from controller.runtime.kubernetes.kinds import Reading, is_suspended, reading_of
 from controller.runtime.kubernetes.members import (
     Member,
     ends_by_pods,
@@ -26,8 +26,8 @@ from controller.runtime.kubernetes.members import (
 )
 from controller.runtime.kubernetes.pod_end import crash_loop, last_line
 from controller.runtime.kubernetes.pods import (
-    condition,
     container_in,
+    deletion_asked,
     image_of,
     is_true,
     node_of,
@@ -59,7 +59,7 @@ def sighting_of(
     refusal: the event that says why a pod could not be created. mount_trouble: its pod's event about a volume.
     """
     reading = reading_of(obj)
-    if obj is not None and _is_suspended(obj) and not stopped:
+    if obj is not None and is_suspended(obj) and not stopped:
         return Sighting(name, None, waiting=_queued(obj))
     members = members_of(obj, pods, reading, stopped=stopped, now=now)
     end = _end(obj, members, reading, stopped=stopped, now=now)
@@ -91,12 +91,6 @@ def log_source(obj: Raw | None, pods: Sequence[Raw]) -> PodContainer | None:
     return PodContainer(main["metadata"]["name"], container, str(main["metadata"].get("uid", "")))
 
 
-def _is_suspended(obj: Raw) -> bool:
-    suspend = obj.get("spec", {}).get("suspend")
-    # Its controller writes the condition later than Kueue the field: either tells that its pods are not to be judged.
-    return suspend is True or (suspend is None and is_true(obj, "Suspended"))
-
-
 def _queued(obj: Raw) -> str:
     queue = queue_of(obj)
     return f"queued by Kueue (queue {queue})" if queue else "suspended"
@@ -108,7 +102,7 @@ def _queued(obj: Raw) -> str:
 def _end(
     obj: Raw | None, members: tuple[Member, ...], reading: Reading, *, stopped: bool, now: datetime
 ) -> Exit | None:
-    if obj is not None and not stopped and (deadline := _deadline(obj, reading)):
+    if obj is not None and not stopped and (deadline := _deadline(obj, reading, now)):
         return deadline
     if not ends_by_pods(obj, reading):
         assert obj is not None
@@ -122,46 +116,55 @@ def _end(
         return _as_the_attempts(first_of(failed), main=members[0])
     if ended and len(ended) >= workers_in(obj):
         return max(ended, key=lambda end: end.time)
-    if obj is None or (stopped and _is_suspended(obj)):
+    if obj is None or (stopped and is_suspended(obj)):
         return _gone(stopped, now)
     return _without_pods(obj, reading, stopped=stopped, now=now) if over else None
 
 
-def _deadline(obj: Raw, reading: Reading) -> Exit | None:
+def _deadline(obj: Raw, reading: Reading, now: datetime) -> Exit | None:
     """By a deadline that its own object has; ours is kept outside."""
-    kind, status = reading.conditions.failure
-    found = condition(obj, kind)
-    if found is None or found.get("status") != status or found.get("reason") != "DeadlineExceeded":
+    found = reading.failed(obj)
+    if found is None or found.get("reason") != "DeadlineExceeded":
         return None
     reason = f"its {obj.get('kind', 'Job')}'s own deadline passed: {found.get('message', 'DeadlineExceeded')}"
-    return Exit(_time_of(obj, found), failure_class=FailureClass.TIMEOUT, reason=reason)
+    return Exit(_time_of(found) or now, failure_class=FailureClass.TIMEOUT, reason=reason)
 
 
 def _by_condition(
     obj: Raw, members: tuple[Member, ...], reading: Reading, *, stopped: bool, now: datetime
 ) -> Exit | None:
-    if _holds(obj, reading.conditions.success):
-        found = condition(obj, reading.conditions.success[0]) or {}
-        return Exit(_time_of(obj, found), code=0)
+    if (found := reading.succeeded(obj)) is not None:
+        return Exit(_time_of(found) or now, code=0)
     failed = [member for member in members if member.failed]
-    if not _holds(obj, reading.conditions.failure):
+    if (found := reading.failed(obj)) is None:
         looping = [each for each in failed if crash_loop(each.pod, each.container, now) is not None]
         return _as_the_attempts(first_of(looping), main=members[0]) if looping and not stopped else None
-    if failed:
-        return _as_the_attempts(first_of(failed), main=members[0])
+    if causes := _causes(failed, _time_of(found) or now):
+        return _as_the_attempts(first_of(causes), main=members[0])
     return _without_pods(obj, reading, stopped=stopped, now=now)
+
+
+def _causes(failed: Sequence[Member], over: datetime) -> list[Member]:
+    """Those that failed before their object did, at the time `over`: when it has failed its operator deletes the rest.
+
+    Times are whole seconds: a pod deleted in the same second is a cause only if no other pod failed by itself.
+    """
+    asked = [(member, deletion_asked(member.pod)) for member in failed]
+    by_themselves = [member for member, time in asked if time is None or time < over]
+    return by_themselves or [member for member, time in asked if time is not None and time <= over]
 
 
 def _without_pods(obj: Raw, reading: Reading, *, stopped: bool, now: datetime) -> Exit | None:
     """Its conditions say that it is over, and no pod says how."""
-    succeeded = _holds(obj, reading.conditions.success)
-    found = condition(obj, (reading.conditions.success if succeeded else reading.conditions.failure)[0]) or {}
-    time = _time_of(obj, found)
+    success = reading.succeeded(obj)
+    found = (reading.failed(obj) if success is None else success) or {}
+    time = _time_of(found)
     if stopped:
-        return Exit(time, unknown=True, stopped=True)
-    if (now - time).total_seconds() < UNSEEN_S:
+        return Exit(time or now, unknown=True, stopped=True)
+    if time is not None and (now - time).total_seconds() < UNSEEN_S:
         return None
-    if succeeded:
+    time = time or now
+    if success is not None:
         return Exit(time, code=0)
     if ends_by_pods(obj, reading):
         reason = "its pod is gone, and nobody saw how it ended"
@@ -231,13 +234,7 @@ def _waiting(members: tuple[Member, ...], refusal: str, mount_trouble: str, now:
     return Waiting()
 
 
-def _holds(obj: Raw, wanted: Condition) -> bool:
-    kind, status = wanted
-    return (condition(obj, kind) or {}).get("status") == status
-
-
-def _time_of(obj: Raw, found: Mapping[str, Any]) -> datetime:
-    about = obj.get("metadata", {})
-    time = parse_time(found.get("lastTransitionTime")) or parse_time(about.get("creationTimestamp"))
-    assert time is not None, "every object on a server has a time of creation"
-    return time
+def _time_of(found: Mapping[str, Any]) -> datetime | None:
+    """When the object said so; None: a field of its own that stands beside no time."""
+    times = (parse_time(found.get(key)) for key in ("lastTransitionTime", "endTime", "completionTime"))
+    return next(filter(None, times), None)

@@ -44,6 +44,10 @@ cluster-binaries: $(VENV)/dev.stamp  ## build what those need, once: ten minutes
 operator-binaries: cluster-binaries  ## build what the tests with operators need besides, once: ten minutes more
 	$(BIN)/python -m tests.cluster.binaries operator-binaries
 
+.PHONY: operator-images
+operator-images: operator-binaries cluster-images  ## as root: build the images that train under the operators, once: ten minutes
+	$(BIN)/python -m tests.operators.images
+
 .PHONY: cluster-images
 cluster-images: $(VENV)/dev.stamp  ## as root: make the images for those with a real node, once: two minutes
 	$(BIN)/python -m tests.cluster.images

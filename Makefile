@@ -28,6 +28,10 @@ test: $(VENV)/dev.stamp  ## run all tests
 test-cluster: cluster-binaries  ## run the tests on a real Kubernetes, started here; TESTS=tests/cluster/test_x.py
 	$(BIN)/python -m pytest -m 'not soak' -n 2 --dist loadgroup $(or $(TESTS),tests/cluster)
 
+.PHONY: test-operators
+test-operators: operator-binaries  ## as root: run the tests beside the real Kueue, JobSet, Training Operator and Trainer
+	$(BIN)/python -m pytest -n 2 $(or $(TESTS),tests/operators)
+
 .PHONY: soak
 soak: cluster-binaries  ## run what takes too long for every change: everything killed again and again, nodes that vanish
 	$(BIN)/python -m pytest -m soak $(or $(TESTS),tests/e2e tests/service tests/cluster)
@@ -35,6 +39,14 @@ soak: cluster-binaries  ## run what takes too long for every change: everything 
 .PHONY: cluster-binaries
 cluster-binaries: $(VENV)/dev.stamp  ## build what those need, once: ten minutes, with Go 1.26
 	$(BIN)/python -m tests.cluster.binaries
+
+.PHONY: operator-binaries
+operator-binaries: cluster-binaries  ## build what the tests with operators need besides, once: ten minutes more
+	$(BIN)/python -m tests.cluster.binaries operator-binaries
+
+.PHONY: operator-images
+operator-images: operator-binaries cluster-images  ## as root: build the images that train under the operators, once: ten minutes
+	$(BIN)/python -m tests.operators.images
 
 .PHONY: cluster-images
 cluster-images: $(VENV)/dev.stamp  ## as root: make the images for those with a real node, once: two minutes
@@ -62,6 +74,10 @@ check: $(VENV)/dev.stamp  ## format, lint, types, who may import whom, stubs fre
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python proto/generate.py --check
+
+.PHONY: check-workflows
+check-workflows:  ## lint .github/workflows with actionlint: Go 1.26
+	"$$(go -C .github/actionlint tool -n actionlint)"
 
 .PHONY: format
 format: $(VENV)/dev.stamp  ## put the code in shape

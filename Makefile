@@ -75,6 +75,10 @@ check: $(VENV)/dev.stamp  ## format, lint, types, who may import whom, stubs fre
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python proto/generate.py --check
 
+.PHONY: check-workflows
+check-workflows:  ## lint .github/workflows with actionlint: Go 1.26
+	"$$(go -C .github/actionlint tool -n actionlint)"
+
 .PHONY: format
 format: $(VENV)/dev.stamp  ## put the code in shape
 	$(BIN)/ruff format

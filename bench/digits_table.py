@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from suggest.sampling import Wanted
-from suggest.sampling.uniform import draw_point
+from suggest.samplers import Wanted
+from suggest.samplers.uniform import draw_point
 from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Scale, Space
 
 TABLE = Path(__file__).parent / "data/digits_table.npz"

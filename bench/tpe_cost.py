@@ -13,8 +13,8 @@ from mixed import SPACE
 from record import keep, machine, table
 
 from suggest.engine import Engine
-from suggest.sampling import Wanted
-from suggest.sampling.uniform import draw_point
+from suggest.samplers import Wanted
+from suggest.samplers.uniform import draw_point
 from suggest.study import Algorithm, Direction, Objective, Study, StudyName, StudySpec
 from suggest.trial import Trial, TrialState
 

@@ -6,8 +6,8 @@ search has gone on since, it begins anew with those that are best then. No decis
 
 from __future__ import annotations
 
+from controller.core.model import FinalRun
 from controller.memory import Memory
-from controller.model import FinalRun
 from controller.search import Search
 
 

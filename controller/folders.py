@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.model import FINAL, trial_label
+from controller.core.model import FINAL, trial_label
 from suggest.space import Assignment
 
 

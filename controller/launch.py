@@ -11,8 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from controller.folders import AttemptFolders
-from controller.model import (
+from controller.core.model import (
     FINAL,
     Attempt,
     Experiment,
@@ -22,6 +21,7 @@ from controller.model import (
     trial_label,
     trial_name,
 )
+from controller.folders import AttemptFolders
 from controller.phrases import command
 from controller.runtime.protocol import CannotStart, ClusterPart, Launch
 from controller.spec.substitute import fill_data, render

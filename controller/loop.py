@@ -12,21 +12,21 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import assert_never
 
-from controller import decide as core
 from controller import finals
-from controller import snapshot as wanted
 from controller.clock import Clock
+from controller.core import decide as core
+from controller.core import snapshot as wanted
+from controller.core.model import FINAL, Attempt, AttemptState, Event, Experiment, ExperimentState
+from controller.core.observe import event_for
+from controller.core.progress import Progress
+from controller.core.snapshot import Snapshot, Wish
+from controller.core.states import AttemptEvent, Ended, StopAsked, step
 from controller.journal import Journal
 from controller.launch import ParametersRefused
 from controller.memory import Memory, Opened
-from controller.model import FINAL, Attempt, AttemptState, Event, Experiment, ExperimentState
-from controller.observe import event_for
-from controller.progress import Progress
 from controller.reports import MAX_REPORT, Reports
 from controller.runtime.protocol import CannotStart, Launch, Runtime, RuntimeLost
 from controller.search import Search, Studies
-from controller.snapshot import Snapshot, Wish
-from controller.states import AttemptEvent, Ended, StopAsked, step
 from controller.store import Store
 from suggest import failpoints
 from suggest.errors import LimitReached, Unavailable

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from controller.breaker import BY_ITSELF, Streak
-from controller.decide import better
-from controller.metrics import LogReader, Reading
-from controller.model import FINAL, Attempt, AttemptState, ExperimentSpec, FinalRun, StopCause
-from controller.progress import RunningTrial
-from controller.snapshot import FinalStage, OpenTrial
+from controller.core.breaker import BY_ITSELF, Streak
+from controller.core.decide import better
+from controller.core.metrics import LogReader, Reading
+from controller.core.model import FINAL, Attempt, AttemptState, ExperimentSpec, FinalRun, StopCause
+from controller.core.progress import RunningTrial
+from controller.core.snapshot import FinalStage, OpenTrial
 from suggest.trial import REUSED, Measurement, Outcome, Trial, TrialState
 
 BRISK_TRIALS = 4  # so many attempts in a row that took less than this are short trials

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from controller.model import Experiment, ExperimentSpec, PruningSpec, short_name
+from controller.core.model import Experiment, ExperimentSpec, PruningSpec, short_name
 from controller.phrases import command
 from suggest import failpoints
 from suggest.client import Suggestions

@@ -20,10 +20,10 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.sqlite import Insert, insert
 
 from controller import tables
-from controller.model import Attempt, Event, Experiment, ExperimentSpec, Revision, Uid
+from controller.core.model import Attempt, Event, Experiment, ExperimentSpec, Revision, Uid
 from suggest import failpoints
 from suggest.errors import AlreadyExists, StoreBroken, Unavailable
-from suggest.sqlite_file import DatabaseFile
+from suggest.storage.sqlite_file import DatabaseFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from controller.model import (
+from controller.core.model import (
     Attempt,
     AttemptState,
     Event,

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from controller import breaker, budget
 from controller.cli.final import attempts_of, has_failed
 from controller.cli.home import ControllerLock, Home, new_uid
-from controller.decide import better
-from controller.model import (
+from controller.core import breaker, budget
+from controller.core.decide import better
+from controller.core.model import (
     FINAL,
     Attempt,
     AttemptState,

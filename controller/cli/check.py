@@ -23,7 +23,7 @@ def checked(arguments: argparse.Namespace) -> Document:
     from controller.cli.file import read_document
     from controller.cli.preflight import check_file
     from controller.search import study_spec
-    from suggest.admin import check
+    from suggest.server.admin import check
 
     document = read_document(arguments.file, arguments)
     check_file(document)

@@ -18,7 +18,7 @@ from controller.cli.exits import ExitCode
 from controller.cli.facts import opened, study_of, with_client
 from controller.cli.home import ControllerLock, Held, Home
 from controller.cli.invocation import rendered
-from controller.model import Attempt, Experiment, ExperimentState, attempt_name, short_name
+from controller.core.model import Attempt, Experiment, ExperimentState, attempt_name, short_name
 from controller.phrases import command, quantity
 from controller.store import SqlStore
 from suggest.errors import (

@@ -19,7 +19,7 @@ from controller.cli.check import checked
 from controller.cli.exits import ExitCode
 from controller.cli.home import Home
 from controller.cli.specimen import UID
-from controller.model import FINAL, ExperimentSpec
+from controller.core.model import FINAL, ExperimentSpec
 from controller.runtime import gpu_claims, gpus
 from controller.runtime.kubernetes.errors import ApiError, BadKubeconfig, NotAllowed, Unreachable
 from controller.runtime.kubernetes.findings import Finding, Level, fail, ok, warn

@@ -12,7 +12,7 @@ from controller.cli.check import checked
 from controller.cli.exits import ExitCode
 from controller.cli.preflight import final_manifests_of, manifests_of
 from controller.cli.specimen import UID, first_point
-from controller.model import ExperimentSpec
+from controller.core.model import ExperimentSpec
 from controller.report import figures
 from controller.report.manifests import yaml_documents
 from suggest.errors import InvalidArgument, Problem

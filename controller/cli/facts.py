@@ -16,7 +16,7 @@ from controller.cli.admission import find
 from controller.cli.embedded import Access, SessionClient, asked_for, connected, same_service
 from controller.cli.final import find_final
 from controller.cli.home import ControllerLock, Home
-from controller.model import FINAL, Attempt, Experiment, trial_label
+from controller.core.model import FINAL, Attempt, Experiment, trial_label
 from controller.report.record import ExperimentRecord, TrialRecord, last_values
 from controller.search import CHOOSES, lost
 from controller.spec import from_document

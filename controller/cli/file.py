@@ -66,6 +66,6 @@ def _namespace_of(name: str, arguments: argparse.Namespace) -> str:
 
 def _check(spec: StudySpec) -> None:
     """By the rules of the service in this process; another one is not asked about files that cannot be run anyway."""
-    from suggest.admin import check  # here: only files with problems need it before the service is there
+    from suggest.server.admin import check  # here: only files with problems need it before the service is there
 
     check(spec)

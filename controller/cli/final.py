@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from controller.cli.home import Home
-from controller.model import FINAL, Attempt, AttemptState, Experiment, trial_name
+from controller.core.model import FINAL, Attempt, AttemptState, Experiment, trial_name
 from controller.report.final import FinalRecord, OutputFile
 from controller.report.record import ExperimentRecord
 from controller.store import SqlStore

@@ -15,7 +15,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
 
-from controller import budget
 from controller.cli import terminal
 from controller.cli.admission import EXTENDED, Admitted, Changed, Desk, find, listed, named
 from controller.cli.embedded import Access, SessionClient, asked_for, connected, same_service
@@ -24,8 +23,9 @@ from controller.cli.file import File
 from controller.cli.home import Held, Home
 from controller.cli.run import Session, say_warnings, view_of
 from controller.cli.session import Controls
-from controller.decide import better
-from controller.model import Experiment, ExperimentSpec
+from controller.core import budget
+from controller.core.decide import better
+from controller.core.model import Experiment, ExperimentSpec
 from controller.phrases import command
 from controller.search import space_to_have, study_name, study_spec
 from controller.spec import (

@@ -22,8 +22,8 @@ from controller.phrases import command
 from suggest.errors import FailedPrecondition, Unavailable
 
 if TYPE_CHECKING:
+    from controller.core.model import Uid
     from controller.folders import ExperimentFolders
-    from controller.model import Uid
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _BASE32 = _LETTERS + "234567"

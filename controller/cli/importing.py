@@ -23,14 +23,14 @@ from controller.cli.file import File
 from controller.cli.home import Home
 from controller.cli.invocation import rendered
 from controller.cli.sources import read_source
-from controller.model import Experiment, ExperimentState
+from controller.core.model import Experiment, ExperimentState
 from controller.phrases import command, quantity
 from controller.search import Search, study_name, study_spec
 from controller.spec import from_document
 from controller.store import Changes, SqlStore
-from suggest.admin import Source
 from suggest.client import FinishedTrial, ImportResult
 from suggest.errors import InvalidArgument, NotFound
+from suggest.server.admin import Source
 
 AT_ONCE = 500  # trials
 MEASURED_AT_ONCE = 10_000

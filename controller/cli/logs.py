@@ -16,7 +16,7 @@ from controller.cli.admission import find
 from controller.cli.exits import ExitCode
 from controller.cli.facts import controlled_by, look_up, opened, split_name
 from controller.cli.home import Home
-from controller.model import FINAL, Attempt, Experiment, trial_label
+from controller.core.model import FINAL, Attempt, Experiment, trial_label
 from controller.phrases import command
 from controller.runtime.log_file import size_at
 from controller.store import SqlStore

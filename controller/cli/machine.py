@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from controller.model import FINAL, ExperimentSpec, TrialTemplate
+from controller.core.model import FINAL, ExperimentSpec, TrialTemplate
 from controller.runtime.processes import cores
 from controller.spec import Document
 from suggest.errors import Problem

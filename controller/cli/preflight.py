@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from controller.cli.home import Home
-from controller.model import FINAL, ExperimentSpec, attempt_name, short_name, trial_name
+from controller.core.model import FINAL, ExperimentSpec, attempt_name, short_name, trial_name
 from controller.phrases import command
 from controller.spec import Document
 from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, Unavailable
@@ -83,7 +83,7 @@ def final_manifests_of(spec: ExperimentSpec) -> list[Raw]:
 async def check_cluster(client: Client, document: Document, home: Home) -> None:
     """Raises SpecErrors, NotFound, NotAllowed, FailedPrecondition, Unavailable; ApiError where the server has trouble.
 
-    Three questions at once, so that it costs what the slowest takes.
+    Four questions at once, so that it costs what the slowest takes.
     """
     from controller.cli.runtimes import anchor
     from controller.cli.specimen import UID
@@ -96,6 +96,7 @@ async def check_cluster(client: Client, document: Document, home: Home) -> None:
         rehearse(client, spec.namespace, [anchor(spec, UID), *objects, *final_manifests_of(spec)]),
         _missing(client, spec, objects),
         _others(client, spec, objects[-1], home),
+        _queue(client, spec),
         return_exceptions=True,
     )
     for answer in answers:
@@ -103,10 +104,12 @@ async def check_cluster(client: Client, document: Document, home: Home) -> None:
             raise Unavailable(f"{answer}; nothing was started") from answer
         if isinstance(answer, BaseException):
             raise answer
-    verdicts, missing, others = answers
+    verdicts, missing, others, queue = answers
     assert isinstance(verdicts, list)
     assert isinstance(missing, list)
     _judge(client, document, verdicts=verdicts, missing=missing)
+    if queue:
+        raise document.locate([Problem("spec.trial.queue", f"{queue}; nothing was started")])
     if others:
         raise FailedPrecondition(
             f"somebody runs an experiment {spec.name} in {spec.namespace} at this moment (see kubectl -n "
@@ -144,8 +147,18 @@ def _judge(
 async def _missing(client: Client, spec: ExperimentSpec, objects: Sequence[Raw]) -> list[tuple[Right, tuple[str, ...]]]:
     from controller.runtime.kubernetes.rights import RIGHTS, missing_rights, rights_to
 
-    needed = [right for right in RIGHTS if not right.without]
-    return await missing_rights(client, spec.namespace, [*needed, *await rights_to(client, objects)])
+    rights = [*RIGHTS, *await rights_to(client, objects)]
+    return await missing_rights(client, spec.namespace, [right for right in rights if not right.without])
+
+
+async def _queue(client: Client, spec: ExperimentSpec) -> str:
+    """Why Kueue will admit nothing before somebody changes the file or the cluster; "" if it may, or is unknown."""
+    from controller.runtime.kubernetes.findings import Level
+    from controller.runtime.kubernetes.prerequisites import check_queue
+
+    queue = spec.trial.cluster.get("queue")
+    found = await check_queue(client, spec.namespace, str(queue)) if queue else None
+    return found.detail if found is not None and found.level is Level.FAIL else ""
 
 
 async def _others(client: Client, spec: ExperimentSpec, manifest: Raw, home: Home) -> str:

@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from controller.cli.about import version
+from controller.core.model import FINAL, Attempt, Experiment, SecretRef, attempt_name
 from controller.folders import AttemptFolders, ExperimentFolders
 from controller.launch import cluster_launch, kept_apart, launch
-from controller.model import FINAL, Attempt, Experiment, SecretRef, attempt_name
 from controller.runtime.protocol import Launch
 from controller.spec import redacted
 from suggest.errors import Unavailable

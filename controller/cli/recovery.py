@@ -16,7 +16,7 @@ from typing import cast
 from controller.cli.admission import Admitted, Desk
 from controller.cli.embedded import SessionClient
 from controller.cli.home import Home
-from controller.model import FINAL, Attempt, AttemptState, Experiment, ExperimentSpec, FailureClass
+from controller.core.model import FINAL, Attempt, AttemptState, Experiment, ExperimentSpec, FailureClass
 from controller.phrases import command
 from controller.runtime.kubernetes.client import CONFIG_MAPS, JOBS, Client, Kind, Raw
 from controller.runtime.kubernetes.fence import wait_until_free

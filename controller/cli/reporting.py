@@ -9,7 +9,7 @@ from controller.cli.exits import ExitCode
 from controller.cli.facts import look_up
 from controller.report import figures, ranking, tables
 from controller.report.record import ExperimentRecord
-from suggest import admin
+from suggest.server import admin
 from suggest.study import Importance
 
 

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from controller import budget
 from controller.cli import terminal
 from controller.cli.admission import Admitted, Desk, allowed_changes, find, named
 from controller.cli.embedded import Access, asked_for, connected, same_service
@@ -23,8 +22,9 @@ from controller.cli.file import File
 from controller.cli.home import Held, Home
 from controller.cli.run import Session, say_warnings, view_of
 from controller.cli.session import Controls
-from controller.decide import better
-from controller.model import Attempt, AttemptState, Experiment, ExperimentSpec, FailureClass
+from controller.core import budget
+from controller.core.decide import better
+from controller.core.model import Attempt, AttemptState, Experiment, ExperimentSpec, FailureClass
 from controller.phrases import command
 from controller.report.figures import ranges
 from controller.search import study_name

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from controller.cli import terminal
 from controller.cli.file import File
 from controller.cli.home import Home
-from controller.model import Experiment, ExperimentState
+from controller.core.model import Experiment, ExperimentState
 from controller.report.lines import Lines, LoggedView, Silence, View
 from controller.spec import Document
 from suggest.errors import AlreadyExists, InvalidArgument, Problem
@@ -289,7 +289,7 @@ class Session:
 
     async def _put_away(self, experiment: Experiment, runtime: Runtime) -> None:
         """What has failed for good may still hold room: a pod waits for ever for an image that is not there."""
-        from controller.model import attempt_name
+        from controller.core.model import attempt_name
         from controller.runtime.kubernetes.errors import NotAllowed
         from controller.runtime.protocol import RuntimeLost
 
@@ -342,7 +342,7 @@ LAST_LINES, LAST_BYTES = 10, 8192
 
 def last_lines(log: Path) -> list[str]:
     """What a program said at its end; nothing, if it has no log here."""
-    from controller.metrics import ESCAPES
+    from controller.core.metrics import ESCAPES
 
     try:
         with log.open("rb") as file:

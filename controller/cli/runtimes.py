@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from controller.cli.home import Home
-from controller.model import Experiment, ExperimentSpec, Uid, short_name
+from controller.core.model import Experiment, ExperimentSpec, Uid, short_name
 from controller.runtime.local import LocalRuntime
 from controller.runtime.protocol import Runtime
 from suggest.errors import FailedPrecondition

@@ -14,13 +14,13 @@ from controller.cli.home import Home
 from suggest.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from suggest.admin import Finding
+    from suggest.server.admin import Finding
 
 
 def serve(arguments: argparse.Namespace) -> int:
-    from suggest.admin import check_up
     from suggest.server import Oversight, Protection
     from suggest.server import serve as run
+    from suggest.server.admin import check_up
 
     terminal.set_up_logging(arguments)
     logging.getLogger("suggest").setLevel(logging.DEBUG if arguments.verbose else logging.WARNING)

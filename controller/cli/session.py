@@ -1,6 +1,6 @@
 """The composition root of a run: service, client, runtime, loop and view put together, and the signals of a terminal.
 
-Decides nothing about trials (`controller.decide`) nor about which experiment may run (`controller.cli.admission`).
+Decides nothing about trials (`controller.core.decide`) nor about which experiment may run (`controller.cli.admission`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from controller import budget
 from controller.cli.admission import Admitted
 from controller.cli.embedded import SessionClient
 from controller.cli.exits import ExitCode
@@ -20,12 +19,13 @@ from controller.cli.home import Home
 from controller.cli.provenance import Launcher
 from controller.cli.runtimes import PATIENCE_S
 from controller.clock import SystemClock
+from controller.core import budget
+from controller.core.model import Experiment, ExperimentState
+from controller.core.progress import Progress
+from controller.core.snapshot import Wish
 from controller.loop import Loop
-from controller.model import Experiment, ExperimentState
-from controller.progress import Progress
 from controller.report.lines import View
 from controller.runtime.protocol import Runtime
-from controller.snapshot import Wish
 from controller.store import SqlStore
 from suggest.trial import TrialState
 

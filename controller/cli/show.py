@@ -15,7 +15,7 @@ from controller.cli.final import with_outputs
 from controller.cli.home import Home
 from controller.cli.invocation import rendered
 from controller.cli.listing import Printer
-from controller.model import FINAL, Experiment, ExperimentState
+from controller.core.model import FINAL, Experiment, ExperimentState
 from controller.phrases import command
 from controller.report import documents, figures, story, tables
 from controller.report.record import ExperimentRecord, StudyTrials, TrialRecord

@@ -16,13 +16,13 @@ from controller.cli.csv_source import read_csv, read_value
 from controller.cli.embedded import Access, SessionClient, connected
 from controller.cli.facts import opened, study_of
 from controller.cli.home import Home
-from controller.model import ExperimentSpec
+from controller.core.model import ExperimentSpec
 from controller.phrases import command
-from suggest import admin
-from suggest.admin import MAX_ROWS, Source
 from suggest.client import FinishedTrial, Measurement, Outcome, StudyName, Trial, TrialState
 from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, did_you_mean
 from suggest.redaction import redacted_url
+from suggest.server import admin
+from suggest.server.admin import MAX_ROWS, Source
 from suggest.space import Assignment
 from suggest.study import Direction, Study
 

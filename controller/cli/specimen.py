@@ -7,9 +7,9 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
+from controller.core.model import Attempt, Experiment, ExperimentSpec
 from controller.folders import ExperimentFolders
 from controller.launch import cluster_launch
-from controller.model import Attempt, Experiment, ExperimentSpec
 from controller.runtime.protocol import Launch
 from suggest.space import Choice, Domain, Float, Int, Scale, Space, Value
 from suggest.trial import Trial, TrialState

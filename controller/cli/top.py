@@ -10,7 +10,7 @@ from typing import Any
 from controller.cli.exits import ExitCode
 from controller.cli.facts import keep_looking
 from controller.cli.show import over
-from controller.model import Experiment
+from controller.core.model import Experiment
 from controller.report.record import ExperimentRecord
 from controller.report.top import Room
 from controller.report.top import top as drawn

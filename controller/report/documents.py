@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from controller.model import FINAL, Attempt, Event
+from controller.core.model import FINAL, Attempt, Event
 from controller.report.figures import json_number, timestamp
 from controller.report.final import FinalRecord
 from controller.report.record import ExperimentRecord, StudyTrials, TrialList, TrialRecord, best_of

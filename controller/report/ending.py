@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.model import Experiment, ExperimentState
+from controller.core.model import Experiment, ExperimentState
 from controller.phrases import command, quantity
 from controller.report import figures
 from controller.report.final import where_it_lies

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controller.model import Attempt, AttemptState, ExperimentSpec, FinalRun
+from controller.core.model import Attempt, AttemptState, ExperimentSpec, FinalRun
 
 _RUNS_AGAIN = (AttemptState.FAILED, AttemptState.CANCELLED)  # while the experiment has not ended
 

@@ -10,9 +10,9 @@ import sys
 from contextlib import suppress
 from typing import Protocol
 
-from controller.model import AttemptState, Event, ExperimentState
+from controller.core.model import AttemptState, Event, ExperimentState
+from controller.core.progress import Progress
 from controller.phrases import quantity
-from controller.progress import Progress
 from controller.report import figures
 from suggest.trial import TrialState
 

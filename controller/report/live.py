@@ -14,9 +14,9 @@ from rich.live import Live as RichLive
 from rich.table import Table
 from rich.text import Text
 
-from controller.model import FINAL, AttemptState, Event, ExperimentState, trial_label
+from controller.core.model import FINAL, AttemptState, Event, ExperimentState, trial_label
+from controller.core.progress import Progress
 from controller.phrases import quantity
-from controller.progress import Progress
 from controller.report import figures
 from controller.report.lines import finished, time_left_s
 from suggest.trial import TrialState

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from controller.model import Attempt, AttemptState, Event, Experiment, ExperimentState, FailureClass, trial_name
+from controller.core.model import Attempt, AttemptState, Event, Experiment, ExperimentState, FailureClass, trial_name
 from controller.report.final import FinalRecord
 from suggest.space import Value
 from suggest.study import Study

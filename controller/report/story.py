@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from controller.model import Attempt, Event, Experiment, ExperimentState, FailureClass
+from controller.core.model import Attempt, Event, Experiment, ExperimentState, FailureClass
 from controller.phrases import command, quantity
 from controller.report import figures
 from controller.report.final import FinalRecord, where_it_lies

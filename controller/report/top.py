@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from controller.model import FINAL
+from controller.core.model import FINAL
 from controller.report import figures
 from controller.report.record import ExperimentRecord, TrialRecord
 from controller.report.tables import aligned, run_time, shortened, shown_state

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from controller.model import FailureClass
+from controller.core.model import FailureClass
 from controller.runtime import gpu_claims, gpus, log_file, processes, ranks
 from controller.runtime.connection import Message, SupervisorConnection, reach, unreachable
 from controller.runtime.protocol import CannotStart, Exit, Launch, RuntimeLost, Sighting

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from controller.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
-from controller.model import FailureClass
+from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
+from controller.core.model import FailureClass
 from controller.runtime.protocol import Launch
 
 ADDRESS = "127.0.0.1"

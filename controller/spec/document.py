@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controller.model import (
+from controller.core.model import (
     AlgorithmSpec,
     Budget,
     ExperimentSpec,

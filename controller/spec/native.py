@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from controller.model import MAX_NAME_LENGTH
+from controller.core.model import MAX_NAME_LENGTH
 from controller.spec.cluster_section import LABELS
 from controller.spec.fields import (
     ABSENT,

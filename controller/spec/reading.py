@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.model import ExperimentSpec
+from controller.core.model import ExperimentSpec
 from controller.phrases import command
 from controller.spec import rules
 from controller.spec.document import Json, fill_defaults, from_document

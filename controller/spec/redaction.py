@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from controller.model import SecretRef
+from controller.core.model import SecretRef
 
 HIDDEN = "[redacted]"
 _SINGULAR = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL")

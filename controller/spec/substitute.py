@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from controller.model import SecretRef, TrialTemplate
+from controller.core.model import SecretRef, TrialTemplate
 from suggest.domain import compact_json
 from suggest.space import Assignment, Value
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # An operator that rotates its certificates replaces those that end within ninety days.
-NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "365")
+LASTS = ("-nodes", "-days", "365")
+NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", *LASTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +19,16 @@ class Certificate:
 
 
 class Authority:
-    """One that signs all certificates in a folder. `hosts`: names in its own certificate."""
+    """One that signs all certificates in a folder. `hosts`: names in its own certificate. `rsa`: its key in PKCS #1."""
 
-    def __init__(self, folder: Path, hosts: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, hosts: Sequence[str] = (), *, rsa: bool = False) -> None:
         self._folder = folder
         self.own = Certificate(folder / "ca.crt", folder / "ca.key")
+        new_key = ("-newkey", "rsa:2048", *LASTS) if rsa else NEW_KEY
         extensions = [_names(hosts)] if hosts else []
-        _openssl("req", "-x509", *NEW_KEY, "-subj", "/CN=test-cluster", *_added(extensions), *_to(self.own))
+        _openssl("req", "-x509", *new_key, "-subj", "/CN=test-cluster", *_added(extensions), *_to(self.own))
+        if rsa:
+            _openssl("rsa", "-traditional", "-in", str(self.own.key), "-out", str(self.own.key))
 
     def issue(self, name: str, subject: str, hosts: Sequence[str] = ()) -> Certificate:
         """`hosts`: the names and addresses it serves; without any it is a client's."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.model import FailureClass, Resources
+from controller.core.model import FailureClass, Resources
 from controller.runtime.kubernetes.ends import log_source, sighting_of
 from controller.runtime.kubernetes.manifests import job_for
 from controller.runtime.protocol import Exit, Sighting

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.model import attempt_name
+from controller.core.model import attempt_name
 from tests.cluster.api import BATCH, CORE, Api
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.kwok import GPU

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from controller.model import FailureClass
+from controller.core.model import FailureClass
 from controller.runtime.protocol import CannotStart, Exit, Launch, Runtime, Sighting
 
 

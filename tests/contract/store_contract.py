@@ -13,11 +13,11 @@ from sqlalchemy import select, update
 
 from suggest.errors import NotFound, NotOwner
 from suggest.space import Choice, Condition, Float, Int, Parameter, Scale, Space
-from suggest.store.connections import Connections
-from suggest.store.documents import fingerprint
-from suggest.store.protocol import MAX_METRICS, Addition, Counts, Lease, Store, StudyRecord
-from suggest.store.sql import SqlStore
-from suggest.store.tables import studies
+from suggest.storage.database import Connections
+from suggest.storage.sql_store import SqlStore
+from suggest.storage.store import MAX_METRICS, Addition, Counts, Lease, Store, StudyRecord
+from suggest.storage.study_json import fingerprint
+from suggest.storage.study_tables import studies
 from suggest.study import Algorithm, Direction, Objective, PastSpace, Pruning, Study, StudyName, StudySpec, ValueRule
 from suggest.trial import Measurement, Trial, TrialState
 

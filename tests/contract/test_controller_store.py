@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from controller import store as store_module
-from controller.model import (
+from controller.core.model import (
     FINAL,
     Attempt,
     AttemptState,

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.model import FailureClass
+from controller.core.model import FailureClass
 from controller.runtime import gpu_claims, processes
 from controller.runtime.local import LocalRuntime
 from controller.runtime.protocol import CannotStart, Launch

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.model import TrialTemplate
+from controller.core.model import TrialTemplate
 from controller.runtime.kubernetes.client import Client
 from controller.runtime.kubernetes.gate import Gate
 from controller.runtime.kubernetes.runtime import KubernetesRuntime, Place

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.model import FailureClass
+from controller.core.model import FailureClass
 from controller.runtime import processes
 from controller.runtime.launching import launch as launch_process
 from controller.runtime.local import LocalRuntime

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.model import FailureClass
+from controller.core.model import FailureClass
 from controller.runtime import processes, ranks
 from controller.runtime.protocol import CannotStart, Launch, Runtime
 from tests.contract.local_world import LocalWorld, eventually, linux_only, local_world

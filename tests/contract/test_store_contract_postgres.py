@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from suggest.store.postgres_store import PostgresStore
-from suggest.store.protocol import Store
+from suggest.storage.postgres_store import PostgresStore
+from suggest.storage.store import Store
 from tests.contract.store_contract import StoreContract
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from suggest.errors import NotOwner
-from suggest.store.protocol import Lease, Store
-from suggest.store.sqlite_store import SqliteStore
+from suggest.storage.sqlite_store import SqliteStore
+from suggest.storage.store import Lease, Store
 from tests.contract.store_contract import NAME, StoreContract, a_study
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from controller.runtime.kubernetes.rights import RIGHTS
+from controller.runtime.kubernetes.kueue import NOT_INSTALLED
+from controller.runtime.kubernetes.rights import QUEUE_RIGHTS, RIGHTS
 from tests.kube.console import Answer, experiment, tuner
 from tests.kube.fake_api import USER, FakeApi, Raw
+from tests.kube.played_kueue import PlayedKueue
 
 Prepare = Callable[[FakeApi], object]
 
@@ -200,6 +202,67 @@ def test_a_kind_of_a_template_needs_rights_of_its_own(tmp_path: Path) -> None:
     assert lines["right wheels"].endswith("- {apiGroups: [x.org], resources: [wheels], verbs: [watch]}")
 
 
+@pytest.mark.parametrize(
+    ("queues", "code", "line"),
+    [
+        pytest.param([("team-a", "Ready", "")], 0, "ok ClusterQueue gpus", id="there"),
+        pytest.param([("team-b", "Ready", "")], 7, "FAIL LocalQueue team-a is not in user1; create it, or name another "
+                     "one in spec.trial.queue: team-b", id="another"),
+        pytest.param([], 7, "FAIL LocalQueue team-a is not in user1; create it, or name another one in "
+                     "spec.trial.queue: none", id="none"),
+        pytest.param([("team-a", "Stopped", "LocalQueue is stopped")], 0,
+                     "warn LocalQueue is stopped; trials wait until it is active", id="stopped"),
+        pytest.param([("team-a", "ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")], 0,
+                     "warn ClusterQueue gpus: Can't submit new workloads to clusterQueue; trials wait until it is "
+                     "active", id="inactive"),
+    ],
+)  # fmt: skip
+def test_a_queue_is_looked_up(tmp_path: Path, queues: list[tuple[str, str, str]], code: int, line: str) -> None:
+    def prepare(api: FakeApi) -> None:
+        played = PlayedKueue(api)
+        for name, reason, message in queues:
+            played.queue(name, reason=reason, message=message)
+
+    answer, lines = see(tmp_path, text=experiment(trial="queue: team-a"), prepare=prepare)
+    assert (answer.code, lines["queue team-a"]) == (code, line)
+
+
+def test_a_queue_needs_kueue(tmp_path: Path) -> None:
+    answer, lines = see(tmp_path, text=experiment(trial="queue: team-a"))
+    assert (answer.code, lines["queue team-a"]) == (7, f"FAIL {NOT_INSTALLED}")
+
+
+def test_without_the_rights_to_kueue_trials_run_and_what_is_lost_is_named(tmp_path: Path) -> None:
+    def prepare(api: FakeApi) -> None:
+        PlayedKueue(api)
+        api.forbid("watch", "workloads")
+        api.forbid("list", "localqueues")
+
+    answer, lines = see(tmp_path, text=experiment(trial="queue: team-a"), prepare=prepare)
+    assert (answer.code, "queue team-a" in lines) == (0, False)
+    assert lines["right workloads"] == (
+        "warn watch denied (lost: why Kueue keeps a trial waiting); add to your Role in user1: "
+        "- {apiGroups: [kueue.x-k8s.io], resources: [workloads], verbs: [watch]}"
+    )
+    assert lines["right localqueues"].startswith("warn list denied (lost: whether spec.trial.queue exists")
+
+
+def test_what_an_operator_makes_between_its_object_and_the_pods_is_to_be_seen(tmp_path: Path) -> None:
+    def prepare(api: FakeApi) -> None:
+        api.define("trainer.kubeflow.org/v1alpha1", "trainjobs", "TrainJob")
+        api.forbid("get", "jobsets")
+
+    template = "template: {apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob}"
+    ends = "success: {type: Complete}\n    failure: {type: Failed}\n"
+    text = f"{experiment().partition('  trial:')[0]}  trial:\n    {template}\n    {ends}"
+    answer, lines = see(tmp_path, text=text, prepare=prepare)
+    assert answer.code == 0, answer.out
+    assert lines["right jobsets"] == (
+        "warn get denied (lost: why the pods of a TrainJob are refused); add to your Role in user1: "
+        "- {apiGroups: [jobset.x-k8s.io], resources: [jobsets], verbs: [get]}"
+    )
+
+
 def test_a_secret_without_the_key_says_which_it_has(tmp_path: Path) -> None:
     _, lines = see(
         tmp_path, text=experiment(trial="env: {KEY: {secret: api/key}}"),
@@ -216,7 +279,7 @@ def test_what_is_asked_for_is_what_the_shipped_role_grants() -> None:
     )
     granted = {(group, resource, verb) for rule in role["rules"] for group in rule["apiGroups"]
                for resource in rule["resources"] for verb in rule["verbs"]}  # fmt: skip
-    asked = {(right.group, right.resource, verb) for right in RIGHTS for verb in right.verbs}
+    asked = {(right.group, right.resource, verb) for right in (*RIGHTS, *QUEUE_RIGHTS) for verb in right.verbs}
     assert asked <= granted
 
 

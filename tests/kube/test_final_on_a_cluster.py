@@ -17,7 +17,7 @@ import yaml
 from controller.cli import recovery
 from controller.cli.runtimes import anchor
 from controller.cli.specimen import UID, specimen
-from controller.model import FINAL as FINAL_NUMBER
+from controller.core.model import FINAL as FINAL_NUMBER
 from controller.runtime.kubernetes.manifests import job_for
 from controller.spec import read
 from suggest.errors import FailedPrecondition

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from controller.cli.home import Home
-from controller.model import Experiment, Revision
+from controller.core.model import Experiment, Revision
 from controller.spec import from_document, read
 from controller.store import SqlStore
 from tests.kube.console import Answer, experiment, tuner

@@ -27,9 +27,11 @@ def test_the_nouns_of_the_service_bring_no_library_with_them(noun: str) -> None:
     assert heavy_after(f"import suggest.{noun}") == []
 
 
-@pytest.mark.parametrize("module", ["model", "states", "observe", "decide", "metrics", "failures", "budget"])
+@pytest.mark.parametrize(
+    "module", ["model", "states", "observe", "decide", "metrics", "failures", "budget", "breaker", "progress"]
+)
 def test_the_core_of_the_controller_brings_no_library_with_it(module: str) -> None:
-    assert heavy_after(f"import controller.{module}") == []
+    assert heavy_after(f"import controller.core.{module}") == []
 
 
 def test_help_loads_nothing_that_a_search_needs() -> None:

@@ -40,17 +40,12 @@ def experiment(
             "parallelism": parallelism,
             "canary": "0s",
             "runtime": "kubernetes",
-            "trial": {"template": template, **_ends(kind), **trial},
+            "trial": {"template": template, **trial},
         },
     }
     path = me.folder / f"{NAME}.yaml"
     path.write_text(json.dumps(content, indent=1))
     return path
-
-
-def _ends(kind: Kind) -> Object:
-    ways = {way: {"type": condition} for way, condition in kind.ends.items()}
-    return {**ways, "primary": {"labels": dict(kind.main)}}
 
 
 def main_pods(api: Api, me: Searcher, kind: Kind, phase: str = "Running") -> list[Object]:

@@ -7,7 +7,7 @@ Where all pods of a kind share a template (Job, TrainJob) the worker's fate is w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tests.cluster.api import Api, Object
 from tests.cluster.kwok import GPU
@@ -24,7 +24,7 @@ RESTARTS = ("Never", "OnFailure")
 class Kind:
     """`template`: of the main pod's fate, the worker's and a restart policy. `operators`: who works on it.
 
-    `main`: labels of its main pod. `queued`: Kueue takes it.
+    `main`: labels of its main pod. `success`: the condition that it ends well by. `queued`: Kueue takes it.
     """
 
     name: str
@@ -32,8 +32,8 @@ class Kind:
     template: Callable[[Fate, Fate, str], Object]
     operators: tuple[str, ...]
     main: Mapping[str, str]
+    success: str
     queued: bool = True
-    ends: Mapping[str, str] = field(default_factory=dict)  # its conditions, where the file has to say them
 
     def __str__(self) -> str:
         return self.name
@@ -104,15 +104,13 @@ def _jobset(main: Fate, worker: Fate, restart: str) -> Object:
     return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {"replicatedJobs": groups}}
 
 
-def _training(
-    kind: str, replicas: str, main_type: str, container: str, worker_restart: str = ""
-) -> Callable[[Fate, Fate, str], Object]:
+def _training(kind: str, replicas: str, main_type: str, container: str) -> Callable[[Fate, Fate, str], Object]:
     def template(main: Fate, worker: Fate, restart: str) -> Object:
         def replica(fate: Fate, policy: str) -> Object:
             pod = {"spec": {"containers": [_container(container, fate)]}}
             return {"replicas": 1, "restartPolicy": policy, "template": pod}
 
-        both = {main_type: replica(main, restart), "Worker": replica(worker, worker_restart or restart)}
+        both = {main_type: replica(main, restart), "Worker": replica(worker, restart)}
         return {"apiVersion": KUBEFLOW, "kind": kind, "spec": {replicas: both}}
 
     return template
@@ -130,33 +128,30 @@ def _trainjob(main: Fate, worker: Fate, restart: str) -> Object:
     return {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "spec": spec}
 
 
-_V1 = {"success": "Succeeded", "failure": "Failed"}
 _ROLE = {"training.kubeflow.org/job-role": "master"}
+_FIRST = {INDEX: "0"}
 KINDS = (
-    Kind("Job", "batch/v1/jobs", _job, (), {INDEX: "0"}),
+    Kind("Job", "batch/v1/jobs", _job, (), _FIRST, "Complete"),
     Kind(
         "JobSet", "jobset.x-k8s.io/v1alpha2/jobsets", _jobset, (JOBSET,),
-        {"jobset.sigs.k8s.io/replicatedjob-name": "leader"},
+        {"jobset.sigs.k8s.io/replicatedjob-name": "leader"}, "Completed",
     ),
     Kind(
         "PyTorchJob", f"{KUBEFLOW}/pytorchjobs", _training("PyTorchJob", "pytorchReplicaSpecs", "Master", "pytorch"),
-        (TRAINING,), _ROLE, ends=_V1,
+        (TRAINING,), _ROLE, "Succeeded",
     ),
     Kind(
-        "TFJob", f"{KUBEFLOW}/tfjobs", _training("TFJob", "tfReplicaSpecs", "Chief", "tensorflow"), (TRAINING,), _ROLE,
-        ends=_V1,
+        "TFJob", f"{KUBEFLOW}/tfjobs", _training("TFJob", "tfReplicaSpecs", "Chief", "tensorflow"),
+        (TRAINING,), _ROLE, "Succeeded",
     ),
     Kind(
         "XGBoostJob", f"{KUBEFLOW}/xgboostjobs", _training("XGBoostJob", "xgbReplicaSpecs", "Master", "xgboost"),
-        (TRAINING,), _ROLE, ends=_V1,
+        (TRAINING,), _ROLE, "Succeeded",
     ),
     Kind(
-        "MPIJob", f"{KUBEFLOW}/mpijobs", _training("MPIJob", "mpiReplicaSpecs", "Launcher", "mpi"), (TRAINING,), _ROLE,
-        queued=False, ends=_V1,
+        "MPIJob", f"{KUBEFLOW}/mpijobs", _training("MPIJob", "mpiReplicaSpecs", "Launcher", "mpi"),
+        (TRAINING,), _ROLE, "Succeeded", queued=False,
     ),
-    Kind(
-        "TrainJob", "trainer.kubeflow.org/v1alpha1/trainjobs", _trainjob, (TRAINER, JOBSET), {INDEX: "0"},
-        ends={"success": "Complete", "failure": "Failed"},
-    ),
+    Kind("TrainJob", "trainer.kubeflow.org/v1alpha1/trainjobs", _trainjob, (TRAINER, JOBSET), _FIRST, "Complete"),
 )  # fmt: skip
 QUEUED = tuple(kind for kind in KINDS if kind.queued)

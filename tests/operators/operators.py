@@ -108,7 +108,8 @@ class Operators:
         self._images = (pytorch_init, mpi_delivery)
         self._folder = cluster.folder / "operators"
         self._folder.mkdir()
-        self._authority = Authority(self._folder, hosts=("kueue-ca", "training-operator-ca"))
+        # What cert-controller expects of an authority that it shall not replace.
+        self._authority = Authority(self._folder, hosts=("kueue-ca", "training-operator-ca"), rsa=True)
         services = {
             KUEUE: "kueue-webhook-service.kueue-system.svc",
             JOBSET: "localhost",

@@ -25,8 +25,7 @@ def test_every_kind_runs_to_its_end(cluster: ControlPlane, namespace: str, kind:
     api = cluster.api()
     api.post(kind.objects(namespace), an_object(kind))
     found = eventually(lambda: api.items(pods(namespace)))
-    success = kind.ends.get("success") or {"Job": "Complete", "JobSet": "Completed"}[kind.name]
-    api.until(kind.objects(namespace, "one"), lambda now: success in conditions(now))
+    api.until(kind.objects(namespace, "one"), lambda now: kind.success in conditions(now))
     assert sum(kind.is_main(pod) for pod in found) <= 1
     api.delete(kind.objects(namespace, "one") + "?propagationPolicy=Background")
 
@@ -36,8 +35,7 @@ def test_kueue_admits_every_kind_that_it_takes(cluster: ControlPlane, namespace:
     api = cluster.api()
     add_queue(api, namespace, gpus=2)
     api.post(kind.objects(namespace), an_object(kind, **{QUEUE_LABEL: LOCAL_QUEUE}))
-    success = kind.ends.get("success") or {"Job": "Complete", "JobSet": "Completed"}[kind.name]
-    api.until(kind.objects(namespace, "one"), lambda now: success in conditions(now))
+    api.until(kind.objects(namespace, "one"), lambda now: kind.success in conditions(now))
 
 
 @pytest.mark.parametrize("name", ["kueue", "jobset", "training-operator", "trainer"])

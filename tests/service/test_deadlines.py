@@ -13,10 +13,10 @@ import pytest
 
 from suggest import deadline
 from suggest.errors import TimedOut, Unavailable
-from suggest.seats import Seats
-from suggest.status import error_of
-from suggest.trial_leases import AwakeClock
+from suggest.studies.sessions import Seats
+from suggest.studies.trial_leases import AwakeClock
 from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
+from suggest.wire.status import error_of
 from tests.service.running import NAME, SPEC, a_server
 from tests.service.test_strangers import creation
 
@@ -39,7 +39,7 @@ def test_a_call_without_a_deadline_is_answered_by_the_servers(tmp_path: Path, mo
 
 
 def test_a_worker_waits_for_a_study_as_long_as_its_call_may(tmp_path: Path) -> None:
-    from suggest.admin import open_store
+    from suggest.server.admin import open_store
     from suggest.studies import Studies
 
     store = open_store(f"sqlite:///{tmp_path}/s.db")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.model import Experiment
+from controller.core.model import Experiment
 from controller.search import Search, study_name
 from suggest.client import AsyncClient, Client
 from suggest.errors import InvalidArgument

@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 
 from suggest.errors import NotOwner
-from suggest.seats import LONG
 from suggest.space import Float, Parameter, Space
-from suggest.store.postgres_store import PostgresStore
-from suggest.store.protocol import Store
-from suggest.store.sqlite_store import SqliteStore
+from suggest.storage.postgres_store import PostgresStore
+from suggest.storage.sqlite_store import SqliteStore
+from suggest.storage.store import Store
 from suggest.studies import Studies
+from suggest.studies.sessions import LONG
 from suggest.study import Algorithm, StudyName
 from suggest.trial import Outcome, Trial, TrialState
 from tests.service.load import a_client, eventually
@@ -185,8 +185,8 @@ def test_what_is_said_when_no_file_descriptor_is_left(tmp_path: Path) -> None:
     program = """
 import contextlib, os, pathlib, resource, sys
 from suggest.errors import Unavailable
-from suggest.status import code_of
-from suggest.store.sqlite_store import SqliteStore
+from suggest.wire.status import code_of
+from suggest.storage.sqlite_store import SqliteStore
 from suggest.studies import Studies
 from suggest.study import StudyName
 from tests.service.running import SPEC

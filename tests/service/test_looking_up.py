@@ -9,7 +9,7 @@ from pathlib import Path
 from controller.cli.embedded import Access, SessionClient
 from controller.cli.facts import gather, with_client
 from controller.cli.home import ControllerLock, Home
-from controller.model import ExperimentState, Revision
+from controller.core.model import ExperimentState, Revision
 from controller.report.record import ExperimentRecord
 from controller.report.tables import shown_state
 from controller.store import Changes, SqlStore

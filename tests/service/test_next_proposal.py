@@ -6,7 +6,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from suggest.admin import open_store
+from suggest.server.admin import open_store
 from suggest.studies import Studies
 from suggest.study import Algorithm, StudySpec
 from suggest.trial import Outcome, TrialState

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from suggest.admin import check_up
 from suggest.client import Client
 from suggest.server import Oversight, Protection
-from suggest.store.schema import HEAD
+from suggest.server.admin import check_up
+from suggest.storage.upgrades import HEAD
 from tests.certificates import Authority
 from tests.service.granted import tokens_file
 from tests.service.running import NAME, SPEC, a_server

@@ -22,7 +22,7 @@ from suggest import events
 from suggest.client import Client
 from suggest.errors import InvalidArgument, NotFound, StoreBroken, StoreUnavailable, Unavailable
 from suggest.server import Oversight
-from suggest.serving.outages import Outages
+from suggest.server.store_health import Outages
 from suggest.study import StudyName
 from suggest.trial import Outcome, TrialState
 from tests.service.running import NAME, SPEC, a_server

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from suggest.store.checkpoints import WRITES, Checkpoints
-from suggest.store.sqlite import Database
+from suggest.storage.sqlite import Database
+from suggest.storage.wal_checkpoints import WRITES, Checkpoints
 
 WITHIN_S = 30.0
 BEGINNING = 32  # bytes of a log: other ones each time that it begins anew

@@ -11,8 +11,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from suggest.access.verbs import NEEDS
 from suggest.server import Protection
+from suggest.server.access.verbs import NEEDS
 from suggest.space import Float, Parameter, Space
 from suggest.study import Algorithm, Direction, Objective, StudySpec
 from suggest.v1 import suggest_pb2 as pb
@@ -142,7 +142,7 @@ def test_what_is_there_may_be_used_by_whom_it_is_for(channel: grpc.Channel) -> N
 
 
 def test_every_method_says_which_verb_it_needs_and_where() -> None:
-    assert set(NEEDS) == set(METHODS), "a method of the service belongs into suggest/access/verbs.py"
+    assert set(NEEDS) == set(METHODS), "a method of the service belongs into suggest/server/access/verbs.py"
     for method, needs in NEEDS.items():
         assert needs
         for need in needs:

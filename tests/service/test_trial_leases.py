@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from suggest.admin import open_store
 from suggest.client import Client, Float, Search, maximize
 from suggest.errors import FailedPrecondition, InvalidArgument, LeaseExpired
-from suggest.store.protocol import Store
+from suggest.server.admin import open_store
+from suggest.storage.store import Store
 from suggest.studies import Studies
+from suggest.studies.trial_leases import LONGEST_GAP_S, MAX_TRIES, AwakeClock
 from suggest.study import Algorithm, StudyName
 from suggest.trial import Measurement, Outcome, Trial, TrialState
-from suggest.trial_leases import LONGEST_GAP_S, MAX_TRIES, AwakeClock
 from tests.service.running import NAME, SPEC, a_process, a_server, score
 from tests.service.test_certificates import eventually
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from controller.model import FINAL, Attempt, AttemptState, Experiment, ExperimentSpec, FailureClass
-from controller.progress import RunningTrial
+from controller.core.model import FINAL, Attempt, AttemptState, Experiment, ExperimentSpec, FailureClass
+from controller.core.progress import RunningTrial
 from controller.runtime.simulated import Script
 from suggest.trial import Trial, TrialState
 from tests.sim.violation import Violation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from controller.model import Attempt, AttemptState, Experiment, ExperimentState, FailureClass, StopCause
+from controller.core.model import Attempt, AttemptState, Experiment, ExperimentState, FailureClass, StopCause
 from suggest.trial import Trial, TrialState
 from tests.sim.violation import Violation
 

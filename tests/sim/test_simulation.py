@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from controller.model import (
+from controller.core.model import (
     AlgorithmSpec,
     Budget,
     ExperimentSpec,

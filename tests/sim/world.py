@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from controller import breaker, budget, memory
-from controller.loop import Loop
-from controller.model import (
+from controller import memory
+from controller.core import breaker, budget
+from controller.core.model import (
     FINAL,
     Attempt,
     AttemptState,
@@ -30,13 +30,14 @@ from controller.model import (
     StopCause,
     attempt_name,
 )
+from controller.core.snapshot import Wish
+from controller.loop import Loop
 from controller.runtime.protocol import Launch, RuntimeLost
 from controller.runtime.simulated import EPOCH, Script, SimulatedRuntime, VirtualClock
 from controller.search import study_name
-from controller.snapshot import Wish
 from controller.store import Changes, SqlStore
 from suggest.errors import Unavailable
-from suggest.store.sqlite_store import SqliteStore as StudyStore
+from suggest.storage.sqlite_store import SqliteStore as StudyStore
 from suggest.studies import Studies
 from suggest.trial import Trial, TrialState
 from tests.sim.breaks import GOOD, Breaks, spent_since_rerun
@@ -362,7 +363,11 @@ class World:
     def check_work(self, within_s: float) -> None:
         """Nobody waits with a free slot and work to do."""
         loop = self.loop
+        suspended = self.runtime.suspended()
         for trial in loop.progress().running if loop is not None else ():
+            name = attempt_name(self.experiment.name, self.experiment.uid, trial.number, trial.attempt)
+            if name in suspended and trial.state is AttemptState.RUNNING:
+                raise Violation(f"{name} is shown as running, and its queue has taken its place back")
             if (trial.number, trial.attempt) in self.advised and trial.state is AttemptState.RUNNING:
                 raise Violation(f"trial {trial.number} is hopeless, and runs on")
         if loop is None or loop.progress().stopping or loop.experiment.state is not ExperimentState.RUNNING:

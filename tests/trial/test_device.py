@@ -88,7 +88,7 @@ def test_memory_that_is_lacking_is_said_so_that_the_tuner_knows_it() -> None:
     import torch
     from memory import out_of_memory
 
-    from controller.failures import NO_MEMORY_SAID
+    from controller.core.failures import NO_MEMORY_SAID
     from tests.trial.small_trainings import recipe
 
     with pytest.raises(RuntimeError) as torch_s:
@@ -112,7 +112,7 @@ def test_a_gpu_without_room_for_a_context_is_out_of_memory_though_it_cannot_say_
     import torch
     from memory import out_of_memory
 
-    from controller.failures import FailureClass, class_by_itself
+    from controller.core.failures import FailureClass, class_by_itself
     from tests.trial.small_trainings import recipe
 
     def no_context() -> tuple[int, int]:

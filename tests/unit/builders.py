@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from datetime import UTC, datetime, timedelta
 
-from controller.breaker import Streak
-from controller.model import (
+from controller.core.breaker import Streak
+from controller.core.model import (
     FINAL,
     AlgorithmSpec,
     Attempt,
@@ -21,7 +21,7 @@ from controller.model import (
     StopCause,
     TrialTemplate,
 )
-from controller.snapshot import FinalStage, OpenTrial, Snapshot, Wish
+from controller.core.snapshot import FinalStage, OpenTrial, Snapshot, Wish
 from suggest.space import Choice, Condition, Float, Parameter, Space, Value
 from suggest.trial import Trial, TrialState
 

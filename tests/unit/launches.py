@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from controller.core.model import AttemptState, FailureClass, Resources, TrialTemplate
 from controller.folders import ExperimentFolders
 from controller.launch import cluster_launch
-from controller.model import AttemptState, FailureClass, Resources, TrialTemplate
 from controller.runtime.protocol import Launch
 from tests.unit.builders import a_spec, a_trial, an_experiment, attempt
 

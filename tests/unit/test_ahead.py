@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from suggest.ahead import LATE_S, Ahead
+from suggest.studies.prefetch import LATE_S, Ahead
 
 WITHIN_S = 10
 

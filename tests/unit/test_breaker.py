@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from controller.breaker import Cause, Streak, half_open, most_alike, reviewed, trip
-from controller.model import FINAL, FailureClass
+from controller.core.breaker import Cause, Streak, half_open, most_alike, reviewed, trip
+from controller.core.model import FINAL, FailureClass
 from suggest.trial import Outcome, TrialState
 from tests.unit.builders import FAILED, SUCCEEDED, a_spec, attempt
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from controller.budget import Ending, counted, ending, room
-from controller.model import ExperimentSpec, ExperimentState
+from controller.core.budget import Ending, counted, ending, room
+from controller.core.model import ExperimentSpec, ExperimentState
 from suggest.trial import TrialState
 from tests.unit.builders import a_spec, an_objective
 

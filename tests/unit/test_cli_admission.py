@@ -12,7 +12,7 @@ from controller.cli.admission import Admitted, Changed, Desk, Standing
 from controller.cli.arguments import parse
 from controller.cli.home import ControllerLock, Held, Home
 from controller.cli.invocation import rendered
-from controller.model import Experiment, ExperimentState
+from controller.core.model import Experiment, ExperimentState
 from controller.spec import Document, from_document, read_path
 from controller.store import Changes, SqlStore
 from suggest.errors import NotFound

@@ -10,7 +10,7 @@ import pytest
 from controller.cli.admission import Changed, Desk
 from controller.cli.growing import _allowed, _edited, _refuse_an_end
 from controller.cli.home import Home
-from controller.model import Experiment
+from controller.core.model import Experiment
 from controller.spec import Document, diff, from_document, read
 from controller.store import SqlStore
 from suggest.errors import FailedPrecondition, InvalidArgument

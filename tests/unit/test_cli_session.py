@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from controller.cli.session import draw
-from controller.progress import Progress
+from controller.core.progress import Progress
 from controller.report.lines import Silence
 
 

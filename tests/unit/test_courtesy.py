@@ -12,9 +12,9 @@ import pytest
 
 from suggest import courtesy
 from suggest.engine import Engine
-from suggest.sampling import optuna_model
-from suggest.sampling.sampler import Wanted
-from suggest.sampling.tpe import TpeSettings
+from suggest.samplers import optuna_model
+from suggest.samplers.sampler import Wanted
+from suggest.samplers.tpe import TpeSettings
 from suggest.space import Float, Parameter, Space
 from suggest.study import Algorithm, Direction, Objective, Study, StudyName, StudySpec
 from suggest.trial import Trial, TrialState

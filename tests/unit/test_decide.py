@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.breaker import Cause, Streak
-from controller.budget import counted
-from controller.decide import beginnings, decide, follow_ups
-from controller.model import AttemptState, ExperimentState, FailureClass, StopCause
-from controller.snapshot import (
+from controller.core.breaker import Cause, Streak
+from controller.core.budget import counted
+from controller.core.decide import beginnings, decide, follow_ups
+from controller.core.model import AttemptState, ExperimentState, FailureClass, StopCause
+from controller.core.snapshot import (
     Action,
     AskStop,
     Break,

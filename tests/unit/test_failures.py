@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
-from controller.failures import Facts, Judgement, judge, may_retry
-from controller.model import Attempt, AttemptState, FailureClass, StopCause
+from controller.core.failures import Facts, Judgement, judge, may_retry
+from controller.core.model import Attempt, AttemptState, FailureClass, StopCause
 from tests.unit.builders import CANCELLED, FAILED, INFEASIBLE, PRUNED, SUCCEEDED, attempt
 
 CONFIGURATION, INFRASTRUCTURE = FailureClass.CONFIGURATION, FailureClass.INFRASTRUCTURE

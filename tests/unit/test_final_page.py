@@ -7,8 +7,8 @@ import shlex
 from pathlib import Path
 
 from controller.cli.arguments import parse
+from controller.core.model import FINAL, Attempt
 from controller.launch import identity
-from controller.model import FINAL, Attempt
 from controller.spec import read
 from tests.unit.builders import a_trial, an_experiment
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.model import SecretRef
+from controller.core.model import SecretRef
 from controller.spec import allowed_in_extension, allowed_in_revision, diff, file_text, from_document, read
 from tests.unit.test_spec_problems import GOOD, complaints
 

@@ -7,12 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.decide import beginnings, decide
-from controller.failures import Facts, judge
-from controller.folders import ExperimentFolders
-from controller.launch import cluster_launch, identity, launch
-from controller.memory import Memory
-from controller.model import (
+from controller.core.decide import beginnings, decide
+from controller.core.failures import Facts, judge
+from controller.core.model import (
     FINAL,
     Attempt,
     AttemptState,
@@ -22,9 +19,7 @@ from controller.model import (
     StopCause,
     attempt_name,
 )
-from controller.runtime.kubernetes.naming import labels_of
-from controller.runtime.kubernetes.scene import attempt_of, name_of
-from controller.snapshot import (
+from controller.core.snapshot import (
     Action,
     AskStop,
     ChangeState,
@@ -37,6 +32,11 @@ from controller.snapshot import (
     Suggest,
     Wish,
 )
+from controller.folders import ExperimentFolders
+from controller.launch import cluster_launch, identity, launch
+from controller.memory import Memory
+from controller.runtime.kubernetes.naming import labels_of
+from controller.runtime.kubernetes.scene import attempt_of, name_of
 from suggest.trial import TrialState
 from tests.unit.builders import (
     CANCELLED,

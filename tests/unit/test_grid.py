@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suggest.engine import Engine, check_spec
-from suggest.sampling.axis import Points
-from suggest.sampling.grid import Grid
+from suggest.samplers.axis import Points
+from suggest.samplers.grid import Grid
 from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Scale, Space
 from suggest.trial import Trial, TrialState
 from tests.unit.searches import RUNNING, examples, finish, play, spaces, study, values_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.model import FailureClass
+from controller.core.model import FailureClass
 from controller.runtime.kubernetes.ends import log_source, sighting_of
 from controller.runtime.kubernetes.naming import READING
 from controller.runtime.kubernetes.pods import as_gone, image_of, parse_time
@@ -354,7 +354,7 @@ def test_a_claim_that_is_not_there_is_named_with_its_mount() -> None:
 def test_a_suspended_job_waits_whatever_its_pods_do() -> None:
     queued = a_job(queue="team-a", suspend=True, conditions=(a_condition("Suspended", "JobSuspended"),))
     going = a_pod(ended(143, after=7), phase="Failed", deleted=6)
-    assert look(queued, going) == Sighting("x-0", None, waiting="queued by Kueue (queue team-a)")
+    assert look(queued, going) == Sighting("x-0", None, waiting="queued by Kueue (queue team-a)", suspended=True)
     assert look(a_job(suspend=True)).waiting == "suspended"
 
 

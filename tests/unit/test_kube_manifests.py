@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controller.model import Resources, SecretRef
+from controller.core.model import Resources, SecretRef
 from controller.runtime.kubernetes.environment import as_is
 from controller.runtime.kubernetes.kinds import ByType, kind_of, missing_conditions, reading_of
 from controller.runtime.kubernetes.manifests import grace_of, job_for, labels_of, name_problem, timeout_of
@@ -173,6 +173,14 @@ def test_settings_of_the_pod_are_passed_on() -> None:
     assert (pod["nodeSelector"], pod["tolerations"]) == ({"pool": "gpu"}, tolerations)
     assert (pod["priorityClassName"], pod["serviceAccountName"]) == ("batch", "trainer")
     assert pod["automountServiceAccountToken"]
+
+
+def test_how_long_a_vanished_node_is_tolerated_reaches_the_pod() -> None:
+    tolerations = [
+        {"key": f"node.kubernetes.io/{taint}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
+        for taint in ("unreachable", "not-ready")
+    ]
+    assert the_pod(a_launch(tolerations=tolerations))["tolerations"] == tolerations
 
 
 def volumes_and_mounts(launch: Launch) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from controller.core.model import SecretRef
 from controller.folders import AttemptFolders, ExperimentFolders
 from controller.launch import ParametersRefused, cluster_launch, launch
-from controller.model import SecretRef
 from controller.runtime.protocol import CannotStart, Launch
 from controller.spec.rules import GIVEN
 from suggest.space import Choice, Int, Parameter, Space, Value

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from suggest.curves import Curve, Report
 from suggest.engine import Engine
-from suggest.ledger import Ledger
-from suggest.sampling.window import Window
+from suggest.engine.trial_index import Ledger
+from suggest.samplers.window import Window
 from suggest.trial import Measurement, Trial, TrialState
 from tests.unit.searches import MINIMIZE, MIXED, QUEUED, RUNNING, SUCCEEDED, accuracy, study
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from suggest.errors import InvalidArgument, RateLimited
-from suggest.limits import Limits, Rate, Room, read_limits
-from suggest.serving.rates import Rates
+from suggest.server.limits_file import Limits, Rate, Room, read_limits
+from suggest.server.rate_limits import Rates
 
 
 def read(text: str) -> Limits:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from suggest.store.liveness import GAP_S, SILENCE_S, FailureDetector, Verdict
+from suggest.storage.liveness import GAP_S, SILENCE_S, FailureDetector, Verdict
 
 HOUR_US = 3600 * 10**6
 ALIVE, SILENT, UNKNOWN = Verdict.ALIVE, Verdict.SILENT, Verdict.UNKNOWN

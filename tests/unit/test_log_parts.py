@@ -9,7 +9,7 @@ import pytest
 
 from controller.cli.arguments import parse
 from controller.cli.logs import PORTION, _moment, _Part
-from controller.model import Attempt, AttemptState
+from controller.core.model import Attempt, AttemptState
 from controller.runtime.log_file import LogTimes, size_at
 from suggest.errors import InvalidArgument
 

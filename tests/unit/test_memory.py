@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from controller.core.metrics import Reading
 from controller.memory import Memory
-from controller.metrics import Reading
 from tests.unit.builders import FAILED, RUNNING, a_spec, a_trial, attempt
 
 FIRST = replace(attempt(1, FAILED), step=5)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.metrics import MAX_NAMES, LogReader, Reading
-from controller.model import MetricsRule, Objective
+from controller.core.metrics import MAX_NAMES, LogReader, Reading
+from controller.core.model import MetricsRule, Objective
 
 RECORDINGS = Path(__file__).parents[1] / "fixtures" / "metric_lines"
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.metrics import MAX_LINE_BYTES, MAX_METRICS, LogReader, Reading
-from controller.model import MetricsRule
+from controller.core.metrics import MAX_LINE_BYTES, MAX_METRICS, LogReader, Reading
+from controller.core.model import MetricsRule
 from tests.unit.builders import an_objective
 
 

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from controller.decide import decide
+from controller.core.decide import decide
+from controller.core.snapshot import Suggest
 from controller.memory import Memory
-from controller.snapshot import Suggest
 from tests.unit.builders import RUNNING, SUCCEEDED, a_spec, attempt, open_trial, snapshot
 
 BEGAN = datetime(2026, 11, 22, tzinfo=UTC)

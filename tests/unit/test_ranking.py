@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import product
 
-from controller.model import Attempt, AttemptState, Objective
+from controller.core.model import Attempt, AttemptState, Objective
 from controller.report import ranking
 from controller.report.record import ExperimentRecord, TrialRecord
 from suggest.space import Choice, Float, Parameter, Space

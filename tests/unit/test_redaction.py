@@ -6,7 +6,7 @@ import pytest
 
 from suggest.errors import InvalidArgument
 from suggest.redaction import redacted_url
-from suggest.store.postgres import Database
+from suggest.storage.postgres import Database
 
 
 @pytest.mark.parametrize(

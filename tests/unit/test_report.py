@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.model import (
+from controller.core.model import (
     AlgorithmSpec,
     Attempt,
     AttemptState,
@@ -24,7 +24,7 @@ from controller.model import (
     StopCause,
     TrialTemplate,
 )
-from controller.progress import Progress
+from controller.core.progress import Progress
 from controller.report import documents, ending, figures, lines, story, tables
 from controller.report.record import ExperimentRecord, TrialRecord, last_values
 from suggest.space import Choice, Float, Parameter, Space

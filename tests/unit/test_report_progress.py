@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.progress import Progress
+from controller.core.progress import Progress
 from controller.report.lines import Lines
 from controller.report.live import Live
 from suggest.trial import TrialState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from controller.model import Attempt, AttemptState, Experiment, Resources
+from controller.core.model import Attempt, AttemptState, Experiment, Resources
 from controller.report.record import ExperimentRecord, TrialRecord
 from controller.report.top import Room, top
 from suggest.trial import Trial, TrialState

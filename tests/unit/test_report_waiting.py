@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.model import Attempt, AttemptState, Event, Experiment, FailureClass, Resources
-from controller.progress import Progress, RunningTrial
+from controller.core.model import Attempt, AttemptState, Event, Experiment, FailureClass, Resources
+from controller.core.progress import Progress, RunningTrial
 from controller.report import documents, lines, story, tables
 from controller.report.record import ExperimentRecord, TrialRecord
 from suggest.trial import Trial, TrialState

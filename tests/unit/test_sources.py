@@ -13,10 +13,10 @@ from controller.cli.arguments import parse
 from controller.cli.home import Home
 from controller.cli.sources import _fill, _fitting, _most, read_source
 from controller.spec import read
-from suggest.admin import Source
 from suggest.client import FinishedTrial, Measurement, Outcome, TrialState
 from suggest.errors import FailedPrecondition, InvalidArgument
 from suggest.redaction import redacted_url
+from suggest.server.admin import Source
 from suggest.study import Direction
 
 FILE = """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.model import (
+from controller.core.model import (
     AlgorithmSpec,
     Budget,
     FailureClass,

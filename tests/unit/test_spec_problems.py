@@ -8,7 +8,7 @@ import pytest
 from controller.spec import SpecErrors, read
 from controller.spec.native import FILE
 from controller.spec.problems import Complaints
-from suggest.admin import check
+from suggest.server.admin import check
 
 GOOD = """\
 apiVersion: tuner.dev/v1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.model import SecretRef, TrialTemplate
+from controller.core.model import SecretRef, TrialTemplate
 from controller.spec import SpecErrors, fill_data, read, render
 from suggest.space import Value
 

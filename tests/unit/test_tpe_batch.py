@@ -8,11 +8,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from suggest.sampling import Wanted, parzen
-from suggest.sampling.sampler import generator
-from suggest.sampling.tpe import LIARS, OwnSettings
-from suggest.sampling.tpe_model import TOGETHER, Model
-from suggest.sampling.uniform import draw
+from suggest.samplers import Wanted, parzen
+from suggest.samplers.sampler import generator
+from suggest.samplers.tpe import LIARS, OwnSettings
+from suggest.samplers.tpe_model import TOGETHER, Model
+from suggest.samplers.uniform import draw
 from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Scale, Space
 from suggest.trial import Trial, TrialState
 from tests.unit.searches import MINIMIZE, MIXED, RUNNING, SUCCEEDED, examples, study

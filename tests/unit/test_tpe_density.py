@@ -14,13 +14,13 @@ from optuna.samplers._tpe import sampler as theirs
 from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator
 
 from suggest.optuna_storage import STUDY_ID, STUDY_NAME, WindowStorage, distributions
-from suggest.sampling import Wanted, optuna_model, parzen, tpe_model
-from suggest.sampling.columns import decode
-from suggest.sampling.frame import points
-from suggest.sampling.normal import Floats
-from suggest.sampling.sampler import generator
-from suggest.sampling.tpe import OwnSettings, groups
-from suggest.sampling.uniform import draw
+from suggest.samplers import Wanted, optuna_model, parzen, tpe_model
+from suggest.samplers.columns import decode
+from suggest.samplers.frame import points
+from suggest.samplers.normal import Floats
+from suggest.samplers.sampler import generator
+from suggest.samplers.tpe import OwnSettings, groups
+from suggest.samplers.uniform import draw
 from suggest.space import Domain, Float, Int, Parameter, Space, Value
 from suggest.trial import Trial, TrialState
 from tests.unit.searches import MAXIMIZE, MINIMIZE, MIXED, RUNNING, SUCCEEDED, examples, spaces, study

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from suggest.errors import StudyBusy, Unavailable
-from suggest.serving.turns import ANY_KIND, BULKY_BYTES, MAX_WAITING, NOBODY, Flow, Kind, Turns
+from suggest.server.keyed_queue import ANY_KIND, BULKY_BYTES, MAX_WAITING, NOBODY, Flow, Kind, Turns
 
 WITHIN_S = 10
 

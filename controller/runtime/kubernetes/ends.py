@@ -11,8 +11,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from controller.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
-from controller.model import FailureClass
+from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
+from controller.core.model import FailureClass
 from controller.runtime.kubernetes.kinds import Reading, is_suspended, reading_of
 from controller.runtime.kubernetes.members import (
     Member,
@@ -60,7 +60,7 @@ def sighting_of(
     """
     reading = reading_of(obj)
     if obj is not None and is_suspended(obj) and not stopped:
-        return Sighting(name, None, waiting=_queued(obj))
+        return Sighting(name, None, waiting=_queued(obj), suspended=True)
     members = members_of(obj, pods, reading, stopped=stopped, now=now)
     end = _end(obj, members, reading, stopped=stopped, now=now)
     shown = _decisive(members, end)

@@ -9,7 +9,7 @@ import asyncio
 import json
 from typing import Any
 
-from controller.model import FailureClass
+from controller.core.model import FailureClass
 from controller.runtime.kubernetes.client import CONFIG_MAPS, Client, Kind
 from controller.runtime.kubernetes.errors import ApiError, rule_for
 from controller.runtime.kubernetes.fence import Fence

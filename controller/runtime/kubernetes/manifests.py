@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from controller.model import Resources
+from controller.core.model import Resources
 from controller.runtime.kubernetes.environment import as_is, env_of
 from controller.runtime.kubernetes.kinds import KEPT_S
 from controller.runtime.kubernetes.mounts import mounts_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from controller.model import FailureClass
+from controller.core.model import FailureClass
 from controller.runtime.kubernetes.kinds import JOB, Reading, preset_of
 from controller.runtime.kubernetes.naming import JOB_NAME, QUEUE
 from controller.runtime.kubernetes.pod_end import end_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from controller.model import short_name
+from controller.core.model import short_name
 from controller.runtime.protocol import ClusterPart, Launch
 
 Raw = dict[str, Any]

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from controller.model import trial_label
+from controller.core.model import trial_label
 from controller.runtime.protocol import ClusterPart, Launch
 from suggest.nesting import load_json
 

@@ -1,7 +1,7 @@
 """How one pod ended -> `Exit`. Pure.
 
-An exit code is passed on where it tells the whole story; `controller.failures` judges it. Where it does not (a node
-that threw the pod out, a program that was never found), the class and the sentence come from here.
+An exit code is passed on where it tells the whole story; `controller.core.failures` judges it. Where it does not (a
+node that threw the pod out, a program that was never found), the class and the sentence come from here.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from controller.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
-from controller.model import FailureClass
+from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
+from controller.core.model import FailureClass
 from controller.runtime.kubernetes import explain
 from controller.runtime.kubernetes.pods import (
     Shown,

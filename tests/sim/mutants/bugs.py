@@ -10,14 +10,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from controller import breaker, budget, decide, failures, journal, loop, memory, observe, search
-from controller import snapshot as asked
-from controller.failures import Facts, Judgement
-from controller.metrics import LogReader
-from controller.model import FINAL, Attempt, AttemptState, ExperimentSpec, ExperimentState, FailureClass, StopCause
+from controller import journal, loop, memory, search
+from controller.core import breaker, budget, decide, failures, observe
+from controller.core import snapshot as asked
+from controller.core.failures import Facts, Judgement
+from controller.core.metrics import LogReader
+from controller.core.model import FINAL, Attempt, AttemptState, ExperimentSpec, ExperimentState, FailureClass, StopCause
+from controller.core.snapshot import OpenTrial, Snapshot
+from controller.core.states import Ended
 from controller.runtime.protocol import Launch
-from controller.snapshot import OpenTrial, Snapshot
-from controller.states import Ended
 from controller.store import Changes
 from suggest.trial import Outcome, TrialState
 
@@ -195,6 +196,12 @@ def stops_are_recorded_only(left: Sequence[OpenTrial], snapshot: Snapshot, cause
         newest = trial.newest
         if newest is not None and newest.state in (AttemptState.CREATED, AttemptState.RUNNING):
             yield asked.AskStop(trial.number, cause, reason)
+
+
+@mutant("a preempted trial holds a GPU on paper while another workload has it", (loop, "event_for"))
+def preemption_is_not_seen(attempt: Attempt, sighting: Any, *rest: Any, **known: Any) -> Any:
+    shown = None if sighting is None else replace(sighting, suspended=False)
+    return observe.event_for(attempt, shown, *rest, **known)
 
 
 @mutant("the final stage takes a GPU from trials that still run", (decide, "_finish"))

@@ -12,7 +12,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 import tests.sim.conftest  # noqa: F401 - the simulation's own logs are noise
-from controller.model import ExperimentState
+from controller.core.model import ExperimentState
 from tests.sim.mutants.bugs import MUTANTS, Mutant
 from tests.sim.plans import plans
 from tests.sim.world import Plan, World, stores

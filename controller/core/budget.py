@@ -1,0 +1,81 @@
+"""When an experiment is over, and how many more trials it may start. Pure: counts and times in, a verdict out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from controller.core.model import ExperimentSpec, ExperimentState
+from controller.phrases import quantity
+from suggest.trial import TrialState
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The experiment is over. `drain`: what runs may still finish; otherwise it is cancelled."""
+
+    state: ExperimentState
+    reason: str
+    drain: bool
+
+
+def counted(counts: Mapping[TrialState, int]) -> int:
+    """Finished trials that cost budget: every outcome but cancelled."""
+    return sum(n for state, n in counts.items() if state.finished and state is not TrialState.CANCELLED)
+
+
+def room(spec: ExperimentSpec, counts: Mapping[TrialState, int], unfinished: int) -> int | None:
+    """How many more trials may be asked for, when `unfinished` are under way; None = no limit."""
+    if spec.budget.trials is None:
+        return None
+    return max(0, spec.budget.trials - counted(counts) - unfinished)
+
+
+def too_many_failed(spec: ExperimentSpec, counts: Mapping[TrialState, int]) -> bool:
+    """The limit of failures is reached."""
+    limit = spec.budget.failed_trials
+    return limit is not None and counts.get(TrialState.FAILED, 0) >= limit
+
+
+def ending(
+    spec: ExperimentSpec,
+    counts: Mapping[TrialState, int],
+    *,
+    best: float | None,
+    exhausted: bool,
+    running_s: float,
+    suspended: bool = False,
+) -> Ending | None:
+    """The first reason to end, the strongest first; None while there is none.
+
+    `best`: the best value of a succeeded trial; without one, whatever ends the experiment, it has failed. `exhausted`:
+    the search has no further point. Failures come before the target: an experiment that met both in one turn is
+    reported as the one that a person has to look at. `suspended`: the circuit breaker is not done with the failures;
+    until then only the target and the wall clock end it.
+    """
+    budget, objective = spec.budget, spec.objective
+    if too_many_failed(spec, counts) and not suspended:
+        failed = quantity(counts[TrialState.FAILED], "trial")
+        return Ending(ExperimentState.FAILED, f"{failed} failed (budget.failedTrials: {budget.failed_trials})", False)
+    if objective.target is not None and best is not None:
+        reached = best >= objective.target if objective.maximize else best <= objective.target
+        if reached:
+            goal = f"the target was reached: {objective.metric} {best:g} (objective.target: {objective.target:g})"
+            return Ending(ExperimentState.SUCCEEDED, goal, False)
+    if budget.wall_clock_s is not None and running_s >= budget.wall_clock_s:
+        return _spent(f"the wall clock is spent (budget.wallClock: {budget.wall_clock_s:g} s)", best, drain=False)
+    if suspended:
+        return None
+    if budget.trials is not None and counted(counts) >= budget.trials:
+        done = "its one trial is done" if budget.trials == 1 else f"all {budget.trials} trials are done"
+        return _spent(done, best, drain=True)
+    if exhausted:
+        return _spent("every point of the search space was tried", best, drain=True)
+    return None
+
+
+def _spent(reason: str, best: float | None, *, drain: bool) -> Ending:
+    """There is nothing left to spend. While the last trials still run, the first value may be theirs."""
+    if best is None:
+        return Ending(ExperimentState.FAILED, f"{reason}; no trial succeeded", drain)
+    return Ending(ExperimentState.SUCCEEDED, reason, drain)

@@ -1,0 +1,340 @@
+"""What to do next: a snapshot in, a list of actions out. Pure: no clock, no I/O, no randomness, no memory.
+
+Everything is decided anew each turn from what is durable, so a restart decides the same. The loop carries the actions
+out in order; each is idempotent. What is asked for is one turn's worth: the loop turns again at once after acting.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from controller.core import breaker, budget
+from controller.core.failures import may_retry
+from controller.core.model import FINAL, AttemptState, ExperimentState, FailureClass, StopCause
+from controller.core.snapshot import (
+    Action,
+    AskStop,
+    Break,
+    ChangeState,
+    Complete,
+    CreateAttempt,
+    FinalStage,
+    Forget,
+    OpenTrial,
+    OutdateFinal,
+    RemoveAttempt,
+    SendStop,
+    Snapshot,
+    StartAttempt,
+    Suggest,
+    Wish,
+)
+from suggest.trial import Outcome, TrialState
+
+MAX_SUGGESTIONS = 100  # of one request
+PAUSED = "the experiment was paused before its turn came"
+
+
+def decide(snapshot: Snapshot) -> list[Action]:
+    final = snapshot.final
+    actions: list[Action] = [OutdateFinal()] if _final_is_outdated(snapshot) else []
+    left: list[OpenTrial] = []  # trials that stay open after what ends here
+    forgets: list[Action] = []  # last: nobody waits for them, and a free slot waits for what comes before
+    counts = dict(snapshot.counts)
+    best = snapshot.best
+    streak = snapshot.streak
+    for trial in snapshot.trials:
+        closing = _close(trial, snapshot)
+        if closing is None:
+            left.append(trial)
+            continue
+        (forgets if isinstance(closing, Forget) else actions).append(closing)
+        if isinstance(closing, Complete):
+            outcome = closing.outcome
+            counts[outcome.state] = counts.get(outcome.state, 0) + 1
+            streak = streak.after(closing.trial, outcome)
+            if outcome.state is TrialState.SUCCEEDED:
+                best = better(best, outcome.value, maximize=snapshot.spec.objective.maximize)
+    # Judged with what ends in this very turn: nothing new is asked for after the last failure, or past the target.
+    ending = budget.ending(snapshot.spec, counts, best=best, exhausted=snapshot.exhausted, running_s=snapshot.running_s)
+    # The breaker comes before every ending that would be a failure: what it sets aside is not one.
+    trip = _trip(left, streak, snapshot)
+    one_more = _one_more(left, counts, streak, snapshot)
+    failing = ending is None or ending.state is ExperimentState.FAILED
+    suspended = failing and (trip is not None or one_more or _undecided(left, streak, snapshot))
+    ended = ending is not None
+    if suspended or snapshot.set_aside:
+        spec = snapshot.spec
+        ending = budget.ending(spec, counts, best=best, exhausted=False, running_s=snapshot.running_s, suspended=True)
+    trip = None if ending is not None else trip
+    stopping = _stop_cause(snapshot, ending)
+    if stopping is None or stopping[0] is StopCause.INTERRUPTED:  # else its trial is closed, and with it all attempts
+        actions += (RemoveAttempt(trial.number) for trial in left if _has_failed(trial, snapshot))
+    if stopping is not None:
+        actions += _stop_everything(left, snapshot, *stopping)
+    else:
+        actions += _stops(left, snapshot)
+        # Where only the breaker keeps it from ending, what runs decides, or else one more.
+        suggest = ending is None and trip is None and not (ended and left)
+        starts = list(_starts(left, counts, snapshot, suggest=suggest, one_more=one_more))
+        if trip is not None:
+            starts = [action for action in starts if isinstance(action, StartAttempt)]
+        if final is None or not final.active:
+            actions += starts
+        elif not left:  # whether the search has more to try is asked before the final stage is stopped for it
+            actions += (action for action in starts if isinstance(action, Suggest))
+    actions += forgets
+    if final is not None:
+        quiet = not left and not actions
+        actions += _finish(final, left, snapshot, ending, begin=quiet)
+        if final.active or (quiet and _final_is_due(final, snapshot, ending)):
+            left.append(final.as_trial)
+    if trip is not None and snapshot.wish is not Wish.STOP:
+        return [*actions, Break(trip.trials, trip.reason)]
+    actions += _change(left, actions, snapshot, ending)
+    return actions
+
+
+def _trip(left: Sequence[OpenTrial], streak: breaker.Streak, snapshot: Snapshot) -> breaker.Trip | None:
+    """What still ran when the breaker opened, and then fails likewise, is set aside with the others."""
+    if snapshot.state is ExperimentState.PAUSED:
+        return breaker.Trip(streak.alike, "") if snapshot.set_aside and streak.alike else None
+    return breaker.trip(snapshot.spec, streak, alone=not any(trial.occupies_slot for trial in left))
+
+
+def _one_more(
+    left: Sequence[OpenTrial], counts: Mapping[TrialState, int], streak: breaker.Streak, snapshot: Snapshot
+) -> bool:
+    """Whether the breaker waits for one more trial, and there can be one: in the budget, or the second of all."""
+    if not breaker.half_open(snapshot.spec, streak, exhausted=snapshot.exhausted):
+        return False
+    return bool(left) or budget.counted(counts) == 1 or budget.room(snapshot.spec, counts, 0) != 0
+
+
+def _undecided(left: Sequence[OpenTrial], streak: breaker.Streak, snapshot: Snapshot) -> bool:
+    """All that ended has failed by itself, and what still runs may say otherwise."""
+    running = any(trial.occupies_slot for trial in left)
+    return running and snapshot.spec.canary_s > 0 and bool(streak.first)
+
+
+def _finish(
+    final: FinalStage,
+    left: Sequence[OpenTrial],
+    snapshot: Snapshot,
+    ending: budget.Ending | None,
+    *,
+    begin: bool,
+) -> Iterator[Action]:
+    """What the final stage needs. `begin`: nothing is left of the search, nor to do for it."""
+    if final.active:
+        stop = _final_stop_cause(snapshot, search_goes_on=bool(left))
+        if stop is not None:
+            yield from _stop_everything([final.as_trial], snapshot, *stop)
+        else:
+            yield from _stops([final.as_trial], snapshot)
+            yield from _starts([final.as_trial], {}, snapshot, suggest=False, one_more=False)
+    elif _final_is_due(final, snapshot, ending):
+        if begin and snapshot.wish is Wish.RUN:
+            if final.kept and _has_failed(final.as_trial, snapshot):
+                yield RemoveAttempt(FINAL)
+            yield CreateAttempt(FINAL, final.next_number)
+    elif final.kept:
+        yield Forget(FINAL)
+
+
+def _final_stop_cause(snapshot: Snapshot, *, search_goes_on: bool) -> tuple[StopCause, str] | None:
+    """Why it may not go on. That a target is reached or a budget spent is where it begins."""
+    if snapshot.wish is Wish.STOP:
+        return StopCause.CANCELLED, "tuner stop"
+    if search_goes_on:
+        return StopCause.CANCELLED, "the search goes on"
+    if snapshot.spec.final is None:
+        return StopCause.CANCELLED, "the file has no final stage any more"
+    return (StopCause.INTERRUPTED, "interrupted") if snapshot.wish is Wish.INTERRUPT else None
+
+
+def _final_is_due(final: FinalStage, snapshot: Snapshot, ending: budget.Ending | None) -> bool:
+    """It has to run (again) before the experiment may end."""
+    if snapshot.spec.final is None or snapshot.best is None or snapshot.wish is Wish.STOP:
+        return False
+    if ending is None or ending.state is not ExperimentState.SUCCEEDED:
+        return False
+    match final.newest.state if final.newest is not None else None:
+        case None | AttemptState.CANCELLED:  # interrupted, or stopped and resumed
+            return True
+        case AttemptState.FAILED:
+            return may_retry(final.attempts, snapshot.spec.trial.retries)
+        case _:
+            return False
+
+
+def _final_is_outdated(snapshot: Snapshot) -> bool:
+    """There are trials again. Noted before anything is done about them: once they are gone, nothing would say so."""
+    final = snapshot.final
+    return final is not None and bool(final.attempts) and not final.active and bool(snapshot.trials)
+
+
+def beginnings(snapshot: Snapshot) -> list[CreateAttempt]:
+    """What can be done about a suggestion at once: its trials begin. All else waits for another look, the final stage
+    too: what was decided before the suggestion is still to be done, and may be to forget how it ended last."""
+    return [action for action in decide(snapshot) if isinstance(action, CreateAttempt) and action.trial != FINAL]
+
+
+def follow_ups(snapshot: Snapshot) -> list[Action]:
+    """What is to be done after acting, without another look: all but to start again what was not seen to run yet."""
+    return [action for action in decide(snapshot) if not isinstance(action, StartAttempt)]
+
+
+def better(best: float | None, value: float | None, *, maximize: bool) -> float | None:
+    """The better of two values, either of which may be missing."""
+    if best is None or value is None:
+        return value if best is None else best
+    return max(best, value) if maximize else min(best, value)
+
+
+def _stop_cause(snapshot: Snapshot, ending: budget.Ending | None) -> tuple[StopCause, str] | None:
+    """Why nothing may go on running, and what becomes of what runs."""
+    if snapshot.wish is Wish.STOP:
+        return StopCause.CANCELLED, "tuner stop"
+    if ending is not None and not ending.drain:
+        return StopCause.CANCELLED, ending.reason
+    if snapshot.wish is Wish.INTERRUPT:
+        return StopCause.INTERRUPTED, "interrupted"
+    return None
+
+
+def _close(trial: OpenTrial, snapshot: Snapshot) -> Complete | Forget | None:
+    """The action that ends the trial, if its newest attempt says how; None while there is something to wait for."""
+    newest = trial.newest
+    if not trial.running:
+        return Forget(trial.number) if newest is None or newest.ended else None
+    if newest is None:
+        return None
+    match newest.state:
+        case AttemptState.SUCCEEDED:
+            return Complete(trial.number, Outcome(TrialState.SUCCEEDED, newest.value))
+        case AttemptState.PRUNED:
+            value = newest.value if newest.value is not None and math.isfinite(newest.value) else None
+            return Complete(trial.number, Outcome(TrialState.PRUNED, value, newest.reason))
+        case AttemptState.INFEASIBLE:
+            return Complete(trial.number, Outcome(TrialState.INFEASIBLE, reason=newest.reason))
+        case AttemptState.CANCELLED if newest.stop_cause is not StopCause.INTERRUPTED:
+            return Complete(trial.number, Outcome(TrialState.CANCELLED, reason=newest.reason))
+        case AttemptState.FAILED if not _runs_again(trial, snapshot):
+            failure_class = newest.failure_class.value if newest.failure_class else ""
+            return Complete(trial.number, Outcome(TrialState.FAILED, None, newest.reason, failure_class))
+        case _:
+            return None
+
+
+def _runs_again(trial: OpenTrial, snapshot: Snapshot) -> bool:
+    """Whether a failed newest attempt is followed by another: a retry of its class, or what a pause was for."""
+    newest = trial.newest
+    if newest is None or newest.failure_class is None:
+        return False
+    if newest.rerun:
+        return True
+    if newest.failure_class is FailureClass.CONFIGURATION:
+        return True  # it paused the experiment; lifting the pause runs it again
+    return may_retry(trial.attempts, snapshot.spec.trial.retries)
+
+
+def _has_failed(trial: OpenTrial, snapshot: Snapshot) -> bool:
+    """Its newest attempt has, and the runtime may still have something of it."""
+    newest = trial.newest
+    return newest is not None and newest.state is AttemptState.FAILED and trial.number not in snapshot.removed
+
+
+def _stops(left: Sequence[OpenTrial], snapshot: Snapshot) -> Iterator[Action]:
+    for trial in left:
+        newest = trial.newest
+        if newest is None or newest.ended:
+            continue
+        if newest.state is AttemptState.STOPPING:
+            if trial.number not in snapshot.stops_sent:
+                yield SendStop(trial.number, snapshot.spec.trial.grace_s)
+        elif not trial.running:
+            yield AskStop(trial.number, StopCause.CANCELLED, "the trial was completed by another client")
+        elif trial.number in snapshot.advised:
+            yield AskStop(trial.number, StopCause.PRUNED, snapshot.advised[trial.number])
+        elif trial.number in snapshot.held and snapshot.state is ExperimentState.PAUSED:
+            yield AskStop(trial.number, StopCause.INTERRUPTED, PAUSED)
+
+
+def _stop_everything(left: Sequence[OpenTrial], snapshot: Snapshot, cause: StopCause, reason: str) -> Iterator[Action]:
+    grace_s = 0.0 if snapshot.without_grace else snapshot.spec.trial.grace_s
+    for trial in left:
+        newest = trial.newest
+        if newest is None or newest.ended:
+            # It waits to run (again). Interrupted, it goes on waiting; cancelled, that is its outcome.
+            if cause is StopCause.CANCELLED and trial.running:
+                yield Complete(trial.number, Outcome(TrialState.CANCELLED, reason=reason))
+        elif newest.state is not AttemptState.STOPPING:
+            yield AskStop(trial.number, cause, reason)
+        elif snapshot.stops_sent.get(trial.number, math.inf) > grace_s:
+            yield SendStop(trial.number, grace_s)
+
+
+def _starts(
+    left: Sequence[OpenTrial], counts: Mapping[TrialState, int], snapshot: Snapshot, *, suggest: bool, one_more: bool
+) -> Iterator[Action]:
+    """Attempts to start, oldest trial first. `suggest`: new trials may be asked for; without it (nothing more to try)
+    what was begun goes on, its retries too. `one_more`: at least one, even beyond the budget."""
+    paused = snapshot.state is ExperimentState.PAUSED
+    free = _limit(snapshot) - sum(trial.occupies_slot for trial in left)
+    for trial in left:
+        newest = trial.newest
+        if newest is not None and newest.state is AttemptState.CREATED:
+            if trial.number in snapshot.held:
+                continue
+            if trial.running and trial.number not in snapshot.advised:  # else it was just asked to stop
+                yield StartAttempt(trial.number, newest.number)
+        elif trial.running and not trial.occupies_slot and not paused and free > 0:
+            free -= 1
+            yield CreateAttempt(trial.number, 1 if newest is None else newest.number + 1)
+    if not suggest or paused or free <= 0:
+        return
+    unfinished = sum(trial.running for trial in left)
+    room = budget.room(snapshot.spec, counts, unfinished)
+    if one_more and not unfinished and room is not None:
+        room = max(room, 1)
+    count = min(free, MAX_SUGGESTIONS) if room is None else min(free, MAX_SUGGESTIONS, room)
+    if count > 0:
+        yield Suggest(count)
+
+
+def _limit(snapshot: Snapshot) -> int:
+    """How many attempts may be named and not ended. Successors beyond `parallelism` are named ahead of need only where
+    that is worth it; `Launch.slots` keeps them from running. Which GPUs one gets is known when it starts."""
+    wanted = snapshot.spec.parallelism if snapshot.canary_over else 1
+    if snapshot.slots is not None:
+        return min(wanted, snapshot.slots)
+    return wanted + min(wanted, snapshot.ahead) if snapshot.canary_over else wanted
+
+
+def _change(
+    left: Sequence[OpenTrial], actions: Sequence[Action], snapshot: Snapshot, ending: budget.Ending | None
+) -> Iterator[ChangeState]:
+    """The experiment's own state: at most one change a turn, and `done` only when nothing is open or under way."""
+    busy = any(trial.occupies_slot for trial in left) or bool(actions)
+    failure = snapshot.final.failure if snapshot.final is not None else ""
+    if snapshot.wish is Wish.STOP:
+        if left or actions:
+            if snapshot.state is not ExperimentState.STOPPING:
+                yield ChangeState(ExperimentState.STOPPING, "tuner stop", False)
+        else:
+            yield ChangeState(ExperimentState.STOPPED, "stopped by tuner stop", True)
+    elif ending is not None and not left and not actions:
+        yield ChangeState(ending.state, ending.reason + failure, True)
+    elif snapshot.slots == 0 and snapshot.state is not ExperimentState.PAUSED and not busy:
+        trial = snapshot.spec.trial
+        asked = f"{trial.resources.gpu:g}" + (f" for each of {trial.workers} workers" if trial.workers > 1 else "")
+        reason = f"a trial asks for more GPUs ({asked}) than this machine has; lower spec.trial.resources.gpu"
+        yield ChangeState(ExperimentState.PAUSED, reason, True)
+    elif snapshot.state is ExperimentState.PAUSED:
+        if not busy:
+            yield ChangeState(ExperimentState.PAUSED, "", True)
+    elif snapshot.wish is Wish.INTERRUPT and not busy:
+        what = "its final stage runs" if left and left[-1].number == FINAL else "its trials run"
+        yield ChangeState(ExperimentState.STOPPED, f"interrupted; {what} again on resume", True)

@@ -1,0 +1,350 @@
+"""One line of a log -> the numbers that it names, and its step. What is read is in docs/experiment.md.
+
+Knows how people and libraries write; knows nothing of portions, carriage returns or what becomes of a value. No regular
+expression here may run twice over the same characters (possessive quantifiers, bounded names): a trial that prints
+garbage without an end must not hold up the others.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from controller.core.model import MetricsRule
+
+MAX_STEP = 2**53
+MAX_NAME = 128  # characters; a longer name, or one that cannot be printed, is not a metric
+MAX_DEPTH = 8  # of nested JSON
+MAX_COLUMNS = 32
+STEP_KEYS = ("step", "epoch")
+STEP_WORDS = ("global_step", "step", "epoch", "iteration", "iter", "round")  # the first that a line has, in any case
+
+_EXPONENT = r"(?:[eE][+-]?\d++)?+"
+_NUMBER = rf"[+-]?(?:\d++\.?+\d*+{_EXPONENT}|\.\d++{_EXPONENT}|nan|NaN|inf(?:inity)?|Infinity)"
+_NAME = rf"[A-Za-z_][\w./-]{{0,{MAX_NAME - 1}}}+"
+_WRAPPER = r"(?:(?:\w{1,9}\.)?+(?:[tT]ensor|[aA]rray|b?float\d*+|int\d*+)\(\[?+)?+"  # tensor(0.9), np.float64(0.9)
+_SHARE = r"/(\d++)\s?\(\d++\.?+\d*+\s?%\)"  # 9913/10000 (99%)
+_END = r"(?![\w%]|\.\w|:\d|\s?/\s?\d|-\d\d-\d\d)"  # not a unit, a version, a time of day, a fraction, a date
+_VALUE = rf"{_WRAPPER}({_NUMBER})(?:{_SHARE}|(\s?%)(?![\w|])|{_END})"
+_PAIR = re.compile(rf"(?<![\w.])({_NAME})([\"'])?(?:\s*+=\s*+|\s*+:\s+|(:))(?(2)[\"']?){_VALUE}")
+_WHOLE_VALUE = re.compile(rf"({_NUMBER})(?:{_SHARE}|(\s?%))?+")
+_BOOSTING_CELL = re.compile(
+    rf"([A-Za-z_][^:\t]{{0,{MAX_NAME - 1}}}):\s*+({_NUMBER})(?:\s?\+\s?{_NUMBER})?+"  # mean + deviation
+)
+_LEADING_STEP = re.compile(
+    r"(?:\[(?=[^\]]{0,30}:)[\d:.,/TZ -]{5,32}\]\s?)?+(?:\[\s?(\d{1,15}+)\](?=[\s:,]|$)|(\d{1,9}+):\s)"
+)
+_BAR = re.compile(r"(?<![\w.])(\d++)(?:/(\d++)|it) \[\d[^\]]*+\]?+")  # tqdm's
+_PROGRESS = re.compile(r"\d++%\||%\s\[|━━|\[\s*+\d++/\s?\d|(?:^|[\s|])\d++/\d++\s[^\s\w]")
+_BEFORE_HEADER = re.compile(
+    r"(?:[^\w\n]|\d|T\d|INFO|DEBUG|root|__main__)*+(?:(?:[Ss]tart(?:ing)?|[Bb]egin|[Tt]rain(?:ing)?)\s)?+"
+)
+_COLUMN = re.compile(r"[A-Za-z_][\w ./()@%-]*+")
+_GAP = re.compile(r"\s{2,}|\t")
+_BORDER = re.compile("[│┃]")
+_RESULT_NAME = re.compile(_NAME)
+
+# Where something to read may be in raw bytes, never missing it. Most of a log is not metrics: these skip it ten times
+# faster than a look at each line. The look back leaves out the time of day.
+_PAIR_AT = re.compile(rb"[=:][\x00-\x09\x0b-\x20'\"+-]*[0-9.nNiI\x1b\x80-\xff](?<![^\w./\x80-\xff-][0-9][0-9]:[0-9])")
+_LOWER_EPOCH_AT = re.compile(rb"poch(?:[ \t\[#:=]{1,3}+[0-9\x1b]|  |\t|\x1b)")
+# With the byte that each begins with: where it is missing, which is seen a hundred times faster, there is no search.
+_RARE = (
+    (b"P", re.compile(rb"POCH(?:[ \t\[#:=]{1,3}+[0-9\x1b]|  |\t|\x1b)")),
+    (b"I", re.compile(rb"Iter  ")),
+    (b"(", re.compile(rb"\((?<=[ry]\()[-+.0-9\[ni]")),  # tensor(0.9, Array(0.9
+    (b"\xe2", re.compile(rb"\xe2\x94[\x80\x82]")),  # ─ and │
+)
+_ROW_AT = re.compile(rb"[\r\n][ \t]*+(?:\d++|[A-Za-z_][\w./-]*+)[ \t]{2,}+[-+.\dni]")
+_FIRST_ROW_AT = re.compile(_ROW_AT.pattern.removeprefix(rb"[\r\n]"))
+
+
+class Said(NamedTuple):
+    """What one line says. A tuple, for they come by thousands."""
+
+    values: dict[str, float]
+    step: int | None = None  # its own, by a key or a word
+    fraction: bool = False  # its step is not a whole number: half an epoch
+    header: bool = False  # the step is also that of the lines below, which say none
+    progress: bool = False  # the same step will come again, with other values
+    bar: tuple[int, int] | None = None  # position and length of a tqdm bar
+
+
+NOTHING = Said({})
+
+
+class LineParser:
+    """Remembers the heads of tables, and how the first percentage of the objective was written."""
+
+    def __init__(self, rule: MetricsRule, objective: str) -> None:
+        self._objective = objective
+        self._keys = (rule.step,) if rule.step else STEP_KEYS
+        words = tuple(word for word in STEP_WORDS if word in STEP_KEYS or word != objective.lower())
+        self._words = self._keys if rule.step else words
+        self._guesses_step = not rule.step
+        self._pattern = re.compile(rule.pattern) if rule.pattern else None
+        names = "|".join(re.escape(word) for word in self._words)
+        self._word = re.compile(
+            rf"(?<![\w./-])({names})[\"']?\s*+[:=#]?\s*+\[?\s*+(\d{{1,15}}+)(\s*+(?:/|of\s)\s*+\d++)?+(?![\w%]|\.\d|:\d)",
+            re.IGNORECASE,
+        )
+        self._odd = None  # the objective, where its name has characters that other names have not
+        if not _RESULT_NAME.fullmatch(objective):
+            self._odd = re.compile(rf"(?<![\w.]){re.escape(objective)}([\"'])?\s*+[=:]\s*+(?(1)[\"']?){_VALUE}")
+        self._columns: tuple[str, ...] = ()
+        self._results = False
+        self.percentage = ""
+
+    @property
+    def reads_all(self) -> bool:
+        """There is a pattern, and no telling where it matches."""
+        return self._pattern is not None
+
+    @property
+    def in_table(self) -> bool:
+        return bool(self._columns) or self._results
+
+    def said(self, text: str) -> Said:
+        if self._pattern is not None:
+            return self._by_pattern(self._pattern, text)
+        if text.startswith("{") and text.endswith("}") and (values := _json_values(text)) is not None:
+            return self._with_step(values, text, whole=True)
+        if (row := self._row(text)) is not None:
+            return row
+        if text[0] == "[" and "]\t" in text:
+            values = self._boosting_cells(text)
+        else:
+            values = self._pairs(text) if "=" in text or ":" in text else {}
+        if not values and "poch" not in text and "POCH" not in text:
+            return NOTHING
+        return self._with_step(values, text)
+
+    def _by_pattern(self, pattern: re.Pattern[str], text: str) -> Said:
+        found = ((m[1], _float(m[2])) for m in pattern.finditer(text))
+        values = {name: value for name, value in found if name and value is not None}
+        step, fraction = self._step_key(values)
+        return Said(self._metrics(values), step, fraction)
+
+    def _with_step(self, values: dict[str, float], text: str, *, whole: bool = False) -> Said:
+        """whole: the values are all that the line says."""
+        step, fraction = self._step_key(values)
+        metrics = self._metrics(values)
+        if whole or (step is not None and metrics and "/" not in text):
+            return Said(metrics, step, fraction)
+        bar = _BAR.search(text) if " [" in text else None
+        header = False
+        progress = bar is not None
+        if word := self._step_word(text):
+            step = int(word[2]) if step is None and not fraction else step
+            # The word may say how many there are; that is not progress within it.
+            progress = progress or _PROGRESS.search(text, word.end()) is not None
+            header = word[1].casefold() == "epoch" and self._guesses_step and step == int(word[2])
+            header = header and (progress or (not metrics and _stands_alone(word, text)))
+        elif step is not None:
+            progress = progress or _PROGRESS.search(text) is not None
+        elif self._guesses_step and not fraction and (lead := _LEADING_STEP.match(text)):
+            step = int(lead[1] or lead[2])
+        position = (int(bar[1][:15]), int((bar[2] or "0")[:15])) if bar and self._guesses_step else None
+        return Said(metrics, step, fraction, header, progress, position)
+
+    def _step_key(self, values: dict[str, float]) -> tuple[int | None, bool]:
+        """The step that a key has, and whether there is a key that has something else."""
+        keys = [key for key in self._keys if key in values]
+        if not keys and self._guesses_step:
+            folded = {name.lower(): name for name in values}
+            keys = [folded[word] for word in self._words if word in folded]
+        for key in keys:
+            if values[key].is_integer() and 0 <= values[key] <= MAX_STEP:
+                return int(values[key]), False
+        return None, bool(keys)
+
+    def _step_word(self, text: str) -> re.Match[str] | None:
+        found: dict[str, re.Match[str]] = {}
+        for word in self._word.finditer(text):
+            found.setdefault(word[1].casefold(), word)
+        if "epoch" in found and "step" in found and found["step"][3]:
+            return found["epoch"]  # `Epoch [3/10], Step [100/600]`: the step begins anew in each epoch
+        return next((found[word] for word in map(str.casefold, self._words) if word in found), None)
+
+    def _metrics(self, values: dict[str, float]) -> dict[str, float]:
+        words = self._words if self._guesses_step and self._pattern is None else self._keys
+        taken = [name for name in values if (name in words or name.lower() in words) and name != self._objective]
+        return {name: value for name, value in values.items() if name not in taken} if taken else values
+
+    def _pairs(self, text: str) -> dict[str, float]:
+        """`name:5` without a space is also how people write cuda:0 and localhost:8080: only what we wait for counts."""
+        values: dict[str, float] = {}
+        for m in _PAIR.finditer(text):
+            name = m[1]
+            if not m[3] or name == self._objective or name in self._words:
+                self._put(values, name, m[4], m[5], m[6])
+        if self._odd is not None:
+            for m in self._odd.finditer(text):
+                self._put(values, self._objective, m[2], m[3], m[4])
+        return values
+
+    def _put(self, values: dict[str, float], name: str, number: str, total: str | None, percent: str | None) -> None:
+        if percent:
+            values[name] = _hundredth(number)
+            if name == self._objective and not self.percentage:
+                self.percentage = f"{number}%"
+        elif total is None:
+            values[name] = float(number)
+        elif float(total):
+            values[name] = float(number) / float(total)
+
+    def _boosting_cells(self, text: str) -> dict[str, float]:
+        """`[3]\\ttrain-rmse:0.1\\tvalid_0's auc: 0.9` of a booster; `auc` is then also read, of the last set."""
+        cells = [m for cell in text.split("\t")[1:] if (m := _BOOSTING_CELL.fullmatch(cell.strip()))]
+        if not cells:
+            return self._pairs(text)
+        values = {m[1]: float(m[2]) for m in cells}
+        short = {name.rpartition("'s ")[2]: value for name, value in values.items() if "'s " in name}
+        return {**short, **values}
+
+    # Tables
+
+    def _row(self, text: str) -> Said | None:
+        """A row of a table: with named columns, fastai's, skorch's or scikit-learn's, or of results, Lightning's."""
+        if "│" in text:
+            cells = [cell for cell in map(str.strip, _BORDER.split(text)) if cell]
+            return self._result(cells)
+        if self._columns and text[0].isdigit():
+            cells = _GAP.split(text)
+            if len(cells) == len(self._columns) and cells[0].isdecimal() and len(cells[0]) < 16:
+                named = zip(self._columns[1:], cells[1:], strict=True)
+                values = {name: value for name, cell in named if (value := _whole(cell)) is not None}
+                return Said(values, int(cells[0]))
+        if self._results and (row := self._result(_GAP.split(text))) is not None:
+            return row
+        self._note_head(text)
+        return None
+
+    def _result(self, cells: Sequence[str]) -> Said | None:
+        if len(cells) != 2 or not _RESULT_NAME.fullmatch(cells[0]) or (value := _whole(cells[1])) is None:
+            return None
+        return Said({cells[0]: value})
+
+    def _note_head(self, text: str) -> None:
+        if text.startswith("────"):
+            self._results = True
+        elif text[:5].casefold() in ("epoch", "iter ", "iter\t") and ("  " in text or "\t" in text):
+            columns = _GAP.split(text)
+            if 2 <= len(columns) <= MAX_COLUMNS and all(map(_COLUMN.fullmatch, columns)):
+                self._columns = tuple(columns)
+
+
+class Candidates:
+    """The places in a region of a log where something to read may be. Each kind is searched through it once."""
+
+    def __init__(self, region: bytes, parser: LineParser) -> None:
+        self._region = region
+        self._parser = parser
+        self._in_table = parser.in_table
+        self._searches: list[Callable[[int], int]] = [
+            self._row,
+            partial(self._matching, _PAIR_AT, b""),
+            partial(self._matching, _LOWER_EPOCH_AT, b""),
+            *(partial(self._matching, pattern, byte) for byte, pattern in _RARE),
+        ]
+        self._next = [-1] * len(self._searches)
+
+    def next(self, begin: int) -> int:
+        """The first at `begin`, where a line begins, or later; the region's length if there is none."""
+        if self._parser.reads_all:
+            return begin
+        if self._parser.in_table != self._in_table:
+            self._in_table = self._parser.in_table
+            self._next[0] = -1
+        places = self._next
+        for kind, place in enumerate(places):
+            if place < begin:
+                place = self._searches[kind](begin)
+                places[kind] = len(self._region) if place < 0 else place
+        return min(places)
+
+    def _matching(self, pattern: re.Pattern[bytes], byte: bytes, begin: int) -> int:
+        if byte and (begin := self._region.find(byte, begin)) < 0:
+            return -1
+        found = pattern.search(self._region, begin)
+        return -1 if found is None else found.start()
+
+    def _row(self, begin: int) -> int:
+        if not self._in_table:
+            return -1
+        if _FIRST_ROW_AT.match(self._region, begin):
+            return begin
+        found = _ROW_AT.search(self._region, begin)
+        return -1 if found is None else found.start() + 1
+
+
+def end_of_bar(text: str) -> int:
+    """Where a progress bar ends, 0 without one: what is printed beside it lands behind it, in the same line."""
+    bar = _BAR.search(text) if " [" in text and "]" in text else None
+    return bar.end() if bar is not None and bar[0].endswith("]") else 0
+
+
+def _stands_alone(word: re.Match[str], text: str) -> bool:
+    """`Epoch 3/10`, perhaps behind a logger's prefix; not `resumed from epoch 3`, nor `epoch 3 took long`."""
+    after = text[word.end() :]
+    return not any(map(str.isalnum, after)) and _BEFORE_HEADER.fullmatch(text, 0, word.start()) is not None
+
+
+def _float(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _hundredth(number: str) -> float:
+    """91.3 -> 0.913, not 0.9129999999999999."""
+    return float(f"{number}e-2") if number[-1].isdigit() and "e" not in number.lower() else float(number) / 100
+
+
+def _whole(text: str) -> float | None:
+    """A cell, or a string of JSON, that is nothing but a value."""
+    m = _WHOLE_VALUE.fullmatch(text)
+    if m is None or (m[2] and not float(m[2])):
+        return None
+    if m[3]:
+        return _hundredth(m[1])
+    return float(m[1]) / float(m[2]) if m[2] else float(m[1])
+
+
+def _json_values(line: str) -> dict[str, float] | None:
+    """The numbers of a JSON object, nested ones as `eval.loss` and, where no other has the name, as `loss`. None if it
+    is not JSON."""
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict):
+        return {}
+    values: dict[str, float] = {}
+    nested: dict[str, list[float]] = {}
+    for path, value in _leaves(document, "", MAX_DEPTH):
+        values[path] = value
+        if "." in path:
+            nested.setdefault(path.rpartition(".")[2], []).append(value)
+    short = {name: found[0] for name, found in nested.items() if len(found) == 1 and name not in values}
+    return {**values, **short}
+
+
+def _leaves(document: dict[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, float]]:
+    """`Any`: what JSON may hold."""
+    for key, value in document.items():
+        if isinstance(value, dict):
+            if depth > 0:
+                yield from _leaves(value, f"{prefix}{key}.", depth - 1)
+        elif isinstance(value, str):
+            if (number := _whole(value)) is not None:
+                yield prefix + key, number
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            try:
+                yield prefix + key, float(value)
+            except OverflowError:
+                continue

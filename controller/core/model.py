@@ -1,0 +1,301 @@
+"""The nouns of the controller: what a person asked for, what was started, what became of it.
+
+Pure values. Readers (`controller.spec`) make them from files, `controller.store` keeps them, the core decides on them.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeAlias
+
+from suggest.space import Assignment, Space, Value
+
+FINAL = -1  # stands where a trial's number stands: the final stage, which is no trial and runs after the last one
+MAX_NAME_LENGTH = 40  # of an experiment: leaves room for "-<uid5>-<n>-r<k>" within Kubernetes' 63
+
+
+class FailureClass(enum.Enum):
+    """Why an attempt failed, as far as it decides what happens next. The value is the word in the file and in JSON."""
+
+    USER_ERROR = "userError"
+    OUT_OF_MEMORY = "outOfMemory"
+    CONFIGURATION = "configuration"
+    TIMEOUT = "timeout"
+    METRICS_MISSING = "metricsMissing"
+    INFRASTRUCTURE = "infrastructure"
+
+
+class ExperimentState(enum.Enum):
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+    @property
+    def finished(self) -> bool:
+        return self in (ExperimentState.SUCCEEDED, ExperimentState.FAILED)
+
+
+class AttemptState(enum.Enum):
+    """The life of one execution; `controller.core.states` says what may follow what."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    PRUNED = "pruned"
+    INFEASIBLE = "infeasible"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        return self not in (AttemptState.CREATED, AttemptState.RUNNING, AttemptState.STOPPING)
+
+
+class StopCause(enum.Enum):
+    """Why we asked an attempt to stop."""
+
+    PRUNED = "pruned"
+    CANCELLED = "cancelled"  # the trial is no longer wanted: tuner stop, target reached, budget spent
+    INTERRUPTED = "interrupted"  # Ctrl-C: the trial runs again on resume and costs nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    metric: str
+    maximize: bool
+    target: float | None = None
+    value: str = "last"  # last | best
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsRule:
+    """How log lines become measurements.
+
+    step: the key that holds the step ("" = the usual ones). pattern: a regular expression of two
+    groups, name and value, found anywhere in a line (None = the built-in forms).
+    """
+
+    step: str = ""
+    pattern: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AlgorithmSpec:
+    name: str = "default"
+    seed: int | None = None
+    settings: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PruningSpec:
+    """Settings as the service names them: warmupSteps, interval, minTrials."""
+
+    name: str
+    settings: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """None = no such limit. The first limit reached ends the experiment."""
+
+    trials: int | None = None
+    failed_trials: int | None = None
+    wall_clock_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SecretRef:
+    """`{secret: name/key}`: a cluster's secret; locally the environment variable of the same name must be set."""
+
+    name: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """Per attempt. `gpu` may be a fraction locally (two trials of 0.5 share one). None = not said."""
+
+    cpu: float | None = None
+    memory_bytes: int | None = None
+    gpu: float = 0.0
+    ephemeral_storage_bytes: int | None = None
+    extended: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialTemplate:
+    """What one attempt executes. `cluster` keeps what only the Kubernetes runtime reads, as the file has it."""
+
+    command: tuple[str, ...]
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str | SecretRef] = field(default_factory=dict)
+    resources: Resources = Resources()
+    timeout_s: float | None = None
+    grace_s: float = 30.0
+    retries: Mapping[FailureClass, int] = field(default_factory=dict)
+    image: str = ""
+    working_dir: str = ""  # relative: to the file's folder, which it is if it is empty
+    parameters_file: str = "json"  # its format; local
+    devices: tuple[str, ...] = ()  # the GPUs that attempts may use, empty = all that the machine lends; local
+    cluster: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def workers(self) -> int:
+        """Processes, or pods, of one attempt by `distributed`; each is given all of `resources`."""
+        match self.cluster.get("distributed"):
+            case {"workers": int(count)}:
+                return count
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentSpec:
+    """A validated experiment; the same meaning whatever reader made it. `document` is the file's meaning as plain JSON
+    data after `--set` and with all defaults filled in: what is stored, hashed, compared and shown."""
+
+    name: str
+    namespace: str
+    space: Space
+    objective: Objective
+    algorithm: AlgorithmSpec
+    trial: TrialTemplate
+    labels: Mapping[str, str] = field(default_factory=dict)
+    metrics: MetricsRule = MetricsRule()
+    initial: tuple[Assignment, ...] = ()
+    pruning: PruningSpec | None = None
+    parallelism: int = 1
+    budget: Budget = Budget()
+    canary_s: float = 10.0
+    runtime: str = "local"
+    final: TrialTemplate | None = None  # what the best parameters run as once more, at the end
+    document: Mapping[str, object] = field(default_factory=dict)
+
+    def template_of(self, trial: int) -> TrialTemplate:
+        """What an attempt of it executes."""
+        # The file may have lost its final stage while one runs, which is then stopped.
+        return self.final if trial == FINAL and self.final is not None else self.trial
+
+
+Uid: TypeAlias = str
+
+
+def short_name(name: str, uid: Uid) -> str:
+    """`digits-x7k2q`: the name of the experiment's study, and the stem of its trials' names."""
+    return f"{name}-{uid[:5]}"
+
+
+def trial_name(name: str, uid: Uid, number: int) -> str:
+    return f"{short_name(name, uid)}-{trial_label(number)}"
+
+
+def trial_label(number: int) -> str:
+    """A trial's number, or `final`: in names, labels and folders, and where people are told of it."""
+    return "final" if number == FINAL else str(number)
+
+
+def attempt_name(name: str, uid: Uid, number: int, attempt: int) -> str:
+    """The runtime's name of an attempt: the trial's for the first, with `-r2`, `-r3`… for later ones."""
+    stem = trial_name(name, uid, number)
+    return stem if attempt == 1 else f"{stem}-r{attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One execution of a trial, or (trial: FINAL) of the final stage. Changed only by `controller.core.states.step`;
+    `end_time` is set exactly when ended.
+
+    Two marks of a failed one are set after its end. rerun: the trial runs again, whatever its retries say, and this
+    failure counts nowhere. reviewed: a person has gone on since; `controller.core.breaker` no longer looks at it.
+    """
+
+    trial: int
+    number: int
+    state: AttemptState = AttemptState.CREATED
+    stop_cause: StopCause | None = None
+    start_time: datetime | None = None
+    end_time: datetime | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    value: float | None = None
+    step: int | None = None
+    failure_class: FailureClass | None = None
+    reason: str = ""  # while created: what it waits for
+    node: str = ""
+    image: str = ""  # by digest, where a container ran it
+    rerun: bool = False
+    reviewed: bool = False
+
+    @property
+    def ended(self) -> bool:
+        return self.state.ended
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of the experiment's story. trial/attempt are None for what concerns the whole experiment; of the final
+    stage, trial is FINAL."""
+
+    time: datetime
+    kind: str
+    message: str
+    trial: int | None = None
+    attempt: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """A version of the experiment's file that was in force; 1 is the first."""
+
+    number: int
+    spec: ExperimentSpec
+    file_text: str
+    time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class FinalRun:
+    """The final stage as it began when the search last ended. `trial`: whose parameters it has. `first`: the number of
+    its first attempt; what is below belongs to earlier ends of a search that has grown since."""
+
+    trial: int
+    first: int
+
+    @property
+    def apart(self) -> str:
+        """What tells its checkpoints from those of an earlier end, which had other parameters."""
+        return "" if self.first == 1 else f"-r{self.first}"
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """The durable record of an experiment. `running_s` is wall clock spent with a controller alive and not paused."""
+
+    uid: Uid
+    spec: ExperimentSpec
+    revision: int
+    directory: str  # the file's folder: where local trials run
+    study: str  # resource name
+    server: str = ""  # "" = the embedded service on the state directory's store
+    context: str = ""  # the kubeconfig's, where trials run on a cluster; "" = its current one
+    state: ExperimentState = ExperimentState.RUNNING
+    reason: str = ""
+    stop_requested: bool = False
+    running_s: float = 0.0
+    final: FinalRun | None = None  # None: not begun since the search last went on
+    start_time: datetime | None = None
+    end_time: datetime | None = None
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def namespace(self) -> str:
+        return self.spec.namespace

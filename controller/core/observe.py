@@ -1,0 +1,79 @@
+"""What the runtime shows -> events for the state machine. Pure.
+
+Reads one sighting at a time, level-triggered: it is asked every turn about every attempt that has not ended, and says
+nothing where nothing changed. An attempt that was seen running and is not shown any more has vanished; one that was
+only recorded is not missed: it is started again. A running attempt waits again only when it is suspended: a runtime may
+show no start for a moment, while one of several workers is replaced.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+
+from controller.core.failures import Facts, judge, verdict_of
+from controller.core.metrics import LogReader
+from controller.core.model import FINAL, Attempt, AttemptState, ExperimentSpec, FailureClass
+from controller.core.states import AttemptEvent, Ended, Seen, Waits
+from controller.runtime.protocol import Exit, Sighting
+
+
+def event_for(
+    attempt: Attempt, sighting: Sighting | None, log: LogReader, spec: ExperimentSpec, *, now: datetime
+) -> AttemptEvent | None:
+    """The event that turns what we knew into what is shown. `log` has read all that the attempt wrote, if it ended."""
+    if sighting is None:
+        return _missing(attempt, log, now)
+    if sighting.exit is not None:
+        return _ended(attempt, sighting, sighting.exit, log, spec)
+    if attempt.state is AttemptState.RUNNING and sighting.suspended:
+        return Waits(sighting.waiting)
+    if attempt.state is not AttemptState.CREATED:
+        return None
+    if sighting.start_time is not None:
+        return Seen(sighting.start_time, sighting.node, sighting.image)
+    return Waits(sighting.waiting) if sighting.waiting != attempt.reason else None
+
+
+def _missing(attempt: Attempt, log: LogReader, now: datetime) -> Ended | None:
+    if attempt.state is AttemptState.CREATED:
+        return None
+    if attempt.state is AttemptState.STOPPING and attempt.stop_cause is not None:
+        return Ended(verdict_of(attempt.stop_cause), now, step=log.step, reason=attempt.reason)
+    reason = "it vanished: the runtime does not know it any more"
+    return Ended(AttemptState.FAILED, now, step=log.step, reason=reason, failure_class=FailureClass.INFRASTRUCTURE)
+
+
+def _ended(attempt: Attempt, sighting: Sighting, end: Exit, log: LogReader, spec: ExperimentSpec) -> Ended:
+    facts = Facts(
+        code=end.code,
+        signal=end.signal,
+        stopped=end.stopped,
+        timed_out=end.timed_out,
+        out_of_memory=end.out_of_memory,
+        unknown=end.unknown,
+        failure_class=end.failure_class,
+        reason=end.reason,
+        value=log.value,
+        metric=spec.objective.metric,
+        last_line=log.last_line,
+        near_misses=log.near_misses() if log.value is None else (),
+        of_trial=attempt.trial != FINAL,
+    )
+    timeout_s = spec.template_of(attempt.trial).timeout_s
+    judged = judge(facts, attempt.stop_cause, asked_because=attempt.reason, timeout_s=timeout_s)
+    value = log.value
+    carries_value = judged.verdict in (AttemptState.SUCCEEDED, AttemptState.PRUNED)
+    return Ended(
+        judged.verdict,
+        end.time,
+        start_time=sighting.start_time,
+        value=value if carries_value and value is not None and math.isfinite(value) else None,
+        step=log.step,
+        reason=judged.reason,
+        failure_class=judged.failure_class,
+        exit_code=end.code,
+        signal=end.signal,
+        node=sighting.node,
+        image=sighting.image,
+    )

@@ -1,0 +1,200 @@
+"""The life of an attempt: the only place where an attempt's state changes.
+
+    created ◄─► running ──► stopping
+       │           │            │
+       └───────────┴────────────┴──► succeeded · pruned · infeasible · failed · cancelled
+
+A running attempt whose queue takes its place back (preemption) is `created` again: the same attempt waits and runs
+again, and its start is that of its new life.
+
+Signals are read off the runtime each turn, so the same fact arrives many times: SEEN in RUNNING is normal. An ended
+attempt hears nothing any more. A (state, signal) pair that is missing from TRANSITIONS is a bug in the caller and
+raises. `docs/states.md` is generated from the table. No clock, no I/O: the time of an event is part of the event.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TypeAlias, assert_never
+
+from controller.core.model import Attempt, AttemptState, FailureClass, StopCause
+
+
+class Signal(enum.Enum):
+    WAITING = "seen waiting"
+    SEEN = "seen running"
+    STOP_ASKED = "stop asked"
+    SUCCEEDED = "succeeded"
+    PRUNED = "pruned"
+    INFEASIBLE = "infeasible"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+_S, _G = AttemptState, Signal
+
+TRANSITIONS: Mapping[AttemptState, Mapping[Signal, AttemptState]] = {
+    _S.CREATED: {
+        _G.WAITING: _S.CREATED,
+        _G.SEEN: _S.RUNNING,
+        # It may or may not run already: a stop is recorded before it is sent, a start before it is made.
+        _G.STOP_ASKED: _S.STOPPING,
+        # It started and ended while nobody looked, or it was refused.
+        _G.SUCCEEDED: _S.SUCCEEDED,
+        _G.INFEASIBLE: _S.INFEASIBLE,
+        _G.FAILED: _S.FAILED,
+    },
+    _S.RUNNING: {
+        _G.WAITING: _S.CREATED,
+        _G.SEEN: _S.RUNNING,
+        _G.STOP_ASKED: _S.STOPPING,
+        _G.SUCCEEDED: _S.SUCCEEDED,
+        _G.INFEASIBLE: _S.INFEASIBLE,
+        _G.FAILED: _S.FAILED,
+    },
+    _S.STOPPING: {
+        _G.SEEN: _S.STOPPING,
+        _G.STOP_ASKED: _S.STOPPING,  # the first cause stands
+        _G.PRUNED: _S.PRUNED,
+        _G.CANCELLED: _S.CANCELLED,
+        # It ended by itself before the signal reached it.
+        _G.SUCCEEDED: _S.SUCCEEDED,
+        _G.INFEASIBLE: _S.INFEASIBLE,
+        _G.FAILED: _S.FAILED,
+    },
+    _S.SUCCEEDED: {},
+    _S.PRUNED: {},
+    _S.INFEASIBLE: {},
+    _S.FAILED: {},
+    _S.CANCELLED: {},
+}
+
+VERDICTS: Mapping[AttemptState, Signal] = {
+    _S.SUCCEEDED: _G.SUCCEEDED,
+    _S.PRUNED: _G.PRUNED,
+    _S.INFEASIBLE: _G.INFEASIBLE,
+    _S.FAILED: _G.FAILED,
+    _S.CANCELLED: _G.CANCELLED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """The runtime has it, and it does not run: not yet, or not any more until its queue admits it again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The runtime shows it running."""
+
+    start_time: datetime
+    node: str = ""
+    image: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsked:
+    cause: StopCause
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """It is over. `verdict` is one of the five ended states; `value` is finite when succeeded; when pruned it may
+    be the last one; otherwise there is none."""
+
+    verdict: AttemptState
+    time: datetime
+    start_time: datetime | None = None
+    value: float | None = None
+    step: int | None = None
+    reason: str = ""
+    failure_class: FailureClass | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    node: str = ""
+    image: str = ""
+
+
+AttemptEvent: TypeAlias = Waits | Seen | StopAsked | Ended
+
+
+class ImpossibleTransition(Exception):
+    """A bug in the caller: this state does not listen to this signal."""
+
+
+def step(attempt: Attempt, event: AttemptEvent) -> Attempt:
+    """The attempt after the event.
+
+    Raises:
+        ImpossibleTransition: TRANSITIONS has no such pair.
+    """
+    signal = _signal(event)
+    following = TRANSITIONS[attempt.state].get(signal)
+    if following is None:
+        raise ImpossibleTransition(
+            f"trial {attempt.trial} attempt {attempt.number}: {attempt.state.value} does not listen to {signal.value}"
+        )
+    match event:
+        case Waits():
+            return replace(attempt, state=following, reason=event.reason, start_time=None, node="")
+        case Seen():
+            return replace(
+                attempt,
+                state=following,
+                start_time=attempt.start_time or event.start_time,
+                reason="" if attempt.state is AttemptState.CREATED else attempt.reason,
+                node=event.node,
+                image=event.image,
+            )
+        case StopAsked():
+            if attempt.stop_cause is not None:
+                return attempt
+            return replace(attempt, state=following, stop_cause=event.cause, reason=event.reason)
+        case Ended():
+            return replace(
+                attempt,
+                state=following,
+                start_time=attempt.start_time or event.start_time,
+                end_time=event.time,
+                value=event.value,
+                step=event.step,
+                reason=event.reason,
+                failure_class=event.failure_class,
+                exit_code=event.exit_code,
+                signal=event.signal,
+                node=event.node or attempt.node,
+                image=event.image or attempt.image,
+            )
+        case _:
+            assert_never(event)
+
+
+def _signal(event: AttemptEvent) -> Signal:
+    match event:
+        case Waits():
+            return Signal.WAITING
+        case Seen():
+            return Signal.SEEN
+        case StopAsked():
+            return Signal.STOP_ASKED
+        case Ended():
+            return VERDICTS[event.verdict]
+        case _:
+            assert_never(event)
+
+
+def diagram() -> str:
+    """The table as a Mermaid state diagram, for the docs."""
+    lines = ["stateDiagram-v2", "    [*] --> created"]
+    for state, row in TRANSITIONS.items():
+        lines += [
+            f"    {state.value} --> {after.value}: {signal.value}" for signal, after in row.items() if after != state
+        ]
+    lines += [f"    {state.value} --> [*]" for state, row in TRANSITIONS.items() if not row]
+    return "\n".join(lines)

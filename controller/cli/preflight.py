@@ -6,7 +6,7 @@ The file is judged by itself first, then by the server: who we are, the namespac
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -37,13 +37,26 @@ def check_file(document: Document) -> None:
         raise document.locate(error.problems) from error
 
 
+def warnings(document: Document) -> Iterator[str]:
+    """What the file says, or asks of this machine or of its template's kind, that is seldom meant."""
+    from controller.cli import machine
+
+    yield from document.warnings
+    yield from machine.warnings(document.spec)
+    manifest = document.spec.trial.cluster.get("template")
+    if isinstance(manifest, Mapping):
+        from controller.runtime.kubernetes.template import warnings as warnings_of_template
+
+        yield from warnings_of_template(manifest, TEMPLATE)
+
+
 def manifests_of(spec: ExperimentSpec) -> list[Raw]:
     """What trial 0 would be. Raises InvalidArgument: no cluster could be sent that."""
     from controller.cli.specimen import UID, specimen
     from controller.runtime.kubernetes.demand import demand_of
     from controller.runtime.kubernetes.kinds import missing_conditions
     from controller.runtime.kubernetes.manifests import job_for, name_problem
-    from controller.runtime.kubernetes.template import cannot_be_labelled
+    from controller.runtime.kubernetes.template import cannot_be_labelled, cannot_be_queued
 
     launch = specimen(spec)
     part = launch.cluster
@@ -54,6 +67,8 @@ def manifests_of(spec: ExperimentSpec) -> list[Raw]:
     if part.manifest is not None:
         manifest = part.manifest
         problems[TEMPLATE] = missing_conditions(manifest, spec.trial.cluster) or cannot_be_labelled(manifest)
+        if "queue" in spec.trial.cluster:
+            problems["spec.trial.queue"] = cannot_be_queued(manifest)
     objects = job_for(launch, owner=None)
     try:
         demand_of(objects)

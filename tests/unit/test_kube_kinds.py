@@ -28,7 +28,7 @@ from controller.runtime.kubernetes.kinds import (
 from controller.runtime.kubernetes.manifests import job_for
 from controller.runtime.kubernetes.members import main_of, ranks_of
 from controller.runtime.kubernetes.naming import READING
-from controller.runtime.kubernetes.template import cannot_be_labelled
+from controller.runtime.kubernetes.template import cannot_be_labelled, cannot_be_queued, warnings
 from tests.unit.launches import a_launch
 
 Raw = dict[str, Any]
@@ -433,6 +433,46 @@ def test_what_the_writer_says_of_its_end_stays() -> None:
         assert "ttlSecondsAfterFinished" not in made("RayJob", **said)["spec"]
 
 
+# What is warned of
+
+
+def warned(name: str, policy: str = "", *, beside: str = "", version: str = "") -> tuple[str, ...]:
+    """policy: of its pods; beside: what stands beside their template."""
+    manifest = copy.deepcopy(OBJECTS[name]) if name in OBJECTS else obj("example.org/v1", name)
+    pods = template(**({"restartPolicy": policy} if policy else {}))
+    manifest["spec"] = {"groups": [{"template": pods} | ({"restartPolicy": beside} if beside else {})]}
+    return tuple(warnings(manifest | ({"apiVersion": version} if version else {}), "spec.trial.template"))
+
+
+def test_a_template_that_restarts_in_place_is_warned_of() -> None:
+    cure = "what fails is retried by spec.trial.retries; write restartPolicy: Never"
+    group = "spec.trial.template.spec.groups[0]"
+    assert warned("PyTorchJob", beside="OnFailure") == (
+        f"{group}.restartPolicy: OnFailure restarts a failed program inside the attempt, at most 5 times; {cure}",
+    )
+    silent = f"{group}.restartPolicy: without it a PyTorchJob may restart a failed program inside the attempt; {cure}"
+    assert warned("PyTorchJob") == warned("PyTorchJob", "Never") == (silent,)  # the operator writes the pods' policy
+    assert warned("PyTorchJob", beside="Never") == ()
+    assert warned("Volcano Job", "Never") == warned("Widget", "Never") == ()
+    for name, kind in (("Volcano Job", "Job"), ("Widget", "Widget")):
+        assert warned(name) == (
+            f"{group}.template.spec.restartPolicy: without it a {kind} may restart a failed program inside the "
+            f"attempt; {cure}",
+        )
+
+
+@KINDS
+def test_an_operator_that_restarts_what_says_nothing_is_warned_of(name: str) -> None:
+    assert bool(warned(name)) is (name in {"PyTorchJob", "MPIJob v2beta1", "Volcano Job"})
+
+
+def test_a_version_that_is_not_known_is_warned_of() -> None:
+    (warning,) = warned("TFJob", beside="Never", version="kubeflow.org/v2")
+    assert warning.startswith(
+        "spec.trial.template.apiVersion: TFJob is known as kubeflow.org/v1 (Training Operator 1.9)"
+    )
+
+
 # What is not known
 
 
@@ -484,6 +524,13 @@ def test_a_file_is_not_changed_by_being_checked() -> None:
     before = copy.deepcopy(OBJECTS["RayJob"])
     cannot_be_labelled(OBJECTS["RayJob"])
     assert OBJECTS["RayJob"] == before
+
+
+@KINDS
+def test_a_queue_for_a_kind_that_kueue_does_not_know_is_refused(name: str) -> None:
+    said = cannot_be_queued(OBJECTS[name])
+    assert bool(said) is (name in {"MPIJob", "Volcano Job"})
+    assert not said or f"the kind {OBJECTS[name]['kind']} of {OBJECTS[name]['apiVersion']};" in said
 
 
 BROKEN: list[object] = [None, "text", 7, [], ["x"], {}, {"x": "y"}]

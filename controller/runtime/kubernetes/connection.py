@@ -173,7 +173,7 @@ class Connection:
             Unreachable: there are none now, and asking again later may help: while somebody logs in, trials run on.
         """
         async with self._renewing:
-            if self.access is not used or used.credentials.authorization() != shown:
+            if self.access is not used:
                 return True  # somebody else has just done it
             if time.monotonic() < self._renew_after_s:
                 if self._why_not_renewed:

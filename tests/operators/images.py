@@ -49,10 +49,11 @@ def missing() -> str:
 
 def build_image(tag: str) -> None:
     """Builds it unless it is there. A second process waits for the first one."""
-    if archive(tag).exists():
+    target = archive(tag)
+    if target.exists():
         return
-    with locked(archive(tag)), tempfile.TemporaryDirectory(dir=cache(), prefix=f".{_name(tag)}-") as folder:
-        if archive(tag).exists():
+    with locked(target), tempfile.TemporaryDirectory(dir=cache(), prefix=f".{_name(tag)}-") as folder:
+        if target.exists():
             return
         began = time.monotonic()
         print(f"building {tag} ...", file=sys.stderr, flush=True)
@@ -70,7 +71,7 @@ def build_image(tag: str) -> None:
         made = scratch / "image.tar"
         _run(["buildah", "push", tag, f"docker-archive:{made}:{tag}"])
         _run(["buildah", "rmi", tag])
-        made.replace(archive(tag))
+        made.replace(target)
         print(f"built it in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
 
 

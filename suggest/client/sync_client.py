@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from suggest.address import parse_addresses
 from suggest.binding import import_grpc_quietly
-from suggest.client.credentials import Identity
+from suggest.client.credentials import ClientCredentials
 from suggest.client.retries import CHANNEL_OPTIONS, PATIENCE_S, Attempts
 from suggest.client.search_loop import Search, search_of
 from suggest.client.search_space import Parameters
@@ -56,7 +56,7 @@ class Client:
     ) -> None:
         self._homes = parse_addresses(address)
         self.address = ",".join(self._homes)
-        self._identity = Identity(token, token_file, tls_ca, tls_cert, tls_key)
+        self._identity = ClientCredentials(token, token_file, tls_ca, tls_cert, tls_key)
         for home in self._homes:
             self._identity.check(home)
         self._timeout_s = timeout_s

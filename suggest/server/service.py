@@ -22,7 +22,7 @@ from suggest import courtesy, deadline, names, wire
 from suggest.errors import InvalidArgument, Problem
 from suggest.replies import KEEP
 from suggest.server.access.grants import readable_namespaces
-from suggest.studies import Studies, requests
+from suggest.studies import StudyService, requests
 from suggest.studies.dispatch import MAX_REPLY_BYTES
 from suggest.study import Study, StudyName, StudySpec
 from suggest.v1 import suggest_pb2 as pb
@@ -44,10 +44,10 @@ class SuggestServicer(SuggestServiceServicer):
     """`context` is None throughout: who calls, deadlines and cancellation are others' affair, a write that began is
     finished."""
 
-    def __init__(self, studies: Studies) -> None:
+    def __init__(self, studies: StudyService) -> None:
         self._studies = studies
 
-    # Studies
+    # StudyService
 
     def CreateStudy(self, request: pb.CreateStudyRequest, context: Any) -> pb.Study:
         problems: wire.Problems = []

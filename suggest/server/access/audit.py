@@ -25,7 +25,7 @@ EVERY_S = 60.0
 _MANY = 10_000  # peers and tokens, after which all that is not known yet is one
 
 
-class Denials:
+class DenialLog:
     """Which denied calls are written. Belongs to the server's loop."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -54,7 +54,7 @@ class Denials:
                     yield key, left_out
 
 
-class Entry:
+class AuditEntry:
     """Of one call. `method`: its bare name. `peer`: gRPC's word for where it comes from."""
 
     def __init__(self, method: str, peer: str) -> None:
@@ -76,7 +76,7 @@ class Entry:
         self._write("allowed")
         return reply
 
-    def refused(self, error: TunerError, denials: Denials) -> None:
+    def refused(self, error: TunerError, denials: DenialLog) -> None:
         """Before the work was begun; else it is written already."""
         if self.begun:
             return

@@ -20,7 +20,7 @@ REFLECTION = ("/grpc.reflection.v1alpha.ServerReflection/", "/grpc.reflection.v1
 KEY = "authorization"
 
 
-class Gate:
+class Authorizer:
     """`tokens`: those that hold now."""
 
     def __init__(self, tokens: Callable[[], Tokens]) -> None:

@@ -14,7 +14,7 @@ from controller.cli.arguments import parser_of, subparsers
 HEAD = """\
 # Command line reference
 
-What `tuner VERB --help` prints, for all verbs. Tasks, exit codes, JSON and files: [The command line](../cli.md).
+What `tuner VERB --help` prints, for all verbs. Tasks, exit codes, JSON and files: [Use the command line](../cli.md).
 """
 EVERYWHERE = "everywhere"  # the title of the group of options that all commands have
 

@@ -227,6 +227,17 @@ def test_its_condition_says_that_it_is_suspended_where_the_field_does_not(name: 
         assert not is_suspended(resumed)  # its operator is about to say so
 
 
+@KINDS
+def test_what_stands_between_an_object_and_its_pods_is_named(name: str) -> None:
+    between = {
+        "TrainJob": ("jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet"),
+        "RayJob": ("ray.io/v1", "rayclusters", "RayCluster"),
+    }
+    preset = preset_of(OBJECTS[name])
+    assert preset is not None
+    assert preset.between == between.get(name)
+
+
 # Whose log is read
 
 
@@ -296,6 +307,8 @@ def test_a_coordinator_of_a_job_set_speaks() -> None:
     coordinator = {"replicatedJob": "a-worker", "jobIndex": 2, "podIndex": 1}
     reading = reading_of(shown("JobSet", {}, coordinator=coordinator))
     assert reading.labels == {REPLICATED: "a-worker", JOB_INDEX: "2", INDEX: "1"}
+    first = reading_of(shown("JobSet", {}, coordinator={"replicatedJob": "a-worker"}))
+    assert first.labels == {REPLICATED: "a-worker", JOB_INDEX: "0", INDEX: "0"}
     loose = reading_of(shown("JobSet", {}, replicatedJobs=[group("w", completionMode="NonIndexed")]))
     assert loose.labels == {REPLICATED: "w", JOB_INDEX: "0"}
 

@@ -40,13 +40,12 @@ from suggest.server.access.audit import DenialLog
 from suggest.server.access.authorization import HEALTH, Authorizer
 from suggest.server.access.caller import caller_of, host_of, known_as
 from suggest.server.access.caller import name as known_name
-from suggest.server.access.verbs import changes
 from suggest.server.connection_limits import ConnectionLimits
 from suggest.server.in_flight import InFlightLimits
 from suggest.server.keyed_queue import LONG_S, CallKind, Flow, KeyedQueue
 from suggest.server.rate_limits import RateLimiter
+from suggest.server.rpcs import resource_of, rpc_of
 from suggest.server.store_health import StoreHealth
-from suggest.server.subjects import namespace_of, study_of, writes
 from suggest.wire.status import InternalError, code_of, status_of
 
 log = logging.getLogger(__name__)
@@ -232,7 +231,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """Reads the request, of a caller that may send one, and keeps count of what the caller holds."""
         name = method.rpartition("/")[2]
         is_limited = not method.startswith(HEALTH)
-        is_change = changes(name) and is_limited
+        is_recorded = rpc_of(method).recorded and is_limited
         in_flight = self._in_flight
 
         async def received(requests: Any, context: Context) -> Any:
@@ -249,7 +248,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                     self._rate_limiter.take(caller)
                 in_flight.enter(caller)
             except TunerError as e:
-                entry = audit.AuditEntry(name, peer) if is_change and audit.recorded() else None
+                entry = audit.AuditEntry(name, peer) if is_recorded and audit.recorded() else None
                 await self._refuse(context, e, method, entry)
             size = 0
             try:
@@ -295,20 +294,25 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         deserialize = handler.request_deserializer
         serializer = handler.response_serializer if serialize else None
         is_coroutine = inspect.iscoroutinefunction(behaviour)
-        takes_turns = writes(method)
-        name = method.rpartition("/")[2]
-        is_change = not is_coroutine and changes(name)
+        rpc, name = rpc_of(method), method.rpartition("/")[2]
+        is_recorded = not is_coroutine and rpc.recorded
 
         def done(reply: Any) -> Reply:
             return Reply(reply, b"" if serializer is None else serializer(reply))
 
         async def carried_out(
-            request: Any, size: int, context: Context, flow: Flow, entry: audit.AuditEntry | None
+            request: Any, size: int, context: Context, caller: str, entry: audit.AuditEntry | None
         ) -> Reply:
+            resource = resource_of(rpc, request)
+            if entry is not None:
+                entry.request, entry.resource = request, resource
+            if self._authorizer is not None:
+                self._authorizer.check(method, resource)
             if self._closing:
                 raise Unavailable("this server is being stopped; send it again")
-            study = study_of(request)
-            kind = _kind(name, request, study or flow.namespace, flow.caller, size)
+            study = "" if resource.study is None else str(resource.study)
+            flow = Flow(caller, resource.namespace or "")
+            kind = _kind(name, request, study or flow.namespace, caller, size)
             began = time.monotonic()
             given_s = context.time_remaining()
             deadline.begin(given_s, stopped=self._stopped)
@@ -319,11 +323,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             long = size > LARGE_BYTES or self._queue.expected(kind).seconds > LONG_S
 
             def work() -> Reply:
-                return done(behaviour(request, None) if entry is None else entry.run(behaviour, request))
+                return done(behaviour(request, resource) if entry is None else entry.run(behaviour, request, resource))
 
             answer = functools.partial(courtesy.at_length, work) if long else work
             running = self._queue.run(
-                study if takes_turns else "",
+                study if rpc.writes else "",
                 functools.partial(run, answer),
                 flow=flow,
                 kind=kind,
@@ -333,24 +337,16 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             reply = await (_within(deadline.DEFAULT_S, running) if given_s is None else running)
             if (seconds := time.monotonic() - began) > SLOW_S:
                 events.tell("slow_call", method=name, study=study, seconds=seconds)
-            self._store_health.answered(writing=takes_turns)
+            self._store_health.answered(writing=rpc.writes)
             return reply
 
         async def answered(serialized: bytes, context: Context, caller: str, entry: audit.AuditEntry | None) -> Reply:
             if is_coroutine:
                 return done(await behaviour(_read(serialized, deserialize, method), context))
             size = len(serialized)
-
-            def checked(request: Any) -> Flow:
-                if entry is not None:
-                    entry.request = request
-                if self._authorizer is not None:
-                    self._authorizer.check(method, request)
-                return Flow(caller, namespace_of(request))
-
             if size <= LARGE_BYTES:
                 request = _read(serialized, deserialize, method)
-                return await carried_out(request, size, context, checked(request), entry)
+                return await carried_out(request, size, context, caller, entry)
             # What is large is parsed only when the caller's large one before is done, for it may take thirty times as
             # much memory then; and in one thread, for the C library keeps memory apart for each that has needed much.
             async with self._queue.one_at_a_time(Flow(caller)):
@@ -364,10 +360,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                     if (took_s := time.monotonic() - began) > PARSING_S:
                         # No other thread runs meanwhile: one caller has a third of the time at most.
                         await asyncio.sleep(2 * min(took_s, 10 * PARSING_S))
-                return await carried_out(request, size, context, checked(request), entry)
+                return await carried_out(request, size, context, caller, entry)
 
         async def answer(serialized: bytes, context: Context, caller: str) -> Reply:
-            entry = audit.AuditEntry(name, context.peer()) if is_change and audit.recorded() else None
+            entry = audit.AuditEntry(name, context.peer()) if is_recorded and audit.recorded() else None
             try:
                 return await answered(serialized, context, caller, entry)
             except grpc.aio.AbortError:
@@ -376,7 +372,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 # Its frames hold the request, perhaps megabytes, and it is held by one of them: such a circle would
                 # be freed only now and then.
                 error = e.with_traceback(None)
-                self._store_health.refused(e, writing=takes_turns)
+                self._store_health.refused(e, writing=rpc.writes)
             except Exception:
                 bug = secrets.token_hex(4)
                 log.exception("method=%s bug=%s", method, bug)

@@ -1,7 +1,8 @@
-"""The service itself, as an object: what may be done with studies and trials. No gRPC, no protobuf, no SQL in here.
+"""The suggestion service as an object: what can be done with studies and trials. No gRPC, no protobuf, no SQL.
 
-Thread-safe and blocking; `suggest.studies.sessions` decides whose turn it is and which engine answers. All methods
-are safe to repeat. They raise what `suggest.errors` has; paths of problems are fields of the request.
+Thread-safe and blocking; `suggest.studies.sessions` orders the calls of a study. All methods can be repeated. They
+raise the types of `suggest.errors`; paths of problems are fields of the request. Requests have been validated by the
+caller, which is `suggest.server.service`; here is only what depends on the study.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from suggest.settings import Setting
 from suggest.space import Assignment, Space
 from suggest.storage.store import Addition, StudyRecord, StudyStore
 from suggest.storage.study_json import fingerprint, spec_document
-from suggest.studies import request_keys, requests
+from suggest.studies import request_keys, spec_rules
 from suggest.studies.dispatch import TURNS, Dispatch, ReplyBudget, revived
 from suggest.studies.outcomes import finished_trial, in_words, same_way, taken
 from suggest.studies.sessions import IDLE_S, StudySessions, Writer
@@ -40,7 +41,7 @@ def _nothing(noun: object) -> int:
 
 def check(spec: StudySpec) -> None:
     """Raises InvalidArgument with all problems of the spec: what ValidateStudy says. Needs no store."""
-    requests.raise_if(requests.spec_problems(spec))
+    spec_rules.raise_if(spec_rules.spec_problems(spec))
 
 
 class StudyService:
@@ -61,7 +62,7 @@ class StudyService:
         """(studies, trials) that are held in memory just now."""
         return self._sessions.in_memory()
 
-    # StudyService
+    # Studies
 
     def algorithms(self) -> tuple[AlgorithmInfo, ...]:
         return tuple(
@@ -69,13 +70,9 @@ class StudyService:
             for a in registry.algorithms()
         )
 
-    def validate(self, spec: StudySpec) -> None:
-        check(spec)
-
     def create_study(
         self, name: StudyName, spec: StudySpec, *, request_id: str, labels: Mapping[str, str] = NO_LABELS
     ) -> Study:
-        requests.raise_if(requests.request_id_problems(request_id) + requests.spec_problems(spec))
         seed = spec.algorithm.seed
         study = Study(
             name=name,
@@ -133,13 +130,13 @@ class StudyService:
             if space is not KEEP:
                 study = grown(study, space, trials=engine.next_number)
             if study.spec is not engine.study.spec:
-                self.validate(study.spec)
+                check(study.spec)
             if labels is not KEEP:
                 study = replace(study, labels=dict(labels))
             if study != engine.study:
                 size = size_of(study)
-                requests.raise_if(
-                    requests.size_problems("spec.parameters", "the study, with what it was before,", size)
+                spec_rules.raise_if(
+                    spec_rules.size_problems("spec.parameters", "the study, with what it was before,", size)
                 )
             if study != engine.study and not validate_only:
                 with writer.changing():
@@ -167,7 +164,6 @@ class StudyService:
         size_of: Callable[[Trial], int] = _nothing,
     ) -> Suggestions:
         """`size_of`: of a trial in the reply, in bytes, of which there is a limit."""
-        requests.raise_if(requests.suggest_problems(count, client_id=client_id, request_id=request_id, lease_s=lease_s))
         with self._sessions.writing(name) as writer:
             engine = writer.engine
             independent = not registry.learns(engine.study.spec.algorithm)
@@ -189,7 +185,6 @@ class StudyService:
 
     def renew_leases(self, name: StudyName, leases: Mapping[int, int]) -> frozenset[int]:
         """`leases`: the tries of trials, by their numbers. Those that could not be renewed."""
-        requests.raise_if(requests.renewal_problems(len(leases)))
         with self._sessions.writing(name) as writer:
             lost: set[int] = set()
             back: list[Trial] = []
@@ -236,7 +231,6 @@ class StudyService:
         measurements: Sequence[Measurement] = (),
         labels: Mapping[str, str] = NO_LABELS,
     ) -> Trial:
-        requests.raise_if(requests.addition_problems(outcome, measurements, request_id=request_id))
         with self._sessions.writing(name) as writer:
             engine = writer.engine
             key = request_keys.added(request_id)
@@ -268,7 +262,6 @@ class StudyService:
     def import_trials(
         self, name: StudyName, trials: Sequence[FinishedTrial], *, source: str, request_id: str
     ) -> list[ImportResult]:
-        requests.raise_if(requests.import_problems(trials, source=source, request_id=request_id))
         sources = [trial.source_id or str(place) for place, trial in enumerate(trials)]
         keys = [request_keys.imported(request_id, source_id) for source_id in sources]
         before = [request_keys.imported_before(request_id, source_id) for source_id in sources]
@@ -299,7 +292,6 @@ class StudyService:
     def report(
         self, name: StudyName, number: int, measurements: Sequence[Measurement], *, tries: int = 0
     ) -> StopAdvice:
-        requests.raise_if(requests.measurement_problems(len(measurements)))
         with self._sessions.writing(name) as writer:
             engine = writer.engine
             trial = engine.trial(number)
@@ -332,7 +324,6 @@ class StudyService:
         measurements: Sequence[Measurement] = (),
         tries: int = 0,
     ) -> Trial:
-        requests.raise_if(requests.completion_problems(outcome, measurements))
         with self._sessions.writing(name) as writer:
             engine = writer.engine
             trial = engine.trial(number)
@@ -364,7 +355,6 @@ class StudyService:
 
     def reopen_trials(self, name: StudyName, numbers: Sequence[int]) -> list[Trial]:
         """All of them or none: failed trials run again. One that runs already is returned as it is."""
-        requests.raise_if(requests.reopening_problems(numbers))
         with self._sessions.writing(name) as writer:
             engine = writer.engine
             found = [engine.trial(number) for number in numbers]

@@ -16,7 +16,7 @@ from typing import Any
 from suggest.errors import PermissionDenied, TunerError, Unauthenticated
 from suggest.events import line
 from suggest.server.access.caller import host_of, name
-from suggest.server.access.verbs import NEEDS, resource
+from suggest.server.rpcs import NO_RESOURCE, Resource
 
 log = logging.getLogger("suggest.audit")
 
@@ -59,14 +59,15 @@ class AuditEntry:
 
     def __init__(self, method: str, peer: str) -> None:
         self.begun = False
-        self.request: Any = None  # unread so far
+        self.resource = NO_RESOURCE
+        self.request: Any = None  # not read yet
         self._method = method
         self._host = host_of(peer)
 
-    def run(self, behaviour: Callable[[Any, Any], Any], request: Any) -> Any:
+    def run(self, behaviour: Callable[[Any, Any], Any], request: Any, resource: Resource) -> Any:
         self.begun = True
         try:
-            reply = behaviour(request, None)
+            reply = behaviour(request, resource)
         except TunerError as e:
             self._write("failed", e.reason)
             raise
@@ -99,7 +100,7 @@ class AuditEntry:
                 time=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
                 who=name() or self._host,
                 method=self._method,
-                resource=_resource(self._method, self.request) if known else "",
+                resource=_changed(self.resource, self.request) if known else "",
                 request=getattr(self.request, "request_id", "") if known else "",
                 decision=decision,
                 reason=reason,
@@ -117,8 +118,7 @@ def recorded() -> bool:
     return log.isEnabledFor(logging.INFO)
 
 
-def _resource(method: str, request: Any) -> str:
-    """What is changed: a study or a trial, by its name; one that shall be made, by the name that it shall have."""
-    names = [resource(request, need) for need in NEEDS.get(method, ()) if need.field]
+def _changed(resource: Resource, request: Any) -> str:
+    """The name of the study or trial that is changed, or of the study that is to be created."""
     made = getattr(request, "study_id", "")
-    return (names[0] if names else "") + (f"/studies/{made}" if made else "")
+    return resource.text + (f"/studies/{made}" if made else "")

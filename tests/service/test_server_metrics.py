@@ -135,7 +135,7 @@ def test_the_log_has_a_line_for_each_event(tmp_path: Path, caplog: pytest.LogCap
         "stop",
     ]
     assert re.fullmatch(f"event=study_taken study={NAME} uid=[0-9a-f]+ epoch=1", told[2])
-    listed = set(re.findall(r"^\| `(\w+)` \|", PAGE.partition("## Events")[2], re.MULTILINE))
+    listed = set(re.findall(r"^\| `(\w+)` \|", PAGE.partition("## Read the events")[2], re.MULTILINE))
     assert {line.split()[0].removeprefix("event=") for line in told} <= listed
 
 

@@ -39,9 +39,9 @@ def checked(arguments: argparse.Namespace) -> Document:
 
 def validate(arguments: argparse.Namespace) -> ExitCode:
     document = checked(arguments)
-    from controller.cli import machine
+    from controller.cli.preflight import warnings
 
-    for warning in (*document.warnings, *machine.warnings(document.spec)):
+    for warning in warnings(document):
         print(f"warning: {warning}", file=sys.stderr)
     if not arguments.quiet:
         spec = document.spec

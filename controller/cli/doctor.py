@@ -18,6 +18,7 @@ from controller.cli import machine
 from controller.cli.check import checked
 from controller.cli.exits import ExitCode
 from controller.cli.home import Home
+from controller.cli.preflight import manifests_of, warnings
 from controller.cli.specimen import UID
 from controller.core.model import FINAL, ExperimentSpec
 from controller.runtime import gpu_claims, gpus
@@ -68,7 +69,7 @@ def _file(arguments: argparse.Namespace, report: _Report) -> ExperimentSpec | No
         report.tell([fail("file", str(error))])
         return None
     report.tell([ok("file", f"{document.source}: experiment {document.spec.name}, trials {_where(document.spec)}")])
-    report.tell(warn("file", warning) for warning in (*document.warnings, *machine.warnings(document.spec)))
+    report.tell(warn("file", warning) for warning in warnings(document))
     return document.spec
 
 
@@ -150,7 +151,6 @@ async def _cluster(arguments: argparse.Namespace, spec: ExperimentSpec | None, r
 
 
 async def _needs(client: Client, spec: ExperimentSpec, report: _Report) -> None:
-    from controller.cli.preflight import manifests_of
     from controller.cli.runtimes import anchor
     from controller.runtime.kubernetes.prerequisites import check_needs
 

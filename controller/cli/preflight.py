@@ -6,7 +6,7 @@ The file is judged by itself first, then by the server: who we are, the namespac
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -37,13 +37,26 @@ def check_file(document: Document) -> None:
         raise document.locate(error.problems) from error
 
 
+def warnings(document: Document) -> Iterator[str]:
+    """What the file says, or asks of this machine or of its template's kind, that is seldom meant."""
+    from controller.cli import machine
+
+    yield from document.warnings
+    yield from machine.warnings(document.spec)
+    manifest = document.spec.trial.cluster.get("template")
+    if isinstance(manifest, Mapping):
+        from controller.runtime.kubernetes.template import warnings as warnings_of_template
+
+        yield from warnings_of_template(manifest, TEMPLATE)
+
+
 def manifests_of(spec: ExperimentSpec) -> list[Raw]:
     """What trial 0 would be. Raises InvalidArgument: no cluster could be sent that."""
     from controller.cli.specimen import UID, specimen
     from controller.runtime.kubernetes.demand import demand_of
     from controller.runtime.kubernetes.kinds import missing_conditions
     from controller.runtime.kubernetes.manifests import job_for, name_problem
-    from controller.runtime.kubernetes.template import cannot_be_labelled
+    from controller.runtime.kubernetes.template import cannot_be_labelled, cannot_be_queued
 
     launch = specimen(spec)
     part = launch.cluster
@@ -54,6 +67,8 @@ def manifests_of(spec: ExperimentSpec) -> list[Raw]:
     if part.manifest is not None:
         manifest = part.manifest
         problems[TEMPLATE] = missing_conditions(manifest, spec.trial.cluster) or cannot_be_labelled(manifest)
+        if "queue" in spec.trial.cluster:
+            problems["spec.trial.queue"] = cannot_be_queued(manifest)
     objects = job_for(launch, owner=None)
     try:
         demand_of(objects)
@@ -88,6 +103,7 @@ async def check_cluster(client: Client, document: Document, home: Home) -> None:
     from controller.cli.runtimes import anchor
     from controller.cli.specimen import UID
     from controller.runtime.kubernetes.errors import Unreachable
+    from controller.runtime.kubernetes.prerequisites import no_queue
     from controller.runtime.kubernetes.rehearsal import rehearse
 
     spec = document.spec
@@ -96,7 +112,7 @@ async def check_cluster(client: Client, document: Document, home: Home) -> None:
         rehearse(client, spec.namespace, [anchor(spec, UID), *objects, *final_manifests_of(spec)]),
         _missing(client, spec, objects),
         _others(client, spec, objects[-1], home),
-        _queue(client, spec),
+        no_queue(client, spec.namespace, objects),
         return_exceptions=True,
     )
     for answer in answers:
@@ -149,16 +165,6 @@ async def _missing(client: Client, spec: ExperimentSpec, objects: Sequence[Raw])
 
     rights = [*RIGHTS, *await rights_to(client, objects)]
     return await missing_rights(client, spec.namespace, [right for right in rights if not right.without])
-
-
-async def _queue(client: Client, spec: ExperimentSpec) -> str:
-    """Why Kueue will admit nothing before somebody changes the file or the cluster; "" if it may, or is unknown."""
-    from controller.runtime.kubernetes.findings import Level
-    from controller.runtime.kubernetes.prerequisites import check_queue
-
-    queue = spec.trial.cluster.get("queue")
-    found = await check_queue(client, spec.namespace, str(queue)) if queue else None
-    return found.detail if found is not None and found.level is Level.FAIL else ""
 
 
 async def _others(client: Client, spec: ExperimentSpec, manifest: Raw, home: Home) -> str:

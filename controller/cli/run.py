@@ -95,9 +95,9 @@ def view_of(arguments: argparse.Namespace) -> View:
 
 
 def say_warnings(document: Document, view: View) -> None:
-    from controller.cli import machine
+    from controller.cli.preflight import warnings
 
-    for warning in (*document.warnings, *machine.warnings(document.spec)):
+    for warning in warnings(document):
         view.say(f"warning: {warning}")
     if document.spec.runtime != "local":
         return

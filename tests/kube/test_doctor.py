@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -118,6 +121,72 @@ def test_an_unknown_context_is_a_failure_with_those_there_are(tmp_path: Path) ->
     assert lines["kubeconfig"].endswith("choose one with --context: fake")
 
 
+def signing_in(*, cluster: Raw | None = None, **user: object) -> Callable[[FakeApi], Raw]:
+    def config(api: FakeApi) -> Raw:
+        made = api.kubeconfig()
+        made["users"][0]["user"] = user
+        made["clusters"][0]["cluster"] |= cluster or {}
+        return made
+
+    return config
+
+
+def jwt(expires_at: str) -> str:
+    claims = json.dumps({"exp": datetime.fromisoformat(expires_at).timestamp()}).encode()
+    return f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.x"
+
+
+CREDENTIAL = {
+    "apiVersion": "client.authentication.k8s.io/v1",
+    "kind": "ExecCredential",
+    "status": {"token": "x", "expirationTimestamp": "2999-01-01T12:00:00Z"},
+}
+PLUGIN = {"apiVersion": CREDENTIAL["apiVersion"], "command": "echo", "args": [json.dumps(CREDENTIAL)]}
+
+
+@pytest.mark.parametrize(
+    ("config", "what", "line"),
+    [
+        (signing_in(), "login", "ok without credentials"),
+        (signing_in(token="x"), "login", "ok by a token of the kubeconfig"),
+        (signing_in(token=jwt("2999-01-01T12:00:00Z")), "login",
+         "warn by a token of the kubeconfig, until 2999-01-01 12:00 UTC; a run that lasts longer ends then, "
+         "unless the token is replaced: use tokenFile or an exec plugin"),
+        (signing_in(token=jwt("1999-01-01T12:00:00Z")), "login",
+         "warn by a token of the kubeconfig, which expired at 1999-01-01 12:00 UTC; log in again"),
+        (signing_in(exec=PLUGIN), "login", "ok by the plugin echo, asked again at 2999-01-01 12:00 UTC"),
+        (signing_in(**{"as": "ana"}), "impersonation", "ok user tester acts as ana"),
+        (signing_in(cluster={"insecure-skip-tls-verify": True}), "tls", "warn the server's certificate is not verified "
+         "(insecure-skip-tls-verify), so anybody in between can take the credentials; set certificate-authority-data "
+         "instead"),
+        (signing_in(cluster={"proxy-url": "http://me:secret@127.0.0.1:1"}), "proxy",
+         "ok http://127.0.0.1:1, from proxy-url"),
+    ],
+)  # fmt: skip
+def test_how_one_logs_in_is_said(tmp_path: Path, config: Callable[[FakeApi], Raw], what: str, line: str) -> None:
+    answer, lines = see(tmp_path, config=config)
+    assert lines[what] == line, answer.out
+    assert "secret" not in answer.out
+
+
+@pytest.mark.parametrize(
+    ("config", "what", "said"),
+    [
+        (signing_in(cluster={"proxy-url": "socks5://127.0.0.1:1"}), "kubeconfig", "is a SOCKS proxy, which tuner does"),
+        (signing_in(**{"auth-provider": {"name": "gcp"}}), "kubeconfig", "use an exec plugin (gke-gcloud-auth-plugin)"),
+        (signing_in(tokenfile="x"), "kubeconfig", "did you mean tokenFile?"),
+        (signing_in(**{"auth-provider": {"name": "oidc"}}), "credentials", "use the exec plugin kubelogin"),
+    ],
+)
+def test_a_kubeconfig_that_tuner_cannot_use_fails_with_a_cure(
+    tmp_path: Path, config: Callable[[FakeApi], Raw], what: str, said: str
+) -> None:
+    answer, lines = see(tmp_path, config=config)
+    assert lines[what].startswith("FAIL ")
+    assert said in lines[what]
+    assert answer.code == (4 if what == "credentials" else 7)
+
+
 def named(name: str) -> Raw:
     return {"metadata": {"name": name, "namespace": "user1"}}
 
@@ -195,11 +264,37 @@ def test_a_kind_of_a_template_needs_rights_of_its_own(tmp_path: Path) -> None:
         api.define("x.org/v1", "wheels", "Wheel")
         api.forbid("watch", "wheels")
 
-    wheel = "template: {apiVersion: x.org/v1, kind: Wheel}\n    success: {type: Done}\n    failure: {type: Failed}\n"
+    wheel = "template: {apiVersion: x.org/v1, kind: Wheel, spec: {template: {spec: {containers: []}}}}\n"
+    wheel += "    success: {type: Done}\n    failure: {type: Failed}\n"
     text = f"{experiment().partition('  trial:')[0]}  trial:\n    {wheel}"
     answer, lines = see(tmp_path, text=text, prepare=prepare)
     assert (answer.code, lines["dry run Wheel"]) == (4, "ok accepted")
     assert lines["right wheels"].endswith("- {apiGroups: [x.org], resources: [wheels], verbs: [watch]}")
+
+
+def of_a_template(kind: str, version: str) -> str:
+    pod = (
+        "{metadata: {}, spec: {restartPolicy: Never, containers: [{name: main, image: i:1, args: ['${x}', '${act}']}]}}"
+    )
+    spec = f"{{replicaSpecs: {{Master: {{restartPolicy: Never, template: {pod}}}}}}}"
+    template = f"template: {{apiVersion: {version}, kind: {kind}, spec: {spec}}}"
+    return f"{experiment().partition('  trial:')[0]}  trial:\n    {template}\n"
+
+
+def test_a_kind_in_another_version_than_the_known_ones_is_a_warning(tmp_path: Path) -> None:
+    version, kind = "kubeflow.org/v2", "PyTorchJob"
+    answer, lines = see(
+        tmp_path, text=of_a_template(kind, version), prepare=lambda api: api.define(version, "pytorchjobs", kind)
+    )
+    assert (answer.code, lines["dry run PyTorchJob"]) == (0, "ok accepted")
+    (warning,) = [line for line in answer.out.splitlines() if line.startswith("warn")]
+    assert "PyTorchJob is known as kubeflow.org/v1 (Training Operator 1.9), and this is kubeflow.org/v2" in warning
+
+
+def test_a_kind_that_is_not_installed_fails(tmp_path: Path) -> None:
+    answer, lines = see(tmp_path, text=of_a_template("PyTorchJob", "kubeflow.org/v1"))
+    assert (answer.code, lines["dry run PyTorchJob"].split()[0]) == (7, "FAIL")
+    assert "has no kind PyTorchJob in kubeflow.org/v1" in lines["dry run PyTorchJob"]
 
 
 @pytest.mark.parametrize(

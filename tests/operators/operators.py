@@ -38,6 +38,7 @@ from tests.cluster.jobset import DEFINITIONS, define
 from tests.cluster.pki import Authority, Certificate
 from tests.cluster.processes import PartFailed
 from tests.cluster.waiting import eventually
+from tests.operators.images import MPI_DELIVERY
 
 KUEUE, JOBSET, TRAINING, TRAINER = "kueue", "jobset", "training-operator", "trainer"
 VERSIONS = {"Kueue": "0.15.2", "JobSet": "0.10.1", "Training Operator": "1.9.3", "Trainer": "2.1.0"}
@@ -101,7 +102,7 @@ class Operators:
     """All four, running and ready from the moment this is made. They end with the cluster's processes."""
 
     def __init__(
-        self, cluster: ControlPlane, *, pytorch_init: str = images.BASE, mpi_delivery: str = "mpi-delivery:1"
+        self, cluster: ControlPlane, *, pytorch_init: str = images.BASE, mpi_delivery: str = MPI_DELIVERY
     ) -> None:
         self.cluster = cluster
         self._images = (pytorch_init, mpi_delivery)

@@ -28,7 +28,7 @@ from controller.runtime.kubernetes.kinds import (
 from controller.runtime.kubernetes.manifests import job_for
 from controller.runtime.kubernetes.members import main_of, ranks_of
 from controller.runtime.kubernetes.naming import READING
-from controller.runtime.kubernetes.template import cannot_be_labelled
+from controller.runtime.kubernetes.template import cannot_be_labelled, cannot_be_queued, warnings
 from tests.unit.launches import a_launch
 
 Raw = dict[str, Any]
@@ -227,6 +227,17 @@ def test_its_condition_says_that_it_is_suspended_where_the_field_does_not(name: 
         assert not is_suspended(resumed)  # its operator is about to say so
 
 
+@KINDS
+def test_what_stands_between_an_object_and_its_pods_is_named(name: str) -> None:
+    between = {
+        "TrainJob": ("jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet"),
+        "RayJob": ("ray.io/v1", "rayclusters", "RayCluster"),
+    }
+    preset = preset_of(OBJECTS[name])
+    assert preset is not None
+    assert preset.between == between.get(name)
+
+
 # Whose log is read
 
 
@@ -296,6 +307,8 @@ def test_a_coordinator_of_a_job_set_speaks() -> None:
     coordinator = {"replicatedJob": "a-worker", "jobIndex": 2, "podIndex": 1}
     reading = reading_of(shown("JobSet", {}, coordinator=coordinator))
     assert reading.labels == {REPLICATED: "a-worker", JOB_INDEX: "2", INDEX: "1"}
+    first = reading_of(shown("JobSet", {}, coordinator={"replicatedJob": "a-worker"}))
+    assert first.labels == {REPLICATED: "a-worker", JOB_INDEX: "0", INDEX: "0"}
     loose = reading_of(shown("JobSet", {}, replicatedJobs=[group("w", completionMode="NonIndexed")]))
     assert loose.labels == {REPLICATED: "w", JOB_INDEX: "0"}
 
@@ -381,6 +394,19 @@ def test_the_trials_program_is_told_who_it_is(name: str) -> None:
         assert {"name": "TUNER_TRIAL_NUMBER", "value": "12"} in container["env"]
 
 
+def test_a_step_before_the_program_is_told_too() -> None:
+    found = made("Job", template=template(initContainers=[{"name": "data"}]))["spec"]["template"]["spec"]
+    assert {"name": "TUNER_TRIAL_NUMBER", "value": "12"} in found["initContainers"][0]["env"]
+
+
+def test_a_train_job_that_says_nothing_of_its_pods_is_overridden_in_the_job_that_trains() -> None:
+    (override,) = made("TrainJob")["spec"]["podTemplateOverrides"]
+    assert (override["targetJobs"], set(override)) == ([{"name": "node"}], {"targetJobs", "metadata"})
+    only = [{"targetJobs": [{"name": "model-initializer"}]}]
+    named = [each["targetJobs"] for each in made("TrainJob", podTemplateOverrides=only)["spec"]["podTemplateOverrides"]]
+    assert named == [[{"name": "model-initializer"}], [{"name": "node"}]]
+
+
 def test_what_a_train_job_says_itself_of_its_pods_and_its_trainer_stays() -> None:
     overrides = [
         {"targetJobs": [{"name": "launcher"}], "metadata": {"labels": {"team": "x"}}},
@@ -400,7 +426,13 @@ def test_ray_submits_with_the_image_of_its_head_and_once() -> None:
     submitter = spec["submitterPodTemplate"]["spec"]
     assert (submitter["restartPolicy"], submitter["containers"][0]["image"]) == ("Never", "train:1")
     assert "command" not in submitter["containers"][0]  # KubeRay writes it
+    assert submitter["containers"][0]["resources"] == {
+        "requests": {"cpu": "500m", "memory": "200Mi"},
+        "limits": {"cpu": "1", "memory": "1Gi"},
+    }
+    assert submitter["containers"][0]["name"] == "ray-job-submitter"
     assert spec["submitterConfig"] == {"backoffLimit": 0}
+    assert made("RayJob", submissionMode="K8sJobMode")["spec"]["submitterPodTemplate"] == spec["submitterPodTemplate"]
     own = made("RayJob", submitterPodTemplate=template("mine"), submitterConfig={"backoffLimit": 3})["spec"]
     assert own["submitterPodTemplate"]["spec"]["containers"][0]["name"] == "mine"
     assert own["submitterConfig"] == {"backoffLimit": 3}
@@ -431,6 +463,46 @@ def test_what_the_writer_says_of_its_end_stays() -> None:
     assert said == {"cleanPodPolicy": "None", "ttlSecondsAfterFinished": KEPT_S}
     for said in ({"shutdownAfterJobFinishes": False}, {"deletionStrategy": {}}, {"clusterSelector": {}}):
         assert "ttlSecondsAfterFinished" not in made("RayJob", **said)["spec"]
+
+
+# What is warned of
+
+
+def warned(name: str, policy: str = "", *, beside: str = "", version: str = "") -> tuple[str, ...]:
+    """policy: of its pods; beside: what stands beside their template."""
+    manifest = copy.deepcopy(OBJECTS[name]) if name in OBJECTS else obj("example.org/v1", name)
+    pods = template(**({"restartPolicy": policy} if policy else {}))
+    manifest["spec"] = {"groups": [{"template": pods} | ({"restartPolicy": beside} if beside else {})]}
+    return tuple(warnings(manifest | ({"apiVersion": version} if version else {}), "spec.trial.template"))
+
+
+def test_a_template_that_restarts_in_place_is_warned_of() -> None:
+    cure = "what fails is retried by spec.trial.retries; write restartPolicy: Never"
+    group = "spec.trial.template.spec.groups[0]"
+    assert warned("PyTorchJob", beside="OnFailure") == (
+        f"{group}.restartPolicy: OnFailure restarts a failed program inside the attempt, at most 5 times; {cure}",
+    )
+    silent = f"{group}.restartPolicy: without it a PyTorchJob may restart a failed program inside the attempt; {cure}"
+    assert warned("PyTorchJob") == warned("PyTorchJob", "Never") == (silent,)  # the operator writes the pods' policy
+    assert warned("PyTorchJob", beside="Never") == ()
+    assert warned("Volcano Job", "Never") == warned("Widget", "Never") == ()
+    for name, kind in (("Volcano Job", "Job"), ("Widget", "Widget")):
+        assert warned(name) == (
+            f"{group}.template.spec.restartPolicy: without it a {kind} may restart a failed program inside the "
+            f"attempt; {cure}",
+        )
+
+
+@KINDS
+def test_an_operator_that_restarts_what_says_nothing_is_warned_of(name: str) -> None:
+    assert bool(warned(name)) is (name in {"PyTorchJob", "MPIJob v2beta1", "Volcano Job"})
+
+
+def test_a_version_that_is_not_known_is_warned_of() -> None:
+    (warning,) = warned("TFJob", beside="Never", version="kubeflow.org/v2")
+    assert warning.startswith(
+        "spec.trial.template.apiVersion: TFJob is known as kubeflow.org/v1 (Training Operator 1.9)"
+    )
 
 
 # What is not known
@@ -484,6 +556,13 @@ def test_a_file_is_not_changed_by_being_checked() -> None:
     before = copy.deepcopy(OBJECTS["RayJob"])
     cannot_be_labelled(OBJECTS["RayJob"])
     assert OBJECTS["RayJob"] == before
+
+
+@KINDS
+def test_a_queue_for_a_kind_that_kueue_does_not_know_is_refused(name: str) -> None:
+    said = cannot_be_queued(OBJECTS[name])
+    assert bool(said) is (name in {"MPIJob", "Volcano Job"})
+    assert not said or f"the kind {OBJECTS[name]['kind']} of {OBJECTS[name]['apiVersion']};" in said
 
 
 BROKEN: list[object] = [None, "text", 7, [], ["x"], {}, {"x": "y"}]

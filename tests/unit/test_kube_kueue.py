@@ -115,4 +115,5 @@ SUSPENDED = [{"type": "Suspended", "status": "True"}]
 def test_an_object_is_suspended_by_its_field_else_by_its_condition(
     spec: Raw, conditions: list[Raw], expected: bool
 ) -> None:
-    assert is_suspended({"spec": spec, "status": {"conditions": conditions}}) is expected
+    kind = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"} if "runPolicy" in spec else {}
+    assert is_suspended({**kind, "spec": spec, "status": {"conditions": conditions}}) is expected

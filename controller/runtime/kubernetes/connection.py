@@ -29,7 +29,7 @@ Raw: TypeAlias = dict[str, Any]  # an object as the server sends it
 
 _TRIES = 6  # one, and five more after a 429
 _LONGEST_PAUSE_S = 10.0
-_RENEWAL_PAUSE_S = 10.0  # after a renewal that brought nothing: hundreds of requests may ask for one
+_RENEWAL_PAUSE_S = 3.0  # after a renewal that brought nothing: hundreds of requests may ask for one
 _CONNECT_S = 5.0
 _ANSWER_S = 15.0
 _REQUEST_S = 60.0  # the server's own limit for what is no watch
@@ -173,7 +173,7 @@ class Connection:
             Unreachable: there are none now, and asking again later may help: while somebody logs in, trials run on.
         """
         async with self._renewing:
-            if self.access is not used or used.credentials.authorization() != shown:
+            if self.access is not used:
                 return True  # somebody else has just done it
             if time.monotonic() < self._renew_after_s:
                 if self._why_not_renewed:

@@ -102,7 +102,7 @@ class Credentials:
     fixed: str = ""
     token_file: TokenFile | None = None
     expires_at: datetime | None = None
-    renewed: bool = False  # somebody replaces it in time: a plugin, or kubectl
+    renewable: bool = False  # a plugin gives another one then
     client_certificate: tuple[str, str] | None = None
 
     def authorization(self) -> str:
@@ -146,7 +146,10 @@ async def credentials_of(user: User, cluster: Fields, *, attended: bool) -> Cred
         return Credentials("a username and password", f"Basic {pair}")
     if plugin:
         return await _from_plugin(user, _plugin(plugin, user), cluster, attended=attended)
-    return _from_provider(user, provider) if provider else Credentials()
+    if provider:
+        return _from_provider(user, provider)
+    has_certificate = fields.get("client-certificate") or fields.get("client-certificate-data")
+    return Credentials("a client certificate" if has_certificate else "")
 
 
 def expect_known(fields: Fields, known: frozenset[str], place: str) -> None:
@@ -192,7 +195,7 @@ def _from_provider(user: User, provider: Any) -> Credentials:
     credentials = Credentials("an OpenID Connect token, which kubectl renews", f"Bearer {token}", expires_at=expires_at)
     if token and not credentials.expired():
         return credentials
-    why = f"expired at {shown(expires_at)}" if token and expires_at is not None else "is missing"
+    why = f"expired at {moment(expires_at)}" if token and expires_at is not None else "is missing"
     raise NotAllowed(
         f"{user.place}: the id-token of auth-provider oidc {why}, and tuner does not use refresh tokens; "
         f"run `kubectl --context {user.context} get pods`, which writes a new one there, or, for runs that last longer "
@@ -200,8 +203,8 @@ def _from_provider(user: User, provider: Any) -> Credentials:
     )
 
 
-def shown(moment: datetime | None) -> str:
-    return "an unknown time" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+def moment(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +330,6 @@ def _credentials_in(printed: bytes, plugin: _Plugin) -> Credentials:
         f"the plugin {plugin.name}",
         f"Bearer {token}" if token else "",
         expires_at=expires_at,
-        renewed=True,
+        renewable=True,
         client_certificate=(certificate, key) if certificate else None,
     )

@@ -41,6 +41,8 @@ from controller.runtime.protocol import Exit, Sighting
 
 Raw = dict[str, Any]
 
+UNSAID_S = 600.0  # a Job that tries again lets up to six minutes pass between two pods
+UNTOUCHED_S = 60.0  # an object of which its operator has said nothing and made nothing
 UNSEEN_S = 5.0  # a Job's end may be seen before its pod is; one that is not seen by then is gone
 
 
@@ -73,7 +75,7 @@ def sighting_of(
     )
     if end is not None or sighting.start_time is not None:
         return sighting
-    waiting = _waiting(members, refusal, mount_trouble, now)
+    waiting = _waiting(obj, members, refusal, mount_trouble, now)
     if waiting.hopeless and not stopped:
         hopeless = Exit(now, failure_class=FailureClass.CONFIGURATION, reason=waiting.hopeless)
         return replace(sighting, exit=hopeless)
@@ -138,10 +140,27 @@ def _by_condition(
     failed = [member for member in members if member.failed]
     if (found := reading.failed(obj)) is None:
         looping = [each for each in failed if crash_loop(each.pod, each.container, now) is not None]
-        return _as_the_attempts(first_of(looping), main=members[0]) if looping and not stopped else None
+        if stopped:
+            return None
+        return _as_the_attempts(first_of(looping), main=members[0]) if looping else _unsaid(obj, members, reading, now)
     if causes := _causes(failed, _time_of(found) or now):
         return _as_the_attempts(first_of(causes), main=members[0])
     return _without_pods(obj, reading, stopped=stopped, now=now)
+
+
+def _unsaid(obj: Raw, members: Sequence[Member], reading: Reading, now: datetime) -> Exit | None:
+    """All its pods ended long ago, and it does not say how it has: nothing would ever end the attempt."""
+    ends = [member.end.time for member in members if member.end is not None]
+    if not ends or len(ends) < len(members) or (now - max(ends)).total_seconds() < UNSAID_S:
+        return None
+    kind = obj.get("kind", "Job")
+    success = " and ".join(map(str, reading.success))
+    failure = " or ".join(map(str, reading.failure))
+    reason = (
+        f"its pods ended more than {UNSAID_S / 60:.0f} minutes ago, and the {kind} shows neither success ({success}) "
+        f"nor failure ({failure}); correct spec.trial.success and failure, or see whether the operator of {kind} runs"
+    )
+    return Exit(now, failure_class=FailureClass.CONFIGURATION, reason=reason)
 
 
 def _causes(failed: Sequence[Member], over: datetime) -> list[Member]:
@@ -220,9 +239,9 @@ def _start_time(members: tuple[Member, ...], least: int) -> datetime | None:
     return max(known) if len(known) == len(times) >= least else None
 
 
-def _waiting(members: tuple[Member, ...], refusal: str, mount_trouble: str, now: datetime) -> Waiting:
+def _waiting(obj: Raw | None, members: tuple[Member, ...], refusal: str, mount_trouble: str, now: datetime) -> Waiting:
     if not members:
-        return why_refused(refusal) if refusal else Waiting()
+        return why_refused(refusal) if refusal else Waiting(_untouched(obj, now))
     for member in members:
         if member.start_time is None:
             waiting = why(member.pod, now=now, container=member.container, mount_trouble=mount_trouble)
@@ -232,6 +251,14 @@ def _waiting(members: tuple[Member, ...], refusal: str, mount_trouble: str, now:
             if waiting.text:
                 return waiting
     return Waiting()
+
+
+def _untouched(obj: Raw | None, now: datetime) -> str:
+    made = parse_time((obj or {}).get("metadata", {}).get("creationTimestamp"))
+    if obj is None or made is None or obj.get("status") or (now - made).total_seconds() < UNTOUCHED_S:
+        return ""
+    kind = obj.get("kind", "Job")
+    return f"no pods and no status after {UNTOUCHED_S:.0f} s; is the operator of {kind} running?"
 
 
 def _time_of(found: Mapping[str, Any]) -> datetime | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from controller.runtime.kubernetes.environment import as_is
-from controller.runtime.kubernetes.kinds import JOB, at, below, preset_of, put
+from controller.runtime.kubernetes.kinds import JOB, at, below, foreign_version, is_pod_template, preset_of, put
 from controller.runtime.kubernetes.naming import QUEUE, annotations_of, labels_of, metadata
 from controller.runtime.protocol import ClusterPart, Launch
 
@@ -61,6 +61,47 @@ def cannot_be_labelled(manifest: Mapping[str, Any]) -> str:
         f"no pod template is found in this {manifest.get('kind')}: its pods would not carry the labels by which they "
         "are found, and no log could be read; use a kind with a pod template, {metadata, spec: {containers: …}}"
     )
+
+
+def cannot_be_queued(manifest: Mapping[str, Any]) -> str:
+    """Why Kueue would let an object pass at once; "" if it would not, or nothing is known of the kind."""
+    preset = preset_of(manifest)
+    if preset is None or preset.suspend:
+        return ""
+    return (
+        f"Kueue does not queue the kind {preset.kind} of {preset.api_version}; omit queue, or use a kind that it knows"
+    )
+
+
+def warnings(manifest: Mapping[str, Any], path: str) -> Iterator[str]:
+    """What a template says that is seldom meant. path: of the template in its file."""
+    if foreign := foreign_version(manifest):
+        yield f"{path}.apiVersion: {foreign}"
+    preset = preset_of(manifest)
+    beside = preset is not None and preset.policy_beside
+    for place, owner in _owners_of_pods(manifest, path):
+        of_pod, of_owner = owner["template"]["spec"].get("restartPolicy"), owner.get("restartPolicy")
+        policy = of_owner if beside else of_owner or of_pod
+        where = f"{place}.restartPolicy" if beside else f"{place}.template.spec.restartPolicy"
+        cure = "what fails is retried by spec.trial.retries; write restartPolicy: Never"
+        if policy in ("OnFailure", "Always"):
+            yield f"{where}: {policy} restarts a failed program inside the attempt, at most 5 times; {cure}"
+        elif policy is None and (preset is None or preset.restarts):
+            kind = manifest.get("kind")
+            yield f"{where}: without it a {kind} may restart a failed program inside the attempt; {cure}"
+
+
+def _owners_of_pods(node: object, path: str) -> Iterator[tuple[str, Raw]]:
+    """Every mapping with a pod template under `template`, and its path."""
+    if isinstance(node, list):
+        for index, item in enumerate(node):
+            yield from _owners_of_pods(item, f"{path}[{index}]")
+    elif isinstance(node, dict):
+        if is_pod_template(node.get("template")):
+            yield path, node
+            return
+        for key, value in node.items():
+            yield from _owners_of_pods(value, f"{path}.{key}")
 
 
 def prefer_others(spec: Raw, nodes: tuple[str, ...]) -> None:

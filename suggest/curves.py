@@ -47,8 +47,7 @@ class Curve:
     def best(self, direction: Direction) -> float | None:
         """The best finite value."""
         finite = [v for v in self.values if math.isfinite(v)]
-        pick = max if direction is Direction.MAXIMIZE else min
-        return pick(finite) if finite else None
+        return min(finite, key=lambda value: direction.sign * value, default=None)
 
 
 class Report:

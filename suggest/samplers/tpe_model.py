@@ -24,7 +24,7 @@ from suggest.samplers.sampler import PointRequest
 from suggest.samplers.split import good_and_other
 from suggest.samplers.tpe import LIARS, OwnSettings, groups
 from suggest.space import Assignment, Value
-from suggest.study import Direction, StudySpec
+from suggest.study import StudySpec
 from suggest.trial import Trial
 
 TOGETHER = 64  # trials, of a batch, after which the model is fitted anew
@@ -42,7 +42,7 @@ class TpeModel:
         self._groups = tuple(groups(spec.space))
         self._frames: dict[tuple[str, ...], Frame] = {}
         self._good: dict[tuple[str, ...], tuple[bytes, Mixture]] = {}
-        self._columns = Columns(modelled, -1.0 if spec.objective.direction is Direction.MAXIMIZE else 1.0)
+        self._columns = Columns(modelled, spec.objective.direction.sign)
 
     def propose(
         self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]

@@ -75,7 +75,6 @@ class ConnectionLimits:
         self._closed = False
         self._thread: threading.Thread | None = None
         self._null = self._spare = -1
-        self.shut = 0  # in all
 
     def start(self) -> None:
         """Needs no further descriptor later: there may be none."""
@@ -121,9 +120,7 @@ class ConnectionLimits:
         now = self._now()
         self._take_note(now)
         noisy = self._noisy(now)
-        found = [peer for peer in too_many(self._seen, now, noisy=noisy, most=self._most) if self._shut(peer)]
-        self.shut += len(found)
-        return len(found)
+        return sum(self._shut(peer) for peer in too_many(self._seen, now, noisy=noisy, most=self._most))
 
     def _take_note(self, now: float) -> None:
         there = dict(self._peers())

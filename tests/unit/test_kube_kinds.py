@@ -540,6 +540,17 @@ def test_every_kind_can_be_a_trial(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "spec",
+    [
+        {"submissionMode": "K8sJobMode"}, {"submissionMode": "SidecarMode"},
+        {"clusterSelector": {"ray.io/cluster": "x"}, "submitterPodTemplate": template()},
+    ],
+)  # fmt: skip
+def test_a_ray_job_whose_submitter_is_a_pod_can_be_a_trial(spec: Raw) -> None:
+    assert cannot_be_labelled(obj("ray.io/v1", "RayJob", rayClusterSpec=RAY_CLUSTER, **spec)) == ""
+
+
+@pytest.mark.parametrize(
     ("manifest", "said"),
     [
         (obj("example.org/v1", "Widget", image="x"), "no pod template is found in this Widget"),

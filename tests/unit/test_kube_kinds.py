@@ -498,6 +498,14 @@ def test_an_operator_that_restarts_what_says_nothing_is_warned_of(name: str) -> 
     assert bool(warned(name)) is (name in {"PyTorchJob", "MPIJob v2beta1", "Volcano Job"})
 
 
+@KINDS
+def test_the_policy_beside_a_template_counts_where_the_operator_writes_that_of_the_pods(name: str) -> None:
+    (warning,) = warned(name, "Never", beside="Always")
+    where = warning.partition(": ")[0].removeprefix("spec.trial.template.spec.groups[0].")
+    beside = name in {"PyTorchJob", "TFJob", "XGBoostJob", "MPIJob", "MPIJob v2beta1"}
+    assert where == ("restartPolicy" if beside else "template.spec.restartPolicy")
+
+
 def test_a_version_that_is_not_known_is_warned_of() -> None:
     (warning,) = warned("TFJob", beside="Never", version="kubeflow.org/v2")
     assert warning.startswith(

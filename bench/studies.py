@@ -33,11 +33,11 @@ from empty_calls import EmptyClient, answering
 from mixed import SPACE, drawn
 from record import keep, machine, quantile, table, verdict
 
-from suggest.admin import open_store
 from suggest.client import AsyncClient
 from suggest.errors import Unavailable
+from suggest.server.admin import open_store
 from suggest.space import Assignment
-from suggest.store.protocol import StudyRecord
+from suggest.storage.store import StudyRecord
 from suggest.study import Algorithm, Direction, Objective, Study, StudyName, StudySpec
 from suggest.trial import Measurement, Outcome, Trial, TrialState
 from tests.postgres import Postgres, programs

@@ -30,7 +30,7 @@ from suggest.errors import (
     StoreBroken,
     Unavailable,
 )
-from suggest.sqlite_file import SIDE_FILES, restoring
+from suggest.storage.sqlite_file import SIDE_FILES, restoring
 
 MANIFEST = "backup.json"
 STUDIES, CONTROLLER = "studies.db", "controller.db"

@@ -136,7 +136,8 @@ class Journal:
             words.append(f"value={after.value:g}")
         if after.reason and after.state is not AttemptState.RUNNING:
             words.append(f"reason={_quoted(after.reason)}")
-        return Event(now, after.state.value, " ".join(words), after.trial, after.number)
+        kind = "waiting" if after.state is AttemptState.CREATED else after.state.value
+        return Event(now, kind, " ".join(words), after.trial, after.number)
 
 
 def _quoted(reason: str) -> str:

@@ -23,7 +23,7 @@ from controller import tables
 from controller.core.model import Attempt, Event, Experiment, ExperimentSpec, Revision, Uid
 from suggest import failpoints
 from suggest.errors import AlreadyExists, StoreBroken, Unavailable
-from suggest.sqlite_file import DatabaseFile
+from suggest.storage.sqlite_file import DatabaseFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

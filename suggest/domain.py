@@ -2,7 +2,7 @@
 
 Pure, standard library only. A domain is a set: a countable one (`step`, whole numbers, choices) knows its values by
 index, in order; a continuous range does not. `points` changes no set: it is what a grid search takes from a range, and
-`suggest.sampling` reads it. Nothing here knows other parameters; conditions live in `suggest.space`.
+`suggest.samplers` reads it. Nothing here knows other parameters; conditions live in `suggest.space`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What can go wrong in the suggestion service, as types: the words that both halves and the wire agree on.
 
-Pure: no gRPC codes here (`suggest.status` maps types to codes and back).
+Pure: no gRPC codes here (`suggest.wire.status` maps types to codes and back).
 Every message is a sentence for a person: the place, the value, the rule, the cure.
 """
 

@@ -1,6 +1,6 @@
 """A study: the durable record of a search. Pure values and the rules a study must obey.
 
-The nouns of the API; protobuf stays in `suggest.wire`, SQL in `suggest.store`.
+The nouns of the API; protobuf stays in `suggest.wire`, SQL in `suggest.storage`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """`name` is a key of `suggest.sampling.registry`; `settings` are checked there; camelCase keys."""
+    """`name` is a key of `suggest.samplers.registry`; `settings` are checked there; camelCase keys."""
 
     name: str
     seed: int | None = None
@@ -44,7 +44,7 @@ class Algorithm:
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """`name` is a key of `suggest.pruning.registry`; settings in camelCase: warmupSteps, interval, minTrials."""
+    """`name` is a key of `suggest.pruners.registry`; settings in camelCase: warmupSteps, interval, minTrials."""
 
     name: str
     settings: Mapping[str, Value] = field(default_factory=dict)

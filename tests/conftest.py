@@ -1,5 +1,6 @@
-"""Some tests run where they are named, and not among all others. Those of a cluster (`make test-cluster`) need programs
-that take ten minutes to build, and root; those of clients in other languages (`make test-clients`) need Go."""
+"""Some tests run where they are named, and not among all others. Those of a cluster (`make test-cluster`) and of
+operators beside one (`make test-operators`) need programs that take ten minutes each to build, and root; those of
+clients in other languages (`make test-clients`) need Go."""
 
 import logging
 import signal
@@ -18,7 +19,7 @@ settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCh
 settings.load_profile("busy")
 
 HERE = Path(__file__).parent
-BY_NAME = (HERE / "cluster", HERE / "clients")
+BY_NAME = (HERE / "cluster", HERE / "operators", HERE / "clients")
 
 # A shell that runs the tests in the background has them ignore Ctrl-C, and so would every program that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

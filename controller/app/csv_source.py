@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TextIO
 
 from controller.core.model import ExperimentSpec
-from suggest.admin import MAX_ROWS, Source
 from suggest.client import FinishedTrial, Outcome, TrialState
 from suggest.domain import NO_MEMBER, Choice, Domain, Float, Int, Value, json_problem
 from suggest.errors import InvalidArgument, NotFound, Problem, did_you_mean
+from suggest.server.admin import MAX_ROWS, Source
 from suggest.space import Parameter
 
 _PREFIXES = ("parameters.", "params_")  # of tuner's and Optuna's columns

@@ -85,6 +85,6 @@ def _namespace_of(name: str, context: str | None, state: StateDirectory) -> str:
 
 def _check(spec: StudySpec) -> None:
     """By the rules of the service in this process. Without a server to ask, all problems of a file come at once."""
-    from suggest.admin import check  # here: only files with problems need it before the service is there
+    from suggest.server.admin import check  # here: only files with problems need it before the service is there
 
     check(spec)

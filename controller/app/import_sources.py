@@ -17,11 +17,11 @@ from controller.app.workspace import Workspace
 from controller.core.model import ExperimentSpec
 from controller.phrases import command
 from controller.search import study_name
-from suggest import admin
-from suggest.admin import MAX_ROWS, Source
 from suggest.client import FinishedTrial, Measurement, Outcome, StudyName, Trial, TrialState
 from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, did_you_mean
 from suggest.redaction import redacted_url
+from suggest.server import admin
+from suggest.server.admin import MAX_ROWS, Source
 from suggest.space import Assignment
 from suggest.study import Direction, Study
 

@@ -20,9 +20,9 @@ from controller.app.workspace import Workspace
 from controller.core.model import Experiment, ExperimentState
 from controller.search import Search, study_name, study_spec
 from controller.store import Changes
-from suggest.admin import Source
 from suggest.client import FinishedTrial, ImportResult
 from suggest.errors import InvalidArgument, NotFound
+from suggest.server.admin import Source
 
 AT_ONCE = 500  # trials
 MEASURED_AT_ONCE = 10_000

@@ -37,6 +37,7 @@ def manifests_of(spec: ExperimentSpec) -> list[Raw]:
     from controller.runtime.kubernetes.demand import demand_of
     from controller.runtime.kubernetes.kinds import missing_conditions
     from controller.runtime.kubernetes.manifests import job_for, name_problem
+    from controller.runtime.kubernetes.template import cannot_be_labelled, cannot_be_queued
 
     launch = sample_launch(spec)
     part = launch.cluster
@@ -45,7 +46,10 @@ def manifests_of(spec: ExperimentSpec) -> list[Raw]:
     again = 1 + max(spec.trial.retries.values(), default=0)
     problems = {"metadata.name": name_problem(replace(launch, name=attempt_name(spec.name, UID, last, again)))}
     if part.manifest is not None:
-        problems[TEMPLATE] = missing_conditions(part.manifest, spec.trial.cluster)
+        manifest = part.manifest
+        problems[TEMPLATE] = missing_conditions(manifest, spec.trial.cluster) or cannot_be_labelled(manifest)
+        if "queue" in spec.trial.cluster:
+            problems["spec.trial.queue"] = cannot_be_queued(manifest)
     objects = job_for(launch, owner=None)
     try:
         demand_of(objects)

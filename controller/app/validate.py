@@ -29,7 +29,7 @@ Raw = dict[str, Any]  # Any: an object as a cluster takes it
 async def validate(path: str, options: FileOptions, workspace: Workspace) -> Document:
     """The file, checked by the service's rules too. Raises SpecErrors with all of its problems."""
     from controller.search import study_spec
-    from suggest.admin import check
+    from suggest.server.admin import check
 
     document = read_document(path, options, workspace.state)
     check_manifests(document)
@@ -68,11 +68,17 @@ def check_manifests(document: Document) -> None:
 
 
 def warnings(document: Document) -> Iterator[str]:
-    """Of the file by itself, and of this machine."""
+    """What the file says, or asks of this machine or of its template's kind, that is seldom meant."""
     from controller.app import machine
 
     yield from document.warnings
     yield from machine.warnings(document.spec)
+    manifest = document.spec.trial.cluster.get("template")
+    if isinstance(manifest, Mapping):
+        from controller.app.sample_manifests import TEMPLATE
+        from controller.runtime.kubernetes.template import warnings as warnings_of_template
+
+        yield from warnings_of_template(manifest, TEMPLATE)
 
 
 def notices(document: Document) -> Iterator[str]:
@@ -93,11 +99,12 @@ def notices(document: Document) -> Iterator[str]:
 async def check_cluster(client: Client, document: Document, state: StateDirectory) -> None:
     """Raises SpecErrors, NotFound, NotAllowed, FailedPrecondition, Unavailable; ApiError where the server has trouble.
 
-    Asks the server three questions concurrently.
+    Asks the server four questions concurrently.
     """
     from controller.app.runtimes import anchor
     from controller.app.sample_manifests import UID, final_manifests_of, manifests_of
     from controller.runtime.kubernetes.errors import Unreachable
+    from controller.runtime.kubernetes.prerequisites import no_queue
     from controller.runtime.kubernetes.rehearsal import rehearse
 
     spec = document.spec
@@ -106,6 +113,7 @@ async def check_cluster(client: Client, document: Document, state: StateDirector
         rehearse(client, spec.namespace, [anchor(spec, UID), *objects, *final_manifests_of(spec)]),
         _missing(client, spec, objects),
         _others(client, spec, objects[-1], state),
+        no_queue(client, spec.namespace, objects),
         return_exceptions=True,
     )
     for answer in answers:
@@ -113,10 +121,12 @@ async def check_cluster(client: Client, document: Document, state: StateDirector
             raise Unavailable(f"{answer}; nothing was started") from answer
         if isinstance(answer, BaseException):
             raise answer
-    verdicts, missing, others = answers
+    verdicts, missing, others, queue = answers
     assert isinstance(verdicts, list)
     assert isinstance(missing, list)
     _judge(client, document, verdicts=verdicts, missing=missing)
+    if queue:
+        raise document.locate([Problem("spec.trial.queue", f"{queue}; nothing was started")])
     if others:
         raise FailedPrecondition(
             f"an experiment {spec.name} of another state directory runs in {spec.namespace} (see kubectl -n "
@@ -154,8 +164,8 @@ def _judge(
 async def _missing(client: Client, spec: ExperimentSpec, objects: Sequence[Raw]) -> list[tuple[Right, tuple[str, ...]]]:
     from controller.runtime.kubernetes.rights import RIGHTS, missing_rights, rights_to
 
-    needed = [right for right in RIGHTS if not right.without]
-    return await missing_rights(client, spec.namespace, [*needed, *await rights_to(client, objects)])
+    rights = [*RIGHTS, *await rights_to(client, objects)]
+    return await missing_rights(client, spec.namespace, [right for right in rights if not right.without])
 
 
 async def _others(client: Client, spec: ExperimentSpec, manifest: Raw, state: StateDirectory) -> str:
@@ -214,7 +224,7 @@ async def ask_server(run: DryRun, *, context: str | None) -> ServerVerdicts:
     from controller.app.sample_manifests import UID
     from controller.runtime.kubernetes.checkup import listed
     from controller.runtime.kubernetes.client import NODES, Client
-    from controller.runtime.kubernetes.prerequisites import no_room
+    from controller.runtime.kubernetes.prerequisites import no_queue, no_room
     from controller.runtime.kubernetes.rehearsal import Answer, pods_of, rehearse
 
     stages = {"A trial": run.trial, "The final stage": run.final}
@@ -227,7 +237,9 @@ async def ask_server(run: DryRun, *, context: str | None) -> ServerVerdicts:
             return ServerVerdicts(verdicts, {})
         nodes = await listed(client, NODES, None) or []
         never = {
-            what: await no_room(client, namespace, objects, nodes=nodes) for what, objects in stages.items() if objects
+            what: await no_queue(client, namespace, objects) or await no_room(client, namespace, objects, nodes=nodes)
+            for what, objects in stages.items()
+            if objects
         }
         return ServerVerdicts(verdicts, {what: why for what, why in never.items() if why})
     finally:

@@ -15,8 +15,8 @@ FAILPOINT_MODULES = (
     "controller.search",
     "controller.loop",
     "controller.runtime.kubernetes.runtime",
-    "suggest.store.schema",
-    "suggest.store.sql",
+    "suggest.storage.upgrades",
+    "suggest.storage.sql_store",
 )
 
 

@@ -17,7 +17,7 @@ from suggest.errors import InvalidArgument, NotFound, Problem
 
 
 def check(arguments: argparse.Namespace) -> ExitCode:
-    from suggest.admin import schema_versions
+    from suggest.server.admin import schema_versions
 
     there, newest = schema_versions(storage_of(arguments))
     if there == newest:
@@ -30,7 +30,7 @@ def check(arguments: argparse.Namespace) -> ExitCode:
 
 
 def upgrade(arguments: argparse.Namespace) -> ExitCode:
-    from suggest.admin import open_store, schema_versions
+    from suggest.server.admin import open_store, schema_versions
 
     storage = storage_of(arguments)
     before, newest = schema_versions(storage)
@@ -87,7 +87,7 @@ def _check_copy(name: str, copy: Path) -> None:
     from controller import backup
 
     if name == backup.STUDIES:
-        from suggest.admin import schema_versions
+        from suggest.server.admin import schema_versions
 
         schema_versions(StateDirectory(copy.parent).storage_url)
     else:
@@ -100,7 +100,7 @@ def _check_copy(name: str, copy: Path) -> None:
 def _databases(arguments: argparse.Namespace) -> dict[str, Path]:
     """By their names in a backup. Raises InvalidArgument: PostgreSQL has its own programs for this."""
     from controller import backup
-    from suggest.admin import sqlite_file
+    from suggest.server.admin import sqlite_file
 
     if arguments.storage is None:
         state = state_of(arguments)

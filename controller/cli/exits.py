@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from controller.app.run import RunResult
     from controller.app.validate import ServerVerdicts
-    from controller.runtime.kubernetes.findings import Finding as CheckFinding
-    from suggest.admin import Finding as ServerFinding
+    from controller.runtime.kubernetes.findings import Finding
+    from suggest.server.admin import StartFinding
 
 
 class ExitCode(enum.IntEnum):
@@ -109,7 +109,7 @@ def of_verdicts(answer: ServerVerdicts) -> ExitCode:
     return ExitCode.USAGE if Answer.REFUSED in answers or answer.never_runs else ExitCode.OK
 
 
-def of_findings(findings: Iterable[CheckFinding]) -> ExitCode:
+def of_findings(findings: Iterable[Finding]) -> ExitCode:
     """Of `tuner doctor`: a missing right outweighs everything else that fails."""
     from controller.runtime.kubernetes.findings import Level
 
@@ -119,7 +119,7 @@ def of_findings(findings: Iterable[CheckFinding]) -> ExitCode:
     return ExitCode.UNAVAILABLE if failed else ExitCode.OK
 
 
-def of_server_check(findings: Iterable[ServerFinding]) -> ExitCode:
+def of_server_check(findings: Iterable[StartFinding]) -> ExitCode:
     """Of `tuner serve --check`: wrong flags and files outweigh what does not answer."""
     from suggest.errors import InvalidArgument
 

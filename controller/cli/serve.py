@@ -12,13 +12,13 @@ from controller.cli.exits import ExitCode, of_server_check
 from controller.cli.options import state_of, storage_of
 
 if TYPE_CHECKING:
-    from suggest.admin import Finding
+    from suggest.server.admin import StartFinding
 
 
 def serve(arguments: argparse.Namespace) -> int:
-    from suggest.admin import check_up
-    from suggest.server import Oversight, Protection
+    from suggest.server import Protection, ServerOptions
     from suggest.server import serve as run
+    from suggest.server.admin import check_up
 
     terminal.set_up_logging(arguments)
     logging.getLogger("suggest").setLevel(logging.DEBUG if arguments.verbose else logging.WARNING)
@@ -34,7 +34,7 @@ def serve(arguments: argparse.Namespace) -> int:
         tls_key=arguments.tls_key,
         tls_client_ca=arguments.tls_client_ca,
     )
-    oversight = Oversight(arguments.metrics_address, arguments.limits)
+    options = ServerOptions(arguments.metrics_address, arguments.limits)
     if arguments.check:
         return _check(
             check_up(
@@ -42,7 +42,7 @@ def serve(arguments: argparse.Namespace) -> int:
                 storage,
                 advertise=arguments.advertise,
                 protection=protection,
-                oversight=oversight,
+                options=options,
             )
         )
     return run(
@@ -51,12 +51,12 @@ def serve(arguments: argparse.Namespace) -> int:
         sync=arguments.sync,
         advertise=arguments.advertise,
         protection=protection,
-        oversight=oversight,
+        options=options,
         announce=arguments.log_format == "text",  # else the event says it
     )
 
 
-def _check(findings: Iterable[Finding]) -> ExitCode:
+def _check(findings: Iterable[StartFinding]) -> ExitCode:
     """Print a line for each."""
     found = []
     for finding in findings:

@@ -169,7 +169,7 @@ def report(arguments: argparse.Namespace) -> ExitCode:
 
 
 def _importances(record: ExperimentRecord) -> list[Importance]:
-    from suggest import admin
+    from suggest.server import admin
 
     spec = record.experiment.spec
     return admin.importances(spec.space, ranking.trials_that_ran(record), maximize=spec.objective.maximize)

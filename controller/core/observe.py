@@ -2,7 +2,8 @@
 
 Reads one sighting at a time, level-triggered: it is asked every turn about every attempt that has not ended, and says
 nothing where nothing changed. An attempt that was seen running and is not shown any more has vanished; one that was
-only recorded is not missed: it is started again.
+only recorded is not missed: it is started again. A running attempt waits again only when it is suspended: a runtime may
+show no start for a moment, while one of several workers is replaced.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ def event_for(
         return _missing(attempt, log, now)
     if sighting.exit is not None:
         return _ended(attempt, sighting, sighting.exit, log, spec)
+    if attempt.state is AttemptState.RUNNING and sighting.suspended:
+        return Waits(sighting.waiting)
     if attempt.state is not AttemptState.CREATED:
         return None
     if sighting.start_time is not None:

@@ -1,8 +1,11 @@
 """The life of an attempt: the only place where an attempt's state changes.
 
-    created ──► running ──► stopping
+    created ◄─► running ──► stopping
        │           │            │
        └───────────┴────────────┴──► succeeded · pruned · infeasible · failed · cancelled
+
+A running attempt whose queue takes its place back (preemption) is `created` again: the same attempt waits and runs
+again, and its start is that of its new life.
 
 Signals are read off the runtime each turn, so the same fact arrives many times: SEEN in RUNNING is normal. An ended
 attempt hears nothing any more. A (state, signal) pair that is missing from TRANSITIONS is a bug in the caller and
@@ -45,6 +48,7 @@ TRANSITIONS: Mapping[AttemptState, Mapping[Signal, AttemptState]] = {
         _G.FAILED: _S.FAILED,
     },
     _S.RUNNING: {
+        _G.WAITING: _S.CREATED,
         _G.SEEN: _S.RUNNING,
         _G.STOP_ASKED: _S.STOPPING,
         _G.SUCCEEDED: _S.SUCCEEDED,
@@ -79,7 +83,7 @@ VERDICTS: Mapping[AttemptState, Signal] = {
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The runtime has it, and it does not run yet."""
+    """The runtime has it, and it does not run: not yet, or not any more until its queue admits it again."""
 
     reason: str
 
@@ -138,7 +142,7 @@ def step(attempt: Attempt, event: AttemptEvent) -> Attempt:
         )
     match event:
         case Waits():
-            return replace(attempt, state=following, reason=event.reason)
+            return replace(attempt, state=following, reason=event.reason, start_time=None, node="")
         case Seen():
             return replace(
                 attempt,

@@ -85,7 +85,8 @@ class Exit:
 class Sighting:
     """What the runtime shows of one attempt: waiting (no start_time yet), running, or ended. Shown until remove().
 
-    waiting: why it does not run yet, for people. image: what its container really ran, by digest.
+    waiting: why it does not run, for people. suspended: its queue holds it back, before its first start or after a
+    preemption; no process of it is left, and it starts by itself. image: what its container really ran, by digest.
     """
 
     name: str
@@ -94,6 +95,7 @@ class Sighting:
     node: str = ""
     image: str = ""
     waiting: str = ""
+    suspended: bool = False
 
 
 class CannotStart(Exception):

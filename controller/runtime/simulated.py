@@ -43,7 +43,8 @@ class Script:
 
     lines: (when, text) printed. ends_at: when it ends by itself; None = never. code | signal: how. vanishes_at: when
     the runtime forgets it. ignores_sigterm: it ends only when killed. refused: it cannot be started, and why.
-    waits_s: how long it waits for room before its start.
+    waits_s: how long it waits for room before its start. preempted_at: when its queue takes its place back, once; it
+    starts again from the beginning waits_s + 1 s later.
     """
 
     lines: tuple[tuple[float, str], ...] = ()
@@ -55,6 +56,7 @@ class Script:
     ignores_sigterm: bool = False
     refused: str = ""
     waits_s: float = 0.0
+    preempted_at: float | None = None
 
 
 @dataclass(slots=True)
@@ -68,6 +70,8 @@ class _Attempt:
     exit_s: float | None = None
     gone: bool = False
     removed: bool = False
+    preempted: bool = False
+    said_before: str = ""  # what it printed before it was preempted
 
 
 class SimulatedRuntime:
@@ -127,7 +131,7 @@ class SimulatedRuntime:
         return {
             name: Sighting(name, _at(attempt.started_s), attempt.exit)
             if attempt.started_s <= now_s
-            else Sighting(name, None, waiting="no room" if attempt.started_s < math.inf else "")
+            else _waiting(name, attempt)
             for name, attempt in self._attempts.items()
             if not attempt.gone
         }
@@ -168,6 +172,16 @@ class SimulatedRuntime:
             if attempt.exit is None and not attempt.gone and attempt.started_s < math.inf
         ]
 
+    def suspended(self) -> list[str]:
+        """Preempted, and not admitted again."""
+        self._play()
+        now_s = self._clock.elapsed_s()
+        return [
+            name
+            for name, attempt in self._attempts.items()
+            if attempt.preempted and attempt.started_s > now_s and not attempt.gone
+        ]
+
     # The play
 
     def _answer(self) -> None:
@@ -195,7 +209,12 @@ class SimulatedRuntime:
 
     def _play_one(self, attempt: _Attempt, now_s: float) -> None:
         """The first of the things that may end it, if its time has come."""
-        script, launch, started_s = attempt.script, attempt.launch, attempt.started_s
+        script, launch = attempt.script, attempt.launch
+        if (at_s := self._preempted_at(attempt)) is not None and at_s <= now_s and attempt.stop_asked_s is None:
+            attempt.said_before = self._said(attempt, until_s=at_s)
+            attempt.preempted = True
+            attempt.started_s = at_s + script.waits_s + 1.0
+        started_s = attempt.started_s
         if started_s > now_s:
             attempt.gone = attempt.stop_asked_s is not None  # taken back before it ran
             return
@@ -231,6 +250,8 @@ class SimulatedRuntime:
         moments = [started_s]
         moments += [started_s + at for at in (script.vanishes_at, script.ends_at) if at is not None]
         moments += [at for at in (attempt.kill_at_s, attempt.stop_asked_s) if at is not None]
+        if (preempted_at := self._preempted_at(attempt)) is not None:
+            moments.append(preempted_at)
         timeout_at = self._timeout_at(launch, started_s)
         if timeout_at is not None:
             moments += [timeout_at, timeout_at + launch.grace_s]
@@ -242,10 +263,28 @@ class SimulatedRuntime:
     def _timeout_at(launch: Launch, started_s: float) -> float | None:
         return None if launch.timeout_s is None else started_s + launch.timeout_s
 
+    @staticmethod
+    def _preempted_at(attempt: _Attempt) -> float | None:
+        """None once it was, and of one that ends by itself first."""
+        script = attempt.script
+        if script.preempted_at is None or attempt.preempted or script.preempted_at >= (script.ends_at or math.inf):
+            return None
+        return attempt.started_s + script.preempted_at
+
     def _log(self, attempt: _Attempt) -> bytes:
         until_s = self._clock.elapsed_s() if attempt.exit_s is None else attempt.exit_s
+        return self._said(attempt, until_s=until_s).encode()
+
+    @staticmethod
+    def _said(attempt: _Attempt, *, until_s: float) -> str:
         said = [text for at, text in attempt.script.lines if attempt.started_s + at <= until_s]
-        return "".join(f"{text}\n" for text in said).encode()
+        return attempt.said_before + "".join(f"{text}\n" for text in said)
+
+
+def _waiting(name: str, attempt: _Attempt) -> Sighting:
+    if attempt.preempted:
+        return Sighting(name, None, waiting="preempted", suspended=True)
+    return Sighting(name, None, waiting="no room" if attempt.started_s < math.inf else "")
 
 
 def _at(elapsed_s: float) -> datetime:

@@ -1,11 +1,24 @@
-"""The keys under `spec.trial` that only a cluster reads: volumes, tolerations, conditions. Tables only.
+"""The keys under `spec.trial` that only a cluster reads: volumes, tolerations, conditions.
 
 The reader checks their shapes, `TrialTemplate.cluster` carries them, the Kubernetes runtime gives them their meaning.
 """
 
 from __future__ import annotations
 
-from controller.spec.fields import REQUIRED, AnyData, Flag, Key, Text, Whole, Word
+from controller.spec.fields import (
+    INVALID,
+    REQUIRED,
+    AnyData,
+    Flag,
+    Key,
+    Scalar,
+    Schema,
+    Text,
+    Whole,
+    Word,
+    refuse,
+)
+from controller.spec.problems import Complaints
 from controller.spec.sections import MapOf, Section
 
 LABEL_KEY = r"([A-Za-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
@@ -37,12 +50,45 @@ VOLUME = Section(
     ),
     refused={"hostPath": "a trial may not see the disk of its node; use claim, nfs or emptyDir"},
 )
-CONDITION = Section(
+BY_TYPE = Section(
     (
         Key("type", Text("the type of a condition"), "Type of the condition in `status.conditions`.", REQUIRED),
         Key("status", Text("the status of a condition"), "Its status.", "True"),
     )
 )
+BY_PATH = Section(
+    (
+        Key(
+            "path",
+            Text("a path", r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+", "keys joined by dots, such as status.phase"),
+            "A field of the object, instead of `type`: its keys, joined by dots.",
+            REQUIRED,
+        ),
+        Key("equals", Scalar(), "The value that it has then, compared with its type.", REQUIRED),
+    )
+)
+
+
+class Condition:
+    """How an object says that it has ended: an entry of its conditions, or a field of its own."""
+
+    what = "{type: …}, or {path: …, equals: …}"
+    sections = (BY_TYPE, BY_PATH)
+
+    def take(self, raw: object, at: str, say: Complaints) -> object:
+        if not isinstance(raw, dict):
+            return refuse(raw, at, say, self.what)
+        by_path = raw.keys() & {"path", "equals"}
+        if by_path and raw.keys() & {"type", "status"}:
+            say.add(at, f"a condition has {self.what}, and this mixes them; omit one")
+            return INVALID
+        return (BY_PATH if by_path else BY_TYPE).take(raw, at, say)
+
+    def schema(self) -> Schema:
+        return {"oneOf": [section.schema() for section in self.sections]}
+
+
+CONDITION = Condition()
 TOLERATION = Section(
     (
         Key("key", Text("a taint's key"), "The taint's key; none, with `Exists`: every taint."),

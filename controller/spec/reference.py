@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from controller.spec.cluster_section import Condition
 from controller.spec.fields import ABSENT, REQUIRED, Key, Kind, ListOf
 from controller.spec.native import FILE
 from controller.spec.parameters import TYPES, ParameterKind
@@ -38,6 +39,9 @@ def _below(kind: Kind, path: str) -> Iterator[str]:
     match kind:
         case Section():
             yield from _rows(kind, path)
+        case Condition():
+            for section in kind.sections:
+                yield from _rows(section, path)
         case MapOf(item=item):
             yield from _below(item, f"{path}.NAME")
         case ListOf(item=item):

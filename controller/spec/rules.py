@@ -37,8 +37,6 @@ GIVEN = frozenset(
 )
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]*|HOME|PATH|PWD|USER|TMPDIR|HOSTNAME")  # of the environment, probably
 _GIVEN_VARIABLE = re.compile(rf"\$\$?\{{?({'|'.join(sorted(GIVEN))})\b\}}?")
-# A Job's pods and a JobSet's are written so here; the others' operators default to it.
-_NEVER_BY_DEFAULT = frozenset({"Job", "JobSet", "TFJob", "XGBoostJob", "MPIJob"})
 WORKLOAD = ("command", "args", "env", "template")
 
 
@@ -268,7 +266,6 @@ def warnings(document: Json) -> tuple[str, ...]:
         *shells.warnings(spec),
         *_not_mentioned(spec),
         *_idle_devices(spec),
-        *_restarting(spec["trial"]),
     )
 
 
@@ -276,36 +273,6 @@ def _idle_devices(spec: Json) -> Iterator[str]:
     asked = [workload.get("resources", {}).get("gpu", 0) for workload in (spec["trial"], spec.get("final", {}))]
     if "devices" in spec["trial"] and not any(asked) and spec.get("runtime", "local") == "local":
         yield "spec.trial.devices: trials ask for no GPU, so none is given to them; set spec.trial.resources.gpu"
-
-
-def _restarting(trial: Json) -> Iterator[str]:
-    """A container that is restarted in place fails in the same way again and again, inside one attempt."""
-    template = trial.get("template", {})
-    path, kind = "spec.trial.template", template.get("kind")
-    for place, owner in _owners_of_pods(template, path):
-        of_pod, of_owner = owner["template"]["spec"].get("restartPolicy"), owner.get("restartPolicy")
-        overridden = str(template.get("apiVersion", "")).startswith("kubeflow.org/") and kind != "TrainJob"
-        policy = of_owner if overridden else of_owner or of_pod
-        where = f"{place}.restartPolicy" if overridden else f"{place}.template.spec.restartPolicy"
-        cure = "what fails is retried by spec.trial.retries; write restartPolicy: Never"
-        if policy in ("OnFailure", "Always"):
-            yield f"{where}: {policy} restarts a failed program inside the attempt, at most 5 times; {cure}"
-        elif policy is None and kind not in _NEVER_BY_DEFAULT:
-            yield f"{where}: without it a {kind} may restart a failed program inside the attempt; {cure}"
-
-
-def _owners_of_pods(node: object, path: str) -> Iterator[tuple[str, Json]]:
-    """Every mapping with a pod template under `template`, and its path."""
-    if isinstance(node, list):
-        for index, item in enumerate(node):
-            yield from _owners_of_pods(item, f"{path}[{index}]")
-    elif isinstance(node, dict):
-        match node.get("template"):
-            case {"spec": {"containers": list()}}:
-                yield path, node
-                return
-        for key, value in node.items():
-            yield from _owners_of_pods(value, f"{path}.{key}")
 
 
 def _unread_variables(trial: Json) -> Iterator[str]:

@@ -274,12 +274,14 @@ TRIAL = Section(
         Key(
             "success",
             CONDITION,
-            "The condition of the template's object that means success; a Job's and a JobSet's are known (cluster).",
+            "The condition of the template's object that means success (cluster).",
+            says="by its kind",
         ),
         Key(
             "failure",
             CONDITION,
-            "The condition of the template's object that means failure; a Job's and a JobSet's are known (cluster).",
+            "The condition of the template's object that means failure (cluster).",
+            says="by its kind",
         ),
         Key(
             "primary",
@@ -290,6 +292,7 @@ TRIAL = Section(
                 )
             ),
             "Whose log is read, of a template with several pods or containers (cluster).",
+            says="by its kind",
         ),
     ),
     what="a mapping with a command",

@@ -4,7 +4,7 @@ Reading collects every problem with its path in the request into the list it is 
 its stead; whoever reads raises once, at the end. Writing trusts the nouns, except for what protobuf cannot hold.
 """
 
-from suggest.wire.studies import (
+from suggest.wire.study_messages import (
     read_pruning,
     read_space,
     read_spec,
@@ -14,7 +14,7 @@ from suggest.wire.studies import (
     write_spec,
     write_study,
 )
-from suggest.wire.trials import (
+from suggest.wire.trial_messages import (
     read_finished,
     read_import_result,
     read_measurement,

@@ -1,7 +1,8 @@
 """The programs of the test cluster: built once from pinned Go modules, then found in a cache.
 
-`python -m tests.cluster.binaries` builds what is missing (some ten minutes on two cores); with everything in the cache
-it runs nothing. A set's place in the cache is a hash of what it is built from, so a changed pin builds anew beside the
+`python -m tests.cluster.binaries` builds what is missing (some ten minutes on two cores), and with the argument
+`operator-binaries` the operators that `tests/operators` runs beside it (ten more); with everything in the cache it runs
+nothing. A set's place in the cache is a hash of what it is built from, so a changed pin builds anew beside the
 old one. Go's own version is no part of it: a binary that was built is as good on a machine with a newer Go, or none.
 Tests only ask where things are: nobody builds inside a test.
 """
@@ -22,8 +23,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 SOURCES = Path(__file__).resolve().parent / "go"
 KUBERNETES = "v1.34.4"
+# What an operator that runs as a process of the host needs of its manifests.
+INSTALLED = (
+    "Namespace", "Secret", "CustomResourceDefinition", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A JSON file with the INSTALLED objects that kustomize makes of folders of a Go module."""
+
+    file: str
+    module: str
+    folders: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +52,12 @@ class Module:
     own: bool = False  # a program of ours, not a list of tools
     taken: str = ""  # nothing is built: this file of the one module that go.mod requires is what is wanted
     stamp: str = ""
+    manifests: tuple[Manifest, ...] = ()
+    target: str = "cluster-binaries"  # of the Makefile
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (*self.programs, *(manifest.file for manifest in self.manifests))
 
     @property
     def folder(self) -> Path:
@@ -43,11 +65,13 @@ class Module:
         digest = hashlib.sha256(self.stamp.encode())
         for path in inputs:
             digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+        if self.manifests:
+            digest.update(repr((self.manifests, INSTALLED)).encode())
         return cache() / f"{self.name}-{digest.hexdigest()[:16]}"
 
     @property
     def built(self) -> bool:
-        return all((self.folder / program).exists() for program in self.programs)
+        return all((self.folder / file).exists() for file in self.files)
 
 
 _VERSION = "k8s.io/component-base/version"
@@ -63,9 +87,33 @@ MODULES = (
     Module("pause", ("pause",), own=True),
     Module("coredns", ("coredns",)),
     Module("jobset", ("jobsets.yaml",), taken="config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml"),
+    Module(
+        "operators",
+        ("kueue", "jobset", "trainer-controller-manager"),
+        manifests=(
+            Manifest("kueue.json", "sigs.k8s.io/kueue", ("config/default",)),
+            Manifest("jobset.json", "sigs.k8s.io/jobset", ("config/default",)),
+            # Its overlays fetch JobSet from the network.
+            Manifest(
+                "trainer.json", "github.com/kubeflow/trainer/v2", ("manifests/base/crds", "manifests/base/webhook")
+            ),
+        ),
+        target="operator-binaries",
+    ),
+    Module(
+        "trainingoperator",
+        ("training-operator.v1",),
+        manifests=(
+            Manifest(
+                "trainingoperator.json", "github.com/kubeflow/training-operator", ("manifests/overlays/standalone",)
+            ),
+        ),
+        target="operator-binaries",
+    ),
 )
 LEVEL_B = ("core", "kwok", "logs", "jobset")
 LEVEL_C = ("core", "pause", "coredns")
+OPERATORS = ("operators", "trainingoperator")
 
 
 def cache() -> Path:
@@ -76,12 +124,13 @@ def cache() -> Path:
 
 def missing(modules: tuple[str, ...]) -> str:
     """One line that says what to do, or nothing: all is there."""
-    lacking = [module.name for module in MODULES if module.name in modules and not module.built]
-    return f"the cluster's programs are not built ({', '.join(lacking)}): make cluster-binaries" if lacking else ""
+    lacking = [module for module in MODULES if module.name in modules and not module.built]
+    names, targets = (", ".join(module.name for module in lacking), " ".join({module.target: "" for module in lacking}))
+    return f"the cluster's programs are not built ({names}): make {targets}" if lacking else ""
 
 
-def module_of(program: str) -> Module:
-    return next(module for module in MODULES if program in module.programs)
+def module_of(file: str) -> Module:
+    return next(module for module in MODULES if file in module.files)
 
 
 def program(name: str) -> Path:
@@ -101,6 +150,8 @@ def build(module: Module) -> None:
             made = Path(scratch) / "bin"
             made.mkdir()
             _take(module, made) if module.taken else _compile(module, made)
+            for manifest in module.manifests:
+                (made / manifest.file).write_text(json.dumps(_installed(module, manifest)))
             was, now = module.renamed
             if was:
                 (made / was).rename(made / now)
@@ -120,9 +171,26 @@ def _compile(module: Module, made: Path) -> None:
 
 
 def _take(module: Module, made: Path) -> None:
-    asked = ["go", "mod", "download", "-json"]
-    answer = subprocess.run(asked, cwd=SOURCES / module.name, check=True, stdout=subprocess.PIPE, text=True).stdout
-    shutil.copyfile(Path(json.loads(answer)["Dir"]) / module.taken, made / module.programs[0])
+    shutil.copyfile(_sources(module) / module.taken, made / module.programs[0])
+
+
+def _installed(module: Module, manifest: Manifest) -> list[dict[str, object]]:
+    build(module_of("kubectl"))
+    found: list[dict[str, object]] = []
+    for folder in manifest.folders:
+        command = [program("kubectl"), "kustomize", _sources(module, manifest.module) / folder]
+        text = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        found += [each for each in yaml.load_all(text, yaml.CSafeLoader) if each["kind"] in INSTALLED]
+    return found
+
+
+def _sources(module: Module, *which: str) -> Path:
+    """Where Go keeps what a module requires: the one thing, or the one that is named."""
+    answer = subprocess.run(
+        ["go", "mod", "download", "-json", *which], cwd=SOURCES / module.name, check=True, stdout=subprocess.PIPE,
+        text=True,
+    ).stdout  # fmt: skip
+    return Path(json.loads(answer)["Dir"])
 
 
 @contextmanager
@@ -135,7 +203,8 @@ def locked(target: Path) -> Iterator[None]:
 
 
 def main() -> int:
-    lacking = [module for module in MODULES if not module.built]
+    target = (sys.argv[1:] or ["cluster-binaries"])[0]
+    lacking = [module for module in MODULES if module.target == target and not module.built]
     if lacking and not shutil.which("go"):
         print("building the test cluster's programs needs Go 1.26 or later: https://go.dev/dl", file=sys.stderr)
         return 1

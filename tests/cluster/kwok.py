@@ -3,12 +3,15 @@
 Environment variables of a pod's first container say what becomes of it, so that an experiment file can:
 
     KWOK_RUN         how long it runs, as Go writes durations: 2s, 150ms (default 1s)
+    KWOK_RUN_1       the same, for the pod of completion index 1 of an Indexed Job; so are KWOK_EXIT_1 and KWOK_LOG_1
     KWOK_EXIT        the exit code (default 0; 137 if it was OOMKilled or has a reason of the pod)
     KWOK_REASON      the container's reason: OOMKilled, ContainerCannotRun (default Completed or Error)
     KWOK_POD_REASON  the pod's own reason: Evicted, DeadlineExceeded
     KWOK_START       how long it is being created before it runs (default 0s)
     KWOK_WAITING     it never runs, and waits for this reason: ImagePullBackOff, CreateContainerConfigError
-    KWOK_LOG         what it prints: lines; one that opens with "+1.5s " comes that long after the start
+    KWOK_CRASHES     it restarts in place this often, waiting in CrashLoopBackOff, before it ends as the others say
+    KWOK_LOG         what it prints: lines; one that opens with "+1.5s " comes that long after the start; {uid} in them
+                     is a number made of the pod's uid, see `uid_number`
     KWOK_LOG_EVERY   the lines come again at this interval while it runs; {n} in them counts the rounds from 1
 
 A followed log ends with its pod, as on a real node. The pods' addresses answer nobody, and there is no exec.
@@ -25,6 +28,11 @@ from tests.cluster.pki import Certificate
 HOST = "127.0.0.1"
 GPU = "nvidia.com/gpu"
 STAGES = Path(__file__).with_name("stages.yaml")
+
+
+def uid_number(uid: str) -> int:
+    """What {uid} in KWOK_LOG becomes: each pod prints another one."""
+    return int(uid[:8], 16)
 
 
 def configuration(*, port: int, log_port: int, serving: Certificate) -> str:

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
+# An operator that rotates its certificates replaces those that end within ninety days.
+LASTS = ("-nodes", "-days", "365")
+NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", *LASTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,24 +19,34 @@ class Certificate:
 
 
 class Authority:
-    """One that signs all of a cluster's certificates."""
+    """One that signs all certificates in a folder. `hosts`: names in its own certificate. `rsa`: its key in PKCS #1."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, hosts: Sequence[str] = (), *, rsa: bool = False) -> None:
         self._folder = folder
         self.own = Certificate(folder / "ca.crt", folder / "ca.key")
-        _openssl("req", "-x509", *NEW_KEY, "-subj", "/CN=test-cluster", *_to(self.own))
+        new_key = ("-newkey", "rsa:2048", *LASTS) if rsa else NEW_KEY
+        extensions = [_names(hosts)] if hosts else []
+        _openssl("req", "-x509", *new_key, "-subj", "/CN=test-cluster", *_added(extensions), *_to(self.own))
+        if rsa:
+            _openssl("rsa", "-traditional", "-in", str(self.own.key), "-out", str(self.own.key))
 
     def issue(self, name: str, subject: str, hosts: Sequence[str] = ()) -> Certificate:
         """`hosts`: the names and addresses it serves; without any it is a client's."""
         issued = Certificate(self._folder / f"{name}.crt", self._folder / f"{name}.key")
-        kinds = ("IP" if host.replace(".", "").isdigit() else "DNS" for host in hosts)
-        names = ",".join(f"{kind}:{host}" for kind, host in zip(kinds, hosts, strict=True))
         extensions = ["basicConstraints=critical,CA:FALSE", "extendedKeyUsage=serverAuth,clientAuth"]
-        extensions += [f"subjectAltName={names}"] if names else []
+        extensions += [_names(hosts)] if hosts else []
         signed_by = ("-CA", str(self.own.certificate), "-CAkey", str(self.own.key))
-        added = [word for extension in extensions for word in ("-addext", extension)]
-        _openssl("req", "-x509", *signed_by, *NEW_KEY, "-subj", subject, *added, *_to(issued))
+        _openssl("req", "-x509", *signed_by, *NEW_KEY, "-subj", subject, *_added(extensions), *_to(issued))
         return issued
+
+
+def _names(hosts: Sequence[str]) -> str:
+    kinds = ("IP" if host.replace(".", "").isdigit() else "DNS" for host in hosts)
+    return "subjectAltName=" + ",".join(f"{kind}:{host}" for kind, host in zip(kinds, hosts, strict=True))
+
+
+def _added(extensions: Sequence[str]) -> list[str]:
+    return [word for extension in extensions for word in ("-addext", extension)]
 
 
 def _to(made: Certificate) -> tuple[str, ...]:

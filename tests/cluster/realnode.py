@@ -28,6 +28,7 @@ from tests.cluster.processes import PartFailed
 from tests.cluster.waiting import eventually
 
 GPUS = 2
+IMPORTED_WITHIN_S = 600.0  # more than a gigabyte, without overlays
 SET_BY_KUBELET = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")  # for the whole machine
 CNI_FOLDERS = ("/usr/lib/cni", "/opt/cni/bin")
 PACKAGES = {"containerd": "containerd", "runc": "runc", "buildah": "buildah", "ip": "iproute2", "openssl": "openssl"}
@@ -75,12 +76,15 @@ class RealNode(ControlPlane):
             raise
 
     def load(self, tag: str) -> None:
-        """Takes in an image out of the cache: `images.archive(tag)`."""
-        self.ctr("images", "import", "--snapshotter", self._snapshotter, str(images.archive(tag)))
+        """Imports an image from the cache: `images.archive(tag)`."""
+        self.import_image(images.archive(tag))
 
-    def ctr(self, *words: str) -> str:
+    def import_image(self, archive: Path) -> None:
+        self.ctr("images", "import", "--snapshotter", self._snapshotter, str(archive), within_s=IMPORTED_WITHIN_S)
+
+    def ctr(self, *words: str, within_s: float = 120) -> str:
         command = ["ctr", "--address", str(self._socket), "--namespace", "k8s.io", *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=within_s, check=False)
         if done.returncode != 0:
             raise PartFailed(f"ctr {' '.join(words[:2])}: {done.stderr.strip()}; {self.processes.tail('containerd')}")
         return done.stdout

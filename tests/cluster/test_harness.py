@@ -13,10 +13,12 @@ import pytest
 
 from tests.cluster.api import CORE, Refused
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.kwok import uid_number
 from tests.cluster.objects import conditions, ended, job, jobs, pod_of, pods, quota, terminated
 from tests.cluster.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
+INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 def test_a_fake_pod_with_a_gpu_runs_as_long_as_it_is_told(level_b: ControlPlane, namespace: str) -> None:
@@ -103,6 +105,35 @@ def test_logs_say_what_the_file_wants_at_the_time_it_wants(level_b: ControlPlane
     since = [line.partition(" ")[2] for line in stamped if line.partition(".")[0] >= second]
     assert api.logs(namespace, name, sinceTime=stamped[2].partition(" ")[0]).splitlines() == since
     assert api.logs(namespace, name, tailLines="1").splitlines() == followed[-1:]
+
+
+def test_pods_of_an_indexed_job_can_be_told_apart(level_b: ControlPlane, namespace: str) -> None:
+    api = level_b.api()
+    told = {"KWOK_LOG": "I am {uid}", "KWOK_LOG_1": "the other", "KWOK_RUN": "300ms", "KWOK_EXIT_1": "4"}
+    pair = job("pair", **told)
+    pair["spec"] |= {"completions": 2, "parallelism": 2, "completionMode": "Indexed"}
+    api.post(jobs(namespace), pair)
+    api.until(jobs(namespace, "pair"), ended)
+    found = {pod["metadata"]["labels"][INDEX]: pod["metadata"] for pod in api.items(pods(namespace))}
+    said = {index: "\n".join(eventually_streams(level_b, namespace, pod["name"])) for index, pod in found.items()}
+    assert said == {"0": f"I am {uid_number(found['0']['uid'])}", "1": "the other"}
+    assert terminated(api.get(pods(namespace, found["1"]["name"])))["exitCode"] == 4
+
+
+def test_a_pod_crashes_as_often_as_it_is_told_and_then_ends(level_b: ControlPlane, namespace: str) -> None:
+    api = level_b.api()
+    api.post(jobs(namespace), job("crashes", KWOK_CRASHES="2", KWOK_RUN="300ms"))
+    waited = set()
+
+    def ran_to_its_end() -> bool:
+        for pod in api.items(pods(namespace)):
+            for status in pod["status"].get("containerStatuses", ()):
+                waited.add(status["state"].get("waiting", {}).get("reason"))
+        return bool(ended(api.get(jobs(namespace, "crashes"))))
+
+    eventually(ran_to_its_end)
+    assert "CrashLoopBackOff" in waited
+    assert ended(api.get(jobs(namespace, "crashes"))) == {"Complete": "CompletionsReached"}
 
 
 def eventually_streams(cluster: ControlPlane, namespace: str, pod: str) -> list[str]:

@@ -74,6 +74,17 @@ def test_the_pod_is_allowed_where_pod_security_is_strictest(level_b: ControlPlan
     assert api.post(pods(namespace), pod, **CHECK)["metadata"]["name"] == pod["metadata"]["name"]
 
 
+def test_the_server_keeps_our_tolerations_of_a_vanished_node(level_b: ControlPlane, namespace: str) -> None:
+    """Its admission adds 300 s (in this cluster 5 s) for each of these taints that a pod does not name."""
+    taints = ("node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready")
+    ours = [{"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30} for key in taints]
+    for given, expected in ((ours, {30}), (ours[:1], {30, 5}), ([], {5})):
+        (pod,) = pods_of([moved(job_for(a_launch(tolerations=given), owner=None)[-1], namespace)])
+        stored = level_b.api().post(pods(namespace), pod, **CHECK)["spec"]["tolerations"]
+        assert sorted(each["key"] for each in stored) == sorted(taints)
+        assert {each["tolerationSeconds"] for each in stored} == expected
+
+
 def test_what_pod_security_refuses_is_explained(level_b: ControlPlane, namespace: str) -> None:
     api = level_b.api()
     api.patch(f"{CORE}/namespaces/{namespace}", STRICT)

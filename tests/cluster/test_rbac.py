@@ -23,6 +23,8 @@ NEEDED = {
     "coordination.k8s.io/leases": "create get patch",
     "resourcequotas": "list watch",
     "limitranges": "list",
+    "kueue.x-k8s.io/workloads": "list watch",
+    "kueue.x-k8s.io/localqueues": "list",
 }
 FORBIDDEN = {
     "batch/jobs": "update patch deletecollection",
@@ -37,6 +39,8 @@ FORBIDDEN = {
     "limitranges": "create get watch",
     "rbac.authorization.k8s.io/roles": "create get",
     "nodes": "list",
+    "kueue.x-k8s.io/workloads": "create get update patch delete",
+    "kueue.x-k8s.io/localqueues": "create get watch update delete",
 }
 
 

@@ -85,7 +85,19 @@ def training_operator(level_b: ControlPlane, namespace: str) -> Iterator[None]:
 
 def replicas(each: Object) -> list[Object]:
     groups = each["spec"]["replicatedJobs"]
-    return [group["template"]["spec"]["template"] for group in groups for _ in range(group.get("replicas", 1))]
+    return [_labelled(group, index) for group in groups for index in range(group.get("replicas", 1))]
+
+
+def _labelled(group: Object, index: int) -> Object:
+    """The pod of a job of a JobSet, with the labels that its controllers give it."""
+    template = group["template"]["spec"]["template"]
+    ours = {
+        "jobset.sigs.k8s.io/replicatedjob-name": group["name"],
+        "jobset.sigs.k8s.io/job-index": str(index),
+        "batch.kubernetes.io/job-completion-index": "0",
+    }
+    labels = template.get("metadata", {}).get("labels", {}) | ours
+    return {**template, "metadata": {**template.get("metadata", {}), "labels": labels}}
 
 
 def pod(says: str = "score=${x}", *, code: str = "0", run: str = "300ms", **labels: str) -> Object:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from controller.store import SCHEMA_VERSION
-from suggest.store.schema import HEAD
+from suggest.storage.upgrades import HEAD
 from tests.e2e.somebody import TUNER, Person, ended, eventually, experiment, processes_of, somebody
 
 NEWER = {

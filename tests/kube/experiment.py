@@ -44,12 +44,12 @@ class Experiment:
     async def __aexit__(self, *_: object) -> None:
         await self._alive.aclose()
 
-    async def open(self, *, template: Raw | None = None, holder: str = "") -> KubernetesRuntime:
-        """holder: whose controller it is; "": there is no other."""
+    async def open(self, *, template: Raw | None = None, holder: str = "", own: bool = True) -> KubernetesRuntime:
+        """holder: whose controller it is; "": there is no other. own: room is not Kueue's business."""
         with kubeconfig_of(self.api.kubeconfig()):
             client = await Client.connect()
         place = Place(client, NAMESPACE, UID, ANCHOR, self.directory, template, (lambda: holder) if holder else None)
-        runtime = KubernetesRuntime(place, gate=Gate(own=True))
+        runtime = KubernetesRuntime(place, gate=Gate(own=own))
         self._alive.push_async_callback(runtime.close)
         return runtime
 

@@ -22,7 +22,8 @@ made, but held back) · await stop() / await start() (same port) · compact() ·
 comes) · bookmark() · say({…}) (watchers are told just that) · refuse = callable(plural, object) -> message or ""
 (admission; 403) · lose_events(2) (watchers never hear of the next two changes) · token = "…" (all else is 401) ·
 log_pieces = 7 (bytes per write) · ahead_s = 60 (its clock).
-`api.requests` lists (method, path, query) of all that came; `api.impersonated` the last one's headers for that.
+`api.requests` lists (method, path, query) of all that came; `api.headers` are the last one's, `api.impersonated` those
+of them that impersonate.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ import re
 import socket
 import tempfile
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -130,6 +131,7 @@ class FakeApi:
     def __init__(self) -> None:
         self.version = 100
         self.requests: list[tuple[str, str, dict[str, str]]] = []
+        self.headers: Mapping[str, str] = {}
         self.impersonated: list[tuple[str, str]] = []
         self.silent = False
         self.quiet = False
@@ -371,6 +373,7 @@ class FakeApi:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         query = dict(request.query)
         self.requests.append((request.method, request.path, query))
+        self.headers = request.headers
         self.impersonated = [each for each in request.headers.items() if each[0].startswith("Impersonate-")]
         request[_SAID] = len(self._said)
         try:

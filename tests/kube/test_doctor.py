@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 import yaml
 
-from controller.runtime.kubernetes.rights import RIGHTS
+from controller.runtime.kubernetes.kueue import NOT_INSTALLED
+from controller.runtime.kubernetes.rights import QUEUE_RIGHTS, RIGHTS
 from tests.kube.console import Answer, experiment, tuner
 from tests.kube.fake_api import USER, FakeApi, Raw
+from tests.kube.played_kueue import PlayedKueue
 
 Prepare = Callable[[FakeApi], object]
 
@@ -116,6 +121,72 @@ def test_an_unknown_context_is_a_failure_with_those_there_are(tmp_path: Path) ->
     assert lines["kubeconfig"].endswith("choose one with --context: fake")
 
 
+def signing_in(*, cluster: Raw | None = None, **user: object) -> Callable[[FakeApi], Raw]:
+    def config(api: FakeApi) -> Raw:
+        made = api.kubeconfig()
+        made["users"][0]["user"] = user
+        made["clusters"][0]["cluster"] |= cluster or {}
+        return made
+
+    return config
+
+
+def jwt(expires_at: str) -> str:
+    claims = json.dumps({"exp": datetime.fromisoformat(expires_at).timestamp()}).encode()
+    return f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.x"
+
+
+CREDENTIAL = {
+    "apiVersion": "client.authentication.k8s.io/v1",
+    "kind": "ExecCredential",
+    "status": {"token": "x", "expirationTimestamp": "2999-01-01T12:00:00Z"},
+}
+PLUGIN = {"apiVersion": CREDENTIAL["apiVersion"], "command": "echo", "args": [json.dumps(CREDENTIAL)]}
+
+
+@pytest.mark.parametrize(
+    ("config", "what", "line"),
+    [
+        (signing_in(), "login", "ok without credentials"),
+        (signing_in(token="x"), "login", "ok by a token of the kubeconfig"),
+        (signing_in(token=jwt("2999-01-01T12:00:00Z")), "login",
+         "warn by a token of the kubeconfig, until 2999-01-01 12:00 UTC; a run that lasts longer ends then, "
+         "unless the token is replaced: use tokenFile or an exec plugin"),
+        (signing_in(token=jwt("1999-01-01T12:00:00Z")), "login",
+         "warn by a token of the kubeconfig, which expired at 1999-01-01 12:00 UTC; log in again"),
+        (signing_in(exec=PLUGIN), "login", "ok by the plugin echo, asked again at 2999-01-01 12:00 UTC"),
+        (signing_in(**{"as": "ana"}), "impersonation", "ok user tester acts as ana"),
+        (signing_in(cluster={"insecure-skip-tls-verify": True}), "tls", "warn the server's certificate is not verified "
+         "(insecure-skip-tls-verify), so anybody in between can take the credentials; set certificate-authority-data "
+         "instead"),
+        (signing_in(cluster={"proxy-url": "http://me:secret@127.0.0.1:1"}), "proxy",
+         "ok http://127.0.0.1:1, from proxy-url"),
+    ],
+)  # fmt: skip
+def test_how_one_logs_in_is_said(tmp_path: Path, config: Callable[[FakeApi], Raw], what: str, line: str) -> None:
+    answer, lines = see(tmp_path, config=config)
+    assert lines[what] == line, answer.out
+    assert "secret" not in answer.out
+
+
+@pytest.mark.parametrize(
+    ("config", "what", "said"),
+    [
+        (signing_in(cluster={"proxy-url": "socks5://127.0.0.1:1"}), "kubeconfig", "is a SOCKS proxy, which tuner does"),
+        (signing_in(**{"auth-provider": {"name": "gcp"}}), "kubeconfig", "use an exec plugin (gke-gcloud-auth-plugin)"),
+        (signing_in(tokenfile="x"), "kubeconfig", "did you mean tokenFile?"),
+        (signing_in(**{"auth-provider": {"name": "oidc"}}), "credentials", "use the exec plugin kubelogin"),
+    ],
+)
+def test_a_kubeconfig_that_tuner_cannot_use_fails_with_a_cure(
+    tmp_path: Path, config: Callable[[FakeApi], Raw], what: str, said: str
+) -> None:
+    answer, lines = see(tmp_path, config=config)
+    assert lines[what].startswith("FAIL ")
+    assert said in lines[what]
+    assert answer.code == (4 if what == "credentials" else 7)
+
+
 def named(name: str) -> Raw:
     return {"metadata": {"name": name, "namespace": "user1"}}
 
@@ -193,11 +264,98 @@ def test_a_kind_of_a_template_needs_rights_of_its_own(tmp_path: Path) -> None:
         api.define("x.org/v1", "wheels", "Wheel")
         api.forbid("watch", "wheels")
 
-    wheel = "template: {apiVersion: x.org/v1, kind: Wheel}\n    success: {type: Done}\n    failure: {type: Failed}\n"
+    wheel = "template: {apiVersion: x.org/v1, kind: Wheel, spec: {template: {spec: {containers: []}}}}\n"
+    wheel += "    success: {type: Done}\n    failure: {type: Failed}\n"
     text = f"{experiment().partition('  trial:')[0]}  trial:\n    {wheel}"
     answer, lines = see(tmp_path, text=text, prepare=prepare)
     assert (answer.code, lines["dry run Wheel"]) == (4, "ok accepted")
     assert lines["right wheels"].endswith("- {apiGroups: [x.org], resources: [wheels], verbs: [watch]}")
+
+
+def of_a_template(kind: str, version: str) -> str:
+    pod = (
+        "{metadata: {}, spec: {restartPolicy: Never, containers: [{name: main, image: i:1, args: ['${x}', '${act}']}]}}"
+    )
+    spec = f"{{replicaSpecs: {{Master: {{restartPolicy: Never, template: {pod}}}}}}}"
+    template = f"template: {{apiVersion: {version}, kind: {kind}, spec: {spec}}}"
+    return f"{experiment().partition('  trial:')[0]}  trial:\n    {template}\n"
+
+
+def test_a_kind_in_another_version_than_the_known_ones_is_a_warning(tmp_path: Path) -> None:
+    version, kind = "kubeflow.org/v2", "PyTorchJob"
+    answer, lines = see(
+        tmp_path, text=of_a_template(kind, version), prepare=lambda api: api.define(version, "pytorchjobs", kind)
+    )
+    assert (answer.code, lines["dry run PyTorchJob"]) == (0, "ok accepted")
+    (warning,) = [line for line in answer.out.splitlines() if line.startswith("warn")]
+    assert "PyTorchJob is known as kubeflow.org/v1 (Training Operator 1.9), and this is kubeflow.org/v2" in warning
+
+
+def test_a_kind_that_is_not_installed_fails(tmp_path: Path) -> None:
+    answer, lines = see(tmp_path, text=of_a_template("PyTorchJob", "kubeflow.org/v1"))
+    assert (answer.code, lines["dry run PyTorchJob"].split()[0]) == (7, "FAIL")
+    assert "has no kind PyTorchJob in kubeflow.org/v1" in lines["dry run PyTorchJob"]
+
+
+@pytest.mark.parametrize(
+    ("queues", "code", "line"),
+    [
+        pytest.param([("team-a", "Ready", "")], 0, "ok ClusterQueue gpus", id="there"),
+        pytest.param([("team-b", "Ready", "")], 7, "FAIL LocalQueue team-a is not in user1; create it, or name another "
+                     "one in spec.trial.queue: team-b", id="another"),
+        pytest.param([], 7, "FAIL LocalQueue team-a is not in user1; create it, or name another one in "
+                     "spec.trial.queue: none", id="none"),
+        pytest.param([("team-a", "Stopped", "LocalQueue is stopped")], 0,
+                     "warn LocalQueue is stopped; trials wait until it is active", id="stopped"),
+        pytest.param([("team-a", "ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")], 0,
+                     "warn ClusterQueue gpus: Can't submit new workloads to clusterQueue; trials wait until it is "
+                     "active", id="inactive"),
+    ],
+)  # fmt: skip
+def test_a_queue_is_looked_up(tmp_path: Path, queues: list[tuple[str, str, str]], code: int, line: str) -> None:
+    def prepare(api: FakeApi) -> None:
+        played = PlayedKueue(api)
+        for name, reason, message in queues:
+            played.queue(name, reason=reason, message=message)
+
+    answer, lines = see(tmp_path, text=experiment(trial="queue: team-a"), prepare=prepare)
+    assert (answer.code, lines["queue team-a"]) == (code, line)
+
+
+def test_a_queue_needs_kueue(tmp_path: Path) -> None:
+    answer, lines = see(tmp_path, text=experiment(trial="queue: team-a"))
+    assert (answer.code, lines["queue team-a"]) == (7, f"FAIL {NOT_INSTALLED}")
+
+
+def test_without_the_rights_to_kueue_trials_run_and_what_is_lost_is_named(tmp_path: Path) -> None:
+    def prepare(api: FakeApi) -> None:
+        PlayedKueue(api)
+        api.forbid("watch", "workloads")
+        api.forbid("list", "localqueues")
+
+    answer, lines = see(tmp_path, text=experiment(trial="queue: team-a"), prepare=prepare)
+    assert (answer.code, "queue team-a" in lines) == (0, False)
+    assert lines["right workloads"] == (
+        "warn watch denied (lost: why Kueue keeps a trial waiting); add to your Role in user1: "
+        "- {apiGroups: [kueue.x-k8s.io], resources: [workloads], verbs: [watch]}"
+    )
+    assert lines["right localqueues"].startswith("warn list denied (lost: whether spec.trial.queue exists")
+
+
+def test_what_an_operator_makes_between_its_object_and_the_pods_is_to_be_seen(tmp_path: Path) -> None:
+    def prepare(api: FakeApi) -> None:
+        api.define("trainer.kubeflow.org/v1alpha1", "trainjobs", "TrainJob")
+        api.forbid("get", "jobsets")
+
+    template = "template: {apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob}"
+    ends = "success: {type: Complete}\n    failure: {type: Failed}\n"
+    text = f"{experiment().partition('  trial:')[0]}  trial:\n    {template}\n    {ends}"
+    answer, lines = see(tmp_path, text=text, prepare=prepare)
+    assert answer.code == 0, answer.out
+    assert lines["right jobsets"] == (
+        "warn get denied (lost: why the pods of a TrainJob are refused); add to your Role in user1: "
+        "- {apiGroups: [jobset.x-k8s.io], resources: [jobsets], verbs: [get]}"
+    )
 
 
 def test_a_secret_without_the_key_says_which_it_has(tmp_path: Path) -> None:
@@ -216,7 +374,7 @@ def test_what_is_asked_for_is_what_the_shipped_role_grants() -> None:
     )
     granted = {(group, resource, verb) for rule in role["rules"] for group in rule["apiGroups"]
                for resource in rule["resources"] for verb in rule["verbs"]}  # fmt: skip
-    asked = {(right.group, right.resource, verb) for right in RIGHTS for verb in right.verbs}
+    asked = {(right.group, right.resource, verb) for right in (*RIGHTS, *QUEUE_RIGHTS) for verb in right.verbs}
     assert asked <= granted
 
 

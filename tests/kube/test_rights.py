@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from controller.runtime.kubernetes.rights import RIGHTS
+from controller.runtime.kubernetes.rights import QUEUE_RIGHTS, RIGHTS
 
 FILE = Path(__file__).resolve().parents[2] / "deploy" / "rbac.yaml"
 
@@ -20,4 +20,6 @@ def test_the_shipped_role_grants_exactly_what_the_runtime_needs() -> None:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    assert granted == {(right.group, right.resource, verb) for right in RIGHTS for verb in right.verbs}
+    assert granted == {
+        (right.group, right.resource, verb) for right in (*RIGHTS, *QUEUE_RIGHTS) for verb in right.verbs
+    }

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("suggest/store", "suggest/access", "controller/store.py", "controller/tables.py", "controller/journal.py")
+ROOMS = (
+    "suggest/storage",
+    "suggest/server/access",
+    "controller/store.py",
+    "controller/tables.py",
+    "controller/journal.py",
+)
 MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "importlib", "runpy", "code"}
 CALLS = {"eval", "exec", "compile", "__import__"}
 NAMES = {"PickleType", "unsafe_load", "full_load", "UnsafeLoader", "FullLoader"}

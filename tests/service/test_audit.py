@@ -11,8 +11,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from suggest.access import audit
 from suggest.server import Protection
+from suggest.server.access import audit
 from suggest.v1 import suggest_pb2 as pb
 from tests.service.granted import Refusal, call, secret, tokens_file
 from tests.service.running import a_server

@@ -19,7 +19,7 @@ from controller.cli.main import main
 from controller.core.model import Revision, Uid
 from controller.store import SqlExperimentStore
 from suggest.errors import StoreBroken
-from suggest.store.sqlite_store import SqliteStore
+from suggest.storage.sqlite_store import SqliteStore
 from tests.contract.store_contract import a_study
 from tests.service.load import a_client, eventually, started, under_load
 from tests.service.running import NAME, SPEC, a_process

@@ -14,9 +14,9 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from suggest.access.certificates import KeyPair
 from suggest.errors import InvalidArgument
 from suggest.server import Protection, Server
+from suggest.server.access.certificates import KeyPair
 from tests.certificates import Authority, replace
 from tests.service.running import a_server
 
@@ -62,7 +62,7 @@ def test_a_new_certificate_is_shown_without_a_restart_and_old_connections_live_o
         assert shown_by(server, authority) == "first"
 
         # Half of a pair: what was there is used on.
-        with caplog.at_level(logging.ERROR, "suggest.access"):
+        with caplog.at_level(logging.ERROR, "suggest.server.access"):
             other = authority.issue("other", "/CN=second", HOSTS)
             pair.key.write_bytes(other.key.read_bytes())
             eventually(lambda: "cannot be used together" in caplog.text)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from controller.cli.main import main
-from suggest.admin import open_store
-from suggest.store import postgres, schema, sqlite
-from suggest.store.connections import Connections
+from suggest.server.admin import open_store
+from suggest.storage import postgres, sqlite, upgrades
+from suggest.storage.database import Database
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -23,9 +23,9 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def of_the_first_schema(storage: str) -> None:
     path = storage.removeprefix("sqlite:///")
-    database: Connections = postgres.Database(storage) if path == storage else sqlite.Database(Path(path))
+    database: Database = postgres.PostgresDatabase(storage) if path == storage else sqlite.SqliteDatabase(Path(path))
     with closing(database), database.writing() as connection:
-        schema.upgrade(connection, "0001")
+        upgrades.upgrade(connection, "0001")
 
 
 def test_a_store_that_is_not_there_is_not_made(storage: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,7 +38,7 @@ def test_a_new_store_has_the_newest_schema(storage: str, capsys: pytest.CaptureF
     open_store(storage).close()
     assert main(["db", "check", "--storage", storage]) == 0
     assert main(["db", "upgrade", "--storage", storage]) == 0
-    newest = f"schema {schema.HEAD}, the newest"
+    newest = f"schema {upgrades.HEAD}, the newest"
     assert capsys.readouterr().out.splitlines() == [newest, f"{newest}: nothing to do"]
 
 
@@ -48,4 +48,4 @@ def test_an_older_store_is_upgraded_when_told(storage: str, capsys: pytest.Captu
     assert main(["db", "upgrade", "--storage", storage]) == 0
     assert main(["db", "check", "--storage", storage]) == 0
     out = capsys.readouterr().out.splitlines()
-    assert out[:2] == [f"schema 0001; the newest is {schema.HEAD}", f"schema 0001 -> {schema.HEAD}"]
+    assert out[:2] == [f"schema 0001; the newest is {upgrades.HEAD}", f"schema 0001 -> {upgrades.HEAD}"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import suggest.store.sql  # noqa: F401  declares its failpoints
+import suggest.storage.sql_store  # noqa: F401  declares its failpoints
 from suggest import failpoints
 from suggest.client import Client, FinishedTrial
 from suggest.errors import NotFound, Unavailable

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import suggest.store.sql  # noqa: F401  declares its failpoints
+import suggest.storage.sql_store  # noqa: F401  declares its failpoints
 from suggest import failpoints
 from tests.postgres import Postgres, a_postgres
 from tests.service.load import a_client, eventually, under_load

@@ -15,8 +15,8 @@ import pytest
 from controller.core.model import Revision
 from controller.store import Changes, SqlExperimentStore
 from suggest.errors import StoreBroken, TunerError
-from suggest.sqlite_file import DatabaseFile
-from suggest.store.sqlite_store import SqliteStore
+from suggest.storage.sqlite_file import DatabaseFile
+from suggest.storage.sqlite_store import SqliteStore
 from suggest.trial import Trial
 from tests.contract.store_contract import NAME as DIGITS
 from tests.contract.store_contract import a_study, running

@@ -11,17 +11,17 @@ import pytest
 from sqlalchemy import MetaData, event
 from sqlalchemy.engine import Engine, make_url
 
-from suggest.admin import open_store
 from suggest.errors import InvalidArgument, StoreBroken, Unavailable
-from suggest.store import postgres, schema
-from suggest.store.postgres_store import PostgresStore
+from suggest.server.admin import open_store
+from suggest.storage import postgres, upgrades
+from suggest.storage.postgres_store import PostgresStore
 from tests.contract.store_contract import NAME, a_study, measured, running
 
 
 def shape(url: str) -> list[str]:
     """Every column, key and index of a database."""
     found = MetaData()
-    with closing(postgres.Database(url)) as database, database.reading() as connection:
+    with closing(postgres.PostgresDatabase(url)) as database, database.reading() as connection:
         found.reflect(connection)
         columns = [
             f"{t.name} {c.name} {c.type!r} {c.nullable} {c.primary_key}" for t in found.tables.values() for c in t.c
@@ -35,8 +35,8 @@ def test_the_migrations_make_what_a_new_database_is_made_with(
 ) -> None:
     other = request.getfixturevalue("postgres").new_database()
     PostgresStore(postgres_url).close()
-    with closing(postgres.Database(other)) as database, database.writing() as connection:
-        schema.upgrade(connection)
+    with closing(postgres.PostgresDatabase(other)) as database, database.writing() as connection:
+        upgrades.upgrade(connection)
     assert shape(other) == shape(postgres_url)
 
 
@@ -68,7 +68,7 @@ def test_a_text_that_postgres_cannot_keep_is_refused(postgres_url: str) -> None:
 
 
 def test_four_first_starts_at_once_make_one_database(postgres_url: str) -> None:
-    program = "import sys; from suggest.admin import open_store; open_store(sys.argv[1]).close()"
+    program = "import sys; from suggest.server.admin import open_store; open_store(sys.argv[1]).close()"
     starts = [subprocess.Popen([sys.executable, "-c", program, postgres_url], stderr=subprocess.PIPE) for _ in range(4)]
     assert [(start.communicate()[1], start.returncode) for start in starts] == [(b"", 0)] * 4
 

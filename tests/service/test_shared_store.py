@@ -16,10 +16,9 @@ import pytest
 
 from suggest.client import Client
 from suggest.errors import NotFound, NotOwner, Unavailable
-from suggest.store.heartbeats import OwnedByHeartbeat
-from suggest.store.liveness import SILENCE_S
-from suggest.store.postgres_store import PostgresStore
-from suggest.store.protocol import Lease
+from suggest.storage.liveness import SILENCE_S
+from suggest.storage.postgres_store import OwnedByHeartbeat, PostgresStore
+from suggest.storage.store import Lease
 from suggest.trial import Outcome, TrialState
 from tests.contract.store_contract import NAME as DIGITS
 from tests.contract.store_contract import a_study, measured, queued, running

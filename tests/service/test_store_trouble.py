@@ -17,14 +17,14 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import event, insert, inspect
 from sqlalchemy.pool import Pool
 
-from suggest.admin import open_store
 from suggest.errors import FailedPrecondition, InvalidArgument, StoreBroken, Unavailable
-from suggest.store import location, schema, sqlite
-from suggest.store.rows import study_columns, trial_columns
-from suggest.store.sqlite import Database
-from suggest.store.sqlite_store import SqliteStore
-from suggest.store.tables import measurements, studies, trials
-from suggest.studies import Studies
+from suggest.server.admin import open_store
+from suggest.storage import location, sqlite, upgrades
+from suggest.storage.rows import study_columns, trial_columns
+from suggest.storage.sqlite import SqliteDatabase
+from suggest.storage.sqlite_store import SqliteStore
+from suggest.storage.study_tables import measurements, studies, trials
+from suggest.studies import StudyService
 from suggest.trial import Outcome, TrialState
 from tests.contract.store_contract import NAME, a_study, measured, running
 from tests.service.running import NAME as PARABOLA
@@ -51,18 +51,18 @@ def tables_of(path: Path) -> list[str]:
 def test_the_migrations_make_what_a_new_store_is_made_with(tmp_path: Path) -> None:
     with opened(tmp_path / "new.db"):
         pass
-    database = Database(tmp_path / "migrated.db")
+    database = SqliteDatabase(tmp_path / "migrated.db")
     with closing(database), database.writing() as connection:
-        schema.upgrade(connection)
+        upgrades.upgrade(connection)
     assert tables_of(tmp_path / "migrated.db") == tables_of(tmp_path / "new.db")
     with opened(tmp_path / "migrated.db") as store:
         assert store.insert_study(a_study())
 
 
-@pytest.mark.parametrize("version", schema.VERSIONS[:-1])
+@pytest.mark.parametrize("version", upgrades.VERSIONS[:-1])
 def test_a_store_of_any_schema_is_upgraded_with_all_that_is_in_it(path: Path, version: str) -> None:
-    with closing(Database(path)) as database, database.writing() as connection:
-        schema.upgrade(connection, version)
+    with closing(SqliteDatabase(path)) as database, database.writing() as connection:
+        upgrades.upgrade(connection, version)
         for table, columns in ((studies, study_columns(a_study())), (trials, trial_columns(NAME, running(3)))):
             there = {column["name"] for column in inspect(connection).get_columns(table.name)}
             connection.execute(insert(table).values({key: value for key, value in columns.items() if key in there}))
@@ -77,10 +77,10 @@ def test_a_store_of_any_schema_is_upgraded_with_all_that_is_in_it(path: Path, ve
 
 def test_the_known_versions_are_the_migrations_in_order() -> None:
     config = Config()
-    config.set_main_option("script_location", "suggest.store:migrations")
+    config.set_main_option("script_location", "suggest.storage:migrations")
     config.set_main_option("path_separator", "os")
     revisions = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
-    assert tuple(reversed(revisions)) == schema.VERSIONS
+    assert tuple(reversed(revisions)) == upgrades.VERSIONS
 
 
 def test_a_newer_schema_is_refused_with_the_cure(path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_completion_that_was_not_stored_has_not_happened(path: Path, monkeypat
     reported = [score(0, 0.5)]
     succeeded = Outcome(TrialState.SUCCEEDED)
     with opened(path) as store, closing(sqlite3.connect(path, isolation_level=None)) as other:
-        studies = Studies(store, address="")
+        studies = StudyService(store, address="")
         studies.create_study(name, SPEC, request_id="create")
         studies.suggest(name, 1, client_id="c", request_id="r")
         other.execute("BEGIN IMMEDIATE")
@@ -174,7 +174,7 @@ def test_a_read_only_database_is_named_with_the_cure() -> None:
     program = """
 import os, pathlib, sys
 from suggest.errors import Unavailable
-from suggest.store.sqlite_store import SqliteStore
+from suggest.storage.sqlite_store import SqliteStore
 if os.geteuid() == 0:
     os.seteuid(65534)  # root may write everywhere
 try:
@@ -238,7 +238,7 @@ def test_a_system_that_names_no_mounts_is_trusted(tmp_path: Path) -> None:
 def test_two_first_starts_at_once_make_one_store(path: Path) -> None:
     program = (
         "import pathlib, sys\n"
-        "from suggest.store.sqlite_store import SqliteStore\n"
+        "from suggest.storage.sqlite_store import SqliteStore\n"
         "SqliteStore(pathlib.Path(sys.argv[1])).close()"
     )
     starts = [subprocess.Popen([sys.executable, "-c", program, path], stderr=subprocess.PIPE) for _ in range(4)]

@@ -13,7 +13,7 @@ import pytest
 
 from suggest.client import Client
 from suggest.engine import Engine
-from suggest.serving.interceptor import TIDY_EVERY
+from suggest.server.interceptor import TIDY_EVERY
 from suggest.study import Algorithm, Study, StudySpec
 from suggest.trial import Trial, TrialState
 from tests.service.running import NAME, SPEC, a_server

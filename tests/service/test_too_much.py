@@ -14,7 +14,7 @@ from grpc_status import rpc_status
 
 from suggest.client import Client
 from suggest.domain import MAX_CHOICES
-from suggest.serving import sizes
+from suggest.server import request_sizes
 from suggest.v1 import suggest_pb2 as pb
 from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 from tests.service.running import NAME, SPEC, a_server
@@ -56,7 +56,7 @@ def full_of_nothing() -> list[pb.Parameter]:
 
 
 def hanging_on_nothing() -> list[pb.Parameter]:
-    conditions = [pb.Condition(parameter=f"qqqqqqqqqqqqqqqqqqqq{n}") for n in range(sizes.MAX_CONDITIONS)]
+    conditions = [pb.Condition(parameter=f"qqqqqqqqqqqqqqqqqqqq{n}") for n in range(request_sizes.MAX_CONDITIONS)]
     return [
         pb.Parameter(name=f"pppppppppppppppppppp{n}", float_domain=pb.FloatDomain(max=1), conditions=conditions)
         for n in range(999)
@@ -85,7 +85,7 @@ TOO_MUCH: list[tuple[str, Callable[[], Any], str]] = [
         lambda: pb.CreateStudyRequest(
             parent="namespaces/default",
             study_id="wide",
-            study=pb.Study(spec=spec(many_parameters(sizes.MAX_PARAMETERS + 1))),
+            study=pb.Study(spec=spec(many_parameters(request_sizes.MAX_PARAMETERS + 1))),
             request_id="r",
         ),
         "spec.parameters",
@@ -110,7 +110,7 @@ TOO_MUCH: list[tuple[str, Callable[[], Any], str]] = [
     (
         "ValidateStudy",
         lambda: pb.ValidateStudyRequest(
-            spec=spec(many_parameters(1), **{f"s{n}": n for n in range(sizes.MAX_SETTINGS + 1)})
+            spec=spec(many_parameters(1), **{f"s{n}": n for n in range(request_sizes.MAX_SETTINGS + 1)})
         ),
         "spec.algorithm.settings",
     ),
@@ -178,9 +178,11 @@ def test_a_hundred_megabytes_are_refused_by_grpc_and_the_server_lives(stub: Sugg
 
 
 def test_as_much_as_may_be_is_taken(stub: SuggestServiceStub) -> None:
-    stub.ValidateStudy(pb.ValidateStudyRequest(spec=spec(many_parameters(sizes.MAX_PARAMETERS))), timeout=60)
+    stub.ValidateStudy(pb.ValidateStudyRequest(spec=spec(many_parameters(request_sizes.MAX_PARAMETERS))), timeout=60)
     stub.ValidateStudy(pb.ValidateStudyRequest(spec=spec([a_choice(range(MAX_CHOICES))])), timeout=60)
-    request = pb.ReportMeasurementsRequest(name=f"{STUDY}/trials/0", measurements=reports(sizes.MAX_MEASUREMENTS))
+    request = pb.ReportMeasurementsRequest(
+        name=f"{STUDY}/trials/0", measurements=reports(request_sizes.MAX_MEASUREMENTS)
+    )
     stub.ReportMeasurements(request, timeout=60)
 
 

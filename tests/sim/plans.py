@@ -63,7 +63,8 @@ def scripts(draw: st.DrawFn) -> Script:
     lines = _curve(values, pace_s)
     end_s = pace_s * len(lines) + 0.1
     waits_s = draw(st.sampled_from([0.0, 0.0, 0.0, 0.7, 7.0]))
-    return replace(_script(draw, lines, end_s), waits_s=waits_s)
+    preempted_at = draw(st.sampled_from([None, None, None, 0.1, 1.0]))
+    return replace(_script(draw, lines, end_s), waits_s=waits_s, preempted_at=preempted_at)
 
 
 def _script(draw: st.DrawFn, lines: tuple[tuple[float, str], ...], end_s: float) -> Script:

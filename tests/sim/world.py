@@ -37,8 +37,8 @@ from controller.runtime.simulated import EPOCH, Script, SimulatedRuntime, Virtua
 from controller.search import study_name
 from controller.store import Changes, SqlExperimentStore
 from suggest.errors import Unavailable
-from suggest.store.sqlite_store import SqliteStore as StudyStore
-from suggest.studies import Studies
+from suggest.storage.sqlite_store import SqliteStore as StudyStore
+from suggest.studies import StudyService
 from suggest.trial import Trial, TrialState
 from tests.sim.breaks import GOOD, Breaks, spent_since_rerun
 from tests.sim.finals import check_final_end, check_final_start
@@ -87,7 +87,7 @@ class Plan:
 class World:
     """One experiment's surroundings; they survive its controllers. `run` plays to the end."""
 
-    def __init__(self, plan: Plan, *, store: SqlExperimentStore, studies: Studies, uid: str) -> None:
+    def __init__(self, plan: Plan, *, store: SqlExperimentStore, studies: StudyService, uid: str) -> None:
         self.plan = plan
         self.clock = VirtualClock()
         self.store = store
@@ -363,7 +363,11 @@ class World:
     def check_work(self, within_s: float) -> None:
         """Nobody waits with a free slot and work to do."""
         loop = self.loop
+        suspended = self.runtime.suspended()
         for trial in loop.progress().running if loop is not None else ():
+            name = attempt_name(self.experiment.name, self.experiment.uid, trial.number, trial.attempt)
+            if name in suspended and trial.state is AttemptState.RUNNING:
+                raise Violation(f"{name} is shown as running, and its queue has taken its place back")
             if (trial.number, trial.attempt) in self.advised and trial.state is AttemptState.RUNNING:
                 raise Violation(f"trial {trial.number} is hopeless, and runs on")
         if loop is None or loop.progress().stopping or loop.experiment.state is not ExperimentState.RUNNING:
@@ -460,7 +464,7 @@ class World:
 class _AsyncStudies:
     """The service's object behind the client's coroutines; what gRPC adds is tested elsewhere."""
 
-    def __init__(self, studies: Studies) -> None:
+    def __init__(self, studies: StudyService) -> None:
         self._studies = studies
 
     def __getattr__(self, method: str) -> Any:  # the loop's own calls, whatever they are
@@ -538,7 +542,7 @@ SPECS: dict[str, ExperimentSpec] = {}
 GRID_POINTS = 6
 
 
-def stores(folder: Path) -> tuple[SqlExperimentStore, Studies]:
+def stores(folder: Path) -> tuple[SqlExperimentStore, StudyService]:
     """Both real stores, shared by all worlds of a test session: each world has a uid of its own."""
     store = SqlExperimentStore(folder / "controller.db", lambda document: SPECS[str(document["uid"])])
-    return store, Studies(StudyStore(folder / "studies.db"), address="")
+    return store, StudyService(StudyStore(folder / "studies.db"), address="")

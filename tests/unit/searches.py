@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from suggest.engine import Engine
-from suggest.sampling.axis import axis_of
+from suggest.samplers.axis import axis_of
 from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
 from suggest.study import Algorithm, Direction, Objective, Pruning, Study, StudyName, StudySpec, ValueRule
 from suggest.trial import Measurement, Trial, TrialState

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from suggest.access.grants import Grant, Verb
-from suggest.access.protection import Protection, watched_tokens
-from suggest.access.tokens import read_tokens
 from suggest.address import parse_address
 from suggest.errors import InvalidArgument
+from suggest.server.access.grants import Grant, Verb
+from suggest.server.access.protection import Protection, watched_tokens
+from suggest.server.access.tokens import read_tokens
 
 SECRET = "a-token-that-nobody-guesses"
 DIGEST = hashlib.sha256(SECRET.encode()).hexdigest()

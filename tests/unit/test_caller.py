@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from suggest.caller import caller_of, known_as
+from suggest.server.access.caller import caller_of, known_as
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from suggest import domain
-from suggest.calling.parameters import named
 from suggest.client import Choice, Client, Float, Int, OpenTrial, Scale, Search, StudyName, maximize
+from suggest.client.search_space import named
 from suggest.errors import InvalidArgument
 from suggest.space import Condition, Parameter
 from suggest.study import Algorithm, Study, StudySpec

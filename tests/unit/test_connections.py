@@ -6,17 +6,20 @@ from collections import Counter
 
 import pytest
 
-from suggest.serving import connections
-from suggest.serving.connections import SILENT_S, STRANGERS, UNKNOWN, Peer, Seen, too_many
+from suggest.server import connection_limits
+from suggest.server.connection_limits import SILENT_S, STRANGERS, UNKNOWN, Peer, SeenConnection, too_many
 
 NOW = 1000.0
 
 
 def seen(count: int, *, host: str = "h", since: float = NOW - 1, asked: bool = False, used: float = 0.0, port: int = 1):
-    return {Peer(host, port + n): Seen(host, 100 + n, since + n / 1e6, asked=asked, used=used) for n in range(count)}
+    return {
+        Peer(host, port + n): SeenConnection(host, 100 + n, since + n / 1e6, asked=asked, used=used)
+        for n in range(count)
+    }
 
 
-def closed(them: dict[Peer, Seen], *, noisy: tuple[str, ...] = (), most: int = 10_000) -> list[Peer]:
+def closed(them: dict[Peer, SeenConnection], *, noisy: tuple[str, ...] = (), most: int = 10_000) -> list[Peer]:
     return too_many(them, NOW, noisy=noisy, most=most)
 
 
@@ -37,13 +40,13 @@ def test_a_connection_over_which_a_call_was_admitted_stays_however_old() -> None
 def test_a_host_has_few_that_are_not_known_yet_and_the_newest_are_kept() -> None:
     crowd = seen(UNKNOWN + 7)
     assert closed(crowd) == list(crowd)[:7]
-    assert len(closed(crowd, noisy=("h",))) == UNKNOWN + 7 - connections.NOISY_UNKNOWN
+    assert len(closed(crowd, noisy=("h",))) == UNKNOWN + 7 - connection_limits.NOISY_UNKNOWN
     assert closed(crowd | seen(10, host="other", port=900)) == list(crowd)[:7], "another host is not made to pay"
 
 
 def test_many_hosts_together_have_a_share_too() -> None:
     crowds = {peer: one for n in range(40) for peer, one in seen(50, host=f"h{n}").items()}
-    assert len(crowds) - len(closed(crowds)) == connections.ALL_UNKNOWN
+    assert len(crowds) - len(closed(crowds)) == connection_limits.ALL_UNKNOWN
     assert len(crowds) - len(closed(crowds, most=512)) == 256
 
 
@@ -64,9 +67,9 @@ def test_no_host_has_all_even_of_those_that_may_call_and_the_least_used_go() -> 
     ],
 )
 def test_peers_are_known_by_what_grpc_calls_them(name: str, peer: Peer) -> None:
-    assert connections._peer_by(name) == peer
+    assert connection_limits._peer_by(name) == peer
 
 
 def test_a_network_of_ipv6_is_one_host() -> None:
     hosts = ["2001:db8::1", "2001:db8::2:3", "2001:db8:0:1::1", "10.0.0.1", "10.0.0.2", "::1"]
-    assert Counter(map(connections._neighborhood, hosts)).most_common(1) == [("2001:db8::/64", 2)]
+    assert Counter(map(connection_limits._neighborhood, hosts)).most_common(1) == [("2001:db8::/64", 2)]

@@ -10,9 +10,9 @@ import pytest
 from controller.app import csv_source
 from controller.app.csv_source import read_csv
 from controller.spec import read
-from suggest.admin import Source
 from suggest.client import Outcome, TrialState
 from suggest.errors import InvalidArgument, NotFound
+from suggest.server.admin import Source
 
 FILE = """
 apiVersion: tuner.dev/v1

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from suggest.engine import Engine
-from suggest.sampling import registry
-from suggest.sampling.default import chosen_settings
+from suggest.samplers import registry
+from suggest.samplers.default import chosen_settings
 from suggest.space import Choice, Float, Int, Parameter, Space, Value
 from suggest.study import Algorithm, StudySpec
 from tests.unit.searches import MIXED, finish, play, study

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suggest.engine import Engine
-from suggest.sampling.distinct import _below, _Known
-from suggest.sampling.grid import Grid
+from suggest.samplers.distinct import _below, _Known
+from suggest.samplers.grid import Grid
 from suggest.space import Choice, Float, Int, Parameter, Space
 from suggest.trial import Trial, TrialState
 from tests.unit.searches import MINIMIZE, QUEUED, RUNNING, SUCCEEDED, examples, finish, play, spaces, study

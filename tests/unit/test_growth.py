@@ -9,8 +9,8 @@ from hypothesis import given
 
 from suggest.engine import Engine
 from suggest.errors import InvalidArgument
-from suggest.growth import MAX_PAST, grown, growth_problems
 from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Parameter, Scale, Space
+from suggest.studies.space_growth import MAX_PAST, grown, growth_problems
 from suggest.trial import Trial
 from tests.unit.searches import RUNNING, SUCCEEDED, examples, finish, play, spaces, study
 

@@ -12,10 +12,10 @@ from suggest import wire
 from suggest.domain import MAX_JSON_DEPTH, MAX_JSON_LENGTH, NO_MEMBER, compact_json, identity, json_problem
 from suggest.engine import Engine, check_spec
 from suggest.errors import InvalidArgument
-from suggest.growth import growth_problems
 from suggest.imports import fit
-from suggest.sampling.grid import Grid
+from suggest.samplers.grid import Grid
 from suggest.space import Choice, Condition, Float, Parameter, Space, Value
+from suggest.studies.space_growth import growth_problems
 from suggest.study import Algorithm, Direction, Objective, Study, StudyName, StudySpec
 from suggest.trial import Trial, TrialState
 from suggest.v1 import suggest_pb2 as pb
@@ -181,7 +181,7 @@ def test_imported_trials_may_have_them() -> None:
 
 
 def test_a_study_is_read_back_from_its_message_and_its_document() -> None:
-    from suggest.store.documents import fingerprint, spec_document, spec_of
+    from suggest.storage.study_json import fingerprint, spec_document, spec_of
 
     problems: list[Any] = []
     of = spec("tpe")

@@ -453,44 +453,6 @@ def test_credentials_that_were_renewed_in_the_meantime_are_found() -> None:
     asyncio.run(check())
 
 
-def test_a_token_file_and_a_plugin_are_read_as_the_package_reads_them(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("right\n")
-    credential = {
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "kind": "ExecCredential",
-        "status": {"token": "right"},
-    }
-    plugin = {"apiVersion": credential["apiVersion"], "command": "echo", "args": [json.dumps(credential)]}
-
-    async def check() -> None:
-        async with FakeApi() as api:
-            api.token = "right"
-            for user in ({"tokenFile": str(tmp_path / "token")}, {"exec": plugin}):
-                with kubeconfig_of(config_of(api, **user)):
-                    client = await Client.connect()
-                assert (await client.list(JOBS, "user1"))[0] == []
-                await client.close()
-
-    asyncio.run(check())
-
-
-def test_a_plugin_that_fails_is_quoted(capfd: pytest.CaptureFixture[str]) -> None:
-    plugin = {
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "command": "sh",
-        "args": ["-c", "echo no login >&2; exit 3"],
-    }
-
-    async def check() -> None:
-        async with FakeApi() as api:
-            problem = await said(config_of(api, exec=plugin))
-            assert "NotAllowed: The credential plugin 'sh' of context 'fake' gave no credentials" in problem
-            assert "no login" in problem
-
-    asyncio.run(check())
-    assert capfd.readouterr() == ("", "")
-
-
 def test_a_server_that_is_not_there() -> None:
     problem = asyncio.run(said(FakeApi().kubeconfig()))  # port 0: nobody listens
     assert "Unreachable: http://127.0.0.1:0 (context 'fake') cannot be reached" in problem

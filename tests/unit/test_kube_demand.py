@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from controller.runtime.kubernetes.demand import Demand, demand_of, parse_quantity, pod_templates
+from controller.runtime.kubernetes.demand import Demand, demand_of, parse_quantity
+from controller.runtime.kubernetes.kinds import pod_templates
 
 
 @pytest.mark.parametrize(
@@ -122,3 +123,22 @@ def test_pod_templates_are_found_wherever_they_are() -> None:
 def test_a_kind_that_does_not_show_its_pods_asks_for_what_is_known() -> None:
     train_job = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "spec": {"runtimeRef": {}}}
     assert demand_of([train_job]) == Demand(0, {}, {"count/trainjobs.trainer.kubeflow.org": 1})
+
+
+def test_a_train_job_asks_for_its_nodes_as_far_as_it_says_them() -> None:
+    trainer = {"numNodes": 3, "resourcesPerNode": {"limits": {"nvidia.com/gpu": 2}}}
+    manifest = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "spec": {"trainer": trainer}}
+    assert demand_of([manifest]).total() == {"requests.nvidia.com/gpu": Decimal(6)}
+    del trainer["numNodes"]
+    assert demand_of([manifest]).pods == 1
+
+
+def test_the_pods_of_a_ray_cluster_and_its_submitter_are_counted() -> None:
+    def template(cpu: int) -> dict[str, Any]:
+        return {"spec": {"containers": [container(requests={"cpu": cpu})]}}
+
+    group = {"replicas": 2, "numOfHosts": 4, "template": template(8)}
+    cluster = {"headGroupSpec": {"template": template(4)}, "workerGroupSpecs": [group]}
+    spec = {"rayClusterSpec": cluster, "submitterPodTemplate": template(1)}
+    demand = demand_of([{"apiVersion": "ray.io/v1", "kind": "RayJob", "spec": spec}])
+    assert [(shape.pods, shape.per_pod["requests.cpu"]) for shape in demand.shapes()] == [(1, 4), (8, 8), (1, 1)]

@@ -354,7 +354,7 @@ def test_a_claim_that_is_not_there_is_named_with_its_mount() -> None:
 def test_a_suspended_job_waits_whatever_its_pods_do() -> None:
     queued = a_job(queue="team-a", suspend=True, conditions=(a_condition("Suspended", "JobSuspended"),))
     going = a_pod(ended(143, after=7), phase="Failed", deleted=6)
-    assert look(queued, going) == Sighting("x-0", None, waiting="queued by Kueue (queue team-a)")
+    assert look(queued, going) == Sighting("x-0", None, waiting="queued by Kueue (queue team-a)", suspended=True)
     assert look(a_job(suspend=True)).waiting == "suspended"
 
 
@@ -621,6 +621,68 @@ def test_conditions_of_the_persons_own_are_kept() -> None:
     assert look(a_job(**kind, conditions=(a_condition("Failed"),))).exit is None
     turned = (a_condition("Succeeded"), a_condition("Succeeded", status="False"))
     assert look(a_job(**kind, conditions=turned)).exit is None
+
+
+def test_what_its_operator_deletes_when_it_has_failed_is_no_cause() -> None:
+    worker = a_pod(ended(1, after=9), phase="Failed", name="x-0-w", index=1)
+    failed = a_job(kind="JobSet", conditions=(a_condition("Failed", "FailedJobs", "first failed job: x-0-w"),))
+
+    def master(deleted: float) -> Raw:
+        return a_pod(ended(143, after=deleted), phase="Failed", name="x-0-m", deleted=deleted)
+
+    own = Exit(at(9), failure_class=USER_ERROR, reason="x-0-w: exit code 1")
+    assert end_of(failed, worker, master(9)) == own
+    assert end_of(failed, worker, master(12)) == own
+    assert end_of(failed, master(12), now=20).reason == "its JobSet failed: first failed job: x-0-w"
+    by_hand = "x-0-m: its pod was deleted by somebody else (exit code 143)"
+    assert end_of(failed, master(8), worker).reason == by_hand
+    assert end_of(failed, master(9)) == lost(9, by_hand.removeprefix("x-0-m: "))
+
+
+def a_volcano_job(**state: Any) -> Raw:
+    return a_job(kind="Job", tasks=[]) | {"apiVersion": "batch.volcano.sh/v1alpha1", "status": {"state": state}}
+
+
+def test_a_field_that_stands_beside_a_time_and_a_message_is_read_with_them() -> None:
+    aborted = a_volcano_job(phase="Aborted", lastTransitionTime=stamp(9), message="policy AbortJob")
+    assert look(aborted).exit is None  # its pods may be seen a moment later
+    reason = "its Job failed: policy AbortJob"
+    assert end_of(aborted, now=20) == Exit(at(9), failure_class=USER_ERROR, reason=reason)
+    assert end_of(a_volcano_job(phase="Completed"), now=20) == Exit(at(20), code=0)
+
+
+# Objects that do not say how they have ended
+
+
+def test_an_object_that_never_says_how_it_ended_ends_its_attempt_after_ten_minutes() -> None:
+    pods = a_pod(ended(0, after=5), phase="Succeeded", name="a"), a_pod(ended(0, after=60), name="b", phase="Succeeded")
+    assert look(a_job(kind="JobSet"), *pods, now=659).exit is None
+    exit = end_of(a_job(kind="JobSet"), *pods, now=661)
+    assert exit == Exit(
+        at(661),
+        failure_class=CONFIGURATION,
+        reason="its pods ended more than 10 minutes ago, and the JobSet shows neither success ({type: Completed}) nor "
+        "failure ({type: Failed}); correct spec.trial.success and failure, or see whether the operator of JobSet runs",
+    )
+    reading = {"success": {"path": "status.phase", "equals": "Done"}, "failure": {"type": "Up", "status": "False"}}
+    reason = end_of(a_job(kind="Widget", reading=reading), *pods, now=661).reason
+    assert "success ({path: status.phase, equals: Done}) nor failure ({type: Up, status: False})" in reason
+
+
+def test_it_is_given_time_while_a_pod_runs_or_it_is_suspended_or_stopped() -> None:
+    done, runs = a_pod(ended(0), phase="Succeeded", name="a"), a_pod(RUNNING, name="b")
+    assert look(a_job(kind="JobSet"), done, runs, now=9999).exit is None
+    assert look(a_job(kind="JobSet"), done, now=9999, stopped=True).exit is None
+    assert look(a_job(kind="JobSet", suspend=True), done, now=9999).exit is None
+
+
+def test_an_object_that_nobody_touches_is_asked_after_its_operator() -> None:
+    new = a_job(kind="JobSet") | {"status": {}}
+    said = "no pods and no status after 60 s; is the operator of JobSet running?"
+    assert (look(new, now=59).waiting, look(new, now=61).waiting) == ("", said)
+    assert look(a_job(kind="JobSet"), now=61).waiting == ""  # it has a status
+    assert look(new, a_pod(None, phase="Pending", node=""), now=61).waiting != said
+    assert look(new, now=61, refusal='pods "x" is forbidden: exceeded quota: q').waiting != said
 
 
 # Containers that are restarted in place

@@ -11,7 +11,7 @@ import pytest
 
 from controller.core.model import Resources, SecretRef
 from controller.runtime.kubernetes.environment import as_is
-from controller.runtime.kubernetes.kinds import Conditions, kind_of, missing_conditions, reading_of
+from controller.runtime.kubernetes.kinds import ByType, kind_of, missing_conditions, reading_of
 from controller.runtime.kubernetes.manifests import grace_of, job_for, labels_of, name_problem, timeout_of
 from controller.runtime.kubernetes.rehearsal import pods_of
 from controller.runtime.protocol import Launch
@@ -173,6 +173,14 @@ def test_settings_of_the_pod_are_passed_on() -> None:
     assert (pod["nodeSelector"], pod["tolerations"]) == ({"pool": "gpu"}, tolerations)
     assert (pod["priorityClassName"], pod["serviceAccountName"]) == ("batch", "trainer")
     assert pod["automountServiceAccountToken"]
+
+
+def test_how_long_a_vanished_node_is_tolerated_reaches_the_pod() -> None:
+    tolerations = [
+        {"key": f"node.kubernetes.io/{taint}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
+        for taint in ("unreachable", "not-ready")
+    ]
+    assert the_pod(a_launch(tolerations=tolerations))["tolerations"] == tolerations
 
 
 def volumes_and_mounts(launch: Launch) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -376,18 +384,18 @@ def test_how_a_template_is_read_travels_with_it() -> None:
         )
     )
     reading = reading_of(json.loads(json.dumps(made)))
-    assert reading.conditions == Conditions(("Succeeded", "True"), ("Failed", "True"))
+    assert (reading.success, reading.failure) == ((ByType("Succeeded"),), (ByType("Failed"),))
     assert (reading.labels, reading.container) == ({"role": "master"}, "pytorch")
 
 
 def test_a_kind_whose_end_is_not_known_needs_its_conditions_in_the_file() -> None:
-    py_torch = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
-    assert missing_conditions(py_torch) == (
-        "how a PyTorchJob ends is not known here; add success: {type: …} and failure: {type: …} "
-        "with the conditions that its status.conditions shows then"
+    widget = {"apiVersion": "example.org/v1", "kind": "Widget"}
+    assert missing_conditions(widget) == (
+        "how a Widget ends is not known here; add success: {type: …} and failure: {type: …} with the conditions that "
+        "its status.conditions shows then, or {path: status.…, equals: …} with another field"
     )
-    assert "add failure: {type: …} with" in missing_conditions(py_torch, ["success"])
-    assert missing_conditions(py_torch, ["success", "failure"]) == ""
+    assert "add failure: {type: …} with" in missing_conditions(widget, ["success"])
+    assert missing_conditions(widget, ["success", "failure"]) == ""
     assert missing_conditions({"apiVersion": "batch/v1", "kind": "Job"}) == ""
     assert missing_conditions({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}) == ""
     assert "write a Job with that pod" in missing_conditions({"apiVersion": "v1", "kind": "Pod"})

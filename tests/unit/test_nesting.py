@@ -9,10 +9,10 @@ import pytest
 
 from controller.spec import yaml_text
 from controller.spec.problems import SpecErrors
-from suggest.access.tokens import read_tokens
 from suggest.errors import InvalidArgument
-from suggest.limits import read_limits
 from suggest.nesting import MAX_DEPTH, TooNested, check_yaml, load_json
+from suggest.server.access.tokens import read_tokens
+from suggest.server.limits_file import read_limits
 
 MILLION = 10**6
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(

@@ -5,7 +5,7 @@ import pytest
 from controller.core.metrics import LogReader
 from controller.core.model import Attempt, FailureClass, StopCause
 from controller.core.observe import event_for
-from controller.core.states import AttemptEvent, Ended, Seen
+from controller.core.states import AttemptEvent, Ended, Seen, Waits
 from controller.runtime.protocol import Exit, Sighting
 from tests.unit.builders import (
     CANCELLED,
@@ -46,6 +46,7 @@ def stopping(cause: StopCause) -> Attempt:
     return attempt(1, STOPPING, cause=cause, reason="because")
 
 
+PREEMPTED = Sighting("digits-x7k2q-0", None, waiting="preempted by Kueue", suspended=True)
 NEW, GOING = attempt(1, CREATED), attempt(1, RUNNING)
 GOOD = "epoch=4 accuracy=0.9"
 VANISHED = "it vanished: the runtime does not know it any more"
@@ -53,6 +54,10 @@ TABLE: list[tuple[str, Attempt, Sighting | None, str, AttemptEvent | None]] = [
     ("recorded, not seen: it is started again", NEW, None, "", None),
     ("recorded, and it runs", NEW, shown(), "", Seen(at(1), "gpu-3")),
     ("running, and it still runs", GOING, shown(), "", None),
+    ("running, and preempted: it waits again", GOING, PREEMPTED, "", Waits("preempted by Kueue")),
+    ("it waits, and says nothing new", attempt(1, CREATED, reason="preempted by Kueue"), PREEMPTED, "", None),
+    ("running, and one of its workers is replaced", GOING, Sighting("digits-x7k2q-0", None), "", None),
+    ("stopping, and preempted before it was reached", stopping(StopCause.PRUNED), PREEMPTED, "", None),
     ("stopping, and it still runs", stopping(StopCause.PRUNED), shown(), "", None),
     ("running, and gone", GOING, None, "", Ended(FAILED, NOW, reason=VANISHED, failure_class=LOST)),
     ("told to prune, and gone", stopping(StopCause.PRUNED), None, "", Ended(PRUNED, NOW, reason="because")),

@@ -13,9 +13,9 @@ from optuna.exceptions import ExperimentalWarning
 from optuna.trial import TrialState as OptunaState
 from optuna.trial import create_trial
 
-from suggest.admin import is_optunas, open_store, optuna_source
 from suggest.errors import InvalidArgument, NotFound, Unavailable
 from suggest.imports import FinishedTrial
+from suggest.server.admin import is_optunas, open_store, optuna_source
 from suggest.study import Direction
 from suggest.trial import Measurement, Outcome, TrialState
 

@@ -19,8 +19,8 @@ from scipy.special import log_ndtr
 
 from suggest.engine import Engine
 from suggest.optuna_storage import STUDY_ID, STUDY_NAME, WindowStorage, distributions
-from suggest.sampling import optuna_model
-from suggest.sampling.window import BEST, Window
+from suggest.samplers import optuna_model
+from suggest.samplers.tpe import BEST, Window
 from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
 from suggest.trial import Trial, TrialState
 from tests.unit.searches import (
@@ -211,8 +211,8 @@ def test_importing_the_engine_brings_neither_optuna_nor_numpy() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "brings", "spares"),
     [
-        ("tpe", "suggest.sampling.tpe_model", {"optuna", "scipy"}),
-        ("optuna:tpe", "suggest.sampling.optuna_model", set()),
+        ("tpe", "suggest.samplers.tpe_model", {"optuna", "scipy"}),
+        ("optuna:tpe", "suggest.samplers.optuna_model", set()),
     ],
 )
 def test_warming_up_loads_the_model_and_what_it_needs(algorithm: str, brings: str, spares: set[str]) -> None:

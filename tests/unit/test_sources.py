@@ -13,10 +13,10 @@ from controller.app.import_sources import SourceChoice, _fill, _fitting, _most, 
 from controller.app.state_directory import StateDirectory
 from controller.app.workspace import Workspace
 from controller.spec import read
-from suggest.admin import Source
 from suggest.client import FinishedTrial, Measurement, Outcome, TrialState
 from suggest.errors import FailedPrecondition, InvalidArgument
 from suggest.redaction import redacted_url
+from suggest.server.admin import Source
 from suggest.study import Direction
 
 FILE = """

@@ -8,7 +8,7 @@ import pytest
 from controller.spec import SpecErrors, read
 from controller.spec.native import FILE
 from controller.spec.problems import Complaints
-from suggest.admin import check
+from suggest.server.admin import check
 
 GOOD = """\
 apiVersion: tuner.dev/v1
@@ -323,45 +323,71 @@ def test_parameters_that_nothing_mentions_are_a_warning() -> None:
     assert warnings == ("momentum: not mentioned in command, args or env; it arrives in TUNER_PARAMETERS",)
 
 
-def of_a_kind(kind: str, replicas: str, version: str = "kubeflow.org/v1") -> tuple[str, ...]:
-    """What is warned of in a file with such a template."""
-    text = f"""apiVersion: tuner.dev/v1
+ENDED = """apiVersion: tuner.dev/v1
 kind: Experiment
-metadata: {{name: x}}
+metadata: {name: x}
 spec:
-  objective: {{metric: loss, direction: minimize}}
-  parameters: {{lr: {{type: float, min: 0, max: 1}}}}
-  budget: {{trials: 1}}
+  objective: {metric: loss, direction: minimize}
+  parameters: {lr: {type: float, min: 0, max: 1}}
+  budget: {trials: 1}
   runtime: kubernetes
   trial:
-    success: {{type: Succeeded}}
-    failure: {{type: Failed}}
-    template: {{apiVersion: {version}, kind: {kind}, spec: {{groups: {{Master: {{{replicas}}}}}}}}}
+    template: {apiVersion: x.org/v1, kind: Widget, spec: {args: ["${lr}"]}}
+    success: CONDITION
 """
-    return read(text, source="experiment.yaml").warnings
 
 
-POD = '{spec: {containers: [{name: main, args: ["${lr}"]}]}}'
-NEVER = '{spec: {restartPolicy: Never, containers: [{name: main, args: ["${lr}"]}]}}'
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "{type: Done}",
+        "{type: Done, status: 'False'}",
+        "{path: status.state.phase, equals: Done}",
+        "{path: a.b, equals: 0}",
+        "{path: a.b, equals: false}",
+    ],
+)
+def test_an_end_is_a_condition_or_a_field(condition: str) -> None:
+    read(ENDED.replace("CONDITION", condition), source="experiment.yaml")
 
 
-def test_a_template_that_restarts_in_place_is_warned_of() -> None:
-    cure = "what fails is retried by spec.trial.retries; write restartPolicy: Never"
-    master = "spec.trial.template.spec.groups.Master"
-    assert of_a_kind("PyTorchJob", f"template: {POD}, restartPolicy: OnFailure") == (
-        f"{master}.restartPolicy: OnFailure restarts a failed program inside the attempt, at most 5 times; {cure}",
-    )
-    silent = f"{master}.restartPolicy: without it a PyTorchJob may restart a failed program inside the attempt; {cure}"
-    assert of_a_kind("PyTorchJob", f"template: {POD}") == (silent,)
-    assert of_a_kind("PyTorchJob", f"template: {NEVER}") == (silent,)  # its operator writes the pods' policy itself
-    assert of_a_kind("PyTorchJob", f"template: {POD}, restartPolicy: Never") == ()
-    assert of_a_kind("TFJob", f"template: {POD}") == ()
-    assert of_a_kind("Job", f"template: {POD}", "batch/v1") == ()
-    assert of_a_kind("Widget", f"template: {NEVER}", "example.dev/v1") == ()
-    assert of_a_kind("Widget", f"template: {POD}", "example.dev/v1") == (
-        f"{master}.template.spec.restartPolicy: without it a Widget may restart a failed program inside the attempt; "
-        f"{cure}",
-    )
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        (
+            "{path: status.phase}",
+            "11:5 spec.trial.success.equals: is missing; write a string, a number, true or false",
+        ),
+        ("{equals: Done}", "11:5 spec.trial.success.path: is missing; write a path"),
+        (
+            "{path: .status.phase, equals: Done}",
+            "11:21 spec.trial.success.path: '.status.phase' is not a path; use keys joined by dots, such as status.phase",
+        ),
+        (
+            "{path: 'status.conditions[0]', equals: x}",
+            "11:21 spec.trial.success.path: 'status.conditions[0]' is not a path; use keys joined by dots, such as status.phase",
+        ),
+        (
+            "{path: a.b, equals: [x]}",
+            "11:34 spec.trial.success.equals: a list stands where a string, a number, true or false is needed",
+        ),
+        (
+            "{path: a.b, equal: x}",
+            "11:5 spec.trial.success.equals: is missing; write a string, a number, true or false\n11:26 spec.trial.success.equal: no such key; did you mean equals?",
+        ),
+        (
+            "{type: Done, equals: x}",
+            "11:14 spec.trial.success: a condition has {type: …}, or {path: …, equals: …}, and this mixes them; omit one",
+        ),
+        (
+            "Done",
+            "11:14 spec.trial.success: the string 'Done' stands where {type: …}, or {path: …, equals: …} is needed",
+        ),
+        ("{}", "11:5 spec.trial.success.type: is missing; write the type of a condition"),
+    ],
+)
+def test_an_end_that_cannot_be_read_is_a_problem(condition: str, said: str) -> None:
+    assert complaints(ENDED.replace("CONDITION", condition)) == said.split("\n")
 
 
 def test_a_program_that_reads_the_file_of_parameters_need_mention_none() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from suggest.pruning.registry import rules
-from suggest.sampling.registry import algorithms
+from suggest.pruners.registry import rules
+from suggest.samplers.registry import algorithms
 from suggest.settings import Setting
 
 

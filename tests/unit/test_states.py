@@ -46,7 +46,7 @@ BY_ITSELF = {Signal.SUCCEEDED: SUCCEEDED, Signal.INFEASIBLE: INFEASIBLE, Signal.
 # Written out a second time on purpose: a change of the table has to be meant.
 LIFE = {
     CREATED: {Signal.WAITING: CREATED, Signal.SEEN: RUNNING, Signal.STOP_ASKED: STOPPING, **BY_ITSELF},
-    RUNNING: {Signal.SEEN: RUNNING, Signal.STOP_ASKED: STOPPING, **BY_ITSELF},
+    RUNNING: {Signal.WAITING: CREATED, Signal.SEEN: RUNNING, Signal.STOP_ASKED: STOPPING, **BY_ITSELF},
     STOPPING: {
         Signal.SEEN: STOPPING,
         Signal.STOP_ASKED: STOPPING,
@@ -76,6 +76,13 @@ def test_what_it_waits_for_is_its_reason_until_it_runs() -> None:
     waiting = step(attempt(1), Waits("QuotaExceeded: requests.nvidia.com/gpu 8/8"))
     assert (waiting.state, waiting.reason) == (CREATED, "QuotaExceeded: requests.nvidia.com/gpu 8/8")
     assert step(waiting, Seen(at(1))).reason == ""
+
+
+def test_a_preempted_attempt_waits_without_a_node_and_starts_a_new_life() -> None:
+    seen = step(attempt(1), Seen(at(1), "gpu-3"))
+    waiting = step(seen, Waits("preempted by Kueue, waits in queue team-a"))
+    assert waiting == Attempt(0, 1, CREATED, reason="preempted by Kueue, waits in queue team-a")
+    assert step(waiting, Seen(at(60), "gpu-7")) == Attempt(0, 1, RUNNING, start_time=at(60), node="gpu-7")
 
 
 def test_the_first_sighting_sets_the_start_and_a_later_one_does_not_move_it() -> None:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from scipy.special import erfcx, log_ndtr, ndtr, ndtri
 
-from suggest.sampling.normal import central_mass, log_mass, scaled_erfc, truncated
+from suggest.samplers.normal import central_mass, log_mass, scaled_erfc, truncated
 
 FAR = 1e6  # beyond this there is no mass that a double could hold
 

@@ -5,14 +5,16 @@ What stands in the way of everything after it ends the check-up, so that nobody 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from controller.runtime.kubernetes.client import LIMIT_RANGES, NAMESPACES, NODES, QUOTAS, Client, Kind
-from controller.runtime.kubernetes.demand import parse_quantity
+from controller.runtime.kubernetes.credentials import Credentials, moment
+from controller.runtime.kubernetes.demand import is_gpu, parse_quantity
 from controller.runtime.kubernetes.errors import ApiError, NotAllowed, Unreachable
 from controller.runtime.kubernetes.findings import Finding, fail, ok, warn
+from controller.runtime.kubernetes.kubeconfig import Access
 from controller.runtime.kubernetes.rehearsal import Answer, rehearse
 from controller.runtime.kubernetes.rights import Right, missing_rights
 
@@ -26,6 +28,8 @@ _PROBE: Raw = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "tu
 
 async def check_up(client: Client, namespace: str) -> AsyncIterator[Finding]:
     """Ends early at what makes all the rest pointless; that is its last finding then."""
+    for finding in _access(client.access):
+        yield finding
     try:
         async for finding in _server(client):
             yield finding
@@ -40,6 +44,38 @@ async def check_up(client: Client, namespace: str) -> AsyncIterator[Finding]:
         yield fail("credentials", str(error), rights=True)
     except ApiError as error:
         yield fail("server", f"it answers: {error}")
+
+
+def _access(access: Access) -> Iterator[Finding]:
+    """What is known before the server is asked: how we log in, and on which way."""
+    if access.impersonation:
+        yield ok("impersonation", f"user {access.user} acts as {dict(access.impersonation)['Impersonate-User']}")
+    yield _login(access.credentials)
+    if access.proxy is not None:
+        yield ok("proxy", f"{access.proxy.address}, from {access.proxy.source}")
+    if not access.verified:
+        yield warn(
+            "tls",
+            "the server's certificate is not verified (insecure-skip-tls-verify), so anybody in between can take the "
+            "credentials; set certificate-authority-data instead",
+        )
+
+
+def _login(credentials: Credentials) -> Finding:
+    if not credentials.source:
+        return ok("login", "without credentials")
+    how, expires_at = f"by {credentials.source}", credentials.expires_at
+    if expires_at is None:
+        return ok("login", how)
+    if credentials.renewable:
+        return ok("login", f"{how}, asked again at {moment(expires_at)}")
+    if credentials.expired():
+        return warn("login", f"{how}, which expired at {moment(expires_at)}; log in again")
+    return warn(
+        "login",
+        f"{how}, until {moment(expires_at)}; a run that lasts longer ends then, unless the token is replaced: "
+        "use tokenFile or an exec plugin",
+    )
 
 
 async def _server(client: Client) -> AsyncIterator[Finding]:
@@ -175,8 +211,3 @@ def gpus_of(node: Raw) -> dict[str, str]:
     """What a node offers of them."""
     allocatable = node.get("status", {}).get("allocatable") or {}
     return {name: amount for name, amount in allocatable.items() if is_gpu(name)}
-
-
-def is_gpu(resource: str) -> bool:
-    """A device that people of clusters call so, a slice of one too."""
-    return "/" in resource and ("gpu" in resource or resource.startswith(("nvidia.com/", "amd.com/", "habana.ai/")))

@@ -77,6 +77,7 @@ class Client:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._discovered: dict[tuple[str, str], Kind] = {}
+        self.access = connection.access  # as it was at the beginning
         self.context = connection.access.context
         self.server = connection.access.server
         self.default_namespace = connection.access.namespace

@@ -1,54 +1,72 @@
-"""What events say of pods that could not be made and volumes that could not be mounted: listened to only where needed.
+"""What events say of pods that could not be created and volumes that could not be mounted.
 
-A server keeps no events at hand: for each watch of them it takes every event of the namespace out of its store once
-more, and they are as many as all other changes together. So nobody listens before something has waited for long, or
-might be refused by a quota. Nothing is lost by it: the first list tells what was said before.
+The API server reads every event of the namespace from its store for each new watch of them, and events are as many as
+all other changes together. So they are watched only once something has waited for long, or may be refused by a quota;
+the first list shows what was said before. One watch for each reason: a field selector takes one value.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from controller.runtime.kubernetes.client import EVENTS, ApiError, Client
-from controller.runtime.kubernetes.reflector import Reflector
+from controller.runtime.kubernetes.client import EVENTS, JOBS, Client, Kind
+from controller.runtime.kubernetes.notices import Notices
+from controller.runtime.kubernetes.owners import Owners
+from controller.runtime.kubernetes.reflector import LazyReflector, Reflector
 
 Raw = dict[str, Any]
 
 _LONG_S = 10.0  # to wait for a pod, or for its containers on a node
 _FIRST_S = 1.0  # to wait for the first pod of all: what is wrong with that one is wrong with all
-_AGAIN_S = 5.0
-_log = logging.getLogger(__name__)
+
+_NOT_MOUNTED = ("FailedMount",)
+_REFUSED = "FailedCreate"  # the Job controller's word, and that of most others
+# Of other kinds, by the group: the Training Operator's word for a pod, JobSet's for a Job, KubeRay's for its pods.
+_OTHERS = {
+    "jobset.x-k8s.io": ("JobCreationFailed",),
+    "trainer.kubeflow.org": ("JobCreationFailed",),
+    "ray.io": ("FailedToCreateHeadPod", "FailedToCreateWorkerPod"),
+}
+_USUAL = ("FailedCreatePod",)
+_REASONS = (_REFUSED, *_USUAL, *dict.fromkeys(each for group in _OTHERS.values() for each in group), *_NOT_MOUNTED)
 
 
 class Complaints:
     """`changed` is called whenever there is a new one."""
 
-    def __init__(self, client: Client, namespace: str, *, changed: Callable[[], None]) -> None:
-        self._refused, self._not_mounted = (
-            _Ear(Reflector(client, EVENTS, namespace, fields=f"reason={reason}", changed=changed))
-            for reason in ("FailedCreate", "FailedMount")
-        )
-        # By attempt: who would hear of it, and since when it is so.
-        self._waiting: dict[str, tuple[_Ear | None, float]] = {}
+    def __init__(
+        self, client: Client, namespace: str, notices: Notices, owners: Owners, *, changed: Callable[[], None]
+    ) -> None:
+        self._owners = owners
+
+        def watched(reason: str) -> LazyReflector:
+            async def make() -> Reflector:
+                return Reflector(client, EVENTS, namespace, fields=f"reason={reason}", changed=changed)
+
+            return LazyReflector(make, notices, without="why a pod is refused, or not started")
+
+        self._watched = {reason: watched(reason) for reason in _REASONS}
+        # By attempt: the reasons of events that would explain it, and since when it is so.
+        self._waiting: dict[str, tuple[Sequence[str], float]] = {}
         self._has_had_pods = False
 
-    def heed(self, name: str, pods: Sequence[Raw], *, has_quota: bool) -> None:
-        """The attempt of that name has an object, and does not run yet."""
+    def heed(self, name: str, kind: Kind, pods: Sequence[Raw], *, has_quota: bool) -> None:
+        """The attempt of that name has an object of that kind, and does not run yet."""
         placed = any(pod.get("spec", {}).get("nodeName") for pod in pods)
-        ear = self._not_mounted if placed else None if pods else self._refused
+        reasons = _NOT_MOUNTED if placed else () if pods else _reasons_of(kind)
         now_s = time.monotonic()
-        before, since_s = self._waiting.get(name, (None, now_s))
-        if before is not ear:
+        before, since_s = self._waiting.get(name, ((), now_s))
+        if before != reasons:
             since_s = now_s
-        self._waiting[name] = ear, since_s
+        self._waiting[name] = reasons, since_s
         self._has_had_pods |= bool(pods)
-        long_s = 0.0 if ear is self._refused and has_quota else _LONG_S if self._has_had_pods else _FIRST_S
-        if ear is not None and now_s - since_s >= long_s:
-            ear.open()
+        long_s = 0.0 if not pods and has_quota else _LONG_S if self._has_had_pods else _FIRST_S
+        if now_s - since_s >= long_s:
+            for reason in reasons:
+                self._watched[reason].open()
 
     def runs(self, name: str) -> None:
         """Or has run."""
@@ -56,72 +74,44 @@ class Complaints:
         self.forget(name)
 
     def forget(self, name: str) -> None:
-        """It is gone."""
+        """It is gone, or is not expected to run now."""
         self._waiting.pop(name, None)
 
     @property
     def none(self) -> bool:
         """Nobody in the namespace complains, as far as is known."""
-        return not self._refused.events and not self._not_mounted.events
+        return not any(watched.objects for watched in self._watched.values())
 
     def refusal(self, uid: str) -> str:
-        """Why a pod could not be created for the object of that uid; "" if none was refused."""
-        return self._refused.newest(uid)
+        """Why a pod could not be created for the object of that uid, or for one that it owns; "" if none was."""
+        reasons = [reason for reason in self._watched if reason not in _NOT_MOUNTED]
+        return self._newest(reasons, lambda about: about.get("uid") == uid or uid in self._owners.above(about))
 
     def mount_trouble(self, pods: Sequence[Raw]) -> str:
         """Why a volume of one of the pods cannot be mounted; "" if nothing is known."""
-        said = (self._not_mounted.newest(pod["metadata"]["uid"]) for pod in pods)
-        return next((message for message in said if message), "")
+        uids = {pod["metadata"]["uid"] for pod in pods}
+        return self._newest(_NOT_MOUNTED, lambda about: about.get("uid") in uids)
 
     def forget_the_gone(self) -> None:
-        for ear in (self._refused, self._not_mounted):
-            ear.forget_the_gone()
+        for watched in self._watched.values():
+            watched.forget_the_gone()
 
     async def close(self) -> None:
-        await asyncio.gather(self._refused.close(), self._not_mounted.close())
+        await asyncio.gather(self._owners.close(), *(watched.close() for watched in self._watched.values()))
 
-
-class _Ear:
-    """Listens from `open` on, once and for all."""
-
-    def __init__(self, reflector: Reflector) -> None:
-        self._reflector = reflector
-        self._opening: asyncio.Task[None] | None = None
-
-    @property
-    def events(self) -> dict[str, Raw]:
-        return self._reflector.objects
-
-    def open(self) -> None:
-        if self._opening is None:
-            self._opening = asyncio.create_task(self._open())
-
-    async def _open(self) -> None:
-        """Whatever is in the way at first. Without the right to see events trials run all the same."""
-        while True:
-            try:
-                return await self._reflector.start()
-            except ApiError as error:
-                if error.status == 403:
-                    return None
-                why: Exception = error
-            except Exception as error:
-                why = error
-            _log.info("kind=events cannot be listed: %s", why)
-            await asyncio.sleep(_AGAIN_S)
-
-    def newest(self, uid: str) -> str:
-        if not self.events:
-            return ""
-        about = [event for event in self.events.values() if event.get("involvedObject", {}).get("uid") == uid]
-        newest = max(about, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "", default=None)
+    def _newest(self, reasons: Sequence[str], is_meant: Callable[[Raw], bool]) -> str:
+        """What the newest event of these reasons says whose involvedObject is meant; "" if there is none."""
+        events = [
+            event
+            for reason in reasons
+            for event in self._watched[reason].objects.values()
+            if is_meant(event.get("involvedObject") or {})
+        ]
+        newest = max(events, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "", default=None)
         return "" if newest is None else str(newest.get("message", ""))
 
-    def forget_the_gone(self) -> None:
-        self._reflector.deleted.clear()
 
-    async def close(self) -> None:
-        if self._opening is not None:
-            self._opening.cancel()
-            await asyncio.wait([self._opening])
-        await self._reflector.close()
+def _reasons_of(kind: Kind) -> Sequence[str]:
+    if kind == JOBS:
+        return (_REFUSED,)
+    return (_REFUSED, *_OTHERS.get(kind.api_version.rpartition("/")[0], _USUAL))

@@ -1,7 +1,7 @@
 """Requests to an API server and their answers: who we are, how long we wait, what an error is. Knows no kinds.
 
-429, and 503 with Retry-After, are waited for and sent again, whatever was asked. Credentials that are refused are read
-again, once. aiohttp is imported as lazily as the package that brings it: in functions.
+429, and 503 with Retry-After, are waited for and sent again, whatever was asked. Credentials that have expired or are
+refused are read again, once. aiohttp is imported as lazily as the package that brings it: in functions.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import json
 import logging
 import os
 import socket
+import time
 from collections.abc import AsyncIterator, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 from controller.runtime.kubernetes import kubeconfig
 from controller.runtime.kubernetes.errors import ANONYMOUS, ApiError, BadKubeconfig, NotAllowed, Silent, Unreachable
@@ -28,6 +29,7 @@ Raw: TypeAlias = dict[str, Any]  # an object as the server sends it
 
 _TRIES = 6  # one, and five more after a 429
 _LONGEST_PAUSE_S = 10.0
+_RENEWAL_PAUSE_S = 3.0  # after a renewal that brought nothing: hundreds of requests may ask for one
 _CONNECT_S = 5.0
 _ANSWER_S = 15.0
 _REQUEST_S = 60.0  # the server's own limit for what is no watch
@@ -44,6 +46,8 @@ class Connection:
         self.access = access
         self._asked = asked
         self._renewing = asyncio.Lock()
+        self._renew_after_s = 0.0  # monotonic
+        self._why_not_renewed = ""
         self._rests: list[Any] = []  # the package's, without types
         self._connectors: list[aiohttp.TCPConnector] = []
         self._use(access)
@@ -51,7 +55,7 @@ class Connection:
     @classmethod
     async def open(cls, context: str | None) -> Connection:
         """Does not call the server. Raises BadKubeconfig, NotAllowed."""
-        return cls(await kubeconfig.load(context), context)
+        return cls(await kubeconfig.load(context, attended=True), context)
 
     async def call(self, method: str, path: str, query: Mapping[str, str] | None = None,
                     body: Raw | None = None) -> Raw:  # fmt: skip
@@ -78,8 +82,11 @@ class Connection:
         url = self.access.server + path + (f"?{urlencode(query)}" if query else "")
         tries, renewed = 0, False
         while True:
+            if self.access.credentials.expired():
+                await self._renew(self.access, self.access.credentials.authorization())
             access = self.access
-            response = await self._send(access, method, url, body, silence_s)
+            shown = access.credentials.authorization()
+            response = await self._send(access, shown, method, url, body, silence_s)
             try:
                 if response.status < 300:
                     yield response
@@ -87,7 +94,7 @@ class Connection:
                 error = error_of(_status_of(b"".join([chunk async for chunk in self.chunks(response)])), response)
             finally:
                 response.close() if not response.content.at_eof() else response.release()
-            if error.status == 401 and not renewed and await self._renew(access):
+            if error.status == 401 and not renewed and await self._renew(access, shown):
                 renewed = True
                 continue
             if error.status == 401 or (error.refusal is not None and error.refusal.user == ANONYMOUS):
@@ -106,15 +113,14 @@ class Connection:
         # followed log takes. asyncio has no other place to say it. Larger pieces come in several reads.
         asyncio.sslproto.SSLProtocol.max_size = _TLS_BUFFER_BYTES
         connector = aiohttp.TCPConnector(limit=0, ssl=access.rest.ssl_context, socket_factory=_lasting_socket)
-        # Else each request reads the environment and ~/.netrc in a thread, and a name found there would shut us out.
-        access.rest.proxy = access.rest.proxy or _proxy_for(access.server)
+        # trust_env: else each request reads ~/.netrc in a thread, and a name found there would shut us out.
         access.configuration.client_session_kwargs = {
             "connector": connector, "read_bufsize": _BUFFER_BYTES, "trust_env": False,
         }  # fmt: skip
         self._connectors.append(connector)
         self._rests.append(access.rest)
 
-    async def _send(self, access: kubeconfig.Access, method: str, url: str, body: Raw | None,
+    async def _send(self, access: kubeconfig.Access, shown: str, method: str, url: str, body: Raw | None,
                     silence_s: float | None) -> Any:  # fmt: skip
         import aiohttp
         from multidict import CIMultiDict
@@ -129,11 +135,13 @@ class Connection:
             "User-Agent": "tuner",
             "Content-Type": "application/json",
         }
+        if shown:
+            headers["Authorization"] = shown
+        if not access.compressed:
+            headers["Accept-Encoding"] = "identity"
         if method == "PATCH":
             headers["Content-Type"] = "application/merge-patch+json"
         try:
-            for setting in (await access.configuration.auth_settings()).values():
-                headers[setting["key"]] = setting["value"].strip()
             if access.impersonation:
                 headers = CIMultiDict([*headers.items(), *access.impersonation])  # a group has a header each
             answer = await access.rest.request(method, url, headers, body, _request_timeout=timeout)
@@ -158,25 +166,35 @@ class Connection:
             raise self._unreachable(error) from error
         return value if isinstance(value, dict) else {}
 
-    async def _renew(self, refused: kubeconfig.Access) -> bool:
-        """Read the credentials again (a plugin runs again); False if they are the same as those that were refused."""
+    async def _renew(self, used: kubeconfig.Access, shown: str) -> bool:
+        """Read the credentials again (a plugin runs again); False if there are no others than those that were `shown`.
+
+        Raises:
+            Unreachable: there are none now, and asking again later may help: while somebody logs in, trials run on.
+        """
         async with self._renewing:
-            if self.access is not refused:
+            if self.access is not used:
                 return True  # somebody else has just done it
+            if time.monotonic() < self._renew_after_s:
+                if self._why_not_renewed:
+                    raise Unreachable(self._why_not_renewed)
+                return False
+            self._renew_after_s, self._why_not_renewed = time.monotonic() + _RENEWAL_PAUSE_S, ""
             try:
                 renewed = await kubeconfig.load(self._asked)
             except BadKubeconfig:  # gone since we started: what is wrong is still that we are not let in
                 return False
-            token = renewed.configuration.api_key
-            if renewed.certificates == refused.certificates and renewed.server == refused.server:
-                if token == refused.configuration.api_key:
+            except NotAllowed as error:
+                self._why_not_renewed = str(error)
+                raise Unreachable(str(error)) from error
+            if renewed.transport == used.transport:
+                if renewed.credentials.authorization() == shown:
                     return False
-                refused.configuration.api_key = token
-                renewed = replace(renewed, configuration=refused.configuration, rest=refused.rest)
-            _log.info("context=%s credentials renewed", self.access.context)
-            if renewed.rest is not refused.rest:
+                renewed = replace(renewed, configuration=used.configuration, rest=used.rest)
+            else:
                 self._use(renewed)
-            self.access = renewed
+            _log.info("context=%s credentials renewed", self.access.context)
+            self.access, self._renew_after_s = renewed, 0.0
             return True
 
     def _not_known(self) -> str:
@@ -212,14 +230,6 @@ class Connection:
             case _:
                 why = f"broke the connection off: {said}; it may be restarting"
         return Unreachable(f"{where} {why}")
-
-
-def _proxy_for(server: str) -> str | None:
-    """As HTTPS_PROXY and NO_PROXY say."""
-    from urllib.request import getproxies, proxy_bypass
-
-    address = urlsplit(server)
-    return None if proxy_bypass(address.hostname or "") else getproxies().get(address.scheme)
 
 
 def _lasting_socket(address: Any) -> socket.socket:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
+from controller.runtime.kubernetes.kinds import at, is_pod_template
+
 Raw = dict[str, Any]
 Amounts = Mapping[str, Decimal]
 
@@ -88,22 +90,14 @@ def demand_of(objects: Sequence[Raw]) -> Demand:
     return replace(first, objects=dict(counts), others=tuple(others))
 
 
-def pod_templates(node: object) -> Iterator[Raw]:
-    """Every pod template inside an object of any kind: a mapping under `template` whose spec has containers."""
-    for template, _ in _templates(node, 1):
-        if is_pod_template(template):
-            yield template
-
-
-def is_pod_template(template: object) -> bool:
-    match template:
-        case {"spec": {"containers": list()}}:
-            return True
-    return False
+def is_gpu(resource: str) -> bool:
+    """A device that people of clusters call so, a slice of one too."""
+    return "/" in resource and ("gpu" in resource or resource.startswith(("nvidia.com/", "amd.com/", "habana.ai/")))
 
 
 def _templates(node: object, copies: int) -> Iterator[tuple[Raw, int]]:
-    """With how many times each exists at once: `replicas` and `parallelism` beside it and above it multiply."""
+    """Every pod template, and whatever is under `template`, with how many of it exist at once: `replicas`, `numOfHosts`
+    and `parallelism` beside it and above it multiply."""
     if isinstance(node, list):
         for item in node:
             yield from _templates(item, copies)
@@ -111,10 +105,11 @@ def _templates(node: object, copies: int) -> Iterator[tuple[Raw, int]]:
         inside = (
             copies
             * _whole(node.get("replicas"))
+            * _whole(node.get("numOfHosts"))
             * min(_whole(node.get("parallelism")), _whole(node.get("completions"), _whole(node.get("parallelism"))))
         )
         for key, value in node.items():
-            if key == "template" and isinstance(value, dict):
+            if isinstance(value, dict) and (key == "template" or is_pod_template(value)):
                 yield value, inside
                 if is_pod_template(value):
                     continue
@@ -132,6 +127,9 @@ def _pod_specs(each: Raw) -> Iterator[tuple[Raw, int]]:
     for template, copies in _templates(each, 1):
         if is_pod_template(template):
             yield template["spec"], copies
+    match at(each, "spec.trainer"):  # of a TrainJob: what its runtime asks for beside it is on the cluster only
+        case {"resourcesPerNode": dict() as resources} as trainer:
+            yield {"containers": [{"resources": resources}]}, _whole(trainer.get("numNodes"))
 
 
 def _countable(each: Raw) -> Iterator[str]:

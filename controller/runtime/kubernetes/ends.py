@@ -13,7 +13,7 @@ from typing import Any
 
 from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
 from controller.core.model import FailureClass
-from controller.runtime.kubernetes.kinds import Condition, Reading, reading_of
+from controller.runtime.kubernetes.kinds import Reading, is_suspended, reading_of
 from controller.runtime.kubernetes.members import (
     Member,
     ends_by_pods,
@@ -26,8 +26,8 @@ from controller.runtime.kubernetes.members import (
 )
 from controller.runtime.kubernetes.pod_end import crash_loop, last_line
 from controller.runtime.kubernetes.pods import (
-    condition,
     container_in,
+    deletion_asked,
     image_of,
     is_true,
     node_of,
@@ -41,6 +41,8 @@ from controller.runtime.protocol import Exit, Sighting
 
 Raw = dict[str, Any]
 
+UNSAID_S = 600.0  # a Job that tries again lets up to six minutes pass between two pods
+UNTOUCHED_S = 60.0  # an object of which its operator has said nothing and made nothing
 UNSEEN_S = 5.0  # a Job's end may be seen before its pod is; one that is not seen by then is gone
 
 
@@ -59,8 +61,8 @@ def sighting_of(
     refusal: the event that says why a pod could not be created. mount_trouble: its pod's event about a volume.
     """
     reading = reading_of(obj)
-    if obj is not None and _is_suspended(obj) and not stopped:
-        return Sighting(name, None, waiting=_queued(obj))
+    if obj is not None and is_suspended(obj) and not stopped:
+        return Sighting(name, None, waiting=_queued(obj), suspended=True)
     members = members_of(obj, pods, reading, stopped=stopped, now=now)
     end = _end(obj, members, reading, stopped=stopped, now=now)
     shown = _decisive(members, end)
@@ -73,7 +75,7 @@ def sighting_of(
     )
     if end is not None or sighting.start_time is not None:
         return sighting
-    waiting = _waiting(members, refusal, mount_trouble, now)
+    waiting = _waiting(obj, members, refusal, mount_trouble, now)
     if waiting.hopeless and not stopped:
         hopeless = Exit(now, failure_class=FailureClass.CONFIGURATION, reason=waiting.hopeless)
         return replace(sighting, exit=hopeless)
@@ -91,12 +93,6 @@ def log_source(obj: Raw | None, pods: Sequence[Raw]) -> PodContainer | None:
     return PodContainer(main["metadata"]["name"], container, str(main["metadata"].get("uid", "")))
 
 
-def _is_suspended(obj: Raw) -> bool:
-    suspend = obj.get("spec", {}).get("suspend")
-    # Its controller writes the condition later than Kueue the field: either tells that its pods are not to be judged.
-    return suspend is True or (suspend is None and is_true(obj, "Suspended"))
-
-
 def _queued(obj: Raw) -> str:
     queue = queue_of(obj)
     return f"queued by Kueue (queue {queue})" if queue else "suspended"
@@ -108,7 +104,7 @@ def _queued(obj: Raw) -> str:
 def _end(
     obj: Raw | None, members: tuple[Member, ...], reading: Reading, *, stopped: bool, now: datetime
 ) -> Exit | None:
-    if obj is not None and not stopped and (deadline := _deadline(obj, reading)):
+    if obj is not None and not stopped and (deadline := _deadline(obj, reading, now)):
         return deadline
     if not ends_by_pods(obj, reading):
         assert obj is not None
@@ -122,46 +118,72 @@ def _end(
         return _as_the_attempts(first_of(failed), main=members[0])
     if ended and len(ended) >= workers_in(obj):
         return max(ended, key=lambda end: end.time)
-    if obj is None or (stopped and _is_suspended(obj)):
+    if obj is None or (stopped and is_suspended(obj)):
         return _gone(stopped, now)
     return _without_pods(obj, reading, stopped=stopped, now=now) if over else None
 
 
-def _deadline(obj: Raw, reading: Reading) -> Exit | None:
+def _deadline(obj: Raw, reading: Reading, now: datetime) -> Exit | None:
     """By a deadline that its own object has; ours is kept outside."""
-    kind, status = reading.conditions.failure
-    found = condition(obj, kind)
-    if found is None or found.get("status") != status or found.get("reason") != "DeadlineExceeded":
+    found = reading.failed(obj)
+    if found is None or found.get("reason") != "DeadlineExceeded":
         return None
     reason = f"its {obj.get('kind', 'Job')}'s own deadline passed: {found.get('message', 'DeadlineExceeded')}"
-    return Exit(_time_of(obj, found), failure_class=FailureClass.TIMEOUT, reason=reason)
+    return Exit(_time_of(found) or now, failure_class=FailureClass.TIMEOUT, reason=reason)
 
 
 def _by_condition(
     obj: Raw, members: tuple[Member, ...], reading: Reading, *, stopped: bool, now: datetime
 ) -> Exit | None:
-    if _holds(obj, reading.conditions.success):
-        found = condition(obj, reading.conditions.success[0]) or {}
-        return Exit(_time_of(obj, found), code=0)
+    if (found := reading.succeeded(obj)) is not None:
+        return Exit(_time_of(found) or now, code=0)
     failed = [member for member in members if member.failed]
-    if not _holds(obj, reading.conditions.failure):
+    if (found := reading.failed(obj)) is None:
         looping = [each for each in failed if crash_loop(each.pod, each.container, now) is not None]
-        return _as_the_attempts(first_of(looping), main=members[0]) if looping and not stopped else None
-    if failed:
-        return _as_the_attempts(first_of(failed), main=members[0])
+        if stopped:
+            return None
+        return _as_the_attempts(first_of(looping), main=members[0]) if looping else _unsaid(obj, members, reading, now)
+    if causes := _causes(failed, _time_of(found) or now):
+        return _as_the_attempts(first_of(causes), main=members[0])
     return _without_pods(obj, reading, stopped=stopped, now=now)
+
+
+def _unsaid(obj: Raw, members: Sequence[Member], reading: Reading, now: datetime) -> Exit | None:
+    """All its pods ended long ago, and it does not say how it has: nothing would ever end the attempt."""
+    ends = [member.end.time for member in members if member.end is not None]
+    if not ends or len(ends) < len(members) or (now - max(ends)).total_seconds() < UNSAID_S:
+        return None
+    kind = obj.get("kind", "Job")
+    success = " and ".join(map(str, reading.success))
+    failure = " or ".join(map(str, reading.failure))
+    reason = (
+        f"its pods ended more than {UNSAID_S / 60:.0f} minutes ago, and the {kind} shows neither success ({success}) "
+        f"nor failure ({failure}); correct spec.trial.success and failure, or see whether the operator of {kind} runs"
+    )
+    return Exit(now, failure_class=FailureClass.CONFIGURATION, reason=reason)
+
+
+def _causes(failed: Sequence[Member], over: datetime) -> list[Member]:
+    """Those that failed before their object did, at the time `over`: when it has failed its operator deletes the rest.
+
+    Times are whole seconds: a pod deleted in the same second is a cause only if no other pod failed by itself.
+    """
+    asked = [(member, deletion_asked(member.pod)) for member in failed]
+    by_themselves = [member for member, time in asked if time is None or time < over]
+    return by_themselves or [member for member, time in asked if time is not None and time <= over]
 
 
 def _without_pods(obj: Raw, reading: Reading, *, stopped: bool, now: datetime) -> Exit | None:
     """Its conditions say that it is over, and no pod says how."""
-    succeeded = _holds(obj, reading.conditions.success)
-    found = condition(obj, (reading.conditions.success if succeeded else reading.conditions.failure)[0]) or {}
-    time = _time_of(obj, found)
+    success = reading.succeeded(obj)
+    found = (reading.failed(obj) if success is None else success) or {}
+    time = _time_of(found)
     if stopped:
-        return Exit(time, unknown=True, stopped=True)
-    if (now - time).total_seconds() < UNSEEN_S:
+        return Exit(time or now, unknown=True, stopped=True)
+    if time is not None and (now - time).total_seconds() < UNSEEN_S:
         return None
-    if succeeded:
+    time = time or now
+    if success is not None:
         return Exit(time, code=0)
     if ends_by_pods(obj, reading):
         reason = "its pod is gone, and nobody saw how it ended"
@@ -217,9 +239,9 @@ def _start_time(members: tuple[Member, ...], least: int) -> datetime | None:
     return max(known) if len(known) == len(times) >= least else None
 
 
-def _waiting(members: tuple[Member, ...], refusal: str, mount_trouble: str, now: datetime) -> Waiting:
+def _waiting(obj: Raw | None, members: tuple[Member, ...], refusal: str, mount_trouble: str, now: datetime) -> Waiting:
     if not members:
-        return why_refused(refusal) if refusal else Waiting()
+        return why_refused(refusal) if refusal else Waiting(_untouched(obj, now))
     for member in members:
         if member.start_time is None:
             waiting = why(member.pod, now=now, container=member.container, mount_trouble=mount_trouble)
@@ -231,13 +253,15 @@ def _waiting(members: tuple[Member, ...], refusal: str, mount_trouble: str, now:
     return Waiting()
 
 
-def _holds(obj: Raw, wanted: Condition) -> bool:
-    kind, status = wanted
-    return (condition(obj, kind) or {}).get("status") == status
+def _untouched(obj: Raw | None, now: datetime) -> str:
+    made = parse_time((obj or {}).get("metadata", {}).get("creationTimestamp"))
+    if obj is None or made is None or obj.get("status") or (now - made).total_seconds() < UNTOUCHED_S:
+        return ""
+    kind = obj.get("kind", "Job")
+    return f"no pods and no status after {UNTOUCHED_S:.0f} s; is the operator of {kind} running?"
 
 
-def _time_of(obj: Raw, found: Mapping[str, Any]) -> datetime:
-    about = obj.get("metadata", {})
-    time = parse_time(found.get("lastTransitionTime")) or parse_time(about.get("creationTimestamp"))
-    assert time is not None, "every object on a server has a time of creation"
-    return time
+def _time_of(found: Mapping[str, Any]) -> datetime | None:
+    """When the object said so; None: a field of its own that stands beside no time."""
+    times = (parse_time(found.get(key)) for key in ("lastTransitionTime", "endTime", "completionTime"))
+    return next(filter(None, times), None)

@@ -20,7 +20,10 @@ _MOUNT_AT = re.compile(r'to rootfs at \\?"(?P<path>[^"\\]+)')
 _VOLUME = re.compile(r'(?:for volume |volumes=\[|volumeMount )"?(?P<name>[a-z0-9-]+)')
 _CLAIM = re.compile(r'persistentvolumeclaim "(?P<name>[^"]+)" (?P<why>not found|is being deleted)')
 _SECRET = re.compile(r'secret "?(?P<name>[a-z0-9.-]+)"? not found|in Secret [^/]+/(?P<in>[a-z0-9.-]+)')
-_ADMISSION = re.compile(r'^Error creating: |^pods? "[^"]+" is forbidden: ')
+_ADMISSION = re.compile(
+    r'^Error creating: |^job "[^"]+" creation failed with error: |^Failed to create (head|worker) Pod \S+, '
+    r'|^(pods?|jobs\.batch) "[^"]+" is forbidden: '
+)
 
 
 def cleaned(message: object) -> str:

@@ -1,85 +1,403 @@
-"""Kinds of objects that an attempt can be: by which of its conditions it has ended, and whose log speaks for it."""
+"""Kinds of objects that an attempt can be: the table of what is known of each, and how an object is read by it.
+
+A preset is found by API group and kind; the version chooses where two operators share both. What the file says itself
+(`success`, `failure`, `primary`) travels in an annotation of the object and wins, so that nobody needs the file to
+follow the object. Nothing here asks the cluster but `kind_of`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from controller.runtime.kubernetes.naming import READING
+from controller.runtime.kubernetes.naming import COMPLETION_INDEX, JOB_NAME, READING
+from controller.runtime.kubernetes.pods import condition
 from suggest.nesting import load_json
 
 if TYPE_CHECKING:
     from controller.runtime.kubernetes.client import Client, Kind
 
 Raw = dict[str, Any]
-Condition: TypeAlias = tuple[str, str]  # type, status
+Scalar: TypeAlias = str | int | float | bool
+
+KEPT_S = 7 * 24 * 3600  # after its end: long enough for a detached controller to come back and look
+_RAY_KEPT_S = 10  # the cluster of a RayJob, which holds its GPUs: until how its pods ended was seen
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
-    success: Condition
-    failure: Condition
+class ByType:
+    """An entry of `status.conditions`."""
+
+    type: str
+    status: str = "True"
+
+    def __str__(self) -> str:
+        return f"{{type: {self.type}}}" if self.status == "True" else f"{{type: {self.type}, status: {self.status}}}"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How an object of an attempt is read. labels, container: of the primary pod; {} and "" = not said."""
+class ByPath:
+    """A field of the object, by its keys from the root, joined by dots."""
 
-    conditions: Conditions
+    path: str
+    equals: Scalar
+
+    def __str__(self) -> str:
+        return f"{{path: {self.path}, equals: {self.equals}}}"
+
+
+Condition: TypeAlias = ByType | ByPath
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """The pod whose log is the attempt's. labels: of it, or annotations; {} = the first pod. container: "" = the
+    trial's, else the first."""
+
     labels: Mapping[str, str] = field(default_factory=dict)
     container: str = ""
 
 
-JOB = Conditions(("Complete", "True"), ("Failed", "True"))
-BUILT_IN = {
-    ("batch", "Job"): JOB,
-    ("jobset.x-k8s.io", "JobSet"): Conditions(("Completed", "True"), ("Failed", "True")),
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """What is known of a kind.
+
+    Attributes:
+        operator: what makes its pods, in the version that this was read from.
+        success: all of these hold when it has succeeded.
+        failure: one of these holds when it has failed.
+        suspended: holds while it is suspended; None: it never is.
+        suspend: the field by which Kueue suspends it; "": Kueue does not know the kind.
+        defaults: fields that an object is given where its writer has left them out, by path.
+        speaker: whose log is read, of an object as the server shows it.
+        places: where an object says what its pods are like: mappings with `metadata` and `spec`, added where they are
+            missing. Labels and affinity go there.
+        containers: where the environment goes.
+        between: what stands between the object and the Jobs or pods that events are about: version, plural and kind.
+        policy_beside: `restartPolicy` is read beside the pod template, not in it.
+        restarts: a container is restarted where nothing is said of it.
+        unfit: why an object of this kind cannot be a trial, with the cure; "" if it can.
+    """
+
+    api_version: str
+    kind: str
+    operator: str
+    success: tuple[Condition, ...]
+    failure: tuple[Condition, ...] = (ByType("Failed"),)
+    suspended: Condition | None = ByType("Suspended")
+    suspend: str = "spec.suspend"
+    defaults: Mapping[str, Scalar] = field(default_factory=dict)
+    speaker: Callable[[Raw], Speaker] = lambda obj: Speaker()
+    places: Callable[[Raw], list[Raw]] = lambda obj: list(pod_templates(obj))
+    containers: Callable[[Raw], list[Raw]] = lambda obj: list(_containers(obj))
+    between: tuple[str, str, str] | None = None
+    policy_beside: bool = False
+    restarts: bool = False
+    unfit: Callable[[Raw], str] = lambda obj: ""
+
+    @property
+    def group(self) -> str:
+        return self.api_version.rpartition("/")[0]
+
+
+_SUBMITTER = "ray-job-submitter"
+_OVERRIDES = "spec.podTemplateOverrides"
+
+# Whose log is read
+
+
+def _master(container: str) -> Callable[[Raw], Speaker]:
+    """Of the Training Operator, which marks the first worker where there is no master or chief."""
+    return lambda obj: Speaker({"training.kubeflow.org/job-role": "master"}, container)
+
+
+def _first_of_job_set(obj: Raw) -> Speaker:
+    """The coordinator, or the first pod of the first replicated job."""
+    job, pod = 0, 0
+    match obj.get("spec"):
+        case {"coordinator": {"replicatedJob": str(name)} as said}:
+            job, pod = said.get("jobIndex") or 0, said.get("podIndex") or 0
+        case {"replicatedJobs": [{"name": str(name)}, *_]}:
+            pass
+        case _:
+            return Speaker()
+    labels = {"jobset.sigs.k8s.io/replicatedjob-name": name, "jobset.sigs.k8s.io/job-index": str(job)}
+    groups = [each for each in _mappings(at(obj, "spec.replicatedJobs")) if each.get("name") == name]
+    if not groups or at(groups[0], "template.spec.completionMode") != "NonIndexed":
+        labels[COMPLETION_INDEX] = str(pod)
+    return Speaker(labels)
+
+
+def _rank_0_of_train_job(obj: Raw) -> Speaker:
+    """Of the job `node`; the launcher where the file names it among the jobs that it overrides (runtimes with MPI)."""
+    name = "launcher" if "launcher" in _overridden(obj) else "node"
+    return Speaker({"jobset.sigs.k8s.io/replicatedjob-name": name, COMPLETION_INDEX: "0"}, "node")
+
+
+def _submitter(obj: Raw) -> Speaker:
+    """It follows the log of the entrypoint, which runs on the head node."""
+    if at(obj, "spec.submissionMode") == "SidecarMode":
+        return Speaker({"ray.io/node-type": "head"}, _SUBMITTER)
+    return Speaker({JOB_NAME: str(at(obj, "metadata.name"))})
+
+
+def _first_task(obj: Raw) -> Speaker:
+    match obj.get("spec"):
+        case {"tasks": [{"name": str(name)}, *_]}:
+            return Speaker({"volcano.sh/task-spec": name, "volcano.sh/task-index": "0"})
+    return Speaker({"volcano.sh/task-index": "0"})
+
+
+# How labels and the environment reach the pods
+
+
+def pod_templates(node: object) -> Iterator[Raw]:
+    """Every pod template inside an object of any kind: a mapping below it whose spec has containers."""
+    for value in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        if is_pod_template(value):
+            yield value
+        else:
+            yield from pod_templates(value)
+
+
+def is_pod_template(template: object) -> bool:
+    match template:
+        case {"spec": {"containers": list()}}:
+            return True
+    return False
+
+
+def _containers(obj: Raw) -> Iterator[Raw]:
+    for template in pod_templates(obj):
+        for key in ("initContainers", "containers"):
+            yield from _mappings(template["spec"].get(key))
+
+
+def _overrides(obj: Raw) -> list[Raw]:
+    """A TrainJob's pods are written in its runtime, on the cluster; it can say what is different in them."""
+    overrides = list(_mappings(at(obj, _OVERRIDES)))
+    if "node" not in _overridden(obj):
+        overrides.append({"targetJobs": [{"name": "node"}]})
+        put(obj, _OVERRIDES, overrides)
+    return overrides
+
+
+def _overridden(obj: Raw) -> set[str]:
+    """The jobs of its runtime that a TrainJob says something of."""
+    named = (_mappings(each.get("targetJobs")) for each in _mappings(at(obj, _OVERRIDES)))
+    return {str(job.get("name")) for jobs in named for job in jobs}
+
+
+def _with_submitter(obj: Raw) -> list[Raw]:
+    """Without a template KubeRay makes a submitter that has no labels of ours: this is the one that it makes then."""
+    spec = below(obj, "spec")
+    if spec.get("submissionMode") in (None, "K8sJobMode"):
+        if spec.get("submitterPodTemplate") is None:
+            resources = {"requests": {"cpu": "500m", "memory": "200Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
+            heads = [*_mappings(at(obj, "spec.rayClusterSpec.headGroupSpec.template.spec.containers")), {}]
+            container = {"name": _SUBMITTER, "image": heads[0].get("image", ""), "resources": resources}
+            spec["submitterPodTemplate"] = {"spec": {"containers": [container]}}
+        below(below(spec, "submitterPodTemplate"), "spec").setdefault("restartPolicy", "Never")
+        below(spec, "submitterConfig").setdefault("backoffLimit", 0)  # a second one would print all lines once more
+    if not {"shutdownAfterJobFinishes", "deletionStrategy", "clusterSelector"} & spec.keys():
+        spec |= {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": _RAY_KEPT_S}
+    return list(pod_templates(obj))
+
+
+def _unfit_ray_job(obj: Raw) -> str:
+    mode = at(obj, "spec.submissionMode")
+    if mode not in (None, "K8sJobMode", "SidecarMode"):
+        return f"submissionMode: {mode} makes no pod that prints what the entrypoint prints; write K8sJobMode"
+    if at(obj, "spec.clusterSelector") and at(obj, "spec.submitterPodTemplate") is None:
+        return "a RayJob with a clusterSelector does not say its image; write spec.submitterPodTemplate"
+    return ""
+
+
+# The table
+
+_KUBEFLOW = "Training Operator 1.9"
+_TTL = {"spec.ttlSecondsAfterFinished": KEPT_S}
+_SUCCEEDED = (ByType("Succeeded"),)
+# Without cleanPodPolicy workers run on when the master has ended, and hold their GPUs until the object is removed.
+_RUN_POLICY: Mapping[str, Scalar] = {
+    "spec.runPolicy.cleanPodPolicy": "Running",
+    "spec.runPolicy.ttlSecondsAfterFinished": KEPT_S,
 }
+_RUN_POLICY_SUSPEND = "spec.runPolicy.suspend"
+
+JOB = Preset("batch/v1", "Job", "Kubernetes", (ByType("Complete"),), defaults=_TTL)
+PRESETS = (
+    JOB,
+    Preset(
+        "jobset.x-k8s.io/v1alpha2", "JobSet", "JobSet 0.10", (ByType("Completed"),), defaults=_TTL,
+        speaker=_first_of_job_set,
+    ),
+    Preset(
+        "kubeflow.org/v1", "PyTorchJob", _KUBEFLOW, _SUCCEEDED, suspend=_RUN_POLICY_SUSPEND, defaults=_RUN_POLICY,
+        speaker=_master("pytorch"), policy_beside=True, restarts=True,
+    ),
+    Preset(
+        "kubeflow.org/v1", "TFJob", _KUBEFLOW, _SUCCEEDED, suspend=_RUN_POLICY_SUSPEND, defaults=_RUN_POLICY,
+        speaker=_master("tensorflow"), policy_beside=True,
+    ),
+    Preset(
+        "kubeflow.org/v1", "XGBoostJob", _KUBEFLOW, _SUCCEEDED, suspend=_RUN_POLICY_SUSPEND, defaults=_RUN_POLICY,
+        speaker=_master("xgboost"), policy_beside=True,
+    ),
+    # Kueue's MPIJob is the MPI Operator's.
+    Preset(
+        "kubeflow.org/v1", "MPIJob", _KUBEFLOW, _SUCCEEDED, suspend="", defaults=_RUN_POLICY,
+        speaker=_master("mpi"), policy_beside=True,
+    ),
+    # Its TTL would delete the launcher alone; its launcher is a Job, which by itself tries six more times.
+    Preset(
+        "kubeflow.org/v2beta1", "MPIJob", "MPI Operator 0.6", _SUCCEEDED, suspend=_RUN_POLICY_SUSPEND,
+        defaults={"spec.runPolicy.cleanPodPolicy": "Running", "spec.runPolicy.backoffLimit": 0},
+        speaker=lambda obj: Speaker({"training.kubeflow.org/job-role": "launcher"}), policy_beside=True, restarts=True,
+    ),
+    Preset(
+        "trainer.kubeflow.org/v1alpha1", "TrainJob", "Trainer 2.1", (ByType("Complete"),),
+        speaker=_rank_0_of_train_job, places=_overrides,
+        containers=lambda obj: [below(below(obj, "spec"), "trainer")],
+        between=("jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet"),
+    ),
+    # jobStatus alone is not enough: it is SUCCEEDED before the submitter has printed the last lines, and FAILED also
+    # when KubeRay is about to try again.
+    Preset(
+        "ray.io/v1", "RayJob", "KubeRay 1.5",
+        (ByPath("status.jobDeploymentStatus", "Complete"), ByPath("status.jobStatus", "SUCCEEDED")),
+        (
+            ByPath("status.jobDeploymentStatus", "Failed"), ByPath("status.jobDeploymentStatus", "ValidationFailed"),
+            ByPath("status.jobStatus", "STOPPED"),
+        ),
+        suspended=ByPath("status.jobDeploymentStatus", "Suspended"),
+        speaker=_submitter, places=_with_submitter, between=("ray.io/v1", "rayclusters", "RayCluster"),
+        unfit=_unfit_ray_job,
+    ),
+    # An aborted Job may be resumed by hand; policies abort it where a pod has failed, and then nobody does.
+    Preset(
+        "batch.volcano.sh/v1alpha1", "Job", "Volcano 1.9", (ByPath("status.state.phase", "Completed"),),
+        tuple(ByPath("status.state.phase", phase) for phase in ("Failed", "Terminated", "Aborted")),
+        suspended=None, suspend="", defaults=_TTL, speaker=_first_task, restarts=True,
+    ),
+)  # fmt: skip
 
 
-def reading_of(obj: Mapping[str, Any] | None) -> Reading:
-    """As the object itself carries it, so that nobody needs the file to follow it. None (it is gone): as a Job's."""
-    if obj is None:
-        return Reading(JOB)
-    said = (obj.get("metadata", {}).get("annotations") or {}).get(READING, "{}")
-    return _reading(str(said), _group_kind(obj))
+def preset_of(obj: Mapping[str, Any]) -> Preset | None:
+    """Of its group and kind; of several the one of its version, else the newest, which comes last."""
+    version, kind = str(obj.get("apiVersion", "batch/v1")), str(obj.get("kind", "Job"))
+    group = version.rpartition("/")[0]
+    found = [preset for preset in PRESETS if (preset.group, preset.kind) == (group, kind)]
+    return next((preset for preset in found if preset.api_version == version), found[-1] if found else None)
 
 
-@lru_cache(64)  # all of one experiment say the same
-def _reading(said: str, group_kind: tuple[str, str]) -> Reading:
-    given = _given(said)
-    known = BUILT_IN.get(group_kind, JOB)
-    primary = given.get("primary") or {}
-    return Reading(
-        Conditions(_condition(given.get("success"), known.success), _condition(given.get("failure"), known.failure)),
-        primary.get("labels") or {},
-        primary.get("container") or "",
+def foreign_version(obj: Mapping[str, Any]) -> str:
+    """What to check where a preset is known to work with other versions of the kind only; "" if there is nothing."""
+    preset, version = preset_of(obj), obj.get("apiVersion")
+    if preset is None or preset.api_version == version:
+        return ""
+    known = " and ".join(
+        f"{each.api_version} ({each.operator})"
+        for each in PRESETS
+        if (each.group, each.kind) == (preset.group, preset.kind)
+    )
+    return (
+        f"{preset.kind} is known as {known}, and this is {version}: it is read as the known one; "
+        "if its status or labels differ, set spec.trial.success, failure and primary"
     )
 
 
-def conditions_of(obj: Mapping[str, Any] | None) -> Conditions:
-    return reading_of(obj).conditions
+# Reading an object
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How an object of an attempt is read: see Preset, for the conditions, and Speaker."""
+
+    success: tuple[Condition, ...]
+    failure: tuple[Condition, ...]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    container: str = ""
+
+    def succeeded(self, obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """What the object says of its success: reason, message, times, where it does; None: it has not succeeded."""
+        signs = [sign(obj, each) for each in self.success]
+        return signs[0] if all(each is not None for each in signs) else None
+
+    def failed(self, obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Likewise of its failure."""
+        return next((found for each in self.failure if (found := sign(obj, each)) is not None), None)
+
+
+_AS_A_JOB = Reading(JOB.success, JOB.failure)
+
+
+def reading_of(obj: Mapping[str, Any] | None) -> Reading:
+    """As the object itself carries it. None (it is gone), and a kind without a preset that says nothing: as a Job's."""
+    if obj is None:
+        return _AS_A_JOB
+    given = _given(str((obj.get("metadata", {}).get("annotations") or {}).get(READING, "{}")))
+    preset = preset_of(obj) or JOB
+    speaker, primary = preset.speaker(dict(obj)), given.get("primary") or {}
+    success, failure = _condition(given.get("success")), _condition(given.get("failure"))
+    return Reading(
+        preset.success if success is None else (success,),
+        preset.failure if failure is None else (failure,),
+        primary.get("labels") or speaker.labels,
+        primary.get("container") or speaker.container,
+    )
+
+
+def sign(obj: Mapping[str, Any], wanted: Condition) -> Mapping[str, Any] | None:
+    """What an object says where a condition holds: the condition itself, or what stands beside the field."""
+    match wanted:
+        case ByType(kind, status):
+            found = condition(obj, kind)
+            return found if found is not None and found.get("status") == status else None
+        case ByPath(path, equals):
+            above, _, key = path.rpartition(".")
+            beside = at(obj, above) if above else obj
+            if not isinstance(beside, Mapping):
+                return None
+            value = beside.get(key)
+            same = isinstance(value, bool) == isinstance(equals, bool) and value == equals
+            return beside if same else None
+
+
+def is_suspended(obj: Mapping[str, Any]) -> bool:
+    """Its operator writes the condition later than Kueue the field: either tells that its pods are not to be judged."""
+    preset = preset_of(obj) or JOB
+    suspend = at(obj, preset.suspend) if preset.suspend else None
+    if suspend is not None:
+        return suspend is True
+    return preset.suspended is not None and sign(obj, preset.suspended) is not None
 
 
 def over(obj: Mapping[str, Any]) -> bool:
     """It has ended, well or not, or is being deleted."""
-    ways = conditions_of(obj)
-    shown = [(each.get("type"), each.get("status")) for each in (obj.get("status") or {}).get("conditions") or ()]
-    return "deletionTimestamp" in obj["metadata"] or ways.success in shown or ways.failure in shown
+    reading = reading_of(obj)
+    ended = reading.succeeded(obj) is not None or reading.failed(obj) is not None
+    return "deletionTimestamp" in obj["metadata"] or ended
+
+
+# What a file must say
 
 
 def missing_conditions(manifest: Mapping[str, Any], given: Collection[str] = ()) -> str:
     """What a file with this template must say besides; "" if nothing. `given`: which of success and failure it has."""
     missing = [key for key in ("success", "failure") if key not in given]
-    if _group_kind(manifest) in BUILT_IN or not missing:
+    if preset_of(manifest) is not None or not missing:
         return ""
     kind = manifest.get("kind")
     if kind == "Pod":
         return "a Pod has no condition that says how it ended; write a Job with that pod as its template"
     lines = " and ".join(f"{key}: {{type: …}}" for key in missing)
-    return f"how a {kind} ends is not known here; add {lines} with the conditions that its status.conditions shows then"
+    return (
+        f"how a {kind} ends is not known here; add {lines} with the conditions that its status.conditions shows then, "
+        "or {path: status.…, equals: …} with another field"
+    )
 
 
 async def kind_of(client: Client, manifest: Mapping[str, Any]) -> Kind:
@@ -93,10 +411,35 @@ async def kind_of(client: Client, manifest: Mapping[str, Any]) -> Kind:
     return await client.discover(*wanted)
 
 
-def _group_kind(obj: Mapping[str, Any]) -> tuple[str, str]:
-    return str(obj.get("apiVersion", "batch/v1")).rpartition("/")[0], str(obj.get("kind", "Job"))
+def at(obj: object, path: str) -> Any:
+    """The value of a field, by its path; None where there is none."""
+    for key in path.split("."):
+        obj = obj.get(key) if isinstance(obj, Mapping) else None
+    return obj
 
 
+def put(obj: Raw, path: str, value: object) -> None:
+    """Set a field, by its path."""
+    *above, key = path.split(".")
+    for each in above:
+        obj = below(obj, each)
+    obj[key] = value
+
+
+def below(obj: Raw, key: str) -> Raw:
+    """The mapping under that key, made where there is nothing; what else is there stays, and the server refuses it."""
+    found = obj.get(key)
+    if found is None:
+        found = obj[key] = {}
+    return found if isinstance(found, dict) else {}
+
+
+def _mappings(items: object) -> Iterator[Raw]:
+    """Those in a list; none where it is no list."""
+    return (each for each in items if isinstance(each, dict)) if isinstance(items, list) else iter(())
+
+
+@lru_cache(64)  # all of one experiment say the same
 def _given(said: str) -> Raw:
     try:
         found = load_json(said)
@@ -105,10 +448,12 @@ def _given(said: str) -> Raw:
     return found if isinstance(found, dict) else {}
 
 
-def _condition(given: object, otherwise: Condition) -> Condition:
+def _condition(given: object) -> Condition | None:
     match given:
+        case {"path": str(path), "equals": str() | int() | float() | bool() as value}:
+            return ByPath(path, value)
         case {"type": str(kind), "status": str(status)}:
-            return kind, status
+            return ByType(kind, status)
         case {"type": str(kind)}:
-            return kind, "True"
-    return otherwise
+            return ByType(kind)
+    return None

@@ -1,17 +1,18 @@
-"""Whom to talk to and as whom: a kubeconfig, or the service account of the pod that this runs in.
+"""The API server of a context and how to log in there: a kubeconfig, or the service account of this pod.
 
-Read by the `kubernetes` package, so that certificates, tokens, token files, plugins and proxies work as they do there.
-Only here is that package imported, and only the four rooms that are needed: all of it costs a second of CPU at every
-start (models, the synchronous client, requests, pydantic), these four a third of that, nearly all of it aiohttp.
+The `kubernetes` package merges files and loads certificates; `credentials` and `proxy` do as kubectl does, which the
+package does not. Only this module imports the package, and only the four modules of it that are needed: all of it costs
+a second of CPU at every start (models, the synchronous client, requests, pydantic), these four a third of that, nearly
+all of it aiohttp.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import importlib
 import importlib.util
-import logging
 import os
 import ssl
 import sys
@@ -26,7 +27,9 @@ from urllib.parse import quote
 
 import yaml  # type: ignore[import-untyped]
 
+from controller.runtime.kubernetes.credentials import Credentials, TokenFile, User, credentials_of, expect_known
 from controller.runtime.kubernetes.errors import BadKubeconfig, NotAllowed
+from controller.runtime.kubernetes.proxy import Proxy, proxy_for
 from suggest.nesting import TooNested, check_yaml
 
 _PACKAGE = "kubernetes"
@@ -34,6 +37,13 @@ _HALLWAYS = ("kubernetes", "kubernetes.aio", "kubernetes.aio.client", "kubernete
 _DEFAULT = "~/.kube/config"
 _IN_CLUSTER = "in-cluster"
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_CLUSTER_FIELDS = frozenset(
+    ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority", "certificate-authority-data",
+     "proxy-url", "disable-compression", "extensions")
+)  # fmt: skip
+_TOLD_TO_PLUGINS = ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url",
+                    "disable-compression")  # fmt: skip
+_PLUGIN_EXTENSION = "client.authentication.k8s.io/exec"
 _one_at_a_time = threading.Lock()
 
 
@@ -131,16 +141,27 @@ class Access:
     namespace: str
     configuration: Any
     rest: Any
-    certificates: str  # a fingerprint: same certificates, same TLS context
+    transport: str  # a fingerprint of all that a connection depends on: the same one, the same connections
+    credentials: Credentials
+    proxy: Proxy | None = None
     impersonation: tuple[tuple[str, str], ...] = ()  # headers of each request
+    compressed: bool = True  # answers may be
 
     @property
     def server(self) -> str:
         return str(self.configuration.host)
 
+    @property
+    def verified(self) -> bool:
+        """Whether the server has to show a certificate that its authority has signed."""
+        return bool(self.configuration.verify_ssl)
 
-async def load(context: str | None) -> Access:
-    """Raises BadKubeconfig, NotAllowed. Reads files and may run a credential plugin; does not call the server."""
+
+async def load(context: str | None, *, attended: bool = False) -> Access:
+    """Reads files and may run a credential plugin; does not call the server. attended: a plugin may ask questions.
+
+    Raises BadKubeconfig, NotAllowed.
+    """
     parts = await asyncio.to_thread(library)
     paths = os.environ.get("KUBECONFIG") or _DEFAULT
     there = [path for path in paths.split(os.pathsep) if path and Path(path).expanduser().exists()]
@@ -149,8 +170,11 @@ async def load(context: str | None) -> Access:
     try:
         for path in there:
             check_yaml(Path(path).expanduser().read_bytes())
-        merged = parts.kube_config.KubeConfigMerger(os.pathsep.join(there)).config
+        merger = parts.kube_config.KubeConfigMerger(os.pathsep.join(there))
+        merged = merger.config
         contexts = _contexts(merged)
+        # The first file that names one decides, as for kubectl; the package lets the last one decide.
+        name = context or next(filter(None, (file.get("current-context") for file in merger.config_files.values())), "")
     except (
         OSError,
         TooNested,
@@ -161,12 +185,11 @@ async def load(context: str | None) -> Access:
         KeyError,
     ) as error:
         raise BadKubeconfig(f"{paths}: cannot be read as a kubeconfig: {_sentence(error)}") from error
-    name = context or merged.value.get("current-context") or ""
     if name not in contexts:
         what = f"has no context {name!r}" if name else "has no current context"
         cure = f"choose one with --context: {', '.join(contexts)}" if contexts else "it has no contexts at all"
         raise BadKubeconfig(f"{paths}: {what}; {cure}")
-    return await _from_kubeconfig(parts, merged, name=name, paths=paths)
+    return await _from_kubeconfig(parts, merged, name=name, paths=paths, attended=attended)
 
 
 def namespace_of(context: str | None) -> str:
@@ -197,32 +220,72 @@ def _contexts(merged: Any) -> list[str]:
     return [str(entry.value["name"]) for entry in merged.value["contexts"]]
 
 
-async def _from_kubeconfig(parts: Library, merged: Any, *, name: str, paths: str) -> Access:
+async def _from_kubeconfig(parts: Library, merged: Any, *, name: str, paths: str, attended: bool) -> Access:
     configuration = parts.configuration.Configuration()
     try:
         loader = parts.kube_config.KubeConfigLoader(merged, active_context=name, config_base_path=None)
         chosen = loader.current_context["context"]
+        place = f"{loader._cluster.path}: cluster {chosen['cluster']!r}"
+        cluster = _cluster(loader, place)
         _expect_a_user(loader, chosen, name=name)
-        plugin = _plugin(loader)
-        with _Heard(parts.kube_config.logger) as heard:  # the package logs a plugin's failure and goes on without
-            await loader.load_and_set(configuration)
-        if plugin and not configuration.api_key and not configuration.cert_file:
-            raise NotAllowed(
-                f"The credential plugin {plugin!r} of context {name!r} gave no credentials: {heard.said}; "
-                f"run `kubectl --context {name} get pods` to see it by itself, or log in again"
-            )
-        if "host" not in vars(loader):
-            raise BadKubeconfig(f"{paths}: the cluster of context {name!r} has no server")
-        impersonation = _impersonation(loader, name=name, paths=paths)
-        user = chosen.get("user") or ""
-        access = _access(parts, configuration, name, user=user, namespace=chosen.get("namespace"))
-        return replace(access, impersonation=impersonation)
+        credentials = Credentials()
+        if loader._user is not None and loader._user.value:
+            user = User(loader._user.path, chosen["user"], name, loader._user.value)
+            credentials = await credentials_of(user, _for_plugins(cluster, loader), attended=attended)
+        if credentials.client_certificate is not None:
+            certificate, key = credentials.client_certificate
+            loader.cert_file = parts.kube_config._create_temp_file_with_content(certificate)
+            loader.key_file = parts.kube_config._create_temp_file_with_content(key)
+        loader._load_cluster_info()
+        loader._set_config(configuration)
+        proxy = proxy_for(configuration.host, cluster.get("proxy-url") or "", place, os.environ)
+        access = _access(
+            parts,
+            configuration,
+            name,
+            user=chosen.get("user") or "",
+            namespace=chosen.get("namespace"),
+            credentials=credentials,
+            proxy=proxy,
+        )
+        return replace(
+            access,
+            impersonation=_impersonation(loader, name=name, paths=paths),
+            compressed=cluster.get("disable-compression") is not True,
+        )
     # The package trips over a malformed file in any of these ways; so does OpenSSL over a malformed certificate.
     except (OSError, parts.kube_config.ConfigException, AttributeError, TypeError, KeyError, ValueError) as error:
         raise BadKubeconfig(f"{paths}: context {name!r} cannot be used: {_sentence(error)}") from error
     finally:
         # Keys are in the TLS context by now: leave none in files for a kill -9 to leave behind.
         parts.kube_config._cleanup_temp_files()
+
+
+def _cluster(loader: Any, place: str) -> dict[str, Any]:
+    """Raises BadKubeconfig for fields that are not known, missing, or contradict each other."""
+    fields: dict[str, Any] = loader._cluster.value
+    expect_known(fields, _CLUSTER_FIELDS, place)
+    if not fields.get("server"):
+        raise BadKubeconfig(f"{place} has no server")
+    authority = fields.get("certificate-authority-data") or fields.get("certificate-authority")
+    if fields.get("insecure-skip-tls-verify") and authority:
+        raise BadKubeconfig(
+            f"{place} has both insecure-skip-tls-verify and a certificate-authority; remove insecure-skip-tls-verify"
+        )
+    return fields
+
+
+def _for_plugins(cluster: dict[str, Any], loader: Any) -> dict[str, Any]:
+    """What a plugin with `provideClusterInfo` is told: the authority as data, and the extension meant for plugins."""
+    told = {key: cluster[key] for key in _TOLD_TO_PLUGINS if cluster.get(key)}
+    path = cluster.get("certificate-authority")
+    if path and "certificate-authority-data" not in told:
+        content = (Path(loader._get_base_path(loader._cluster.path)) / path).read_bytes()
+        told["certificate-authority-data"] = base64.b64encode(content).decode()
+    for entry in cluster.get("extensions") or ():
+        if entry.get("name") == _PLUGIN_EXTENSION:
+            told["config"] = entry.get("extension")
+    return told
 
 
 def _in_cluster(parts: Library, context: str | None, paths: str) -> Access:
@@ -239,16 +302,28 @@ def _in_cluster(parts: Library, context: str | None, paths: str) -> Access:
             f"There is no kubeconfig at {paths}, so no context {context!r}; leave --context out to use this pod's own"
         )
     namespace = _NAMESPACE_FILE.read_text(encoding="utf-8").strip() if _NAMESPACE_FILE.exists() else None
-    return _access(parts, configuration, _IN_CLUSTER, user="the pod's service account", namespace=namespace)
+    token = TokenFile(Path(parts.incluster_config.SERVICE_TOKEN_FILENAME))
+    return _access(
+        parts,
+        configuration,
+        _IN_CLUSTER,
+        user="the pod's service account",
+        namespace=namespace,
+        credentials=Credentials("the pod's service account", token_file=token),
+        proxy=proxy_for(configuration.host, "", "", os.environ),
+    )
 
 
-def _access(parts: Library, configuration: Any, context: str, *, user: str, namespace: str | None) -> Access:
+def _access(parts: Library, configuration: Any, context: str, *, user: str, namespace: str | None,
+            credentials: Credentials, proxy: Proxy | None) -> Access:  # fmt: skip
     configuration.connection_pool_maxsize = 0  # as many at once as there are logs to follow
-    digest = hashlib.sha256()
+    configuration.proxy = None if proxy is None else proxy.url
+    settings = configuration.host, configuration.proxy, configuration.tls_server_name, configuration.verify_ssl
+    digest = hashlib.sha256(repr(settings).encode())
     for path in (configuration.cert_file, configuration.key_file, configuration.ssl_ca_cert):
         digest.update(Path(path).read_bytes() if path else b"")
     rest = parts.rest.RESTClientObject(configuration)
-    return Access(context, user, namespace or "default", configuration, rest, digest.hexdigest())
+    return Access(context, user, namespace or "default", configuration, rest, digest.hexdigest(), credentials, proxy)
 
 
 def _expect_a_user(loader: Any, chosen: Any, *, name: str) -> None:
@@ -280,32 +355,6 @@ def _impersonation(loader: Any, *, name: str, paths: str) -> tuple[tuple[str, st
     )
 
 
-def _plugin(loader: Any) -> str:
-    entry = (loader._user.value if loader._user is not None else None) or {}
-    return str(entry["exec"].get("command", "?")) if isinstance(entry.get("exec"), dict) else ""
-
-
 def _sentence(error: Exception) -> str:
     said = " ".join(str(error).split())
     return said or type(error).__name__
-
-
-class _Heard(logging.Handler):
-    """Takes what a logger says, and keeps it from the terminal."""
-
-    def __init__(self, logger: logging.Logger) -> None:
-        super().__init__(logging.WARNING)
-        self.said = "no reason given"
-        self._logger = logger
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.said = " ".join(record.getMessage().split())
-
-    def __enter__(self) -> _Heard:
-        self._logger.addHandler(self)
-        self._logger.propagate = False
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._logger.propagate = True
-        self._logger.removeHandler(self)

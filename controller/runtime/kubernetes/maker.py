@@ -13,7 +13,7 @@ from controller.core.model import FailureClass
 from controller.runtime.kubernetes.client import CONFIG_MAPS, Client, Kind
 from controller.runtime.kubernetes.errors import ApiError, rule_for
 from controller.runtime.kubernetes.fence import Fence
-from controller.runtime.kubernetes.kinds import kind_of
+from controller.runtime.kubernetes.kinds import kind_of, preset_of
 from controller.runtime.kubernetes.manifests import job_for
 from controller.runtime.kubernetes.naming import parameters_of
 from controller.runtime.kubernetes.quota import out_of_room
@@ -62,8 +62,10 @@ class Maker:
         except ApiError as error:
             if error.status != _NOT_FOUND:
                 raise
+            preset = preset_of(manifest)
+            known = "" if preset is None else f" ({preset.api_version} is that of {preset.operator})"
             raise CannotStart(
-                f"the cluster has no kind {manifest['kind']} in {manifest['apiVersion']}; install its operator"
+                f"the cluster has no kind {manifest['kind']} in {manifest['apiVersion']}; install its operator{known}"
             ) from error
 
     async def _anchor(self) -> Raw:

@@ -11,6 +11,7 @@ from typing import Any
 
 from controller.core.model import Resources
 from controller.runtime.kubernetes.environment import as_is, env_of
+from controller.runtime.kubernetes.kinds import KEPT_S
 from controller.runtime.kubernetes.mounts import mounts_of
 from controller.runtime.kubernetes.naming import (
     GRACE,
@@ -23,7 +24,7 @@ from controller.runtime.kubernetes.naming import (
     workers_of,
 )
 from controller.runtime.kubernetes.security import container_security, pod_security
-from controller.runtime.kubernetes.template import SAFETY_NET_S, from_template
+from controller.runtime.kubernetes.template import from_template, prefer_others
 from controller.runtime.kubernetes.workers import indexed, service_for
 from controller.runtime.protocol import ClusterPart, Launch
 
@@ -74,7 +75,7 @@ def _job(launch: Launch, part: ClusterPart, owner: Mapping[str, Any] | None) -> 
         "backoffLimit": 0,
         # No second pod while the first still holds its GPU.
         "podReplacementPolicy": "Failed",
-        "ttlSecondsAfterFinished": SAFETY_NET_S,
+        "ttlSecondsAfterFinished": KEPT_S,
         **({"suspend": True} if queue else {}),
         **indexed(workers_of(part)),
         "template": {"metadata": {"labels": labels_of(part)}, "spec": _pod_spec(launch, part)},
@@ -100,7 +101,7 @@ def _pod_spec(launch: Launch, part: ClusterPart) -> Raw:
     if workers_of(part) > 1:
         spec["subdomain"] = launch.name
     if part.avoid_nodes:
-        spec["affinity"] = _elsewhere(part.avoid_nodes)
+        prefer_others(spec, part.avoid_nodes)
     if names := cluster.get("imagePullSecrets"):
         spec["imagePullSecrets"] = [{"name": name} for name in _list(names)]
     for ours, theirs in (
@@ -153,14 +154,6 @@ def _bytes(amount: int) -> str:
         if amount and amount % size == 0:
             return f"{amount // size}{unit}"
     return str(amount)
-
-
-def _elsewhere(nodes: tuple[str, ...]) -> Raw:
-    """Rather not there again. Preferred, not required: with nowhere else to go it would wait for ever."""
-    # A field selector takes one value each; all of them in one term must hold.
-    fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
-    term = {"weight": 100, "preference": {"matchFields": fields}}
-    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
 def _list(value: object) -> list[Any]:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from controller.core.model import FailureClass
-from controller.runtime.kubernetes.kinds import JOB, Reading
+from controller.runtime.kubernetes.kinds import JOB, Reading, preset_of
 from controller.runtime.kubernetes.naming import JOB_NAME, QUEUE
 from controller.runtime.kubernetes.pod_end import end_of
 from controller.runtime.kubernetes.pods import (
@@ -57,8 +57,8 @@ def ranks_of(pods: Sequence[Raw]) -> list[Raw]:
 
 def main_of(ranks: Sequence[Raw], reading: Reading) -> Raw | None:
     for pod in ranks:
-        labels = pod["metadata"].get("labels") or {}
-        if all(labels.get(key) == value for key, value in reading.labels.items()):
+        marks = {**(pod["metadata"].get("annotations") or {}), **(pod["metadata"].get("labels") or {})}
+        if all(marks.get(key) == value for key, value in reading.labels.items()):
             return pod
     return None
 
@@ -106,7 +106,8 @@ def ends_by_pods(obj: Raw | None, reading: Reading) -> bool:
     if obj is None:
         return True
     spec = obj.get("spec", {})
-    if obj.get("kind", "Job") != "Job" or reading.conditions != JOB or reading.labels or spec.get("backoffLimit") != 0:
+    as_a_job = preset_of(obj) is JOB and (reading.success, reading.failure) == (JOB.success, JOB.failure)
+    if not as_a_job or reading.labels or spec.get("backoffLimit") != 0:
         return False
     if any(spec.get(key) is not None for key in ("podFailurePolicy", "successPolicy", "backoffLimitPerIndex")):
         return False

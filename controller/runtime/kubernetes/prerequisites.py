@@ -21,7 +21,10 @@ from controller.runtime.kubernetes.client import (
 )
 from controller.runtime.kubernetes.demand import demand_of
 from controller.runtime.kubernetes.errors import ApiError
-from controller.runtime.kubernetes.findings import Finding, fail, ok, warn
+from controller.runtime.kubernetes.findings import Finding, Level, fail, ok, warn
+from controller.runtime.kubernetes.kueue import NOT_INSTALLED, served
+from controller.runtime.kubernetes.members import queue_of
+from controller.runtime.kubernetes.pods import condition
 from controller.runtime.kubernetes.quota import never_fits
 from controller.runtime.kubernetes.rehearsal import Answer, Verdict, pods_of, rehearse
 from controller.runtime.kubernetes.rights import missing_rights, rights_to
@@ -47,6 +50,9 @@ async def check_needs(client: Client, namespace: str, objects: Sequence[Raw], *,
     """objects: one attempt's. Raises what the client raises."""
     for right, verbs in await missing_rights(client, namespace, await rights_to(client, objects)):
         yield lacking(right, verbs, namespace)
+    for queue in filter(None, map(queue_of, objects)):
+        if (found := await check_queue(client, namespace, queue)) is not None:
+            yield found
     pods = pods_of(objects)
     nodes = await listed(client, NODES, None)
     for image, policy in dict.fromkeys(image for pod in pods for image in _images(pod["spec"])):
@@ -61,6 +67,39 @@ async def check_needs(client: Client, namespace: str, objects: Sequence[Raw], *,
     )
     for verdict in await rehearse(client, namespace, [anchor, *objects, *pods]):
         yield _told(verdict)
+
+
+async def check_queue(client: Client, namespace: str, queue: str) -> Finding | None:
+    """Whether Kueue can admit what the LocalQueue of that name is given; None: we may not look. Raises what the client
+    raises."""
+    what = f"queue {queue}"
+    kind = await served(client, "LocalQueue")
+    if kind is None:
+        return fail(what, NOT_INSTALLED)
+    queues = await listed(client, kind, namespace)
+    if queues is None:
+        return None
+    by_name = {each["metadata"]["name"]: each for each in queues}
+    if queue not in by_name:
+        others = ", ".join(sorted(by_name)) or "none"
+        return fail(
+            what,
+            f"LocalQueue {queue} is not in {namespace}; create it, or name another one in spec.trial.queue: {others}",
+        )
+    local = by_name[queue]
+    cluster_queue = (local.get("spec") or {}).get("clusterQueue", "")
+    active = condition(local, "Active") or {}
+    if active.get("status") == "False":
+        of = "" if active.get("reason") == "Stopped" else f"ClusterQueue {cluster_queue}: "
+        return warn(what, f"{of}{active.get('message') or active.get('reason')}; trials wait until it is active")
+    return ok(what, f"ClusterQueue {cluster_queue}")
+
+
+async def no_queue(client: Client, namespace: str, objects: Sequence[Raw]) -> str:
+    """Why Kueue will admit none of them before somebody changes the file or the cluster; "" if it may, or is unknown.
+    Raises what the client raises."""
+    found = [await check_queue(client, namespace, queue) for queue in filter(None, map(queue_of, objects))]
+    return "; ".join(each.detail for each in found if each is not None and each.level is Level.FAIL)
 
 
 async def no_room(client: Client, namespace: str, objects: Sequence[Raw], *, nodes: Sequence[Raw]) -> str:

@@ -14,9 +14,10 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Any
 
 from controller.runtime.kubernetes import news
 from controller.runtime.kubernetes.client import (
@@ -28,8 +29,10 @@ from controller.runtime.kubernetes.client import (
     Raw,
     Unreachable,
 )
+from controller.runtime.kubernetes.notices import Notices
 from controller.runtime.protocol import RuntimeLost
 
+AGAIN_S = 5.0  # between two tries of what can be done without
 _log = logging.getLogger(__name__)
 
 
@@ -239,6 +242,59 @@ class Reflector:
         if trouble != self.trouble or changed:
             self.trouble = trouble
             self._changed()
+
+
+class LazyReflector:
+    """A reflector of what a run can do without: it starts at the first `open`, and shows nothing before.
+
+    A server in trouble is asked again. Where we may not list or watch (`notices` says so, with what is lost), and where
+    there is nothing to watch (`make` returns None), it stays empty.
+    """
+
+    def __init__(
+        self, make: Callable[[], Coroutine[Any, Any, Reflector | None]], notices: Notices, *, without: str
+    ) -> None:
+        self._make = make
+        self._notices = notices
+        self._without = without
+        self._reflector: Reflector | None = None
+        self._opening: asyncio.Task[None] | None = None
+
+    @property
+    def objects(self) -> dict[str, Raw]:
+        return {} if self._reflector is None else self._reflector.objects
+
+    def open(self) -> None:
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open())
+
+    async def _open(self) -> None:
+        while True:
+            try:
+                made = await self._make()
+                if made is not None:
+                    await made.start()
+                    self._reflector = made
+                return
+            except ApiError as error:
+                if error.status == 403:
+                    return self._notices.denied(error, without=self._without)
+                why: Exception = error
+            except Exception as error:
+                why = error
+            _log.info("not shown for now: %s: %s", self._without, why)
+            await asyncio.sleep(AGAIN_S)
+
+    def forget_the_gone(self) -> None:
+        if self._reflector is not None:
+            self._reflector.deleted.clear()
+
+    async def close(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait([self._opening])
+        if self._reflector is not None:
+            await self._reflector.close()
 
 
 def _name(obj: Raw) -> str:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.runtime.kubernetes.client import Client
-from controller.runtime.kubernetes.demand import parse_quantity, pod_templates
+from controller.runtime.kubernetes.demand import parse_quantity
 from controller.runtime.kubernetes.errors import ApiError, rule_for
-from controller.runtime.kubernetes.kinds import kind_of
+from controller.runtime.kubernetes.kinds import kind_of, pod_templates
 
 Raw = dict[str, Any]
 

@@ -1,4 +1,5 @@
-"""What the runtime does on a cluster, as rights: deploy/rbac.yaml grants these, and a check-up asks for each."""
+"""What the runtime does on a cluster, as rights. deploy/rbac.yaml grants RIGHTS and QUEUE_RIGHTS; a check-up asks for
+those that are needed."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ from controller.runtime.kubernetes.client import (
     Kind,
 )
 from controller.runtime.kubernetes.errors import ApiError
-from controller.runtime.kubernetes.kinds import kind_of
+from controller.runtime.kubernetes.kinds import kind_of, preset_of
+from controller.runtime.kubernetes.kueue import served
+from controller.runtime.kubernetes.members import queue_of
 
 Raw = dict[str, Any]
 
@@ -63,6 +66,13 @@ RIGHTS = (
     Right(EVENTS, ("list", "watch"), without="why a pod is refused"),
     Right(LIMIT_RANGES, ("list",), without="what never fits a LimitRange, before anything runs"),
 )
+# Asked for where a file names a queue.
+QUEUE_RIGHTS = (
+    Right(Kind("kueue.x-k8s.io/v1beta1", "workloads", "Workload"), ("list", "watch"),
+          without="why Kueue keeps a trial waiting"),
+    Right(Kind("kueue.x-k8s.io/v1beta1", "localqueues", "LocalQueue"), ("list",),
+          without="whether spec.trial.queue exists, before anything runs"),
+)  # fmt: skip
 
 
 async def missing_rights(
@@ -84,14 +94,20 @@ async def missing_rights(
 
 
 async def rights_to(client: Client, objects: Sequence[Raw]) -> list[Right]:
-    """What trials need beyond RIGHTS: the kind of their template. None to a kind that the server lacks."""
+    """What trials need beyond RIGHTS: the kind of their template, what its operator makes, their queue. None to a kind
+    that the server lacks."""
     found = []
     for manifest in objects:
         with contextlib.suppress(ApiError):
             kind = await kind_of(client, manifest)
-            if kind not in (JOBS, SERVICES):
-                found.append(Right(kind, ALL_OF_AN_ATTEMPT))
-    return found
+            if kind in (JOBS, SERVICES):
+                continue
+            found.append(Right(kind, ALL_OF_AN_ATTEMPT))
+            if (preset := preset_of(manifest)) is not None and preset.between is not None:
+                found.append(
+                    Right(Kind(*preset.between), ("get",), without=f"why the pods of a {kind.kind} are refused")
+                )
+    return found + (list(QUEUE_RIGHTS) if any(map(queue_of, objects)) and await served(client, "Workload") else [])
 
 
 async def _rules(client: Client, namespace: str) -> list[Raw]:

@@ -31,7 +31,7 @@ from controller.runtime.kubernetes.logs import LogFollower
 from controller.runtime.kubernetes.maker import Maker, other_parameters
 from controller.runtime.kubernetes.manifests import grace_of, job_for, timeout_of
 from controller.runtime.kubernetes.meaning import Meaning
-from controller.runtime.kubernetes.members import ends_by_pods
+from controller.runtime.kubernetes.members import ends_by_pods, queue_of
 from controller.runtime.kubernetes.pods import is_gone
 from controller.runtime.kubernetes.quota import never_fits
 from controller.runtime.kubernetes.records import Record, Records
@@ -297,7 +297,8 @@ class KubernetesRuntime:
         async with self._opening:
             if self._opened is None:
                 place = self._place
-                scene = Scene(place.client, place.namespace, place.uid, changed=self._bell.news)
+                stem = f"{place.anchor['metadata']['name']}-"
+                scene = Scene(place.client, place.namespace, place.uid, stem, changed=self._bell.news)
                 try:
                     await self._ask(scene.open())
                     await self._ask(self._watch_template(scene))
@@ -333,11 +334,15 @@ class KubernetesRuntime:
         kept."""
         directory = self._place.folder_of(*whose)
         sighting = self._sighting(name, shown, pods, whose)
-        if sighting.start_time is None and sighting.exit is None:
-            scene.complaints.heed(name, pods, has_quota=scene.has_quota)
+        if sighting.suspended:
+            scene.complaints.forget(name)
+            if queue_of(shown):
+                sighting = replace(sighting, waiting=scene.workloads.why(shown))
+        elif sighting.start_time is None and sighting.exit is None:
+            scene.complaints.heed(name, kind, pods, has_quota=scene.has_quota)
         else:
             scene.complaints.runs(name)
-        refusal = "" if pods else scene.complaints.refusal(shown["metadata"]["uid"])
+        refusal = "" if pods or sighting.suspended else scene.complaints.refusal(shown["metadata"]["uid"])
         if refusal and sighting.exit is None and self._gate.refused(name, refusal):
             await self._ask(self._delete(kind, name, shown))
             scene.drop(kind, name)

@@ -1,4 +1,5 @@
-"""What the cluster shows of one experiment: its objects, their pods, the namespace's quotas, complaints about them.
+"""What the cluster shows of one experiment: its objects, their pods, the namespace's quotas, complaints about them,
+and what Kueue says.
 
 One reflector a kind, all started together. Nothing is decided here.
 """
@@ -16,6 +17,9 @@ from controller.runtime.kubernetes.checkup import listed
 from controller.runtime.kubernetes.client import JOBS, LIMIT_RANGES, PODS, QUOTAS, Client, Kind
 from controller.runtime.kubernetes.complaints import Complaints
 from controller.runtime.kubernetes.errors import ApiError
+from controller.runtime.kubernetes.kueue import Workloads
+from controller.runtime.kubernetes.notices import Notices
+from controller.runtime.kubernetes.owners import Owners
 from controller.runtime.kubernetes.pods import as_gone
 from controller.runtime.kubernetes.reflector import Reflector
 
@@ -25,9 +29,10 @@ TRIAL, ATTEMPT, UID, EXPERIMENT = "tuner.dev/trial", "tuner.dev/attempt", "tuner
 
 
 class Scene:
-    """`open` it before reading; `changed` is called whenever something looks different."""
+    """`open` it before reading; `changed` is called whenever something looks different. stem: how the names of all its
+    objects begin."""
 
-    def __init__(self, client: Client, namespace: str, uid: str, *, changed: Callable[[], None]) -> None:
+    def __init__(self, client: Client, namespace: str, uid: str, stem: str, *, changed: Callable[[], None]) -> None:
         self._client = client
         self._namespace = namespace
         self._changed = changed
@@ -35,7 +40,10 @@ class Scene:
         self.pods = self._of(PODS, news.of_pod)
         self._quotas = Reflector(client, QUOTAS, namespace, changed=changed)
         self._quotas_shown = False
-        self.complaints = Complaints(client, namespace, changed=changed)
+        notices = Notices()
+        owners = Owners(client, namespace, stem, notices, is_attempt=self._has, found=changed)
+        self.complaints = Complaints(client, namespace, notices, owners, changed=changed)
+        self.workloads = Workloads(client, namespace, notices, is_attempt=self._has, changed=changed)
         self._objects = {JOBS: self._of(JOBS, news.of_job)}
         self._adding = asyncio.Lock()
         # As they are now: they hardly ever change, and only defaults are read off them.
@@ -77,7 +85,8 @@ class Scene:
 
     async def close(self) -> None:
         reflectors = (self.pods, self._quotas, *self._objects.values())
-        await asyncio.gather(self.complaints.close(), *(reflector.close() for reflector in reflectors))
+        optional = (self.complaints.close(), self.workloads.close())
+        await asyncio.gather(*optional, *(reflector.close() for reflector in reflectors))
 
     @property
     def trouble(self) -> Exception | None:
@@ -109,6 +118,10 @@ class Scene:
                 return kind, found
         return None
 
+    def _has(self, uid: str) -> bool:
+        """An object of that uid is shown."""
+        return any(found["metadata"]["uid"] == uid for _, _, found in self.objects())
+
     def put(self, kind: Kind, made: Raw) -> None:
         self._objects[kind].put(made)
 
@@ -137,6 +150,7 @@ class Scene:
         for reflector in (self._quotas, *self._objects.values()):
             reflector.deleted.clear()
         self.complaints.forget_the_gone()
+        self.workloads.forget_the_gone()
 
     def forget_pods(self, whose: tuple[int, int]) -> None:
         for name, pod in list(self.pods.deleted.items()):

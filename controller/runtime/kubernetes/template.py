@@ -1,8 +1,8 @@
 """An attempt from a whole object of the person's own, of any kind. Pure.
 
-It stays what its writer wrote. Set by us: its name and namespace, our labels on it and on every pod template in it, its
-owner, and who the trial is in the environment of its containers. A Job, by itself or in a JobSet, that says nothing of
-retries has none: what is tried again is decided outside.
+The object stays as its writer wrote it. The runtime sets its name and namespace, its owner, its labels on it and on its
+pods, the identity of the trial in the environment of its containers, and what its kind's preset says where the writer
+has said nothing. A Job, alone or in a JobSet, that does not mention retries has none: the controller retries attempts.
 """
 
 from __future__ import annotations
@@ -11,41 +11,106 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from controller.runtime.kubernetes.demand import pod_templates
 from controller.runtime.kubernetes.environment import as_is
+from controller.runtime.kubernetes.kinds import JOB, at, below, foreign_version, is_pod_template, preset_of, put
 from controller.runtime.kubernetes.naming import QUEUE, annotations_of, labels_of, metadata
 from controller.runtime.protocol import ClusterPart, Launch
 
 Raw = dict[str, Any]
 
-_WITHOUT_A_PLACE = ("TUNER_OUTPUT_DIR", "TUNER_CHECKPOINT_DIR")  # no volume of ours is mounted in it
-_SUSPENDED = frozenset({"Job", "JobSet", "TrainJob"})  # by spec.suspend; Kueue's webhook does it for the others
-SAFETY_NET_S = 7 * 24 * 3600  # long enough for a detached controller to come back and look
+_WITHOUT_A_PLACE = ("TUNER_OUTPUT_DIR", "TUNER_CHECKPOINT_DIR")  # the runtime mounts no volume in it
 
 
 def from_template(launch: Launch, part: ClusterPart, owner: Mapping[str, Any] | None) -> Raw:
     obj = cast(Raw, copy.deepcopy(dict(part.manifest or {})))
+    preset = preset_of(obj)
     about = obj.get("metadata")
     ours = metadata(launch, part, owner)
     obj["metadata"] = _merged(about, ours, "labels") | {
         "annotations": _mapping(about, "annotations") | annotations_of(launch, part)
     }
     obj["metadata"].pop("generateName", None)
-    for template in pod_templates(obj):
-        template["metadata"] = _merged(template.get("metadata"), {"labels": labels_of(part)}, "labels")
-        for container in _containers(template["spec"]):
-            _introduce(container, launch)
+    for place in (preset or JOB).places(obj):
+        place["metadata"] = _merged(place.get("metadata"), {"labels": labels_of(part)}, "labels")
+        if part.avoid_nodes:
+            prefer_others(below(place, "spec"), part.avoid_nodes)
+    for container in (preset or JOB).containers(obj):
+        _introduce(container, launch)
     for job in _job_specs(obj):
         job.setdefault("backoffLimit", 0)
         job["template"]["spec"].setdefault("restartPolicy", "Never")
-    spec = obj.get("spec")
-    if obj.get("kind") == "Job" and isinstance(spec, dict):
-        spec.setdefault("ttlSecondsAfterFinished", SAFETY_NET_S)
+    if preset is not None:
+        for path, value in preset.defaults.items():
+            if at(obj, path) is None:
+                put(obj, path, value)
     if queue := part.template.cluster.get("queue"):
         obj["metadata"]["labels"][QUEUE] = queue
-        if obj.get("kind") in _SUSPENDED and isinstance(spec, dict):
-            spec["suspend"] = True
+        if preset is not None and preset.suspend:
+            put(obj, preset.suspend, True)
     return obj
+
+
+def cannot_be_labelled(manifest: Mapping[str, Any]) -> str:
+    """Why the pods of an object could not be found again; "" if they can."""
+    preset, obj = preset_of(manifest), copy.deepcopy(dict(manifest))
+    if preset is not None and (unfit := preset.unfit(obj)):
+        return unfit
+    if (preset or JOB).places(obj):
+        return ""
+    return (
+        f"no pod template is found in this {manifest.get('kind')}: its pods would not carry the labels by which they "
+        "are found, and no log could be read; use a kind with a pod template, {metadata, spec: {containers: …}}"
+    )
+
+
+def cannot_be_queued(manifest: Mapping[str, Any]) -> str:
+    """Why Kueue would let an object pass at once; "" if it would not, or nothing is known of the kind."""
+    preset = preset_of(manifest)
+    if preset is None or preset.suspend:
+        return ""
+    return (
+        f"Kueue does not queue the kind {preset.kind} of {preset.api_version}; omit queue, or use a kind that it knows"
+    )
+
+
+def warnings(manifest: Mapping[str, Any], path: str) -> Iterator[str]:
+    """What a template says that is seldom meant. path: of the template in its file."""
+    if foreign := foreign_version(manifest):
+        yield f"{path}.apiVersion: {foreign}"
+    preset = preset_of(manifest)
+    beside = preset is not None and preset.policy_beside
+    for place, owner in _owners_of_pods(manifest, path):
+        of_pod, of_owner = owner["template"]["spec"].get("restartPolicy"), owner.get("restartPolicy")
+        policy = of_owner if beside else of_owner or of_pod
+        where = f"{place}.restartPolicy" if beside else f"{place}.template.spec.restartPolicy"
+        cure = "what fails is retried by spec.trial.retries; write restartPolicy: Never"
+        if policy in ("OnFailure", "Always"):
+            yield f"{where}: {policy} restarts a failed program inside the attempt, at most 5 times; {cure}"
+        elif policy is None and (preset is None or preset.restarts):
+            kind = manifest.get("kind")
+            yield f"{where}: without it a {kind} may restart a failed program inside the attempt; {cure}"
+
+
+def _owners_of_pods(node: object, path: str) -> Iterator[tuple[str, Raw]]:
+    """Every mapping with a pod template under `template`, and its path."""
+    if isinstance(node, list):
+        for index, item in enumerate(node):
+            yield from _owners_of_pods(item, f"{path}[{index}]")
+    elif isinstance(node, dict):
+        if is_pod_template(node.get("template")):
+            yield path, node
+            return
+        for key, value in node.items():
+            yield from _owners_of_pods(value, f"{path}.{key}")
+
+
+def prefer_others(spec: Raw, nodes: tuple[str, ...]) -> None:
+    """Add to a pod's affinity that it should not run on these nodes. Preferred, not required: with nowhere else to go
+    it would wait for ever."""
+    # A field selector takes one value each; all of them in one term must hold.
+    fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
+    path = "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution"
+    put(spec, path, [*(at(spec, path) or ()), {"weight": 100, "preference": {"matchFields": fields}}])
 
 
 def _job_specs(obj: Raw) -> Iterator[Raw]:
@@ -58,13 +123,6 @@ def _job_specs(obj: Raw) -> Iterator[Raw]:
                 match group:
                     case {"template": {"spec": {"template": {"spec": {"containers": list()}}} as spec}}:
                         yield spec
-
-
-def _containers(spec: Raw) -> Iterator[Raw]:
-    for key in ("initContainers", "containers"):
-        for container in spec.get(key) or ():
-            if isinstance(container, dict):
-                yield container
 
 
 def _introduce(container: Raw, launch: Launch) -> None:

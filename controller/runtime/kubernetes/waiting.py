@@ -29,6 +29,9 @@ _PASSING = (
 )  # fmt: skip
 
 
+_NO_CAUSE = "Created worker pod: "  # the Training Operator's message for a worker of an MPIJob that it could not create
+
+
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """text: for the table of trials. hopeless: why it will never run as it stands; "" while there is hope."""
@@ -56,6 +59,8 @@ def why(pod: Shown, *, now: datetime, container: str = "", mount_trouble: str = 
 
 def why_refused(message: str) -> Waiting:
     """Of an object whose pod could not be created, by the event that says so."""
+    if message.startswith(_NO_CAUSE):
+        return Waiting("its operator could not create a pod, and says no reason; see the operator's log")
     said = explain.admission(message)
     return Waiting(said, "" if "exceeded quota" in message or _may_pass(message) else said)
 

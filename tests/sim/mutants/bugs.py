@@ -198,6 +198,12 @@ def stops_are_recorded_only(left: Sequence[OpenTrial], snapshot: Snapshot, cause
             yield asked.AskStop(trial.number, cause, reason)
 
 
+@mutant("a preempted trial holds a GPU on paper while another workload has it", (loop, "event_for"))
+def preemption_is_not_seen(attempt: Attempt, sighting: Any, *rest: Any, **known: Any) -> Any:
+    shown = None if sighting is None else replace(sighting, suspended=False)
+    return observe.event_for(attempt, shown, *rest, **known)
+
+
 @mutant("the final stage takes a GPU from trials that still run", (decide, "_finish"))
 def final_stage_does_not_wait(final: Any, left: Any, snapshot: Snapshot, ending: Any, *, begin: bool) -> Iterator[Any]:
     return _finish(final, [], snapshot, ending, begin=True)

@@ -3,7 +3,10 @@
 // What a pod "prints" stands in the environment of its first container:
 //
 //	KWOK_LOG         lines; one that opens with "+1.5s " is printed that long after the start, others at once
+//	KWOK_LOG_1       the same, for the pod of completion index 1 of an Indexed Job
 //	KWOK_LOG_EVERY   the lines come again at this interval, as long as the pod runs; {n} counts the rounds from 1
+//
+// {uid} in a line is the number that the first eight digits of the pod's uid make.
 //
 // As with a kubelet, a followed log ends when its pod ends, and lines carry times that sinceTime understands. One
 // watch of all pods tells who runs; nothing is written. It answers whoever asks, so it listens on the loopback only.
@@ -27,8 +30,11 @@ import (
 )
 
 type object struct {
-	Metadata struct{ Name, Namespace, UID, ResourceVersion string }
-	Spec     struct {
+	Metadata struct {
+		Name, Namespace, UID, ResourceVersion string
+		Labels                                map[string]string
+	}
+	Spec struct {
 		Containers []struct {
 			Name string
 			Env  []struct{ Name, Value string }
@@ -68,23 +74,32 @@ func script(o *object) (lines []line, every time.Duration) {
 	if len(o.Spec.Containers) == 0 {
 		return nil, 0
 	}
+	set := map[string]string{}
 	for _, variable := range o.Spec.Containers[0].Env {
-		switch variable.Name {
-		case "KWOK_LOG":
-			for _, text := range strings.Split(strings.TrimSuffix(variable.Value, "\n"), "\n") {
-				after := time.Duration(0)
-				if offset, rest, found := strings.Cut(text, " "); found && strings.HasPrefix(offset, "+") {
-					if parsed, err := time.ParseDuration(offset[1:]); err == nil {
-						after, text = parsed, rest
-					}
+		set[variable.Name] = variable.Value
+	}
+	printed, said := set["KWOK_LOG"]
+	if own, found := set["KWOK_LOG_"+o.Metadata.Labels["batch.kubernetes.io/job-completion-index"]]; found {
+		printed, said = own, true
+	}
+	if said {
+		for _, text := range strings.Split(strings.TrimSuffix(printed, "\n"), "\n") {
+			after := time.Duration(0)
+			if offset, rest, found := strings.Cut(text, " "); found && strings.HasPrefix(offset, "+") {
+				if parsed, err := time.ParseDuration(offset[1:]); err == nil {
+					after, text = parsed, rest
 				}
-				lines = append(lines, line{after, text})
 			}
-		case "KWOK_LOG_EVERY":
-			every, _ = time.ParseDuration(variable.Value)
+			lines = append(lines, line{after, strings.ReplaceAll(text, "{uid}", number(o.Metadata.UID))})
 		}
 	}
+	every, _ = time.ParseDuration(set["KWOK_LOG_EVERY"])
 	return lines, every
+}
+
+func number(uid string) string {
+	value, _ := strconv.ParseUint(uid[:min(8, len(uid))], 16, 64)
+	return strconv.FormatUint(value, 10)
 }
 
 // see takes in what the API server says of one pod. The status has whole seconds, so moments just seen are ours.

@@ -1,0 +1,40 @@
+"""The client: blocking (`Client`) and for event loops (`AsyncClient`); `Client.study()` is a loop over trials.
+
+gRPC is imported when the first client is made.
+"""
+
+from suggest.client.async_client import AsyncClient
+from suggest.client.search_loop import OpenTrial, Search, maximize, minimize
+from suggest.client.search_space import Choice, Float, Int
+from suggest.client.sync_client import Client
+from suggest.imports import FinishedTrial, ImportResult
+from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
+from suggest.space import Scale
+from suggest.study import Pruning, StudyName
+from suggest.trial import Measurement, Outcome, Trial, TrialState
+
+__all__ = [
+    "KEEP",
+    "AlgorithmInfo",
+    "AsyncClient",
+    "Choice",
+    "Client",
+    "FinishedTrial",
+    "Float",
+    "ImportResult",
+    "Int",
+    "Keep",
+    "Measurement",
+    "OpenTrial",
+    "Outcome",
+    "Pruning",
+    "Scale",
+    "Search",
+    "StudyName",
+    "StudySummary",
+    "Suggestions",
+    "Trial",
+    "TrialState",
+    "maximize",
+    "minimize",
+]

@@ -1,0 +1,352 @@
+"""The client for programs that run an event loop: nouns in, nouns out, never protobuf.
+
+Every method has a deadline, and is sent again until then while the service cannot be reached: all may be repeated.
+gRPC is imported when the first client is made, so that importing this costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from suggest.address import parse_addresses
+from suggest.binding import import_grpc_quietly
+from suggest.client.credentials import ClientCredentials
+from suggest.client.retries import CHANNEL_OPTIONS, PATIENCE_S, Attempts
+from suggest.imports import FinishedTrial, ImportResult
+from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
+from suggest.space import Assignment, Space
+from suggest.study import Pruning, Study, StudyName, StudySpec
+from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
+
+if TYPE_CHECKING:
+    import grpc
+
+    from suggest.client.calls import Call, Pages
+
+T = TypeVar("T")
+
+
+class Channel(Protocol):
+    """The way to a service, as far as a stub needs one."""
+
+    def unary_unary(self, method: str, **serializers: Any) -> Any: ...
+
+    async def close(self) -> None: ...
+
+
+class AsyncClient:
+    """Belongs to one event loop. `address`: as for `Client`. Connects at the first call.
+
+    Who it is and whom it trusts is said as to `Client`. All methods raise NotFound, InvalidArgument, FailedPrecondition
+    (NotOwner, LeaseExpired), Unauthenticated, PermissionDenied, Unavailable, StoreBroken as they apply.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        token: str | None = None,
+        token_file: str | None = None,
+        tls_ca: str | None = None,
+        tls_cert: str | None = None,
+        tls_key: str | None = None,
+        timeout_s: float = PATIENCE_S,
+        inside: Channel | None = None,
+    ) -> None:
+        """inside: the way into the service at `address`, from the loop that it runs in; then no socket is used."""
+        self._homes = parse_addresses(address)
+        self.address = ",".join(self._homes)
+        self._identity = ClientCredentials(token, token_file, tls_ca, tls_cert, tls_key)
+        for home in self._homes:
+            self._identity.check(home)
+        self._timeout_s = timeout_s
+        self._version = self._identity.version()
+        self._retired: list[Any] = []  # channels with an earlier certificate
+        self._owner = ""  # who answered last, if not `address`
+        # With its stub: methods are looked up by a Call's name.
+        self._channels: dict[str, tuple[Any, Any]] = {}
+        if inside is not None:
+            self._reach(self.address, inside)
+
+    async def create_study(
+        self, name: StudyName, spec: StudySpec, *, request_id: str, labels: Mapping[str, str] = NO_LABELS
+    ) -> Study:
+        """The same request_id and spec again returns the study; the name otherwise taken: AlreadyExists."""
+        from suggest.client import calls
+
+        return await self._send(calls.create_study(name, spec, request_id=request_id, labels=labels))
+
+    async def get_study(self, name: StudyName) -> Study:
+        from suggest.client import calls
+
+        return await self._send(calls.get_study(name))
+
+    async def list_studies(self, namespace: str = "-") -> list[Study]:
+        """`-` means all namespaces."""
+        from suggest.client import calls
+
+        return await self._all(calls.list_studies(namespace))
+
+    async def study_summaries(self, namespace: str = "-") -> list[tuple[Study, StudySummary | None]]:
+        """The studies, and how far each is; None: the server is too old to say."""
+        from suggest.client import calls
+
+        return await self._all(calls.study_summaries(namespace))
+
+    async def update_study(
+        self,
+        name: StudyName,
+        *,
+        space: Space | Keep = KEEP,
+        pruning: Pruning | Keep | None = KEEP,
+        labels: Mapping[str, str] | Keep = KEEP,
+        validate_only: bool = False,
+    ) -> Study:
+        """A space only grows: each of its points stays one. `pruning=None` switches it off; nothing else of a study can
+        be changed. `validate_only`: what it would be."""
+        from suggest.client import calls
+
+        update = calls.update_study(name, space=space, pruning=pruning, labels=labels, validate_only=validate_only)
+        return await self._send(update)
+
+    async def delete_study(self, name: StudyName) -> None:
+        """With all its trials, for good."""
+        from suggest.client import calls
+
+        await self._send(calls.delete_study(name))
+
+    async def validate(self, spec: StudySpec) -> None:
+        """Raises InvalidArgument with all problems; stores nothing."""
+        from suggest.client import calls
+
+        await self._send(calls.validate(spec))
+
+    async def algorithms(self) -> list[AlgorithmInfo]:
+        from suggest.client import calls
+
+        return await self._send(calls.algorithms())
+
+    async def add_trial(
+        self,
+        name: StudyName,
+        parameters: Assignment,
+        *,
+        request_id: str,
+        outcome: Outcome | None = None,
+        measurements: Sequence[Measurement] = (),
+        labels: Mapping[str, str] = NO_LABELS,
+    ) -> Trial:
+        """Without an outcome: enqueued (may be partial), handed out by the next suggest(). With one: imported."""
+        from suggest.client import calls
+
+        return await self._send(
+            calls.add_trial(
+                name,
+                parameters,
+                request_id=request_id,
+                outcome=outcome,
+                measurements=measurements,
+                labels=labels,
+            )
+        )
+
+    async def import_trials(
+        self, name: StudyName, trials: Sequence[FinishedTrial], *, source: str, request_id: str
+    ) -> list[ImportResult]:
+        """Finished trials from elsewhere, at most 1000; each is taken once. What became of each, in their order."""
+        from suggest.client import calls
+
+        return await self._send(calls.import_trials(name, trials, source=source, request_id=request_id))
+
+    async def get_trial(self, name: StudyName, number: int) -> Trial:
+        from suggest.client import calls
+
+        return await self._send(calls.get_trial(name, number))
+
+    async def list_trials(
+        self, name: StudyName, *, client_id: str = "", states: Iterable[TrialState] = ()
+    ) -> list[Trial]:
+        """All that match, ordered by number."""
+        from suggest.client import calls
+
+        return await self._all(calls.list_trials(name, client_id=client_id, states=states))
+
+    async def trials_page(self, name: StudyName, token: str, *, page_size: int) -> tuple[list[Trial], str]:
+        """One page of all trials, ordered by number; `token` is "" for the first page, and "" after the last."""
+        from suggest.client import calls
+
+        return await self._send(calls.list_trials(name, client_id="", states=(), page_size=page_size).page(token))
+
+    async def update_trial(self, name: StudyName, number: int, *, labels: Mapping[str, str]) -> Trial:
+        from suggest.client import calls
+
+        return await self._send(calls.update_trial(name, number, labels))
+
+    async def delete_trial(self, name: StudyName, number: int) -> None:
+        """Takes a queued or finished trial out of the study; its number is not given again."""
+        from suggest.client import calls
+
+        await self._send(calls.delete_trial(name, number))
+
+    async def suggest(
+        self,
+        name: StudyName,
+        count: int,
+        *,
+        client_id: str,
+        request_id: str,
+        labels: Mapping[str, str] = NO_LABELS,
+        lease_s: float | None = None,
+        expired_only: bool = False,
+    ) -> Suggestions:
+        """Up to `count` trials, running from now on. The same request_id again: the same trials, as they are now.
+
+        lease_s: who runs them renews their leases, by reports or renew_leases(), or they are handed out again; None:
+        they run until somebody completes them. expired_only: only trials whose lease has expired, no new ones.
+        """
+        from suggest.client import calls
+
+        call = calls.suggest(
+            name,
+            count,
+            client_id=client_id,
+            request_id=request_id,
+            labels=labels,
+            lease_s=lease_s,
+            expired_only=expired_only,
+        )
+        return await self._send(call)
+
+    async def report(
+        self, name: StudyName, number: int, measurements: Sequence[Measurement], *, tries: int = 0
+    ) -> StopAdvice:
+        """Known (attempt, metric, step) are ignored. A finished trial takes nothing new: FailedPrecondition.
+
+        tries: of the trial as it was handed out. If its lease expired and somebody else has it: LeaseExpired.
+        """
+        from suggest.client import calls
+
+        return await self._send(calls.report(name, number, measurements, tries=tries))
+
+    async def renew_leases(self, name: StudyName, leases: Mapping[int, int]) -> frozenset[int]:
+        """`leases`: the tries of trials, by their numbers. Those that could not be renewed: leave them alone."""
+        from suggest.client import calls
+
+        return await self._send(calls.renew_leases(name, leases))
+
+    async def complete(
+        self,
+        name: StudyName,
+        number: int,
+        outcome: Outcome,
+        *,
+        measurements: Sequence[Measurement] = (),
+        tries: int = 0,
+    ) -> Trial:
+        """`measurements` are stored with it, in one write. Completing the same way again succeeds. `tries`: as for
+        report()."""
+        from suggest.client import calls
+
+        return await self._send(calls.complete(name, number, outcome, measurements=measurements, tries=tries))
+
+    async def reopen_trials(self, name: StudyName, numbers: Sequence[int]) -> list[Trial]:
+        """Failed trials run again, all or none; at most 1000. One that runs already is returned as it is."""
+        from suggest.client import calls
+
+        return await self._send(calls.reopen_trials(name, numbers))
+
+    async def list_measurements(
+        self, name: StudyName, number: int | None = None, *, latest: bool = False
+    ) -> list[tuple[int, Measurement]]:
+        """(trial number, measurement), in the order in which they were reported; of one trial or of all.
+
+        latest: only what each trial's newest attempt said of each metric at its last step, by trial and metric. Older
+        servers send all.
+        """
+        from suggest.client import calls
+
+        return await self._all(calls.list_measurements(name, number, latest=latest))
+
+    async def optimal_trials(self, name: StudyName) -> list[Trial]:
+        """The best succeeded trial, or nothing (a list: with several objectives there will be several)."""
+        from suggest.client import calls
+
+        return await self._send(calls.optimal_trials(name))
+
+    async def close(self) -> None:
+        channels, self._channels = self._channels, {}
+        retired, self._retired = self._retired, []
+        for channel in (*retired, *(channel for channel, _ in channels.values())):
+            await self._close_channel(channel)
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _send(self, call: Call[T]) -> T:
+        import grpc
+
+        attempts = Attempts(self._homes, self._timeout_s, start=self._owner)
+        while True:
+            method = getattr(self._connected(attempts.address), call.method)
+            try:
+                reply = await self._exchange(
+                    method,
+                    call.request,
+                    timeout=attempts.timeout_s(),
+                    metadata=self._identity.metadata(attempts.address),
+                )
+            except grpc.RpcError as e:
+                pause_s = attempts.pause_or_raise(e)
+            else:
+                self._owner = attempts.address
+                return call.read(reply)
+            await self._sleep(pause_s)
+
+    async def _all(self, pages: Pages[T]) -> list[T]:
+        items, token = await self._send(pages.page(""))
+        while token:
+            more, token = await self._send(pages.page(token))
+            items += more
+        return items
+
+    def _connected(self, address: str) -> Any:
+        if (version := self._identity.version()) != self._version:
+            # Calls that are under way keep their channel; close() ends it with the others.
+            self._version = version
+            self._retired += [channel for channel, _ in self._channels.values()]
+            self._channels.clear()
+        if address not in self._channels:
+            import_grpc_quietly()
+            credentials = self._identity.credentials(address)
+            self._reach(address, self._new_channel(address, credentials, CHANNEL_OPTIONS))
+        return self._channels[address][1]
+
+    # The transport: all that `suggest.client.sync_client` does differently.
+
+    async def _exchange(self, method: Any, request: Any, **settings: Any) -> Any:
+        return await method(request, **settings)
+
+    async def _sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def _new_channel(
+        self, address: str, credentials: grpc.ChannelCredentials | None, options: tuple[tuple[str, int], ...]
+    ) -> Any:
+        import grpc.aio
+
+        if credentials is None:
+            return grpc.aio.insecure_channel(address, options=options)
+        return grpc.aio.secure_channel(address, credentials, options=options)
+
+    async def _close_channel(self, channel: Any) -> None:
+        await channel.close()
+
+    def _reach(self, address: str, channel: Any) -> None:
+        from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
+
+        self._channels[address] = channel, SuggestServiceStub(channel)

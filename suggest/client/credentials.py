@@ -1,0 +1,138 @@
+"""How a client shows who it is and knows whom it talks to: its token, and the authorities that it trusts.
+
+A token goes with each call, in the clear at most to this machine, and to no socket: that asks for none. It is in no
+message, log or repr. gRPC is imported when a channel is made.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from suggest.address import parse_address
+from suggest.errors import InvalidArgument, Problem
+
+if TYPE_CHECKING:
+    import grpc
+
+TOKEN, TOKEN_FILE, TLS_CA = "TUNER_TOKEN", "TUNER_TOKEN_FILE", "TUNER_TLS_CA"
+TLS_CERT, TLS_KEY = "TUNER_TLS_CERT", "TUNER_TLS_KEY"
+SYSTEM = "system"  # instead of a file: whatever authorities this machine trusts
+
+_Metadata = tuple[tuple[str, str], ...]
+
+
+class ClientCredentials:
+    """What is None is looked up in the environment; "" is none.
+
+    `token` goes before `token_file`, which is read when first needed, and again when it has changed. `tls_ca`: PEM, or
+    `system`; "": no TLS. `tls_cert`, `tls_key`: PEM, of the client itself, for servers that ask for it. A socket gets
+    none of these.
+    """
+
+    def __init__(
+        self,
+        token: str | None = None,
+        token_file: str | None = None,
+        tls_ca: str | None = None,
+        tls_cert: str | None = None,
+        tls_key: str | None = None,
+    ) -> None:
+        here: Mapping[str, str] = os.environ
+        if token is None and token_file is None:
+            token, token_file = here.get(TOKEN), here.get(TOKEN_FILE)
+        self._token = token or ""
+        self._file = Path(token_file) if token_file and not token else None
+        self._seen: object = None  # what the file looked like when it was read
+        self._metadata: _Metadata = ()
+        self._tls_ca = here.get(TLS_CA, "") if tls_ca is None else tls_ca
+        if tls_cert is None and tls_key is None:
+            tls_cert, tls_key = here.get(TLS_CERT), here.get(TLS_KEY)
+        self._tls_cert, self._tls_key = tls_cert or "", tls_key or ""
+
+    def metadata(self, address: str) -> _Metadata:
+        """For a call to the address, to which `check` has nothing to say."""
+        if address.startswith("unix:"):
+            return ()
+        if self._file is not None:
+            self._look()
+        elif self._token and not self._metadata:
+            self._metadata = _bearer(self._token, TOKEN)
+        return self._metadata
+
+    def check(self, address: str) -> None:
+        """Raises InvalidArgument: there is no token where one should be, or it would go there in the clear."""
+        parsed = parse_address(address)
+        if bool(self._tls_cert) != bool(self._tls_key):
+            there, missing = (TLS_CERT, TLS_KEY) if self._tls_cert else (TLS_KEY, TLS_CERT)
+            raise InvalidArgument([Problem("", f"{there} is set without {missing}; name the other half too")])
+        if self._tls_cert and not self._tls_ca and not parsed.path:
+            message = f"a certificate is shown over TLS only; name the server's authority in {TLS_CA} (--tls-ca FILE)"
+            raise InvalidArgument([Problem("", message)])
+        if self.metadata(str(parsed)) and not (self._tls_ca or parsed.private):
+            message = (
+                f"the token would go to {parsed} in the clear; name the server's authority in {TLS_CA} "
+                f"(--tls-ca FILE, or {SYSTEM} for those that this machine trusts)"
+            )
+            raise InvalidArgument([Problem("", message)])
+
+    def credentials(self, address: str) -> grpc.ChannelCredentials | None:
+        """For a channel to the address; None: in the clear. Raises InvalidArgument."""
+        import grpc
+
+        self.check(address)
+        if not self._tls_ca or address.startswith("unix:"):
+            return None
+        authorities = None if self._tls_ca == SYSTEM else _pem(self._tls_ca, TLS_CA, "CERTIFICATE")
+        if not self._tls_cert:
+            return grpc.ssl_channel_credentials(authorities)
+        certificate = _pem(self._tls_cert, TLS_CERT, "CERTIFICATE")
+        return grpc.ssl_channel_credentials(authorities, _pem(self._tls_key, TLS_KEY, "PRIVATE KEY"), certificate)
+
+    def version(self) -> object:
+        """Another one when the client's certificate has changed on disk: a channel has that which it was made with."""
+        if not self._tls_cert:
+            return None
+        try:
+            return tuple((f.st_mtime_ns, f.st_size, f.st_ino) for f in map(os.stat, (self._tls_cert, self._tls_key)))
+        except OSError:
+            return None
+
+    def _look(self) -> None:
+        """Read the token's file, if it has changed. While it is gone or empty, the token stays as it was."""
+        assert self._file is not None
+        try:
+            found = self._file.stat()
+            looks = (found.st_mtime_ns, found.st_size, found.st_ino)
+            if looks == self._seen:
+                return
+            metadata = _bearer(self._file.read_text(encoding="ascii", errors="replace"), str(self._file))
+        except OSError as e:
+            if self._metadata:
+                return
+            raise InvalidArgument([Problem(str(self._file), f"cannot be read: {e.strerror}; see {TOKEN_FILE}")]) from e
+        except InvalidArgument:
+            if self._metadata:
+                return
+            raise
+        self._seen, self._metadata = looks, metadata
+
+
+def _pem(path: str, variable: str, kind: str) -> bytes:
+    try:
+        content = Path(path).read_bytes()
+    except OSError as e:
+        raise InvalidArgument([Problem(path, f"cannot be read: {e.strerror}; see {variable}")]) from e
+    if f"{kind}-----".encode() not in content:
+        raise InvalidArgument([Problem(path, f"has no {kind.lower()} in it; name a file in PEM")])
+    return content
+
+
+def _bearer(token: str, place: str) -> _Metadata:
+    token = token.strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        # Without a word of it: it may be a secret all the same.
+        raise InvalidArgument([Problem(place, "has no token in it: one line, without blanks, in plain ASCII")])
+    return (("authorization", f"Bearer {token}"),)

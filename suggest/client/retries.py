@@ -1,0 +1,163 @@
+"""How both clients treat a call that did not get through: when to send it again and where, what to raise in the end.
+
+A call has one limit, the patience of its client: it is repeated until then, unless the error is final. There must be no
+second limit here, such as a number of attempts. The clients wait and send; this module does neither.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from suggest.address import parse_address
+from suggest.errors import InvalidArgument, NotOwner, RateLimited, TunerError
+
+if TYPE_CHECKING:
+    import grpc
+
+PATIENCE_S = 30.0  # of a client, by default: longer than a server takes to restart
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0  # between attempts: doubled each time, with jitter
+LONGEST_TOLD_S = 0.2  # between attempts at a service that answers, and says that it cannot do it now
+FIRST_AWAY_S = 1.6  # a little longer than an owner may be silent
+SAID_AFTER_S = 1.0  # a call that waits longer for a connection says so in the log
+
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", 64 << 20),
+    ("grpc.max_send_message_length", 64 << 20),
+    ("grpc.enable_http_proxy", 0),  # the service is near; a proxy for the web is not the way to it
+    # Default pauses between connection attempts outlast ours.
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    # Despite its name this limits one attempt to connect: a busy machine needs seconds for a handshake.
+    ("grpc.min_reconnect_backoff_ms", 10_000),
+)
+
+log = logging.getLogger(__name__)
+
+
+class Attempts:
+    """One call's attempts within its deadline: sent to `address` with `timeout_s()`, then `pause_or_raise()`.
+
+    A study's owner, once named by a service, is followed; where nobody answers, the next of `homes` is asked: by then
+    the study may have another owner.
+    """
+
+    def __init__(self, homes: Sequence[str], timeout_s: float, *, start: str = "") -> None:
+        self.address = start or homes[0]
+        self._homes = homes
+        self._timeout_s = timeout_s
+        self._deadline = time.monotonic() + timeout_s
+        self._began = time.monotonic()
+        self._pauses = 0
+        self._away_s = FIRST_AWAY_S
+        self._said = False
+        self._mismatched: set[str] = set()  # homes with which no connection can be made as things are
+        self._followed = False
+        self._sent_away = 0
+        self._told: grpc.RpcError | None = None  # why it was not done, by the service's own words
+
+    def timeout_s(self) -> float:
+        left = max(self._deadline - time.monotonic(), 0.001)
+        # An owner that is frozen answers nothing and refuses nothing.
+        return left if self._is_only_home else min(left, self._away_s)
+
+    @property
+    def _is_only_home(self) -> bool:
+        """There is nobody else to ask."""
+        return [self.address] == list(self._homes)
+
+    def _next_home(self) -> str:
+        tried = self._homes.index(self.address) if self.address in self._homes else -1
+        return self._homes[(tried + 1) % len(self._homes)]
+
+    def pause_or_raise(self, failure: grpc.RpcError) -> float:
+        """Seconds to wait before the next attempt; raises the service's error if there should be none."""
+        import grpc
+
+        tried = self.address
+        match failure.code():
+            case grpc.StatusCode.FAILED_PRECONDITION:
+                pause = self._follow(failure)
+            # Cancelled, and not by us: gRPC drops what lies unread in a server that stops.
+            case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
+                pause = self._pause_unavailable(failure)
+            case grpc.StatusCode.DEADLINE_EXCEEDED if not self._is_only_home:
+                self._away_s *= 2
+                self.address, pause = self._next_home(), 0.0
+            case grpc.StatusCode.RESOURCE_EXHAUSTED:
+                pause = self._wait_for_room(failure)
+            case _:
+                pause = None
+        if pause is None or time.monotonic() + pause >= self._deadline:
+            # That time is up says less: a locked store answers late, and then says that it is.
+            late = failure.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            last = self._told if late and self._told is not None else failure
+            raise _error(last, address=tried, timeout_s=self._timeout_s) from last
+        return pause
+
+    def _pause_unavailable(self, failure: grpc.RpcError) -> float | None:
+        tried, told = self.address, _by_the_service(failure)
+        if told or self._told is None:
+            self._told = failure
+        if told:
+            return self._pause(LONGEST_TOLD_S)
+        if _is_mismatch(failure):
+            self._mismatched.add(tried)
+            if self._mismatched.issuperset(self._homes):
+                return None
+        self.address = self._next_home()
+        if not self._said and time.monotonic() - self._began > SAID_AFTER_S:
+            self._said = True
+            left_s = max(0.0, self._deadline - time.monotonic())
+            log.warning("no suggestion service answers at %s; trying for %.0f s more", tried, left_s)
+        return self._pause(LONGEST_TOLD_S if self._followed else LONGEST_PAUSE_S)
+
+    def _follow(self, failure: grpc.RpcError) -> float | None:
+        error = _error(failure, address=self.address, timeout_s=self._timeout_s)
+        if not isinstance(error, NotOwner) or error.address in ("", self.address):
+            return None
+        try:
+            self.address = str(parse_address(error.address))
+        except InvalidArgument:
+            return None
+        first, self._followed, self._told = not self._followed, True, failure
+        return 0.0 if first else self._pause(LONGEST_TOLD_S)
+
+    def _wait_for_room(self, failure: grpc.RpcError) -> float | None:
+        """As long as the service asks for, and a little more each time: all who were sent away come again."""
+        error = _error(failure, address=self.address, timeout_s=self._timeout_s)
+        if not isinstance(error, RateLimited):
+            return None
+        self._told = failure
+        self._sent_away += 1
+        return max(error.retry_s, 0.01) * (1 + random.random() * self._sent_away / 2)
+
+    def _pause(self, longest_s: float) -> float:
+        """With jitter: all clients of a server that restarts lose it at the same moment."""
+        pause_s = min(FIRST_PAUSE_S * 2.0 ** min(self._pauses, 30), longest_s)
+        self._pauses += 1
+        return pause_s * random.uniform(0.5, 1.0)
+
+
+def _error(failure: grpc.RpcError, *, address: str, timeout_s: float) -> TunerError:
+    from suggest.wire.status import error_of
+
+    return error_of(failure, address=address, timeout_s=timeout_s)
+
+
+def _is_mismatch(failure: grpc.RpcError) -> bool:
+    from suggest.wire.status import is_mismatch
+
+    return is_mismatch(failure)
+
+
+def _by_the_service(failure: grpc.RpcError) -> bool:
+    """It answered; gRPC itself says UNAVAILABLE where nobody does."""
+    from suggest.wire.status import DETAILS_KEY
+
+    call: Any = failure  # both kinds of RpcError that grpc raises are calls; its types say otherwise
+    return any(key == DETAILS_KEY for key, _ in call.trailing_metadata() or ())

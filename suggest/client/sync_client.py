@@ -1,0 +1,173 @@
+"""The blocking client for people's own programs: the methods of `AsyncClient`, without an event loop.
+
+Each method of `AsyncClient` is a coroutine over a transport. The transport here blocks, so the coroutine runs to
+its end in the caller's thread: there is no event loop and no other thread, and Ctrl-C interrupts the call itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from suggest.client.async_client import AsyncClient
+from suggest.client.retries import PATIENCE_S
+from suggest.client.search_loop import Search, search_of
+from suggest.client.search_space import Parameters
+from suggest.domain import Value
+from suggest.study import Objective, Pruning, StudyName
+from suggest.trial import NO_LABELS
+
+if TYPE_CHECKING:
+    import grpc
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _BlockingTransport(AsyncClient):
+    """An AsyncClient whose coroutines never suspend. Thread-safe; a process forked later makes its own client."""
+
+    def __init__(self, address: str, **settings: Any) -> None:  # those of AsyncClient
+        self._connecting = threading.Lock()
+        super().__init__(address, **settings)
+
+    async def _exchange(self, method: Any, request: Any, **settings: Any) -> Any:
+        return method(request, **settings)
+
+    async def _sleep(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251 - it blocks on purpose
+
+    def _connected(self, address: str) -> Any:
+        with self._connecting:
+            return super()._connected(address)
+
+    def _new_channel(
+        self, address: str, credentials: grpc.ChannelCredentials | None, options: tuple[tuple[str, int], ...]
+    ) -> Any:
+        import grpc
+
+        if credentials is None:
+            return grpc.insecure_channel(address, options=options)
+        return grpc.secure_channel(address, credentials, options=options)
+
+    async def _close_channel(self, channel: Any) -> None:
+        channel.close()
+
+
+def _run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never suspends."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    coroutine.close()
+    raise AssertionError("a blocking transport does not suspend")
+
+
+def _blocking(
+    method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Client, P], T]:
+    """The method of a blocking client: the same signature and docstring."""
+
+    @functools.wraps(method)
+    def blocking(client: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return _run(method(client._transport, *args, **kwargs))
+
+    return blocking
+
+
+class Client:
+    """`address`: `HOST:PORT` or `unix:PATH`; several, with commas, of servers on one database: while one is away the
+    others are asked. Connects at the first call; methods raise as AsyncClient's do.
+
+    `timeout_s`: the patience of each call. While nobody answers, such as during a restart of the server, it is sent
+    again until then; the default survives a restart. What waiting does not cure is raised at once.
+
+    `token`, or the file it is in; `tls_ca`: the file of the authorities that may vouch for the server, or `system`;
+    `tls_cert`, `tls_key`: files of the client's own certificate, read again when they change. Where nothing is said,
+    TUNER_TOKEN, TUNER_TOKEN_FILE, TUNER_TLS_CA, TUNER_TLS_CERT and TUNER_TLS_KEY do. Raises InvalidArgument where
+    the token would go in the clear to another machine.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        token: str | None = None,
+        token_file: str | None = None,
+        tls_ca: str | None = None,
+        tls_cert: str | None = None,
+        tls_key: str | None = None,
+        timeout_s: float = PATIENCE_S,
+    ) -> None:
+        self._transport = _BlockingTransport(
+            address,
+            token=token,
+            token_file=token_file,
+            tls_ca=tls_ca,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            timeout_s=timeout_s,
+        )
+        self.address = self._transport.address
+
+    def study(
+        self,
+        name: str,
+        parameters: Parameters,
+        objective: Objective,
+        *,
+        algorithm: str = "tpe",
+        settings: Mapping[str, Value] = NO_LABELS,
+        seed: int | None = None,
+        pruning: Pruning | None = None,
+        namespace: str = "default",
+    ) -> Search:
+        """The study of this name: created, or joined if it was created by the same words, in any process.
+
+        Raises AlreadyExists if it was created by other words, TypeError for an argument of the wrong type.
+        """
+        return search_of(
+            self,
+            StudyName(namespace, name),
+            parameters,
+            objective,
+            algorithm=algorithm,
+            settings=settings,
+            seed=seed,
+            pruning=pruning,
+        )
+
+    create_study = _blocking(AsyncClient.create_study)
+    get_study = _blocking(AsyncClient.get_study)
+    list_studies = _blocking(AsyncClient.list_studies)
+    study_summaries = _blocking(AsyncClient.study_summaries)
+    update_study = _blocking(AsyncClient.update_study)
+    delete_study = _blocking(AsyncClient.delete_study)
+    validate = _blocking(AsyncClient.validate)
+    algorithms = _blocking(AsyncClient.algorithms)
+    add_trial = _blocking(AsyncClient.add_trial)
+    import_trials = _blocking(AsyncClient.import_trials)
+    get_trial = _blocking(AsyncClient.get_trial)
+    list_trials = _blocking(AsyncClient.list_trials)
+    trials_page = _blocking(AsyncClient.trials_page)
+    update_trial = _blocking(AsyncClient.update_trial)
+    delete_trial = _blocking(AsyncClient.delete_trial)
+    suggest = _blocking(AsyncClient.suggest)
+    report = _blocking(AsyncClient.report)
+    renew_leases = _blocking(AsyncClient.renew_leases)
+    complete = _blocking(AsyncClient.complete)
+    reopen_trials = _blocking(AsyncClient.reopen_trials)
+    list_measurements = _blocking(AsyncClient.list_measurements)
+    optimal_trials = _blocking(AsyncClient.optimal_trials)
+    close = _blocking(AsyncClient.close)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

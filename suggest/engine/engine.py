@@ -1,0 +1,352 @@
+"""One study in memory: what it proposes, what it knows of each trial, whom it advises to stop.
+
+A function of the study, its trials and their measurements: an engine rebuilt from the store answers as the lost one
+would have. No store, no clock, no lock in here; the owner stores first and tells the engine afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from suggest import pruners, samplers
+from suggest.curves import Curve, Report
+from suggest.engine.trial_index import FinishedTrials, TrialIndex
+from suggest.errors import NotFound, Problem
+from suggest.imports import IMPORTED_FROM
+from suggest.pruners import Pruner
+from suggest.samplers import Distinct, PointRequest, Sampler, registry
+from suggest.space import Assignment
+from suggest.study import Direction, Study, StudySpec, ValueRule
+from suggest.trial import Measurement, StopAdvice, Trial, TrialState
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """A trial to hand out. `queued`: it was enqueued, and keeps its number; else it is new.
+
+    `known`: instead of running, it takes over the value of this trial, which has the same point.
+    """
+
+    number: int
+    parameters: Assignment
+    queued: bool
+    known: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """`exhausted`: fewer than asked for, because the space is finished."""
+
+    trials: tuple[Proposed, ...]
+    exhausted: bool
+
+
+class Engine:
+    """Not thread-safe: its owner holds the study's lock."""
+
+    def __init__(
+        self,
+        study: Study,
+        trials: Iterable[Trial],
+        measurements: Iterable[tuple[int, Measurement]],
+        *,
+        source: FinishedTrials | None = None,
+    ) -> None:
+        """source: tells finished trials again, so that they need not be kept; `measurements` may leave theirs out."""
+        self._study = study
+        self._source = source
+        self._prepared: Proposal | None = None  # the next one, if it was made already
+        self._trials = TrialIndex(source)
+        self._queued: list[int] = []
+        self._expired: set[int] = set()  # those of the queued that were handed out before
+        self._reports: dict[int, Report] = {}
+        self._before: dict[int, int | None] = {}  # a running trial's last step before its last report
+        self._best: Trial | None = None
+        self._sampler = self._new_sampler()
+        for trial in self._trials.fill(trials):
+            self._index(trial, None)
+            self._show(trial)
+        reports = self._reports
+        for number, measurement in measurements:
+            report = reports.get(number)
+            if report is None:
+                report = reports[number] = Report()
+            report.add(measurement)
+        self._has_peers = True
+        self._pruner = self._new_pruner()
+
+    @property
+    def study(self) -> Study:
+        return self._study
+
+    @property
+    def next_number(self) -> int:
+        return self._trials.next_number
+
+    @property
+    def size(self) -> int:
+        """How many trials it holds; may be asked without the lock."""
+        return len(self._trials)
+
+    def warm_up(self) -> None:
+        """Load what the first proposal would wait for; another thread may do it."""
+        self._sampler.warm_up()
+
+    @property
+    def is_prepared(self) -> bool:
+        """Nothing has changed since prepare(), or it would save nobody any time."""
+        return self._prepared is not None or not registry.learns(self._study.spec.algorithm)
+
+    def prepare(self) -> None:
+        """Make the next proposal now: if nothing changes meanwhile, who asks for one trial need not wait for it."""
+        if self._prepared is None:
+            self._prepared = self._proposal(1)
+
+    def propose(self, count: int, *, to_run: bool = False, expired_only: bool = False) -> Proposal:
+        """Queued trials first, completed where they are partial; then new ones. Changes no later answer.
+
+        to_run: none that takes over a known value. expired_only: none but those that were handed out before.
+        """
+        if expired_only:
+            again = [self.trial(number) for number in sorted(self._expired)[:count]]
+            return Proposal(tuple(Proposed(t.number, t.parameters, queued=True) for t in again), exhausted=False)
+        if count == 1 and not to_run and self._prepared is not None:
+            return self._prepared
+        return self._proposal(count, to_run=to_run)
+
+    def _proposal(self, count: int, *, to_run: bool = False) -> Proposal:
+        space = self._study.spec.space
+        chosen = [self.trial(number) for number in self._queued[:count]]
+        fixed = {t.number: space.canonical(t.parameters) for t in chosen}
+        new = range(self.next_number, self.next_number + count - len(chosen))
+        partial = [PointRequest(number, part, new=True) for number, part in fixed.items() if space.missing(part)]
+        partial.sort(key=lambda one: not one.fixed)  # one that fixes nothing may find the space finished: not first
+        points = self._sampler.propose([*partial, *(PointRequest(number, {}, new=to_run) for number in new)])
+        found = dict(zip([w.number for w in partial] + list(new), points, strict=False))
+        proposed = [
+            Proposed(number, found.get(number, part), queued=True)
+            for number, part in fixed.items()
+            if number in found or not space.missing(part)
+        ]
+        known = self._sampler.value_of if isinstance(self._sampler, Distinct) and not to_run else lambda point: None
+        proposed += [
+            Proposed(number, found[number], queued=False, known=known(found[number]))
+            for number in new
+            if number in found
+        ]
+        return Proposal(tuple(proposed), exhausted=len(proposed) < count)
+
+    def put(self, trial: Trial) -> None:
+        """A new trial, or a new version of a known one. A deleted trial comes as a cancelled one."""
+        self._prepared = None
+        old = self._trials.state(trial.number)
+        self._trials.put(trial)
+        self._index(trial, old)
+        if old is not None and old.finished:
+            # Its labels at most, from which nothing follows; else it is another trial than it was.
+            if old is not trial.state:
+                self._recompute()
+            return
+        self._show(trial)
+        if trial.state is TrialState.SUCCEEDED:
+            self._add_peer(trial.number)
+        if trial.finished and self._source is not None:
+            self._reports.pop(trial.number, None)
+
+    def trial(self, number: int) -> Trial:
+        found = self._trials.get(number)
+        if found is None:
+            there = f"0 to {self.next_number - 1}" if self.next_number else "none yet"
+            raise NotFound(f"{self._study.name} has no trial {number}; there are {there}")
+        return found
+
+    def open_trial(self, number: int) -> Trial | None:
+        """The trial if it is queued or running; None without asking the store."""
+        state = self._trials.state(number)
+        return None if state is None or state.finished else self._trials.get(number)
+
+    def trials(self) -> Iterator[Trial]:
+        """In the order of their numbers."""
+        return self._trials.all()
+
+    def trials_of_request(self, request_id: str) -> tuple[Trial, ...]:
+        return self._trials.of_request(request_id)
+
+    def fresh(self, number: int, measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
+        """Those whose (attempt, metric, step) is new; the first within the batch wins."""
+        return self._report(number).fresh(measurements)
+
+    def measure(self, number: int, measurements: Sequence[Measurement]) -> None:
+        """Remember what has been stored."""
+        if not measurements:
+            return
+        state = self.trial(number).state
+        report = self._reports.setdefault(number, Report())
+        attempt, curve = report.newest_attempt, self._curve(number)
+        last = curve.steps[-1] if curve is not None else None
+        report.add_all(measurements)
+        if not state.finished:
+            self._before[number] = last if report.newest_attempt == attempt else None
+        elif state is TrialState.SUCCEEDED:
+            self._pruner = self._new_pruner()  # a peer has changed after the fact: rare, so simply anew
+
+    def take_in(self, trial: Trial, measurements: Sequence[Measurement]) -> None:
+        """A new trial that comes finished, with all its measurements; stored before."""
+        if measurements:
+            self._reports[trial.number] = report = Report()
+            report.add_all(measurements)
+        self.put(trial)
+
+    def value_of(self, number: int, further: Sequence[Measurement] = ()) -> tuple[float | None, int | None]:
+        """The trial's value by the objective's rule, None when that is not finite; and the value's step, without a
+        value the last one. `further` counts too: measurements that are not stored yet."""
+        objective = self._study.spec.objective
+        curve = self._report(number).newest_with(further, objective.metric)
+        if curve is None:
+            return None, None
+        last, step = curve.values[-1], curve.steps[-1]
+        if objective.value is ValueRule.BEST:
+            best = curve.best(objective.direction)
+            return best, step if best is None else curve.steps[curve.values.index(best)]
+        return (last if math.isfinite(last) else None), step
+
+    def last_step(self, number: int, further: Sequence[Measurement] = ()) -> int | None:
+        """Of the objective's metric, with what is not stored yet."""
+        curve = self._report(number).newest_with(further, self._study.spec.objective.metric)
+        return None if curve is None else curve.steps[-1]
+
+    def advise(self, number: int) -> StopAdvice:
+        """Whether a running trial should stop; asked after each of its reports."""
+        curve = self._curve(number)
+        if self._pruner is None or curve is None or self.trial(number).state is not TrialState.RUNNING:
+            return StopAdvice(False)
+        previous = curve.steps[-2] if len(curve.steps) > 1 else None
+        before = self._before.get(number, previous)
+        self._find_peers(self._pruner)
+        return self._pruner.judge(curve, before=before)
+
+    def update_study(self, study: Study) -> None:
+        self._prepared = None
+        self._study = study
+        self._recompute()
+
+    def optimal(self) -> Trial | None:
+        """The best succeeded trial, the earliest of equals."""
+        return None if self._best is None else self._trials.get(self._best.number)  # as it is labelled now
+
+    def reopen(self, trials: Sequence[Trial]) -> None:
+        """Finished trials that run again; stored before. What they reported stays known."""
+        self._prepared = None
+        for trial in trials:
+            if self._source is not None and trial.number not in self._reports:
+                self._reports[trial.number] = self._source.report(trial.number)
+            self._trials.put(trial)
+        self._recompute()  # once for all: each time costs a look at every trial
+
+    def _index(self, trial: Trial, old: TrialState | None) -> None:
+        number = trial.number
+        if old is TrialState.QUEUED:
+            del self._queued[bisect_left(self._queued, number)]
+            self._expired.discard(number)
+        if trial.state is TrialState.QUEUED:
+            insort(self._queued, number)
+            if trial.expired:
+                self._expired.add(number)
+        if trial.finished:
+            self._before.pop(number, None)
+        self._compare(trial)
+
+    def _compare(self, trial: Trial) -> None:
+        if trial.state is not TrialState.SUCCEEDED or trial.value is None or not math.isfinite(trial.value):
+            return
+        sign = -1.0 if self._study.spec.objective.direction is Direction.MAXIMIZE else 1.0
+        best = self._best
+        if best is None or best.value is None or (sign * trial.value, trial.number) < (sign * best.value, best.number):
+            self._best = trial
+
+    def _curve(self, number: int) -> Curve | None:
+        """What counts of a trial: the objective's metric in the newest attempt."""
+        return self._report(number).newest(self._study.spec.objective.metric)
+
+    def _report(self, number: int) -> Report:
+        """Not to be added to: it may be a copy."""
+        there = self._reports.get(number)
+        if there is not None:
+            return there
+        state = self._trials.state(number)
+        forgotten = self._source is not None and state is not None and state.finished
+        return self._source.report(number) if self._source is not None and forgotten else Report()
+
+    def _recompute(self) -> None:
+        """What follows from all trials together, after a change that is too rare to follow it step by step."""
+        self._best = None
+        self._sampler = self._new_sampler()
+        for trial in self._trials.all():
+            self._compare(trial)
+            self._show(trial)
+        self._pruner = self._new_pruner()
+
+    def _show(self, trial: Trial) -> None:
+        """To the sampler; but an imported trial outside of the space only when the space has grown to it: what is best
+        would else be where nothing can be proposed."""
+        if IMPORTED_FROM not in trial.labels or not self._study.spec.space.point_problems(
+            trial.parameters, partial=False
+        ):
+            self._sampler.put(trial)
+
+    def _new_sampler(self) -> Sampler:
+        return samplers.new_sampler(self._study.spec, self._study.seed)
+
+    def _new_pruner(self) -> Pruner | None:
+        spec = self._study.spec
+        if spec.pruning is None:
+            return None
+        pruner = pruners.new_pruner(spec.pruning, spec.objective)
+        self._has_peers = self._source is None
+        if not self._has_peers:
+            return pruner  # it gets them when it is first asked: they may be half a million measurements
+        for number in self._trials.succeeded():
+            if (curve := self._curve(number)) is not None:
+                pruner.add_peer(curve)
+        return pruner
+
+    def _add_peer(self, number: int) -> None:
+        if self._pruner is None or not self._has_peers:
+            return
+        curve = self._curve(number)
+        if curve is not None:
+            self._pruner.add_peer(curve)
+
+    def _find_peers(self, pruner: Pruner) -> None:
+        if not self._has_peers and self._source is not None:
+            for curve in self._source.curves():
+                pruner.add_peer(curve)
+            self._has_peers = True
+
+
+def check_spec(spec: StudySpec) -> tuple[Problem, ...]:
+    """Every rule a study must obey; paths are fields of the spec: `space.lr.min`, `algorithm.name`, `objectives`."""
+    return tuple(_spec_problems(spec))
+
+
+def _spec_problems(spec: StudySpec) -> Iterator[Problem]:
+    space = spec.space.problems()
+    yield from _under("space", space)
+    if len(spec.objectives) != 1:
+        yield Problem("objectives", f"{len(spec.objectives)} objectives; a study has exactly one for now")
+    for place, objective in enumerate(spec.objectives):
+        if not objective.metric:
+            yield Problem(f"objectives[{place}].metric", "no metric; name the one that trials report")
+    yield from _under("algorithm", samplers.algorithm_problems(spec.algorithm))
+    if not space:
+        yield from _under("space", samplers.space_problems(spec))
+    if spec.pruning is not None:
+        yield from _under("pruning", pruners.pruning_problems(spec.pruning))
+
+
+def _under(place: str, problems: Iterable[Problem]) -> Iterator[Problem]:
+    for problem in problems:
+        yield Problem(f"{place}.{problem.path}" if problem.path else place, problem.message)

@@ -1,6 +1,0 @@
-"""Pruning rules: one module for each family, and the registry that knows them by name."""
-
-from suggest.pruning.pruner import Pruner
-from suggest.pruning.registry import Rule, new_pruner, pruning_problems, rules
-
-__all__ = ["Pruner", "Rule", "new_pruner", "pruning_problems", "rules"]

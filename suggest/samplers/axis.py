@@ -1,0 +1,67 @@
+"""What a grid tries of one parameter: the values of a countable domain, or the `points` of a continuous float.
+
+Only the grid looks at `points`; to everyone else such a float is a continuum, so a trial may well be off the axis.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from suggest.domain import TOLERANCE, number
+from suggest.space import Choice, Domain, Float, Int, Scale, Value
+
+
+@dataclass(frozen=True, slots=True)
+class EvenPoints:
+    """`count` values, 2 or more, evenly spaced from `low` to `high` on the scale."""
+
+    low: float
+    high: float
+    scale: Scale
+    count: int
+
+    def at(self, index: int) -> float:
+        """In rising order."""
+        last = self.count - 1
+        if index in (0, last):
+            return float(self.high if index else self.low)
+        if self.scale is Scale.LOG:
+            low, high = math.log(self.low), math.log(self.high)
+            exact = math.exp(low + (high - low) * index / last)
+        else:
+            exact = self.low + (self.high - self.low) * index / last
+        neat = float(f"{exact:.12g}")  # 0.01, not 0.009999999999999998
+        return neat if abs(neat - exact) < self._gap(exact) / 1000 else exact
+
+    def index_of(self, value: Value) -> int | None:
+        """The index of the point that `value` is, but for rounding; None when it lies between points."""
+        x = number(value)
+        if x is None or not self.low <= x <= self.high:
+            return None
+        if self.scale is Scale.LOG:
+            low, high = math.log(self.low), math.log(self.high)
+            share = (math.log(x) - low) / (high - low)
+        else:
+            share = (x - self.low) / (self.high - self.low)
+        index = round(share * (self.count - 1))
+        return index if abs(x - self.at(index)) <= TOLERANCE * self._gap(x) else None
+
+    def _gap(self, x: float) -> float:
+        """From a point near x to the next."""
+        if self.scale is Scale.LOG:
+            return x * (math.log(self.high) - math.log(self.low)) / (self.count - 1)
+        return (self.high - self.low) / (self.count - 1)
+
+
+Axis: TypeAlias = Float | Int | Choice | EvenPoints
+
+
+def axis_of(domain: Domain) -> Axis | None:
+    """None for a continuum of which no points were named: no grid can try it."""
+    if domain.count is not None:
+        return domain
+    if isinstance(domain, Float) and domain.points is not None:
+        return EvenPoints(domain.min, domain.max, domain.scale, domain.points)
+    return None

@@ -1,0 +1,97 @@
+"""The trials of a model's window as columns of numbers, kept from one proposal to the next.
+
+A value on steps is its index, and so is a choice; all else is itself. NaN where a trial has no value, or one that is
+not of the domain. Each trial is read once, and its row freed when it leaves the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from suggest.domain import NO_MEMBER
+from suggest.samplers.frame import Dimension
+from suggest.samplers.normal import Floats
+from suggest.samplers.split import rank
+from suggest.space import Assignment, Choice, Domain, Float, Int, Parameter, Scale, Value
+from suggest.trial import Trial, TrialState
+
+
+class Columns:
+    def __init__(self, parameters: Sequence[Parameter], sign: float) -> None:
+        self._domains = [(p.name, p.domain) for p in parameters]
+        self._sign = sign
+        self._rows: dict[int, int] = {}  # trial number -> its column in _values
+        self._ranked: set[int] = set()
+        self._free: list[int] = []
+        self._values = np.empty((len(parameters), 0))
+        self._ranks = np.empty((3, 0))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def read(self, learnt: Sequence[Trial], running: Sequence[Trial]) -> tuple[Floats, Floats, Floats]:
+        """Values and ranks of the finished trials and values of the running ones; (parameters or 3, trials)."""
+        rows = self._rows
+        numbers, others = [t.number for t in learnt], [t.number for t in running]
+        # By whole sets: nearly always one trial is new, among hundreds that are not.
+        wanted = {*numbers, *others}
+        for gone in rows.keys() - wanted:
+            self._free.append(rows.pop(gone))
+            self._ranked.discard(gone)
+        if new := wanted - rows.keys():
+            for trial in (*learnt, *running):
+                if trial.number in new:
+                    self._add(trial)
+        if unranked := set(numbers) - self._ranked:
+            for trial in learnt:
+                if trial.number in unranked and trial.state is not TrialState.RUNNING:
+                    self._ranks[:, rows[trial.number]] = rank(trial, self._sign)
+                    self._ranked.add(trial.number)
+        finished = np.array([rows[n] for n in numbers], dtype=np.intp)
+        pending = np.array([rows[n] for n in others], dtype=np.intp)
+        return self._values[:, finished], self._ranks[:, finished], self._values[:, pending]
+
+    def _add(self, trial: Trial) -> None:
+        if not self._free:
+            held = self._values.shape[1]
+            more = max(64, held)
+            self._values = np.concatenate([self._values, np.empty((len(self._domains), more))], axis=1)
+            self._ranks = np.concatenate([self._ranks, np.zeros((3, more))], axis=1)
+            self._free.extend(range(held + more - 1, held - 1, -1))
+        row = self._rows[trial.number] = self._free.pop()
+        self._values[:, row] = self._encoded(trial.parameters)
+
+    def _encoded(self, point: Assignment) -> list[float]:
+        return [encode(domain, point[name]) if name in point else np.nan for name, domain in self._domains]
+
+
+def dimension(domain: Domain) -> Dimension:
+    """For a domain of more than one value."""
+    match domain:
+        case Float() if domain.count is None:
+            return Dimension(float(domain.min), float(domain.max), log=domain.scale is Scale.LOG)
+        case Int(scale=Scale.LOG):
+            return Dimension(float(domain.min), float(domain.max), log=True, whole=True)
+    assert domain.count is not None
+    return Dimension(0.0, domain.count - 1.0, whole=True, choice=isinstance(domain, Choice))
+
+
+def _by_value(domain: Domain) -> bool:
+    return domain.count is None or (isinstance(domain, Int) and domain.scale is Scale.LOG)
+
+
+def encode(domain: Domain, value: Value) -> float:
+    """NaN for what is not of the domain."""
+    if isinstance(domain, Choice) or not _by_value(domain):
+        index = domain.index_of(value)
+        return np.nan if index is None else float(index)
+    member = domain.canonical(value)
+    return np.nan if member is NO_MEMBER else float(member)
+
+
+def decode(domain: Domain, number: float) -> Value:
+    if not _by_value(domain):
+        return domain.at(int(number))
+    return number if isinstance(domain, Float) else int(number)

@@ -1,0 +1,65 @@
+"""`default`: chooses between what is there by the space, the budget and how many trials run at a time.
+
+It chooses once, when the study is created (`chosen_settings`), and what it chose stands in the study's settings from
+then on, every one of them: a later version may choose otherwise for new studies and changes no old one. What a person
+sets herself is left as it is. The rules come from bench/quality.py; why they are as they are: docs/adr.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from suggest import settings as checked
+from suggest.samplers.distinct import RESAMPLE, counted
+from suggest.samplers.grid import Grid, GridSampler
+from suggest.samplers.sampler import Sampler
+from suggest.samplers.tpe import OwnSettings, tpe
+from suggest.settings import NoSettings, setting
+from suggest.space import Space, Value
+from suggest.study import StudySpec
+
+NAME = "default"
+TO_CHOOSE, GRID, TPE = CHOICES = ("to choose", "grid", "tpe")
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultSettings(OwnSettings):
+    trials: int = setting(0, "the budget, by which it chooses; 0 where there is none", min=0)
+    parallelism: int = setting(1, "how many trials run at a time, by which it chooses", min=1)
+    chosen: str = setting(TO_CHOOSE, "what it chose when the study was created", words=CHOICES)
+
+
+def default(spec: StudySpec, seed: int, settings: DefaultSettings) -> Sampler:
+    if settings.chosen == GRID:
+        return GridSampler(spec, seed, NoSettings())
+    return tpe(spec, seed, settings)
+
+
+def chosen_settings(space: Space, given: Mapping[str, Value]) -> dict[str, Value]:
+    """All settings of a search in this space, where these were given; those that name a choice are left as they are."""
+    known = checked.read(DefaultSettings, given)
+    if known.chosen != TO_CHOOSE:
+        return dict(given)
+    finite = counted(space)
+    if finite and Grid(space, {}).total <= known.trials:
+        return {"trials": known.trials, "parallelism": known.parallelism, "chosen": GRID}
+    every = {s.name: s.default for s in checked.declared(DefaultSettings)}
+    return {
+        **every,
+        **_rules(known.parallelism),
+        **({"duplicates": RESAMPLE} if finite else {}),
+        **given,
+        "chosen": TPE,
+    }
+
+
+def _rules(parallelism: int) -> dict[str, Value]:
+    """Kernels narrower than Optuna's in both cases: they decide how close to the best point the search gets.
+
+    One after the other, each point may be chosen greedily among many candidates: the next one knows how it ended.
+    Several at a time must not all go where one would: fewer candidates leave more to chance, and fewer trials are good.
+    """
+    if parallelism == 1:
+        return {"candidates": 200, "sharpness": 2.0}
+    return {"goodShare": 0.04, "sharpness": 4.0}

@@ -1,0 +1,204 @@
+"""Points that the study knows already: what becomes of a proposal that repeats one.
+
+`allow`: nothing, it is a trial like any other; then nothing of this room is in use. `resample`: it is drawn again, a
+few times by the algorithm, then uniformly, and where the space can be counted one of the free points is taken, until
+none is left. `reuse`: a point whose value is known is proposed as it is, for the value to be taken over; any other is
+drawn again. A point is known while a trial holds it, in whatever state but cancelled. All of it goes by an index of
+points: bounded work whatever the history.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from suggest import deadline
+from suggest.domain import identity
+from suggest.samplers.grid import Grid
+from suggest.samplers.sampler import PointRequest, Sampler
+from suggest.samplers.uniform import draw_point
+from suggest.settings import setting
+from suggest.space import Assignment, Space
+from suggest.study import StudySpec
+from suggest.trial import Trial, TrialState
+
+ALLOW, RESAMPLE, REUSE = POLICIES = ("allow", "resample", "reuse")
+AGAIN = 8  # draws by the algorithm, and as many uniform ones
+COUNTED = 10**5  # spaces of at most so many points, conditions aside, are searched for a free one
+
+_MEANING = "what becomes of a point that the study knows: run it again, draw another, or take over its value"
+
+
+@dataclass(frozen=True, slots=True)
+class DrawSettings:
+    """Of every algorithm that draws its points."""
+
+    duplicates: str = setting(ALLOW, _MEANING, words=POLICIES)
+
+
+class Distinct:
+    """A sampler whose proposals are points that no trial holds, as far as the policy wants it."""
+
+    def __init__(self, spec: StudySpec, seed: int, sampler: Sampler, *, policy: str) -> None:
+        self._space = spec.space
+        self._seed = seed
+        self._sampler = sampler
+        self._reuse = policy == REUSE
+        self._known = _Known(spec.space)
+
+    def put(self, trial: Trial) -> None:
+        self._known.put(trial)
+        self._sampler.put(trial)
+
+    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
+        taken = _Taken()
+        points: list[Assignment] = []
+        drawn = self._sampler.propose(wanted)
+        for one, point in zip(wanted, drawn, strict=False):
+            deadline.check()
+            found = self._another(one, point, taken)
+            if found is None:
+                break
+            key = self._known.key(found)
+            taken.keys.add(key)
+            if key >= 0 and not self._known.holds(key):
+                insort(taken.fresh, key)
+            points.append(found)
+        return points
+
+    def value_of(self, point: Assignment) -> int | None:
+        """The trial whose value a proposal of this point takes over."""
+        return self._known.succeeded(point) if self._reuse else None
+
+    def warm_up(self) -> None:
+        self._sampler.warm_up()
+
+    def _another(self, one: PointRequest, point: Assignment, taken: _Taken) -> Assignment | None:
+        """The point itself when it will do, else another; None: there is none left, and nobody insists."""
+        known = self._known
+        free = known.free(taken.fresh)
+        if free == 0:
+            return point if one.fixed else None
+        if self._will_do(one, point, taken):
+            return point
+        again = self._sampler.propose([replace(one, again=k) for k in range(1, AGAIN + 1)])
+        again += [draw_point(self._space, self._seed, replace(one, again=k)) for k in range(1, AGAIN + 1)]
+        for other in again:
+            if self._will_do(one, other, taken):
+                return other
+        if free is None or one.fixed:
+            return point
+        return known.free_point(one.source(self._seed, "free").randrange(free), taken.fresh)
+
+    def _will_do(self, one: PointRequest, point: Assignment, taken: _Taken) -> bool:
+        key = self._known.key(point)
+        if key in taken.keys:
+            return False
+        return not self._known.holds(key) or (not one.new and self.value_of(point) is not None)
+
+
+@dataclass(slots=True)
+class _Taken:
+    """What the points before in the same batch take: their keys; and of a grid, those that no trial held, rising."""
+
+    keys: set[int] = field(default_factory=set)
+    fresh: list[int] = field(default_factory=list)
+
+
+class _Known:
+    """The points that trials hold. A point's key is its number in the grid of a space that is small, else a digest."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self._grid = Grid(space, {}) if counted(space) else None
+        self._held: dict[int, int] = {}  # trial -> key
+        self._holders: dict[int, int] = {}  # key -> how many trials hold it
+        self._sorted: list[int] = []  # the keys held, of a grid
+        self._succeeded: dict[int, list[int]] = {}  # key -> trials with a value, rising
+
+    def put(self, trial: Trial) -> None:
+        there = trial.state is not TrialState.CANCELLED and not self._space.missing(trial.parameters)
+        key = self.key(trial.parameters) if there else None
+        old = self._held.get(trial.number)
+        if old != key:
+            if old is not None:
+                self._release(trial.number, old)
+            if key is not None:
+                self._hold(trial.number, key)
+        valued = trial.state is TrialState.SUCCEEDED and trial.value is not None and math.isfinite(trial.value)
+        if key is not None and valued:
+            trials = self._succeeded.setdefault(key, [])
+            if trial.number not in trials:
+                insort(trials, trial.number)
+
+    def key(self, point: Assignment) -> int:
+        if self._grid is not None and (index := self._grid.index_of(point)) is not None:
+            return index
+        values = [(p.name, identity(point[p.name])) for p in self._space.parameters if p.name in point]
+        return -1 - int.from_bytes(hashlib.blake2b(repr(values).encode(), digest_size=8).digest())
+
+    def holds(self, key: int) -> bool:
+        return key in self._holders
+
+    def succeeded(self, point: Assignment) -> int | None:
+        """The first trial that has a value there."""
+        trials = self._succeeded.get(self.key(point))
+        return trials[0] if trials else None
+
+    def free(self, taken: Sequence[int]) -> int | None:
+        """How many points nobody holds and that are not taken; None where they cannot be counted."""
+        if self._grid is None:
+            return None
+        return self._grid.total - len(self._sorted) - len(taken)
+
+    def free_point(self, place: int, taken: Sequence[int]) -> Assignment:
+        """Of the free points, in order, this one; `taken` rises."""
+        assert self._grid is not None
+        index = place + _below(self._sorted, place)
+        for key in taken:
+            # One more is passed over, and what is held between there and here.
+            if key <= index:
+                place += 1
+                index = place + _below(self._sorted, place)
+        return self._grid.point(index)
+
+    def _hold(self, number: int, key: int) -> None:
+        self._held[number] = key
+        if key not in self._holders and key >= 0:
+            insort(self._sorted, key)
+        self._holders[key] = self._holders.get(key, 0) + 1
+
+    def _release(self, number: int, key: int) -> None:
+        del self._held[number]
+        self._holders[key] -= 1
+        if not self._holders[key]:
+            del self._holders[key]
+            if key >= 0:
+                del self._sorted[bisect_left(self._sorted, key)]
+        if number in (trials := self._succeeded.get(key, [])):
+            trials.remove(number)
+
+
+def _below(held: list[int], place: int) -> int:
+    """How many of these rising numbers lie below the place-th number that is none of them."""
+    low, high = 0, len(held)
+    while low < high:
+        middle = (low + high) // 2
+        if held[middle] - middle <= place:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def counted(space: Space) -> bool:
+    """Whether its points can be counted and are few enough to look for a free one."""
+    total = 1
+    for parameter in space.parameters:
+        count = parameter.domain.count
+        if count is None or (total := total * count) > COUNTED:
+            return False
+    return True

@@ -1,0 +1,114 @@
+"""The dimensions that a model has in common with its candidates: their scales, their bins, their places.
+
+Pure functions of arrays. A point is a column of numbers, one for each dimension: a value on steps is its index and so
+is a choice. Within a dimension places are shares of its span, 0 to 1, on its scale; a whole number is a bin there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from suggest.samplers.normal import Floats, Indexes
+
+# Kernels are never narrower than a hundredth of the span, so a bin up to this width spans at most a quarter of one.
+NARROW = 0.0025
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """The numbers `first` to `last`: all between them, or (`whole`) whole ones; or that many choices."""
+
+    first: float
+    last: float
+    log: bool = False
+    whole: bool = False
+    choice: bool = False
+
+
+class Frame:
+    """The dimensions that are modelled together, and what follows from them alone."""
+
+    def __init__(self, dimensions: Sequence[Dimension]) -> None:
+        numeric = [d for d in dimensions if not d.choice]
+        self.size = len(dimensions)
+        self.numeric = np.array([k for k, d in enumerate(dimensions) if not d.choice], dtype=np.intp)
+        self.choices = [(k, d.last + 1.0) for k, d in enumerate(dimensions) if d.choice]  # with how many there are
+        self.first = np.array([d.first for d in numeric]).reshape(-1, 1)
+        self.last = np.array([d.last for d in numeric]).reshape(-1, 1)
+        # Positions among the numeric ones.
+        self.log = np.array([k for k, d in enumerate(numeric) if d.log], dtype=np.intp)
+        self.whole = np.array([k for k, d in enumerate(numeric) if d.whole], dtype=np.intp)
+        self.whole_log = np.array([d.log for d in numeric if d.whole], dtype=np.bool_)
+        half = np.array([0.5 if d.whole else 0.0 for d in numeric]).reshape(-1, 1)
+        self.low = self.scaled(self.first - half)
+        span = self.scaled(self.last + half) - self.low
+        self.span = np.where(span > 0, span, 1.0)  # neighbouring doubles may have the same logarithm
+        self.log_unit = float(np.log(self.span[[k for k, d in enumerate(numeric) if not d.whole]]).sum())
+
+    def scaled(self, numbers: Floats) -> Floats:
+        """Numeric rows on their dimensions' scales."""
+        if self.log.size:
+            numbers = numbers.copy()
+            numbers[self.log] = np.log(numbers[self.log])
+        return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Bins:
+    """The bins of one dimension, `row` among the numeric, in which candidates lie.
+
+    wide, narrow: the (left, right) of wide and of narrow bins, each once. wide_place, narrow_place: of each candidate
+    among those; -1 where it is none of them.
+    """
+
+    row: int
+    wide: Floats
+    narrow: Floats
+    wide_place: Indexes
+    narrow_place: Indexes
+
+    def part(self, here: slice) -> Bins:
+        return Bins(self.row, self.wide, self.narrow, self.wide_place[here], self.narrow_place[here])
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Candidates, and what a density needs of them whatever the mixture.
+
+    features: (candidates, 3 * numeric): place², place and 1, all three 0 where a bin is wide.
+    log_width: of a candidate's narrow bins, all together.
+    """
+
+    numbers: Floats
+    features: Floats
+    log_width: Floats
+    bins: tuple[Bins, ...]
+
+    def part(self, here: slice) -> Candidates:
+        bins = tuple(b.part(here) for b in self.bins)
+        return Candidates(self.numbers[:, here], self.features[here], self.log_width[here], bins)
+
+
+def points(frame: Frame, numbers: Floats) -> Candidates:
+    """numbers: (dimensions, candidates)."""
+    numeric = numbers[frame.numeric]
+    places = (frame.scaled(numeric) - frame.low) / frame.span
+    features = np.concatenate([places * places, places, np.ones_like(places)])
+    log_width = np.zeros(numbers.shape[1])
+    bins: list[Bins] = []
+    for row, log in zip(frame.whole.tolist(), frame.whole_log.tolist(), strict=True):
+        values, of = np.unique(numeric[row], return_inverse=True)
+        ends = np.stack([values - 0.5, values + 0.5])
+        ends = ((np.log(ends) if log else ends) - frame.low[row]) / frame.span[row]
+        # Not right - left: of a billion bins those two agree in most of their digits.
+        width = (2.0 * np.arctanh(0.5 / values) if log else np.ones_like(values)) / frame.span[row]
+        wide = width > NARROW
+        middle = np.where(wide, 0.0, 0.5 * (ends[0] + ends[1]))[of]
+        features[row :: len(numeric)] = middle * middle, middle, np.where(wide, 0.0, 1.0)[of]
+        log_width += np.where(wide, 0.0, np.log(width))[of]
+        wide_place, narrow_place = np.where(wide, np.cumsum(wide) - 1, -1), np.where(wide, -1, np.cumsum(~wide) - 1)
+        bins.append(Bins(row, ends[:, wide], ends[:, ~wide], wide_place[of], narrow_place[of]))
+    return Candidates(numbers, np.ascontiguousarray(features.T), log_width, tuple(bins))

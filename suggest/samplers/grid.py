@@ -1,0 +1,271 @@
+"""Grid search: every distinct point of a finite space once, by index.
+
+`Grid` numbers the points; nothing is enumerated, so 2^30 points cost nothing. `GridSampler` hands out the smallest
+number that no trial holds. A cancelled trial holds no point; a failed one does. Numbers are not stored: they follow
+from the points of the trials, so restarts, imported and enqueued trials need no care. A trial between the points of a
+float is extra: it holds none.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from suggest.errors import Problem
+from suggest.samplers.axis import Axis, axis_of
+from suggest.samplers.sampler import PointRequest
+from suggest.settings import NoSettings
+from suggest.space import Assignment, Choice, Condition, Parameter, Space, Value
+from suggest.study import StudySpec
+from suggest.trial import Trial, TrialState
+
+# What a parameter is to those that depend on it: the index of a value that some condition mentions, or one of these.
+OTHER = -1
+INACTIVE = -2
+
+
+def grid_problems(spec: StudySpec) -> Iterator[Problem]:
+    for parameter in spec.space.parameters:
+        if axis_of(parameter.domain) is None:
+            yield Problem(
+                parameter.name, "a grid needs points or step on a float; add one (points: 5), or use another algorithm"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """One parameter of the grid: its values as runs (first index, length, what they are to its dependents)."""
+
+    parameter: Parameter
+    axis: Axis
+    when: tuple[tuple[str, frozenset[int]], ...]
+    runs: tuple[tuple[int, int, int], ...]
+    needed: tuple[str, ...]  # earlier parameters that this or later levels depend on
+
+
+class Grid:
+    """A numbering 0..total-1 of the distinct points that agree with `fixed`; the last parameter is the fastest.
+
+    A fixed value need not be one that the grid would try.
+
+    Mixed radix over the conditional tree. How many points lie below a level depends only on the earlier parameters
+    that later conditions mention, so the counts are memoised on those. Children follow their parents directly (depth
+    first), which keeps these contexts small.
+    """
+
+    def __init__(self, space: Space, fixed: Mapping[str, Value]) -> None:
+        self._space = space
+        order = _depth_first(space)
+        self._axes = {p.name: Choice((fixed[p.name],)) if p.name in fixed else _axis(p) for p in order}
+        mentioned = _mentioned(space, self._axes)
+        self._levels: list[_Level] = []
+        for place, parameter in enumerate(order):
+            later = {c.parameter for p in order[place:] for c in p.when}
+            when = tuple((c.parameter, _indexes(self._axes[c.parameter], c)) for c in parameter.when)
+            axis = self._axes[parameter.name]
+            runs = _runs(axis, mentioned.get(parameter.name, frozenset()))
+            needed = tuple(p.name for p in order[:place] if p.name in later)
+            self._levels.append(_Level(parameter, axis, when, runs, needed))
+        self._memo: dict[tuple[int, tuple[int, ...]], int] = {}
+        self.total = self._count(0, {})
+
+    def _active(self, level: _Level, state: Mapping[str, int]) -> bool:
+        return all(state[parent] in allowed for parent, allowed in level.when)
+
+    def _count(self, place: int, state: dict[str, int]) -> int:
+        """How many ways there are to go on from `place`; `state` is left as it was."""
+        if place == len(self._levels):
+            return 1
+        level = self._levels[place]
+        key = (place, tuple(state[name] for name in level.needed))
+        if key not in self._memo:
+            name = level.parameter.name
+            if self._active(level, state):
+                total = 0
+                for _, length, kind in level.runs:
+                    state[name] = kind
+                    total += length * self._count(place + 1, state)
+            else:
+                state[name] = INACTIVE
+                total = self._count(place + 1, state)
+            self._memo[key] = total
+        return self._memo[key]
+
+    def point(self, index: int) -> Assignment:
+        """The point of a number below `total`."""
+        state: dict[str, int] = {}
+        values: dict[str, Value] = {}
+        for place, level in enumerate(self._levels):
+            name = level.parameter.name
+            if not self._active(level, state):
+                state[name] = INACTIVE
+                continue
+            for first, length, kind in level.runs:
+                state[name] = kind
+                below = self._count(place + 1, state)
+                if index < length * below:
+                    skip, index = divmod(index, below)
+                    values[name] = level.axis.at(first + skip)
+                    break
+                index -= length * below
+        return {p.name: values[p.name] for p in self._space.parameters if p.name in values}
+
+    def tries(self, part: Assignment) -> bool:
+        """Whether each of the values is one of those that its parameter takes in this grid."""
+        return all(self._axes[name].index_of(value) is not None for name, value in part.items())
+
+    def index_of(self, point: Assignment) -> int | None:
+        """The number of a point; None when it is incomplete or not of this grid."""
+        state: dict[str, int] = {}
+        index = 0
+        for place, level in enumerate(self._levels):
+            name = level.parameter.name
+            if not self._active(level, state):
+                state[name] = INACTIVE
+                continue
+            position = level.axis.index_of(point[name]) if name in point else None
+            if position is None:
+                return None
+            for first, length, kind in level.runs:
+                state[name] = kind
+                below = self._count(place + 1, state)
+                if first <= position < first + length:
+                    index += (position - first) * below
+                    break
+                index += length * below
+            else:
+                return None
+        return index
+
+
+class GridSampler:
+    def __init__(self, spec: StudySpec, seed: int, settings: NoSettings) -> None:
+        self._space = spec.space
+        self._grid = Grid(spec.space, {})
+        self._index: dict[int, int] = {}  # trial number -> the point it holds
+        self._holders: dict[int, int] = {}  # point -> how many trials hold it
+        self._cursor = 0  # every point below is held, or in _returned
+        self._returned: list[int] = []
+
+    def put(self, trial: Trial) -> None:
+        if trial.state is TrialState.CANCELLED:
+            index = self._index.pop(trial.number, None)
+            if index is not None:
+                self._release(index)
+        elif trial.number not in self._index:
+            index = self._grid.index_of(trial.parameters)
+            if index is not None:
+                self._index[trial.number] = index
+                self._hold(index)
+
+    def _hold(self, index: int) -> None:
+        self._holders[index] = self._holders.get(index, 0) + 1
+        at = bisect_left(self._returned, index)
+        if at < len(self._returned) and self._returned[at] == index:
+            del self._returned[at]
+        while self._cursor in self._holders:
+            self._cursor += 1
+
+    def _release(self, index: int) -> None:
+        self._holders[index] -= 1
+        if self._holders[index] == 0:
+            del self._holders[index]
+            if index < self._cursor:
+                insort(self._returned, index)
+
+    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
+        taken: set[int] = set()
+        free = self._free(taken)
+        points: list[Assignment] = []
+        for one in wanted:
+            if one.fixed:
+                point = self._completed(one.fixed, taken)
+            else:
+                index = next(free, None)
+                if index is None:
+                    break
+                taken.add(index)
+                point = self._grid.point(index)
+            points.append(point)
+        return points
+
+    def _free(self, taken: set[int]) -> Iterator[int]:
+        """Points that nobody holds, in order; `taken` may grow meanwhile."""
+        yield from (index for index in self._returned if index not in taken)
+        index = self._cursor
+        while index < self._grid.total:
+            if index not in self._holders and index not in taken:
+                yield index
+            index += 1
+
+    def _completed(self, fixed: Assignment, taken: set[int]) -> Assignment:
+        """The first free point that agrees with `fixed`; when none is free, the first: a person asked for it."""
+        part = Grid(self._space, fixed)
+        if not self._grid.tries(fixed):  # extra, so none of its points is free or held
+            return part.point(0)
+        for k in range(part.total):
+            index = self._grid.index_of(part.point(k))
+            if index is not None and index not in self._holders and index not in taken:
+                taken.add(index)
+                return part.point(k)
+        return part.point(0)
+
+    def warm_up(self) -> None:
+        pass
+
+
+def _depth_first(space: Space) -> list[Parameter]:
+    """Parents before children, and each child as soon as its last parent is there."""
+    children: dict[str, list[Parameter]] = {}
+    waiting: dict[str, set[str]] = {}
+    for parameter in space.ordered:
+        waiting[parameter.name] = {c.parameter for c in parameter.when}
+        for parent in waiting[parameter.name]:
+            children.setdefault(parent, []).append(parameter)
+    order: list[Parameter] = []
+    stack = [p for p in reversed(space.ordered) if not p.when]
+    while stack:
+        parameter = stack.pop()
+        order.append(parameter)
+        for child in reversed(children.get(parameter.name, ())):
+            waiting[child.name].discard(parameter.name)
+            if not waiting[child.name]:
+                stack.append(child)
+    return order
+
+
+def _axis(parameter: Parameter) -> Axis:
+    axis = axis_of(parameter.domain)
+    assert axis is not None  # grid_problems has refused the others
+    return axis
+
+
+def _indexes(axis: Axis, condition: Condition) -> frozenset[int]:
+    """Of the values for which the condition holds; a value beside a point, however near, is another one to it."""
+    found = (axis.index_of(value) for value in condition.values)
+    name = condition.parameter
+    return frozenset(k for k in found if k is not None and condition.holds({name: axis.at(k)}))
+
+
+def _mentioned(space: Space, axes: Mapping[str, Axis]) -> dict[str, frozenset[int]]:
+    mentioned: dict[str, frozenset[int]] = {}
+    for parameter in space.parameters:
+        for c in parameter.when:
+            mentioned[c.parameter] = mentioned.get(c.parameter, frozenset()) | _indexes(axes[c.parameter], c)
+    return mentioned
+
+
+def _runs(axis: Axis, mentioned: frozenset[int]) -> tuple[tuple[int, int, int], ...]:
+    count = axis.count
+    assert count is not None  # an axis is countable
+    runs: list[tuple[int, int, int]] = []
+    start = 0
+    for index in sorted(mentioned):
+        if start < index:
+            runs.append((start, index - start, OTHER))
+        runs.append((index, 1, index))
+        start = index + 1
+    if start < count:
+        runs.append((start, count - start, OTHER))
+    return tuple(runs)

@@ -1,0 +1,58 @@
+"""What a sampler is: it is shown every trial of a study and proposes points for the next ones.
+
+Whatever a sampler remembers must follow from the trials it was shown, in whatever order: an engine rebuilt from a
+store has to propose what the lost one would have. Everything random about trial n comes from (study seed, n) alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from suggest.space import Assignment
+from suggest.trial import Trial
+
+
+@dataclass(frozen=True, slots=True)
+class PointRequest:
+    """A trial that needs a point. `fixed` is the part a person has decided (valid, canonical), mostly empty.
+
+    `again`: which of several draws for the same trial this is. `new`: no point that the study knows will do, if there
+    is another.
+    """
+
+    number: int
+    fixed: Assignment
+    again: int = 0
+    new: bool = False
+
+    def source(self, seed: int, purpose: str) -> random.Random:
+        return generator(seed, self.number, f"{purpose} again {self.again}" if self.again else purpose)
+
+
+class Sampler(Protocol):
+    """One study's sampler. Not thread-safe: its owner holds the study's lock."""
+
+    def put(self, trial: Trial) -> None:
+        """A new trial, or a new version of a known one."""
+        ...
+
+    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
+        """Points for the first of `wanted`, each aware of those before it; fewer when the space is finished.
+
+        Active parameters only, in the order of the space. Those with a fixed part always get one. Changes no answer.
+        """
+        ...
+
+    def warm_up(self) -> None:
+        """Load what the first proposal would have to wait for. May run in another thread; repeating it is cheap."""
+        ...
+
+
+def generator(seed: int, number: int, purpose: str) -> random.Random:
+    """The source of everything random about one trial, for one purpose."""
+    digest = hashlib.sha256(f"{seed}/{number}/{purpose}".encode()).digest()
+    return random.Random(int.from_bytes(digest[:16], "big"))

@@ -1,0 +1,183 @@
+"""TPE: random search first, then a model of where good points are dense, over a bounded window of the study.
+
+The declared tree is walked from the root: parameters with the same conditions are drawn together (jointly when
+`multivariate`), each group once its conditions are decided. `tpe` computes Optuna's estimator itself; `optuna:tpe` asks
+the genuine `optuna.samplers.TPESampler`. Nothing random outlives a trial, so there is nothing to lose in a crash.
+Importing this brings neither NumPy nor Optuna; the first proposal beyond the random ones does, or `warm_up`.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+from suggest.samplers.distinct import DrawSettings
+from suggest.samplers.sampler import PointRequest
+from suggest.samplers.uniform import draw_points
+from suggest.settings import setting
+from suggest.space import Assignment, Parameter, Space
+from suggest.study import Direction, StudySpec
+from suggest.trial import Trial, TrialState
+
+LIARS = 64  # running trials, the most recent ones, that a proposal keeps away from
+
+
+@dataclass(frozen=True, slots=True)
+class TpeSettings(DrawSettings):
+    startup_trials: int = setting(10, "finished trials before the model takes over from random search", min=0)
+    window: int = setting(200, "finished trials the model sees: the best 25 and the most recent", min=50, max=1000)
+    candidates: int = setting(24, "points drawn for each trial, the most promising is taken", min=1, max=1000)
+    multivariate: bool = setting(True, "model parameters together, not each by itself")
+    constant_liar: bool = setting(True, "keep away from running trials")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSettings(TpeSettings):
+    """What Optuna's object cannot be told; by default as there."""
+
+    good_share: float = setting(
+        0.1, "share of the finished trials that count as good ones, 25 at most", min=0.01, max=0.5
+    )
+    sharpness: float = setting(1.0, "how fast the narrowest kernel narrows as trials come", min=0.1, max=10.0)
+
+
+class Model(Protocol):
+    def propose(
+        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+    ) -> list[Assignment]:
+        """Points for all of `wanted`; finished and running trials come in the order of their numbers."""
+        ...
+
+
+SettingsT = TypeVar("SettingsT", bound=TpeSettings)
+ModelType: TypeAlias = Callable[[StudySpec, int, SettingsT], Model]
+
+
+class TpeSampler(Generic[SettingsT]):
+    """`load` brings the model's class, with all that it imports."""
+
+    def __init__(
+        self, spec: StudySpec, seed: int, settings: SettingsT, *, load: Callable[[], ModelType[SettingsT]]
+    ) -> None:
+        self._spec = spec
+        self._seed = seed
+        self._settings = settings
+        self._load = load
+        self._window = Window(spec.objective.direction, settings.window)
+        self._model: Model | None = None
+
+    def put(self, trial: Trial) -> None:
+        self._window.put(trial)
+
+    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
+        if self._window.finished < self._settings.startup_trials:
+            return draw_points(self._spec.space, self._seed, wanted)
+        if self._model is None:
+            self._model = self._load()(self._spec, self._seed, self._settings)
+        return self._model.propose(self._window.learnt(), self._window.running(LIARS), wanted)
+
+    def warm_up(self) -> None:
+        self._load()
+
+
+def tpe(spec: StudySpec, seed: int, settings: OwnSettings) -> TpeSampler[OwnSettings]:
+    return TpeSampler(spec, seed, settings, load=_own)
+
+
+def optuna_tpe(spec: StudySpec, seed: int, settings: TpeSettings) -> TpeSampler[TpeSettings]:
+    return TpeSampler(spec, seed, settings, load=_optunas)
+
+
+def _own() -> ModelType[OwnSettings]:
+    from suggest.samplers.tpe_model import TpeModel
+
+    return TpeModel
+
+
+def _optunas() -> ModelType[TpeSettings]:
+    from suggest.samplers.optuna_model import OptunaTpeModel
+
+    return OptunaTpeModel
+
+
+def groups(space: Space) -> Iterator[list[Parameter]]:
+    """Parameters with the same conditions, parents before children."""
+    groups: dict[str, list[Parameter]] = {}
+    for parameter in space.ordered:
+        groups.setdefault(repr(parameter.when), []).append(parameter)  # by repr: to == True is 1
+    yield from groups.values()
+
+
+BEST = 25  # as many as Optuna's gamma ever takes for good ones
+
+
+class Window:
+    def __init__(self, direction: Direction, size: int) -> None:
+        self.finished = 0  # how many trials there were to learn from, those that have left the window too
+        self._sign = -1.0 if direction is Direction.MAXIMIZE else 1.0
+        self._size = size
+        self._finished: dict[int, Trial] = {}
+        self._numbers: list[int] = []
+        self._succeeded: list[tuple[float, int]] = []  # (loss, number), the BEST lowest
+        self._pruned: list[tuple[float, float, int]] = []  # (-step, loss, number): Optuna's order of pruned trials
+        self._running: list[int] = []
+        self._open: dict[int, Trial] = {}
+
+    def put(self, trial: Trial) -> None:
+        number = trial.number
+        if trial.state is TrialState.RUNNING:
+            if number not in self._open:
+                insort(self._running, number)
+            self._open[number] = trial
+            return
+        if self._open.pop(number, None) is not None:
+            del self._running[bisect_left(self._running, number)]
+        if _teaches(trial):
+            self.finished += 1
+            self._finished[number] = trial
+            insort(self._numbers, number)
+            self._rank(trial)
+            if len(self._numbers) > 2 * self._size:
+                self._forget()
+
+    def _rank(self, trial: Trial) -> None:
+        if trial.state is TrialState.PRUNED:
+            if trial.value is None or trial.step is None:
+                return
+            insort(self._pruned, (-trial.step, self._sign * trial.value, trial.number))
+            del self._pruned[BEST:]
+        elif trial.value is not None:
+            insort(self._succeeded, (self._sign * trial.value, trial.number))
+            del self._succeeded[BEST:]
+
+    def _forget(self) -> None:
+        """Those that are neither recent nor among the best: no trial that comes later makes them so again."""
+        ranked = {number for *_, number in self._succeeded} | {number for *_, number in self._pruned}
+        for number in self._numbers[: -self._size]:
+            if number not in ranked:
+                del self._finished[number]
+        self._numbers = sorted(ranked.union(self._numbers[-self._size :]))
+
+    def learnt(self) -> Iterator[Trial]:
+        """Finished trials in the order of their numbers, at most the window's size."""
+        ranked = [number for *_, number in self._succeeded] + [number for *_, number in self._pruned]
+        chosen = set(ranked[:BEST])
+        earliest = len(self._numbers)
+        while earliest and len(chosen) < self._size:  # some of the recent ones are among the best
+            latest, earliest = earliest, max(0, earliest - (self._size - len(chosen)))
+            chosen.update(self._numbers[earliest:latest])
+        return (self._finished[number] for number in sorted(chosen))
+
+    def running(self, most: int) -> Iterator[Trial]:
+        """The `most` recent running trials, in the order of their numbers."""
+        return (self._open[number] for number in self._running[-most:])
+
+
+def _teaches(trial: Trial) -> bool:
+    """Succeeded with a finite value, or pruned; failed, infeasible and cancelled ones have nothing to tell a model."""
+    if trial.state is TrialState.PRUNED:
+        return trial.value is None or math.isfinite(trial.value)
+    return trial.state is TrialState.SUCCEEDED and trial.value is not None and math.isfinite(trial.value)

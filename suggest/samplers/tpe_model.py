@@ -1,0 +1,353 @@
+"""The model behind `tpe`: Optuna's estimator, fitted to a window of trials and asked group by group.
+
+It imports NumPy and neither Optuna nor SciPy. A batch is fitted once and its candidates are drawn and weighed together;
+then each of its points joins the running trials as one more kernel, and the rest stays as it was fitted.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from suggest import courtesy, deadline
+from suggest.samplers import parzen
+from suggest.samplers.columns import Columns, decode, dimension, encode
+from suggest.samplers.frame import Candidates, Frame, points
+from suggest.samplers.normal import Floats, Indexes, log_mass
+from suggest.samplers.parzen import Mixture, coefficients, correction, narrowest
+from suggest.samplers.sampler import PointRequest
+from suggest.samplers.split import good_and_other
+from suggest.samplers.tpe import LIARS, OwnSettings, groups
+from suggest.space import Assignment, Value
+from suggest.study import Direction, StudySpec
+from suggest.trial import Trial
+
+TOGETHER = 64  # trials, of a batch, after which the model is fitted anew
+AT_A_TIME = 2**15  # densities of a kernel at a candidate
+
+
+class TpeModel:
+    def __init__(self, spec: StudySpec, seed: int, settings: OwnSettings) -> None:
+        self._space = spec.space
+        self._seed = seed
+        self._settings = settings
+        modelled = [p for p in spec.space.parameters if p.domain.count != 1]
+        self._place = {p.name: k for k, p in enumerate(modelled)}
+        self._dimensions = {p.name: dimension(p.domain) for p in modelled}
+        self._groups = tuple(groups(spec.space))
+        self._frames: dict[tuple[str, ...], Frame] = {}
+        self._good: dict[tuple[str, ...], tuple[bytes, Mixture]] = {}
+        self._columns = Columns(modelled, -1.0 if spec.objective.direction is Direction.MAXIMIZE else 1.0)
+
+    def propose(
+        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+    ) -> list[Assignment]:
+        # Far from all trials densities underflow to zero, which is meant and which NumPy would warn of.
+        with courtesy.computing(), np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
+            batch = self.fit(learnt, running)
+            points: list[Assignment] = []
+            for place, one in enumerate(wanted):
+                if place:
+                    deadline.check()
+                    courtesy.give_way()
+                numbers: dict[str, float] = {}
+                points.append(self._point(batch, wanted[place:], one, numbers))
+                if self._settings.constant_liar and place + 1 < len(wanted):
+                    batch.pend(one, [numbers.get(name, np.nan) for name in self._place])
+            return points
+
+    def fit(self, learnt: Iterable[Trial], running: Iterable[Trial]) -> Batch:
+        finished = list(learnt)
+        liars = list(running) if self._settings.constant_liar else []
+        values, ranks, pending = self._columns.read(finished, liars)
+        good, other = good_and_other(ranks, self._settings.good_share)
+        numbers = np.array([t.number for t in finished], dtype=np.intp)
+        others = Others(Known(numbers[other], values[:, other]))
+        if self._settings.constant_liar:
+            others.running = Known(np.array([t.number for t in liars], dtype=np.intp), pending)
+        return Batch(Known(numbers[good], values[:, good]), others)
+
+    def group(self, batch: Batch, names: tuple[str, ...]) -> ParameterGroup:
+        """The parameters that are drawn together, as the batch knows them."""
+        group = batch.groups.get(names)
+        if group is None:
+            rows = np.array([self._place[name] for name in names], dtype=np.intp)
+            frame = self._frames.get(names)
+            if frame is None:
+                frame = self._frames[names] = Frame([self._dimensions[name] for name in names])
+            good = self._fitted_to_good(batch, names, frame, rows)
+            group = batch.groups[names] = ParameterGroup(batch.others, rows, frame, good)
+        return group
+
+    def _fitted_to_good(self, batch: Batch, names: tuple[str, ...], frame: Frame, rows: Indexes) -> Mixture:
+        """In a long study most trials leave the good ones as they are: fitted anew only when they change."""
+        which = batch.good.numbers.tobytes()
+        known = self._good.get(names)
+        if known is not None and known[0] == which:
+            return known[1]
+        good = parzen.fit(frame, batch.good.having(rows).values, sharpness=self._settings.sharpness)
+        self._good[names] = which, good
+        return good
+
+    def _point(
+        self, batch: Batch, wanted: Sequence[PointRequest], one: PointRequest, numbers: dict[str, float]
+    ) -> Assignment:
+        """Fills `numbers` with the point as its columns have it."""
+        values: dict[str, Value] = {}
+        for group in self._groups:
+            if not group[0].active(values):
+                continue
+            free: list[str] = []
+            for parameter in group:
+                name = parameter.name
+                if name in one.fixed:
+                    values[name] = one.fixed[name]
+                    if name in self._dimensions:
+                        numbers[name] = encode(parameter.domain, values[name])
+                elif name in self._dimensions:
+                    free.append(name)
+                else:
+                    values[name] = parameter.domain.at(0)
+            together = [tuple(free)] if self._settings.multivariate else [(name,) for name in free]
+            for names in together:
+                if names:
+                    chosen = self._draw(batch, names, wanted)
+                    for name, number in zip(names, chosen, strict=True):
+                        numbers[name] = number
+                        values[name] = decode(self._space.by_name[name].domain, number)
+        return {p.name: values[p.name] for p in self._space.parameters if p.name in values}
+
+    def _draw(self, batch: Batch, names: tuple[str, ...], wanted: Sequence[PointRequest]) -> list[float]:
+        """The most promising of the first wanted trial's candidates."""
+        group = self.group(batch, names)
+        one = wanted[0]
+        if not group.has(one):
+            block = wanted[:TOGETHER]
+            group.draw(block, np.concatenate([self._quantiles(each, names) for each in block], axis=1))
+        return group.best(one)
+
+    def _quantiles(self, one: PointRequest, names: tuple[str, ...]) -> Floats:
+        """(names + 1, candidates), each of the 2^53 evenly spaced values in [0, 1)."""
+        rows, count = len(names) + 1, self._settings.candidates
+        words = one.source(self._seed, f"tpe {' '.join(names)}").randbytes(8 * rows * count)
+        numbers = np.frombuffer(words, dtype="<u8").astype(np.uint64) >> np.uint64(11)
+        return (numbers * np.float64(2.0**-53)).reshape(rows, count)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Trials by their numbers, rising, and their values: (parameters, trials)."""
+
+    numbers: Indexes
+    values: Floats
+
+    def having(self, rows: Indexes) -> Known:
+        """Values of these parameters, of the trials that have them all."""
+        mine = self.values[rows]
+        there = ~np.isnan(mine).any(axis=0)
+        return Known(self.numbers[there], mine[:, there])
+
+    def and_those(self, more: Known) -> Known:
+        numbers = np.concatenate([self.numbers, more.numbers])
+        values = np.concatenate([self.values, more.values], axis=1)
+        if not self.numbers.size or not more.numbers.size or self.numbers[-1] < more.numbers[0]:
+            return Known(numbers, values)
+        order = np.argsort(numbers)
+        return Known(numbers[order], values[:, order])
+
+
+class Others:
+    """The trials that are not good ones, running ones among them. `running`: None where those do not count."""
+
+    def __init__(self, finished: Known) -> None:
+        self.finished = finished
+        self.running: Known | None = None
+        self._pending: list[tuple[int, list[float]]] = []  # further ones, not among the running yet
+
+    def pend(self, number: int, values: list[float]) -> None:
+        """One more running trial, in place of the oldest where there are many."""
+        self._pending.append((number, values))
+
+    def known(self, rows: Indexes) -> Known:
+        """As they are now, those that have all these parameters."""
+        if self._pending and self.running is not None:
+            numbers, values = zip(*self._pending, strict=True)
+            self._pending.clear()
+            running = self.running.and_those(Known(np.array(numbers, dtype=np.intp), np.array(values).T))
+            self.running = Known(running.numbers[-LIARS:], running.values[:, -LIARS:])
+        finished = self.finished.having(rows)
+        return finished if self.running is None else finished.and_those(self.running.having(rows))
+
+
+class Batch:
+    """What a proposal is fitted to."""
+
+    def __init__(self, good: Known, others: Others) -> None:
+        self.good = good
+        self.others = others
+        self.groups: dict[tuple[str, ...], ParameterGroup] = {}
+
+    def pend(self, one: PointRequest, values: list[float]) -> None:
+        """One more running trial."""
+        self.others.pend(one.number, values)
+        column = np.array(values)
+        for group in self.groups.values():
+            # A group that others of the batch drew from is fitted anew before it is drawn from again.
+            if group.has(one):
+                group.pend(column)
+
+
+class ParameterGroup:
+    """Parameters that are modelled together: how dense the good trials are where, and how dense the others.
+
+    It does not know its batch: a circle would be freed only now and then, thousands of them at once, and every call
+    would wait for that.
+    """
+
+    def __init__(self, others: Others, rows: Indexes, frame: Frame, good: Mixture) -> None:
+        self._trials = others
+        self._rows = rows
+        self.frame = frame
+        self.good = good
+        self._places: dict[tuple[int, int], slice] = {}
+        self._pending: Pending | None = None  # of most requests, which are for one trial, there is none
+
+    def known(self) -> Known:
+        """The trials that are not good ones, as they are now."""
+        return self._trials.known(self._rows)
+
+    def others(self) -> Mixture:
+        """Fitted to them as they are now."""
+        return parzen.fit(self.frame, self.known().values, sharpness=self.good.sharpness)
+
+    def draw(self, wanted: Sequence[PointRequest], quantiles: Floats) -> None:
+        """Candidates for these trials, equally many for each, and how dense all trials are there now."""
+        each = quantiles.shape[1] // len(wanted)
+        self._places = {(one.number, one.again): slice(k * each, (k + 1) * each) for k, one in enumerate(wanted)}
+        courtesy.breathe()
+        others = self.others()
+        self.drawn = points(self.frame, parzen.draw(self.frame, self.good, quantiles))
+        self._good = _density(self.frame, self.good, self.drawn)
+        self._others = _density(self.frame, others, self.drawn)
+        self._pending = None
+        self._new_pending = partial(Pending, self.frame, others, self.drawn, room=len(wanted))
+
+    def has(self, one: PointRequest) -> bool:
+        """Whether there are candidates for this trial."""
+        return (one.number, one.again) in self._places
+
+    def pend(self, values: Floats) -> None:
+        """A point of the batch, one of those that candidates were drawn for: the next ones keep away from it."""
+        mine = values[self._rows]
+        if self._places and not np.isnan(mine).any():
+            if self._pending is None:
+                self._pending = self._new_pending()
+            self._pending.add(mine)
+
+    def others_near(self, here: slice) -> Floats:
+        """The log of how dense the others are, the batch's own points among them, at these candidates."""
+        others = self._others[here]
+        return others if self._pending is None else self._pending.log_density(here, others)
+
+    def best(self, one: PointRequest) -> list[float]:
+        """The candidate of this trial, which was drawn, that has most good trials near it for the others there."""
+        here = self._places[one.number, one.again]
+        promise = self._good[here] - self.others_near(here)
+        best: list[float] = self.drawn.numbers[:, here][:, np.argmax(promise)].tolist()
+        return best
+
+
+def _density(frame: Frame, mixture: Mixture, at: Candidates) -> Floats:
+    """In parts that stay in the nearest caches."""
+    courtesy.breathe()
+    tables = parzen.masses(mixture, at)
+    size = len(at.features)
+    step = max(24, AT_A_TIME // mixture.mu.shape[1])
+    parts = [
+        parzen.log_density(frame, mixture, at if size <= step else at.part(slice(k, k + step)), tables)
+        for k in range(0, size, step)
+    ]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+class Pending:
+    """Kernels beside those of `base`, at the candidates `at` only; each counts as its most recent trial does."""
+
+    def __init__(self, frame: Frame, base: Mixture, at: Candidates, *, room: int) -> None:
+        self._frame = frame
+        self._at = at
+        self._count = 0
+        self._sharpness = base.sharpness
+        rows, self._kernels = base.mu.shape
+        self._log_weight = float(base.log_weights[-1])  # the prior's, and that of the most recent trials
+        self._places: list[list[float]] = np.sort(base.mu[:, :-1], axis=1).tolist()
+        self._coefficients = np.empty((3 * rows, room))
+        self._codes = np.empty((len(frame.choices), room))
+        self._wide = [np.zeros((bins.wide.shape[1] + 1, room)) for bins in at.bins]
+        self._narrow = [np.ones((bins.narrow.shape[1] + 1, room)) for bins in at.bins]
+        self._edges = np.concatenate([np.zeros((2, rows)), *(bins.wide for bins in at.bins)], axis=1)
+        self._edges[1, :rows] = 1.0  # first of all the span itself
+        of = [np.arange(rows), *(np.full(bins.wide.shape[1], bins.row) for bins in at.bins)]
+        self._rows = np.concatenate(of)  # which dimension each of the edges is of
+
+    def add(self, numbers: Floats) -> None:
+        """A point: (dimensions,)."""
+        frame, k = self._frame, self._count
+        self._count += 1
+        self._codes[:, k] = numbers[[place for place, _ in frame.choices]]
+        if not frame.numeric.size:
+            return
+        mu = ((frame.scaled(numbers[frame.numeric, None]) - frame.low) / frame.span)[:, 0]
+        sigma = np.array([self._width(row, place) for row, place in enumerate(mu.tolist())])
+        ends = (self._edges - mu[self._rows]) / sigma[self._rows]
+        masses = log_mass(ends[0], ends[1])
+        whole = masses[: mu.size]
+        self._coefficients[:, k] = coefficients(mu, sigma, whole)
+        done = mu.size
+        for bins, wide, factor in zip(self._at.bins, self._wide, self._narrow, strict=True):
+            if (count := len(wide) - 1) > 0:
+                wide[:-1, k] = masses[done : done + count] - whole[bins.row]
+                done += count
+            if len(factor) > 1:
+                factor[:-1, k] += correction(bins.narrow, mu[bins.row], 1.0 / sigma[bins.row])
+
+    def _width(self, row: int, place: float) -> float:
+        """As wide as the larger gap to its neighbours, as in a fit."""
+        places = self._places[row]
+        at, count = bisect_left(places, place), len(places)
+        left = place - (places[at - 1] if at else 0.0)
+        right = (places[at] if at < count else 1.0) - place
+        width = right if count and not at else left if count and at == count else max(left, right)
+        places.insert(at, place)
+        return min(max(width, narrowest(count + 1, self._sharpness)), 1.0)
+
+    def log_density(self, here: slice, base: Floats) -> Floats:
+        """Of the mixture with these kernels, up to a constant, at some of the candidates, of which `base` is given."""
+        count = self._count
+        if not count:
+            return base
+        at = self._at.part(here)
+        terms = at.features @ self._coefficients[:, :count]
+        # What points have in common with the mixture's own measure.
+        terms += ((self._log_weight + at.log_width - self._frame.log_unit) - base)[:, None]
+        for row, (k, choices) in enumerate(self._frame.choices):
+            other = -math.log(self._kernels + choices)
+            same = self._codes[row, :count] == at.numbers[k][:, None]
+            terms += np.where(same, other + math.log(self._kernels + 1.0), other)
+        factor = None
+        for bins, wide, narrow in zip(at.bins, self._wide, self._narrow, strict=True):
+            if len(wide) > 1:
+                terms += wide[bins.wide_place, :count]
+            if len(narrow) > 1:
+                there = narrow[bins.narrow_place, :count]
+                factor = there if factor is None else factor * there
+        np.exp(terms, out=terms)
+        if factor is not None:
+            terms *= factor
+        more: Floats = base + np.log1p(terms.sum(axis=1))
+        return more

@@ -1,0 +1,24 @@
+"""The gRPC server around `suggest.studies`: what happens to each call, who may call, and what operators see and set.
+
+Importing this imports nothing else: the server comes when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from suggest.server.access.protection import Protection
+    from suggest.server.options import ServerOptions
+    from suggest.server.process import Server, serve
+
+__all__ = ["Protection", "Server", "ServerOptions", "serve"]
+
+
+# Any: a module's __getattr__ has no narrower type.
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from suggest.server import process
+
+    return getattr(process, name)

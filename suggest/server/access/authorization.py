@@ -1,0 +1,70 @@
+"""Authentication and authorization by tokens: a call passes before its bytes are read, and again before it runs.
+
+Looks at names only, never at a study: a caller without rights in a namespace learns nothing of what is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from suggest import names
+from suggest.errors import PermissionDenied, Unauthenticated
+from suggest.server.access.caller import known_as
+from suggest.server.access.grants import held, hold
+from suggest.server.access.tokens import Tokens
+from suggest.server.rpcs import RPCS, Form, Resource
+
+HEALTH = "/grpc.health.v1.Health/"
+REFLECTION = ("/grpc.reflection.v1alpha.ServerReflection/", "/grpc.reflection.v1.ServerReflection/")
+KEY = "authorization"
+
+
+class Authorizer:
+    """`tokens`: those that hold now."""
+
+    def __init__(self, tokens: Callable[[], Tokens]) -> None:
+        self._tokens = tokens
+
+    def admit(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> None:
+        """The caller is known from here on; health is for everybody. `method`: a whole path. Raises Unauthenticated."""
+        if not self.asks(method):
+            return
+        given = [value for key, value in metadata if key == KEY]
+        if len(given) != 1:
+            raise Unauthenticated(
+                "this server asks for a token: name a file with yours in TUNER_TOKEN_FILE or by --token-file, or send "
+                "it as metadata, authorization: Bearer TOKEN"
+            )
+        scheme, _, token = str(given[0]).partition(" ")
+        grant = self._tokens().grant(token.strip()) if scheme.lower() == "bearer" else None
+        if grant is None:
+            raise Unauthenticated("this server does not know that token, or not any more; ask its operator for one")
+        known_as(grant.name)
+        hold(grant)
+
+    def asks(self, method: str) -> bool:
+        """Whether the method needs a token."""
+        return not method.startswith(HEALTH)
+
+    def check(self, method: str, resource: Resource) -> None:
+        """Raises PermissionDenied. For a caller that was admitted."""
+        grant = held()
+        if method.startswith((HEALTH, *REFLECTION)):
+            return
+        assert grant is not None, "admitted first"
+        name = method.rpartition("/")[2]
+        rpc = RPCS.get(name)
+        if rpc is None:
+            raise PermissionDenied(f"no token opens {name}")
+        if rpc.verb not in grant.verbs:
+            raise PermissionDenied(
+                f"the token {grant.name} may not {rpc.verb.value}, which {name} needs; its operator can change that"
+            )
+        namespace = resource.namespace
+        if namespace is None or grant.reaches(namespace):
+            return  # a request that names nothing is refused by the method
+        if namespace == names.ALL and rpc.form is Form.NAMESPACES:
+            return  # the method lists only what the caller may read
+        raise PermissionDenied(
+            f"the token {grant.name} is not for the namespace {namespace[:80]}; its operator can change that"
+        )

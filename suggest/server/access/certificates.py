@@ -1,0 +1,108 @@
+"""The server's certificate and key, and the authority of its clients where they must have certificates too: read,
+checked, and given to gRPC again when they have changed.
+
+A connection keeps the certificate that it was made with; the next one gets the new one. Nothing is restarted.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from suggest.errors import InvalidArgument, Problem
+from suggest.server.access.file_reloader import FileReloader
+
+if TYPE_CHECKING:
+    import grpc
+
+
+class KeyPair:
+    """`certificate`: PEM, with those between it and the authority after it. `client_ca`: PEM, the authorities of
+    clients, each of which needs a certificate then. Raises InvalidArgument."""
+
+    def __init__(self, certificate: Path, key: Path, client_ca: Path | None = None) -> None:
+        self._paths = certificate, key
+        self._client_ca = client_ca
+        paths = self._paths if client_ca is None else (*self._paths, client_ca)
+        self._watched: FileReloader[tuple[bytes, bytes, bytes | None]] = FileReloader(paths, self._checked)
+
+    def look(self) -> bool:
+        """Reads the files again if they have changed: see `FileReloader`."""
+        return self._watched.look()
+
+    def context(self) -> ssl.SSLContext:
+        """For one connection of Python's own, with the files as they are now; asks for no certificate of a client."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*self._paths, password=lambda: "")
+        return context
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """For a port; gRPC asks for the newest pair at each new connection."""
+        import grpc
+
+        given = self._watched.value
+
+        def configuration() -> grpc.ServerCertificateConfiguration:
+            certificate, key, authorities = given
+            return grpc.ssl_server_certificate_configuration([(key, certificate)], authorities)
+
+        def newer() -> grpc.ServerCertificateConfiguration | None:
+            """None: as before. Called in gRPC's own threads."""
+            nonlocal given
+            newest = self._watched.value
+            if newest is given:
+                return None
+            given = newest
+            return configuration()
+
+        # types-grpcio does not know that the fetcher may return nothing, which gRPC documents.
+        fetcher: Callable[[], grpc.ServerCertificateConfiguration] = newer  # type: ignore[assignment]
+        return grpc.dynamic_ssl_server_credentials(
+            configuration(), fetcher, require_client_authentication=self._client_ca is not None
+        )
+
+    def _checked(self, contents: Sequence[bytes]) -> tuple[bytes, bytes, bytes | None]:
+        """By OpenSSL, from the files: it takes no bytes. Should they change meanwhile, `FileReloader` sees it."""
+        certificate, key = self._paths
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(certificate, key, password=lambda: "")  # never asks on the terminal
+        except (ssl.SSLError, OSError, ValueError) as e:
+            why = "the key does not belong to the certificate" if _mismatch(e) else "one of them is no (plain) PEM"
+            message = f"cannot be used together: {why}; see: openssl x509 -in {certificate} -noout -text"
+            raise InvalidArgument([Problem(f"{certificate} and {key}", message)]) from e
+        _refuse_readable(key)
+        if self._client_ca is None:
+            return contents[0], contents[1], None
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(self._client_ca)
+        except (ssl.SSLError, OSError, ValueError) as e:
+            message = "has no certificate in it; name a file in PEM with the authorities of the clients"
+            raise InvalidArgument([Problem(str(self._client_ca), message)]) from e
+        return contents[0], contents[1], contents[2]
+
+
+def _refuse_readable(key: Path) -> None:
+    """A key that others can read protects nothing. A group may that is this process's own, as that of a Kubernetes
+    secret is (fsGroup). Raises InvalidArgument."""
+    found = key.stat()
+    groups = {os.getegid(), *os.getgroups()}
+    open_to = ""
+    if found.st_mode & (stat.S_IROTH | stat.S_IWOTH):
+        open_to = "everybody"
+    elif found.st_mode & (stat.S_IRGRP | stat.S_IWGRP) and found.st_gid not in groups:
+        open_to = f"the group {found.st_gid}, which is not this process's,"
+    if open_to:
+        message = (
+            f"the mode {stat.S_IMODE(found.st_mode):04o} lets {open_to} read the key; see: chmod 600 {key} "
+            "(for a secret in Kubernetes: defaultMode: 0440, and an fsGroup)"
+        )
+        raise InvalidArgument([Problem(str(key), message)])
+
+
+def _mismatch(error: Exception) -> bool:
+    return isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH"

@@ -1,0 +1,58 @@
+"""A value read from files, and again when they change. One that cannot be used never takes the place of a good one.
+
+Whoever holds it calls `look()` now and then, in a thread: it reads the files. `value` is always at hand.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from suggest.errors import InvalidArgument, Problem
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class FileReloader(Generic[T]):
+    """`read` makes the value of the files' contents, or raises InvalidArgument. So does this, the first time."""
+
+    def __init__(self, paths: Sequence[Path], read: Callable[[Sequence[bytes]], T]) -> None:
+        self._paths = paths
+        self._read = read
+        self._shown = " and ".join(map(str, paths))
+        self._contents = self._on_disk()
+        self.value = read(self._contents)
+
+    def look(self) -> bool:
+        """Whether there is a new value. What is wrong with new contents is logged once, and the old value stays."""
+        try:
+            contents = self._on_disk()
+        except InvalidArgument as e:
+            return self._refuse([], e)
+        if contents == self._contents:
+            return False
+        try:
+            value = self._read(contents)
+            if contents != self._on_disk():
+                return False  # somebody is writing: the next look sees the rest
+        except (InvalidArgument, OSError) as e:
+            return self._refuse(contents, e)
+        self._contents, self.value = contents, value
+        log.warning("%s: read again, and used from now on", self._shown)
+        return True
+
+    def _refuse(self, contents: list[bytes], error: Exception) -> bool:
+        if contents != self._contents:
+            log.error("changed, and cannot be used; what was read before stays: %s", error)
+        self._contents = contents
+        return False
+
+    def _on_disk(self) -> list[bytes]:
+        try:
+            return [path.read_bytes() for path in self._paths]
+        except OSError as e:
+            raise InvalidArgument([Problem(str(e.filename), f"cannot be read: {e.strerror}")]) from e

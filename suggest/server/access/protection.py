@@ -1,0 +1,132 @@
+"""How a server is protected: what its operator says, what is refused for being open by mistake, what follows from it.
+
+A socket belongs to its user and asks for nothing; an address of the network asks for a token, loopback or not. Being
+open to all, or speaking in the clear beyond this machine, takes the word `--insecure`.
+"""
+
+from __future__ import annotations
+
+import logging
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from suggest.address import Address
+from suggest.errors import InvalidArgument, Problem
+from suggest.server.access.file_reloader import FileReloader
+
+if TYPE_CHECKING:
+    from suggest.server.access.authorization import Authorizer
+    from suggest.server.access.certificates import KeyPair
+    from suggest.server.access.tokens import Tokens
+
+log = logging.getLogger(__name__)
+
+RECHECK_S = 1.0  # how long a file may have changed before it is read again
+
+
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """As the flags of `tuner serve` say it; the others are paths, or "" for none."""
+
+    insecure: bool = False
+    tokens: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_client_ca: str = ""
+
+    def check(self, address: Address, metrics: Address | None = None) -> None:
+        """Raises InvalidArgument: a server at the address, with its metrics there, would be more open than its operator
+        may think."""
+        if self.tls_client_ca and not self.tls_cert:
+            raise _refused("tls-client-ca", "goes with --tls-cert and --tls-key, for clients show theirs over TLS only")
+        if metrics is not None and not (metrics.private or self.insecure or self.tls_cert):
+            raise _refused(
+                "metrics-address",
+                f"whoever can reach {metrics} could read the metrics there, in the clear; listen at a loopback "
+                "address, add --tls-cert and --tls-key, or let everybody in with --insecure",
+            )
+        if bool(self.tls_cert) != bool(self.tls_key):
+            there, missing = ("cert", "key") if self.tls_cert else ("key", "cert")
+            raise _refused(f"tls-{missing}", f"goes with --tls-{there}: name the file of the other half too")
+        if address.path:
+            if self.tokens or self.tls_cert:
+                raise _refused(
+                    "address",
+                    f"{address} is a socket of its user, who alone can reach it and needs no token; "
+                    "leave --tokens and --tls-cert away, or listen at HOST:PORT",
+                )
+            return
+        if self.insecure or self.tls_client_ca:
+            return
+        if not self.tokens:
+            raise _refused(
+                "tokens",
+                f"whoever can reach {address} could do everything there; say who may with --tokens FILE, "
+                "or with --tls-client-ca FILE, let everybody in with --insecure, or use unix:PATH, which is its "
+                "user's alone",
+            )
+        if not (self.tls_cert or address.private):
+            raise _refused(
+                "tls-cert",
+                f"tokens would go to {address} in the clear; add --tls-cert and --tls-key, "
+                "or --insecure if something else keeps the network to yourselves",
+            )
+
+
+class LoadedProtection:
+    """What `Protection` says, read from the files. Raises InvalidArgument."""
+
+    def __init__(self, protection: Protection) -> None:
+        self.authorizer: Authorizer | None = None  # none: everybody may do everything
+        self.pair: KeyPair | None = None  # none: in the clear
+        self._watched: list[KeyPair | FileReloader[Tokens]] = []
+        if protection.tokens:
+            from suggest.server.access.authorization import Authorizer
+
+            tokens = watched_tokens(Path(protection.tokens))
+            self.authorizer = Authorizer(lambda: tokens.value)
+            self._watched.append(tokens)
+        if protection.tls_cert:
+            from suggest.server.access.certificates import KeyPair
+
+            client_ca = Path(protection.tls_client_ca) if protection.tls_client_ca else None
+            self.pair = KeyPair(Path(protection.tls_cert), Path(protection.tls_key), client_ca)
+            self._watched.append(self.pair)
+
+    @property
+    def change(self) -> bool:
+        """Whether there is anything to look after."""
+        return bool(self._watched)
+
+    def look(self) -> None:
+        """Reads again what has changed. Blocking."""
+        for each in self._watched:
+            each.look()
+
+
+def watched_tokens(path: Path) -> FileReloader[Tokens]:
+    """Raises InvalidArgument."""
+    from suggest.server.access.tokens import read_tokens
+
+    def read(contents: Sequence[bytes]) -> Tokens:
+        tokens = read_tokens(contents[0], place=str(path))
+        rights = path.stat().st_mode
+        if rights & stat.S_IWOTH:
+            raise _refused(str(path), f"everybody may write it, and so let themselves in; see: chmod o-w {path}")
+        if tokens.plain and rights & (stat.S_IRGRP | stat.S_IROTH):
+            log.warning(
+                "file=%s: has tokens in it as they are, and others than its owner may read it; "
+                "see: chmod 600 %s, or keep sha256 of them instead",
+                path,
+                path,
+            )
+        return tokens
+
+    return FileReloader((path,), read)
+
+
+def _refused(path: str, message: str) -> InvalidArgument:
+    return InvalidArgument([Problem(path, message)])

@@ -1,0 +1,131 @@
+"""The file of tokens: who may come, known by the SHA-256 of a secret, and with which grant.
+
+Reads and judges bytes; `suggest.server.access.file_reloader` decides when to read them again. A token is never kept,
+shown or written: what is looked up is a digest under a key that nobody outside this process knows, so that neither a
+copy of the file nor the time of an answer tells anything about it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from suggest import names, strict_yaml
+from suggest.errors import InvalidArgument, Problem, did_you_mean
+from suggest.server.access.grants import Grant, Verb
+
+MIN_TOKEN = 20  # characters: a digest hides what cannot be guessed, and nothing else
+ALL = "all"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}", re.ASCII)
+_RESERVED = ("unix",)  # what callers are called who have no token
+_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII | re.IGNORECASE)
+_KEYS = ("sha256", "token", "namespaces", "verbs")
+_NOTHING = Grant("", frozenset(), frozenset())
+
+
+class Tokens:
+    def __init__(self, grants: Mapping[bytes, Grant], *, plain: bool) -> None:
+        """`grants`: by the SHA-256 of the token. `plain`: some are written out in the file."""
+        self._key = secrets.token_bytes(32)
+        self._grants = {self._blinded(digest): grant for digest, grant in grants.items()}
+        self.plain = plain
+
+    def __len__(self) -> int:
+        return len(self._grants)
+
+    def grant(self, token: str) -> Grant | None:
+        return self._grants.get(self._blinded(hashlib.sha256(token.encode()).digest()))
+
+    def _blinded(self, digest: bytes) -> bytes:
+        return hmac.digest(self._key, digest, "sha256")
+
+
+def read_tokens(content: bytes, *, place: str) -> Tokens:
+    """Raises InvalidArgument with all problems; `place` is how they name the file."""
+    problems: list[Problem] = []
+    grants: dict[bytes, Grant] = {}
+    plain = False
+    for name, entry in _entries(content, place).items():
+        found: list[Problem] = []
+        at = f"{place}: tokens.{name if isinstance(name, str) else '?'}"
+        digest, grant = _token(name, entry, at, found)
+        if digest in grants:
+            found.append(Problem(at, f"has the same secret as {grants[digest].name}; give each its own"))
+        problems += found
+        if not found:
+            plain = plain or "token" in entry
+            grants[digest] = grant
+    if problems:
+        raise InvalidArgument(problems)
+    return Tokens(grants, plain=plain)
+
+
+def _entries(content: bytes, place: str) -> Mapping[Any, Any]:  # what YAML gives
+    document = strict_yaml.load(content, place=place, page="docs/api.md")
+    entries = document.get("tokens") if isinstance(document, dict) else None
+    if not isinstance(entries, dict) or not entries or len(document) > 1:
+        raise InvalidArgument(
+            [Problem(place, "must have `tokens:` and nothing else at the top, with a name for each token below it")]
+        )
+    return entries
+
+
+def _token(name: Any, entry: Any, at: str, problems: list[Problem]) -> tuple[bytes, Grant]:
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _RESERVED:
+        problems.append(Problem(at, "a token's name is a letter, then letters, digits, - and _, at most 63; not unix"))
+    if not isinstance(entry, dict):
+        problems.append(Problem(at, "must have sha256 (or token), namespaces and verbs"))
+        return b"", _NOTHING
+    for key in entry:
+        if key not in _KEYS:
+            hint = did_you_mean(str(key), _KEYS)
+            problems.append(Problem(at, f"{str(key)[:40]} is not known; there are {', '.join(_KEYS)}{hint}"))
+    digest = _digest(entry, at, problems)
+    namespaces = _words(entry.get("namespaces"), f"{at}.namespaces", problems)
+    verbs = _words(entry.get("verbs"), f"{at}.verbs", problems)
+    known = [verb.value for verb in Verb]
+    for word in namespaces or ():
+        if problem := names.label_problem(word):
+            problems.append(Problem(f"{at}.namespaces", problem))
+    for word in verbs or ():
+        if word not in known:
+            message = f"{word[:40]!r} is no verb; use {', '.join(known)}, or all{did_you_mean(word, known)}"
+            problems.append(Problem(f"{at}.verbs", message))
+    allowed = frozenset(Verb) if verbs is None else frozenset(Verb(word) for word in verbs if word in known)
+    return digest, Grant(str(name), allowed, namespaces)
+
+
+def _digest(entry: Mapping[Any, Any], at: str, problems: list[Problem]) -> bytes:
+    token, digest = entry.get("token"), entry.get("sha256")
+    if (token is None) == (digest is None):
+        problems.append(Problem(at, "needs either sha256 (of the token, in hex) or the token itself"))
+    elif digest is not None:
+        if isinstance(digest, str) and _DIGEST.fullmatch(digest):
+            return bytes.fromhex(digest)
+        problems.append(
+            Problem(f"{at}.sha256", "must be 64 hex digits in quotes; make it with: printf %s TOKEN | sha256sum")
+        )
+    elif not isinstance(token, str) or len(token) < MIN_TOKEN or token != token.strip() or not token.isascii():
+        problems.append(
+            Problem(
+                f"{at}.token",
+                f"must be a random text of {MIN_TOKEN} ASCII characters or more; make one with: openssl rand -hex 32",
+            )
+        )
+    else:
+        return hashlib.sha256(token.encode()).digest()
+    return b""
+
+
+def _words(given: Any, at: str, problems: list[Problem]) -> frozenset[str] | None:
+    """None means all."""
+    if given == ALL:
+        return None
+    if isinstance(given, list) and given and all(isinstance(word, str) for word in given):
+        return frozenset(given)
+    problems.append(Problem(at, f"must be a list with something in it, or {ALL}"))
+    return frozenset()

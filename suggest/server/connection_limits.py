@@ -1,0 +1,286 @@
+"""The connections of strangers: how many there may be, of one host and of all, and for how long.
+
+gRPC closes what does not shake hands in time and refuses what is too much in all, but counts nobody's share: one host
+could take every connection. So this thread looks at the process's sockets now and then, and shuts those of hosts that
+have too many over which no call was admitted (by a token, or by `--insecure`). To gRPC that is a peer that hangs up.
+Why not otherwise: docs/adr.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import socket
+import stat
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from suggest.server.access.caller import host_of
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+SOON_S = 0.1  # after something had to be closed
+SILENT_S = 10.0  # without any call
+STRANGERS = 16  # connections of a host that ask for health only, and stay
+UNKNOWN = 64  # connections of a host over which no call was admitted, at any time
+ALL_UNKNOWN = 1000
+OF_HOST = 2000  # connections of a host, admitted ones too
+NOISY_UNKNOWN = 16  # the same, of a host that calls too often
+CALLS_S = 100.0  # calls of a host that need or have no token, a second; a burst may have as many more
+DELAY_S = 2.0  # of the replies to a host that calls more often: so long it keeps its streams, of which it has few
+_FOLDERS = ("/proc/self/fd", "/dev/fd")
+
+
+class Peer(NamedTuple):
+    """The other end of a connection; the host in its shortest form."""
+
+    host: str
+    port: int
+
+
+@dataclass(slots=True)
+class SeenConnection:
+    """A connection. `used`: when a call last was admitted over it; 0: never."""
+
+    host: str
+    descriptor: int
+    since: float
+    asked: bool = False
+    used: float = 0.0
+
+
+class ConnectionLimits:
+    """`port`: that the server listens at; None for a socket file, which only its user can reach. `most`: of all."""
+
+    def __init__(self, port: int | None, *, most: int = 10_000, now: Callable[[], float] = time.monotonic) -> None:
+        self._port = port
+        self._most = most
+        self._now = now
+        self._admitted: dict[str, float] = {}  # by gRPC's word for the peer: when it last called
+        self._strangers: dict[str, float] = {}  # likewise
+        self._calls: Counter[str] = Counter()  # by host, of strangers, less those that are allowed
+        self._calls_at = now()
+        self._seen: dict[Peer, SeenConnection] = {}
+        self._inodes: dict[int, tuple[int, Peer | None]] = {}  # by descriptor: what it was, and its peer
+        self._folder = next((folder for folder in _FOLDERS if Path(folder).is_dir()), "")
+        self._wake = threading.Event()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self._null = self._spare = -1
+        self.shut = 0  # in all
+
+    def start(self) -> None:
+        """Needs no further descriptor later: there may be none."""
+        if self._port is None or not self._folder:
+            return
+        self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._spare = os.dup(self._null)
+        self._thread = threading.Thread(target=self._run, name="connections", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._closed = True
+            self._wake.set()
+            self._thread.join()
+            self._thread = None
+            os.close(self._spare)
+            os.close(self._null)
+
+    def admitted(self, peer: str) -> None:
+        """A call was let in over this connection."""
+        self._admitted[peer] = self._now()
+
+    def stranger(self, peer: str) -> float:
+        """A call that needs no token came over it, or one that is denied: how long it shall wait for its reply."""
+        self._strangers[peer] = self._now()
+        host = host_of(peer)
+        self._calls[host] += 1
+        return DELAY_S if self._calls[host] > 2 * CALLS_S else 0.0
+
+    def _run(self) -> None:
+        pause_s = LOOK_S
+        while not self._closed:
+            self._wake.wait(pause_s)
+            self._wake.clear()
+            try:
+                pause_s = SOON_S if self.look() else LOOK_S
+            except OSError:
+                log.exception("the connections cannot be looked at; trying again")
+
+    def look(self) -> int:
+        """Closes what is too much: how many."""
+        now = self._now()
+        self._take_note(now)
+        noisy = self._noisy(now)
+        found = [peer for peer in too_many(self._seen, now, noisy=noisy, most=self._most) if self._shut(peer)]
+        self.shut += len(found)
+        return len(found)
+
+    def _take_note(self, now: float) -> None:
+        there = dict(self._peers())
+        for peer in [peer for peer in self._seen if peer not in there]:
+            del self._seen[peer]
+        admitted, strangers = (
+            {_peer_by(name): at for name, at in list(known.items())} for known in (self._admitted, self._strangers)
+        )
+        for peer, descriptor in there.items():
+            seen = self._seen.get(peer)
+            if seen is None:
+                seen = self._seen[peer] = SeenConnection(_neighborhood(peer.host), descriptor, now)
+            seen.descriptor = descriptor
+            seen.asked = peer in strangers
+            seen.used = admitted.get(peer, 0.0)
+        for known in (self._admitted, self._strangers):
+            for name, at in list(known.items()):
+                # What has just come may not have been there yet.
+                if now - at > SILENT_S and _peer_by(name) not in there:
+                    known.pop(name, None)
+
+    def _noisy(self, now: float) -> set[str]:
+        """Hosts whose strangers call more often than they may."""
+        allowed, self._calls_at = (now - self._calls_at) * CALLS_S, now
+        noisy = set()
+        for host, calls in list(self._calls.items()):
+            if calls > CALLS_S:
+                noisy.add(_neighborhood(_canonical(host)))
+            left = min(calls, 4 * CALLS_S) - allowed
+            if left > 0:
+                self._calls[host] = int(left)
+            else:
+                del self._calls[host]
+        return noisy
+
+    def _peers(self) -> Iterator[tuple[Peer, int]]:
+        """The other ends of the server's connections, and their descriptors."""
+        inodes: dict[int, tuple[int, Peer | None]] = {}
+        for name in os.listdir(self._folder):  # noqa: PTH208 - a thousand paths would cost more than their names
+            descriptor = int(name)
+            try:
+                found = os.fstat(descriptor)
+            except OSError:
+                continue  # gone by now
+            if not stat.S_ISSOCK(found.st_mode) or descriptor == self._spare:
+                continue
+            known = self._inodes.get(descriptor)
+            if known is None or known[0] != found.st_ino:
+                known = found.st_ino, self._peer(descriptor)
+            inodes[descriptor] = known
+            if known[1] is not None:
+                yield known[1], descriptor
+        self._inodes = inodes
+
+    def _peer(self, descriptor: int) -> Peer | None:
+        """None: it is no connection of the server's."""
+        with self._held(descriptor) as held:
+            return None if held is None else self._peer_of(held)
+
+    def _peer_of(self, held: socket.socket) -> Peer | None:
+        try:
+            own, other = held.getsockname(), held.getpeername()
+        except OSError:
+            return None
+        if not isinstance(own, tuple) or own[1] != self._port:
+            return None
+        return Peer(_canonical(other[0]), other[1])
+
+    def _shut(self, peer: Peer) -> bool:
+        with self._held(self._seen[peer].descriptor) as held:
+            if held is None or self._peer_of(held) != peer:
+                return False  # another has the number by now
+            try:
+                held.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                return False
+        return True
+
+    def _held(self, descriptor: int) -> _HostConnections:
+        return _HostConnections(descriptor, self._spare, self._null)
+
+
+class _HostConnections:
+    """A socket by a descriptor of our own, so that it is the same one until the end. Takes no further descriptor."""
+
+    def __init__(self, descriptor: int, spare: int, null: int) -> None:
+        self._descriptor, self._spare, self._null = descriptor, spare, null
+        self._socket: socket.socket | None = None
+
+    def __enter__(self) -> socket.socket | None:
+        try:
+            os.dup2(self._descriptor, self._spare, inheritable=False)
+        except OSError:
+            return None
+        # The family says only how long an address may be; the system says which it is.
+        self._socket = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, 0, self._spare)
+        return self._socket
+
+    def __exit__(self, *_: object) -> None:
+        if self._socket is not None:
+            self._socket.detach()
+            os.dup2(self._null, self._spare, inheritable=False)
+
+
+def too_many(seen: Mapping[Peer, SeenConnection], now: float, *, noisy: Collection[str], most: int) -> list[Peer]:
+    """The peers whose connections are to be closed; of those that are alike, the oldest."""
+    closed: dict[Peer, None] = {}
+    unknown: dict[str, list[Peer]] = {}
+    staying: Counter[str] = Counter()
+    oldest_first = sorted(seen, key=lambda peer: seen[peer].since)
+    for peer in oldest_first:
+        each = seen[peer]
+        if each.used:
+            continue
+        unknown.setdefault(each.host, []).append(peer)
+        if now - each.since > SILENT_S:
+            staying[each.host] += each.asked
+            if not each.asked or staying[each.host] > STRANGERS:
+                closed[peer] = None
+    for host, peers in unknown.items():
+        open_ = [peer for peer in peers if peer not in closed]
+        allowed = NOISY_UNKNOWN if host in noisy else UNKNOWN
+        closed.update(dict.fromkeys(open_[: max(0, len(open_) - allowed)]))
+    left = [peer for peer in oldest_first if not seen[peer].used and peer not in closed]
+    closed.update(dict.fromkeys(left[: max(0, len(left) - min(ALL_UNKNOWN, most // 2))]))
+    # Even of those that may call, one host does not get all.
+    by_use = sorted((peer for peer in seen if peer not in closed), key=lambda peer: seen[peer].used)
+    of_host = Counter(seen[peer].host for peer in by_use)
+    for peer in by_use:
+        host = seen[peer].host
+        if of_host[host] > min(OF_HOST, most // 2):
+            of_host[host] -= 1
+            closed[peer] = None
+    return list(closed)
+
+
+def _neighborhood(host: str) -> str:
+    """Who is counted as one: a host, or of IPv6 the network that one host usually has for itself."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if address.version == 4 or address.is_loopback:
+        return host
+    return str(ipaddress.ip_network((address, 64), strict=False))
+
+
+@lru_cache(maxsize=20_000)
+def _peer_by(name: str) -> Peer:
+    """By gRPC's word for it: `ipv4:127.0.0.1:4711`, `ipv6:%5B::1%5D:4711`."""
+    port = name.rpartition(":")[2]
+    return Peer(_canonical(host_of(name)), int(port) if port.isdigit() else 0)
+
+
+def _canonical(host: str) -> str:
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    return str((address.ipv4_mapped if address.version == 6 else None) or address)

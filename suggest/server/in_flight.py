@@ -1,0 +1,159 @@
+"""How much of the server's memory callers hold: calls in flight, requests that are arriving, replies not taken yet.
+
+Beside the rate of calls (`rates`) and the share of threads (`turns`), the third bound on a caller: a call is refused
+before its request is read, or waits, where the caller has too much already. Belongs to the server's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from suggest.errors import RateLimited
+
+MAX_CALLS = 1000  # of a caller, in flight
+MAX_STREAMS = 32  # of a caller, that may last for ever: health and reflection
+ARRIVING = 16  # requests of a caller that are read at a time; each may have 4 MiB
+ALL_ARRIVING = 48
+REQUEST_BYTES = 32 << 20  # of a caller's requests that were read and are not answered
+REPLY_BYTES = 16 << 20  # of a caller's replies that were not taken; more large ones are not made until then
+ALL_REPLY_BYTES = 96 << 20
+_PAUSE_S = 0.5  # what a client is told to wait
+
+
+@dataclass(slots=True, eq=False)
+class _CallerUsage:
+    """By one caller."""
+
+    calls: int = 0
+    streams: int = 0
+    arriving: int = 0
+    request_bytes: int = 0
+    reply_bytes: int = 0
+    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)  # to be read
+
+    @property
+    def nothing(self) -> bool:
+        return not (self.calls or self.streams or self.reply_bytes)
+
+
+class InFlightLimits:
+    """`room`: called when replies were taken, so that further ones may be made."""
+
+    def __init__(self, room: Callable[[], None] = lambda: None) -> None:
+        self.room = room
+        self._held: dict[str, _CallerUsage] = {}  # by caller, those that hold anything
+        self._all = _CallerUsage()
+
+    def enter(self, caller: str) -> None:
+        """For a call, until leave(). Raises RateLimited."""
+        held = self._of(caller)
+        if held.calls >= MAX_CALLS:
+            raise RateLimited(
+                f"{caller} has {held.calls} calls in flight; send fewer at once, or wait for the replies",
+                retry_s=_PAUSE_S,
+            )
+        held.calls += 1
+        self._all.calls += 1
+
+    def leave(self, caller: str) -> None:
+        held = self._held[caller]
+        held.calls -= 1
+        self._all.calls -= 1
+        self._forget(caller, held)
+
+    @asynccontextmanager
+    async def streaming(self, caller: str) -> AsyncIterator[None]:
+        """Around a call that streams. Raises RateLimited."""
+        held = self._of(caller)
+        if held.streams >= MAX_STREAMS:
+            raise RateLimited(f"{caller} has {held.streams} streams open; close some first", retry_s=_PAUSE_S)
+        held.streams += 1
+        try:
+            yield
+        finally:
+            held.streams -= 1
+            self._forget(caller, held)
+
+    async def begin_arriving(self, caller: str) -> None:
+        """Before a request is read, until end_arriving(). Waits; its own requests may be what it waits for."""
+        held = self._held[caller]
+        if not held.waiting and self._may_arrive(held):
+            self._arrives(held)
+            return
+        turn = asyncio.get_running_loop().create_future()
+        held.waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn in held.waiting:
+                held.waiting.remove(turn)
+            else:
+                self._arrived(held)
+            raise
+
+    def end_arriving(self, caller: str) -> None:
+        self._arrived(self._held[caller])
+
+    def take_request(self, caller: str, size: int) -> None:
+        """A request was read, until release_request(). Raises RateLimited."""
+        held = self._held[caller]
+        if held.request_bytes and held.request_bytes + size > REQUEST_BYTES:
+            raise RateLimited(
+                f"{caller} has {held.request_bytes >> 20} MiB of unanswered requests here already; send fewer at once",
+                retry_s=_PAUSE_S,
+            )
+        held.request_bytes += size
+
+    def release_request(self, caller: str, size: int) -> None:
+        self._held[caller].request_bytes -= size
+
+    def hold_reply(self, caller: str, size: int) -> None:
+        """Until release_reply(): the caller has taken it, or is gone."""
+        self._of(caller).reply_bytes += size
+        self._all.reply_bytes += size
+
+    def release_reply(self, caller: str, size: int) -> None:
+        held = self._held[caller]
+        held.reply_bytes -= size
+        self._all.reply_bytes -= size
+        self._forget(caller, held)
+        self.room()
+
+    def full(self, caller: str) -> bool:
+        """Whether no further large reply is made for it now. One that holds none always gets one."""
+        held = self._held.get(caller)
+        if held is None or not held.reply_bytes:
+            return False
+        return held.reply_bytes >= min(REPLY_BYTES, ALL_REPLY_BYTES - self._all.reply_bytes)
+
+    def _of(self, caller: str) -> _CallerUsage:
+        held = self._held.get(caller)
+        if held is None:
+            held = self._held[caller] = _CallerUsage()
+        return held
+
+    def _forget(self, caller: str, held: _CallerUsage) -> None:
+        if held.nothing:
+            self._held.pop(caller, None)
+
+    def _may_arrive(self, held: _CallerUsage) -> bool:
+        return held.arriving < min(ARRIVING, ALL_ARRIVING - self._all.arriving)
+
+    def _arrives(self, held: _CallerUsage) -> None:
+        held.arriving += 1
+        self._all.arriving += 1
+
+    def _arrived(self, held: _CallerUsage) -> None:
+        held.arriving -= 1
+        self._all.arriving -= 1
+        # Its own next one, else another caller's: whose turn it is there does not matter.
+        for each in (held, *(self._held.values() if self._all.arriving >= ALL_ARRIVING // 2 else ())):
+            while each.waiting and self._may_arrive(each):
+                turn = each.waiting.popleft()
+                if not turn.done():
+                    self._arrives(each)
+                    turn.set_result(None)

@@ -1,0 +1,449 @@
+"""Wraps every call to the server: methods run in worker threads, and every error becomes a status by abort().
+
+Knows nothing of studies, except that calls that write the same study run one at a time. Rejects unauthorized calls
+before reading the request. An unknown exception is a bug: the client gets an id, the log has the details.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import gc
+import inspect
+import logging
+import secrets
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeAlias, TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from suggest import courtesy, deadline, events
+from suggest.errors import (
+    InvalidArgument,
+    Problem,
+    RateLimited,
+    TimedOut,
+    TunerError,
+    Unauthenticated,
+    Unavailable,
+)
+from suggest.server import request_sizes
+from suggest.server.access import audit
+from suggest.server.access.audit import DenialLog
+from suggest.server.access.authorization import HEALTH, Authorizer
+from suggest.server.access.caller import caller_of, host_of, known_as
+from suggest.server.access.caller import name as known_name
+from suggest.server.connection_limits import ConnectionLimits
+from suggest.server.in_flight import InFlightLimits
+from suggest.server.keyed_queue import LONG_S, CallKind, Flow, KeyedQueue
+from suggest.server.rate_limits import RateLimiter
+from suggest.server.rpcs import resource_of, rpc_of
+from suggest.server.store_health import StoreHealth
+from suggest.wire.status import InternalError, code_of, status_of
+
+log = logging.getLogger(__name__)
+
+SLOW_S = 1.0
+TIDY_EVERY = 250  # calls
+LARGE_BYTES = 8 << 10  # of a request: some hundred measurements
+PARSING_S = 0.02  # of a large request, whose parsing holds the interpreter: after more, its caller's next one waits
+ARRIVAL_S = 30.0  # for a request to arrive, once its headers have
+
+# What requests, replies and contexts are is the handlers' affair.
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+T = TypeVar("T")
+
+
+class CallInterceptor(grpc.aio.ServerInterceptor):
+    """Runs handlers in worker threads, coroutine functions in the loop. Without an authorizer, allows every call."""
+
+    def __init__(
+        self,
+        queue: KeyedQueue,
+        store_health: StoreHealth,
+        authorizer: Authorizer | None,
+        rate_limiter: RateLimiter | None,
+        *,
+        in_flight: InFlightLimits,
+        denial_log: DenialLog,
+        certified: bool = False,
+    ) -> None:
+        """certified: clients have certificates, and where there are no tokens are known by the names in them."""
+        self._queue = queue
+        self._rate_limiter = rate_limiter
+        self._store_health = store_health
+        self._authorizer = authorizer
+        self._in_flight = in_flight
+        self.connections = ConnectionLimits(None)  # until it is known where the server listens
+        self._denial_log = denial_log
+        self._certified = certified and authorizer is None
+        self._closing = False
+        self._parser = ThreadPoolExecutor(1, thread_name_prefix="parse")
+        self._stopped = threading.Event()  # nothing is computed to its end any more
+        self._known: dict[str, Handler] = {}  # by method: wrapped once, not at each call
+        self._since_tidied = 0  # calls
+
+    @property
+    def begun(self) -> int:
+        """Calls that are being answered."""
+        return self._queue.wanted
+
+    async def close(self) -> None:
+        """Returns when what was begun is done; whatever comes meanwhile is sent away, to come again elsewhere."""
+        self._closing = True
+        await self._queue.idle()
+        self._parser.shutdown(wait=False)
+
+    def give_up(self) -> None:
+        """What waits for its turn is sent away too, and so is what is being computed, at the next of its pieces."""
+        self._stopped.set()
+        self._queue.close()
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        self._tidy()
+        method = str(handler_call_details.method)
+        known = self._known.get(method)
+        if known is not None:
+            return known
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        # Only methods that there are get here: strangers cannot make it grow.
+        guarded = self._known[method] = self.wrapped(handler, method)
+        return guarded
+
+    def _tidy(self) -> None:
+        """gRPC leaves a circle of objects behind for each call. Python counts what is made and freed to know when to
+        look for such, and a server that frees as much as it makes deceives it: tens of thousands of them would be freed
+        at once, and all calls wait for that."""
+        self._since_tidied += 1
+        if self._since_tidied == TIDY_EVERY:
+            self._since_tidied = 0
+            gc.collect(0)
+
+    def wrapped(self, handler: Handler, method: str) -> Handler:
+        """What answers in its place. A handler of one request becomes one of a stream of requests, which is the same to
+        clients: only such a handler decides itself whether the request is read."""
+        if handler.unary_unary is not None:
+            return grpc.stream_unary_rpc_method_handler(
+                self._received(self.answering(handler, method), method), response_serializer=_serialized
+            )
+        if handler.stream_stream is not None:
+            return grpc.stream_stream_rpc_method_handler(
+                self._streamed(handler.stream_stream, method=method),
+                request_deserializer=handler.request_deserializer,
+                response_serializer=handler.response_serializer,
+            )
+        if handler.unary_stream is not None:
+            return grpc.stream_stream_rpc_method_handler(
+                self._watched(handler.unary_stream, handler.request_deserializer, method=method),
+                response_serializer=handler.response_serializer,
+            )
+        raise NotImplementedError(f"{method}: nothing here streams requests only")
+
+    def _streamed(
+        self, behaviour: Callable[[Any, Any], Any], *, method: str
+    ) -> Callable[[Any, Context], AsyncIterator[Any]]:
+        """Around reflection, which others wrote."""
+
+        async def streamed(requests: Any, context: Context) -> AsyncIterator[Any]:
+            try:
+                async with self._streaming(method, context):
+                    async for reply in behaviour(requests, context):
+                        yield reply
+            except TunerError as e:
+                await self._refuse(context, e, method)
+
+        return streamed
+
+    def _watched(
+        self, behaviour: Callable[[Any, Any], Any], deserialize: Callable[[bytes], Any] | None, *, method: str
+    ) -> Callable[[Any, Context], Awaitable[None]]:
+        """Around the watching of health, which others wrote: it writes its replies to the context."""
+
+        async def watched(requests: Any, context: Context) -> None:
+            try:
+                async with self._streaming(method, context):
+                    request = _read(await _message(context), deserialize, method)
+                    await behaviour(request, context)
+            except TunerError as e:
+                await self._refuse(context, e, method)
+
+        return watched
+
+    @asynccontextmanager
+    async def _streaming(self, method: str, context: Context) -> AsyncIterator[None]:
+        self._admit(method, context)
+        async with self._in_flight.streaming(host_of(context.peer()) if self._is_open(method) else caller_of(context)):
+            yield
+
+    def _is_open(self, method: str) -> bool:
+        """To strangers, as health is where tokens are asked for."""
+        return self._authorizer is not None and not self._authorizer.asks(method)
+
+    def _admit(self, method: str, context: Context) -> None:
+        if self._authorizer is not None:
+            self._authorizer.admit(method, context.invocation_metadata() or ())
+        elif self._certified:
+            known_as(_certificate_name(context))
+
+    async def _refuse(
+        self, context: Context, error: TunerError, method: str, entry: audit.AuditEntry | None = None
+    ) -> NoReturn:
+        """Never returns. `entry`: of a call that would change something."""
+        peer = context.peer()
+        if isinstance(error, Unauthenticated):
+            await _pause(self.connections.stranger(peer))
+        elif isinstance(error, RateLimited):
+            await _pause(error.late_s)
+        if entry is not None:
+            entry.refused(error, self._denial_log)
+        elif audit.denied(error):
+            left_out = self._denial_log.take(audit.AuditEntry(method, peer).denial_key)
+            if left_out is not None:
+                events.warn(
+                    "denied",
+                    who=known_name() or None,
+                    method=method.rpartition("/")[2],
+                    reason=error.reason,
+                    peer=host_of(peer),
+                    suppressed=left_out or None,
+                )
+        message, metadata = status_of(error)
+        await context.abort(code_of(error), message, metadata)
+        raise AssertionError("abort() raises")
+
+    def _received(
+        self, answer: Callable[[bytes, Context, str], Awaitable[Any]], method: str
+    ) -> Callable[[Any, Context], Awaitable[Any]]:
+        """Reads the request, of a caller that may send one, and keeps count of what the caller holds."""
+        name = method.rpartition("/")[2]
+        is_limited = not method.startswith(HEALTH)
+        is_recorded = rpc_of(method).recorded and is_limited
+        in_flight = self._in_flight
+
+        async def received(requests: Any, context: Context) -> Any:
+            peer = context.peer()
+            caller = ""
+            try:
+                self._admit(method, context)
+                if self._is_open(method):
+                    await _pause(self.connections.stranger(peer))
+                else:
+                    self.connections.admitted(peer)
+                caller = known_name() or host_of(peer)
+                if self._rate_limiter is not None and is_limited:
+                    self._rate_limiter.take(caller)
+                in_flight.enter(caller)
+            except TunerError as e:
+                entry = audit.AuditEntry(name, peer) if is_recorded and audit.recorded() else None
+                await self._refuse(context, e, method, entry)
+            size = 0
+            try:
+                await in_flight.begin_arriving(caller)
+                try:
+                    async with asyncio.timeout(ARRIVAL_S):
+                        serialized = await _message(context)
+                    in_flight.take_request(caller, len(serialized))
+                    size = len(serialized)
+                finally:
+                    in_flight.end_arriving(caller)
+                reply = await answer(serialized, context, caller)
+                context.add_done_callback(self._taken(caller, reply))
+                return reply
+            except TimeoutError:
+                late = TimedOut(f"the request did not arrive within {ARRIVAL_S:g} s; send it again")
+                await self._refuse(context, late, method)
+            except TunerError as e:
+                await self._refuse(context, e, method)
+            finally:
+                if size:
+                    in_flight.release_request(caller, size)
+                in_flight.leave(caller)
+
+        return received
+
+    def _taken(self, caller: str, reply: Reply) -> Any:  # a callback, whose type grpc's stubs keep to themselves
+        """Keeps count of a reply until it was sent, or there is nobody to send it to."""
+        size = len(reply.serialized)
+        self._in_flight.hold_reply(caller, size)
+
+        def taken(_: Any) -> None:
+            self._in_flight.release_reply(caller, size)
+
+        return taken
+
+    def answering(
+        self, handler: Handler, method: str, *, serialize: bool = True
+    ) -> Callable[[bytes, Context, str], Coroutine[Any, Any, Reply]]:
+        """The reply to a request of the caller; what goes wrong becomes a status."""
+        # Any: a handler of either kind, which takes no context.
+        behaviour: Any = handler.unary_unary
+        deserialize = handler.request_deserializer
+        serializer = handler.response_serializer if serialize else None
+        is_coroutine = inspect.iscoroutinefunction(behaviour)
+        rpc, name = rpc_of(method), method.rpartition("/")[2]
+        is_recorded = not is_coroutine and rpc.recorded
+
+        def done(reply: Any) -> Reply:
+            return Reply(reply, b"" if serializer is None else serializer(reply))
+
+        async def carried_out(
+            request: Any, size: int, context: Context, caller: str, entry: audit.AuditEntry | None
+        ) -> Reply:
+            resource = resource_of(rpc, request)
+            if entry is not None:
+                entry.request, entry.resource = request, resource
+            if self._authorizer is not None:
+                self._authorizer.check(method, resource)
+            if self._closing:
+                raise Unavailable("this server is being stopped; send it again")
+            study = "" if resource.study is None else str(resource.study)
+            flow = Flow(caller, resource.namespace or "")
+            kind = _kind(name, request, study or flow.namespace, caller, size)
+            began = time.monotonic()
+            given_s = context.time_remaining()
+            deadline.begin(given_s, stopped=self._stopped)
+            courtesy.begin(self._queue.at_work)
+            # In the thread too, it is known who calls, and until when. It does not get the context: gRPC crashes
+            # when asked about a call that has gone meanwhile.
+            run = contextvars.copy_context().run
+            long = size > LARGE_BYTES or self._queue.expected(kind).seconds > LONG_S
+
+            def work() -> Reply:
+                return done(behaviour(request, resource) if entry is None else entry.run(behaviour, request, resource))
+
+            answer = functools.partial(courtesy.at_length, work) if long else work
+            running = self._queue.run(
+                study if rpc.writes else "",
+                functools.partial(run, answer),
+                flow=flow,
+                kind=kind,
+                reply_bytes=_length,
+            )
+            # gRPC ends what has a deadline of its own.
+            reply = await (_within(deadline.DEFAULT_S, running) if given_s is None else running)
+            if (seconds := time.monotonic() - began) > SLOW_S:
+                events.tell("slow_call", method=name, study=study, seconds=seconds)
+            self._store_health.answered(writing=rpc.writes)
+            return reply
+
+        async def answered(serialized: bytes, context: Context, caller: str, entry: audit.AuditEntry | None) -> Reply:
+            if is_coroutine:
+                return done(await behaviour(_read(serialized, deserialize, method), context))
+            size = len(serialized)
+            if size <= LARGE_BYTES:
+                request = _read(serialized, deserialize, method)
+                return await carried_out(request, size, context, caller, entry)
+            # What is large is parsed only when the caller's large one before is done, for it may take thirty times as
+            # much memory then; and in one thread, for the C library keeps memory apart for each that has needed much.
+            async with self._queue.one_at_a_time(Flow(caller)):
+                courtesy.begin(self._queue.at_work)
+                run = contextvars.copy_context().run
+                read = functools.partial(run, courtesy.at_length, _read, serialized, deserialize, method)
+                began = time.monotonic()
+                try:
+                    request = await asyncio.get_running_loop().run_in_executor(self._parser, read)
+                finally:
+                    if (took_s := time.monotonic() - began) > PARSING_S:
+                        # No other thread runs meanwhile: one caller has a third of the time at most.
+                        await asyncio.sleep(2 * min(took_s, 10 * PARSING_S))
+                return await carried_out(request, size, context, caller, entry)
+
+        async def answer(serialized: bytes, context: Context, caller: str) -> Reply:
+            entry = audit.AuditEntry(name, context.peer()) if is_recorded and audit.recorded() else None
+            try:
+                return await answered(serialized, context, caller, entry)
+            except grpc.aio.AbortError:
+                raise
+            except TunerError as e:
+                # Its frames hold the request, perhaps megabytes, and it is held by one of them: such a circle would
+                # be freed only now and then.
+                error = e.with_traceback(None)
+                self._store_health.refused(e, writing=rpc.writes)
+            except Exception:
+                bug = secrets.token_hex(4)
+                log.exception("method=%s bug=%s", method, bug)
+                error = InternalError(f"this is a bug of the server; its log has the details under {bug}")
+            await self._refuse(context, error, method, entry)
+
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    message: Any
+    serialized: bytes
+
+
+def _serialized(reply: Reply) -> bytes:
+    return reply.serialized
+
+
+def _length(reply: Reply) -> int:
+    return len(reply.serialized)
+
+
+def _certificate_name(context: Context) -> str:
+    """As no token is named: `cert:alice`. "": there is no name in it."""
+    names = context.auth_context().get("x509_common_name", ())
+    return f"cert:{next(iter(names)).decode(errors='replace')[:100]}" if names else ""
+
+
+async def _pause(seconds: float) -> None:
+    """Whoever calls too often gets its refusal late: it has few streams, and cannot fill the loop with calls."""
+    if seconds:
+        await asyncio.sleep(seconds)
+
+
+async def _message(context: Context) -> bytes:
+    """The only one. Raises InvalidArgument: none was sent."""
+    serialized: Any = await context.read()
+    if serialized is grpc.aio.EOF:
+        raise InvalidArgument([Problem("", "the call brought no request")])
+    return bytes(serialized)
+
+
+def _kind(method: str, request: Any, about: str, caller: str, size: int) -> CallKind:
+    """What costs about the same for each trial asked for, each entry of a page, each kilobyte sent."""
+    units = getattr(request, "count", 0) or getattr(request, "page_size", 0) or size / 1024
+    return CallKind(f"{method} {about}", f"{method} by {caller}", float(max(1, units)))
+
+
+async def _within(seconds: float, running: Awaitable[T]) -> T:
+    """Raises TimedOut."""
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            return await running
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise TimedOut(
+            f"not done within {seconds:g} s, which is what a call without a deadline gets; "
+            "it may be done yet: send it again"
+        ) from None
+
+
+def _read(serialized: bytes, deserialize: Callable[[bytes], Any] | None, method: str) -> Any:
+    """gRPC would answer INTERNAL to what cannot be parsed; whose fault it is must be said."""
+    if deserialize is None:
+        return serialized
+    try:
+        request = deserialize(serialized)
+    except DecodeError:
+        message = f"the bytes sent to {method} are no request of that method"
+        raise InvalidArgument([Problem("", message)]) from None
+    request_sizes.check(request)
+    return request

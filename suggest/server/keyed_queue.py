@@ -1,0 +1,427 @@
+"""Who works when: calls wait for their turn without a worker thread, and callers share the threads by what they cost.
+
+Two rules. Calls that write the same study come one after the other; otherwise the calls of one slow study would soon
+sit in all threads, waiting for its lock. And no caller, and no namespace of a caller, has all threads: a caller may
+start a call as long as it has no more of them running than are free (so one alone gets half of them, and there is
+always room for the next), long calls have a quarter of the threads at most, and among those that wait the caller goes
+first that has cost least: start-time fair queueing, by processor time and bytes (Goyal et al. 1996).
+
+What a call will cost is expected from what the last one like it did. Belongs to one event loop; nothing here knows
+what the work is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from suggest.errors import StudyBusy, Unavailable
+
+MAX_WAITING = 256  # calls for one study; each holds its request
+BUSY_PAUSE_S = 0.5  # what a client is told to wait then
+LONG_S = 0.1  # of a processor: more makes a call a long one
+BULKY_BYTES = 64 << 10  # a reply that waits until the caller has taken others
+_BYTES_A_SECOND = 100e6  # what carrying a reply costs
+_MANY = 10_000  # kinds of calls, and callers, whose cost is remembered
+
+_LARGE = "large calls of"  # beside the studies' names, of which none has a blank
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Whose work it is: of a caller, in a namespace."""
+
+    caller: str = ""
+    namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CallKind:
+    """Calls that cost about the same for each of their `units` (trials asked for, kilobytes sent).
+
+    `name`: of what is asked where; `fallback`: of what is asked by whom, where that is not known.
+    """
+
+    name: str = ""
+    fallback: str = ""
+    units: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """`seconds`: of a processor. `reply_bytes`: that the caller is sent."""
+
+    seconds: float = 0.0
+    reply_bytes: float = 0.0
+
+
+NOBODY, ANY_KIND, NO_COST = Flow(), CallKind(), Cost()
+
+
+class _Lane(enum.Enum):
+    """Where calls wait: none waits behind one that is kept by a rule of its own."""
+
+    QUICK = "quick"
+    LONG = "long"
+    BULKY = "bulky"
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    """One call that waits for a thread, or has one."""
+
+    expected: Cost
+    turn: asyncio.Future[None] | None = None  # while it waits
+    seconds: float = 0.0
+
+    @property
+    def long(self) -> bool:
+        return self.expected.seconds > LONG_S
+
+    @property
+    def bulky(self) -> bool:
+        return self.expected.reply_bytes > BULKY_BYTES
+
+    @property
+    def lane(self) -> _Lane:
+        return _Lane.BULKY if self.bulky else _Lane.LONG if self.long else _Lane.QUICK
+
+
+@dataclass(slots=True, eq=False)
+class _Share:
+    """What a caller, or a namespace of one, has running and waiting, and what it has cost."""
+
+    running: int = 0
+    running_long: int = 0
+    queued: int = 0
+    spent_s: float = 0.0  # the start tag of its next call
+    virtual_s: float = 0.0  # the start tag of the part of it that was served last
+    waiting: dict[_Lane, deque[_Job]] = field(default_factory=lambda: {lane: deque() for lane in _Lane})
+    parts: dict[str, _Share] = field(default_factory=dict)
+
+    @property
+    def idle(self) -> bool:
+        return not self.running and not self.queued
+
+    def part(self, name: str) -> _Share:
+        """One that was idle has saved nothing up."""
+        part = self.parts.get(name)
+        if part is None:
+            if len(self.parts) >= _MANY:
+                self.parts = {name: each for name, each in self.parts.items() if not each.idle}
+            part = self.parts[name] = _Share()
+        if part.idle:
+            part.spent_s = max(part.spent_s, self.virtual_s)
+        return part
+
+    def served(self, part: _Share) -> None:
+        self.virtual_s = max(self.virtual_s, part.spent_s)
+
+    def hungry(self) -> list[tuple[str, _Share]]:
+        """Parts that wait, the cheapest first."""
+        return sorted(((n, p) for n, p in self.parts.items() if p.queued), key=lambda each: each[1].spent_s)
+
+
+class Costs:
+    """What calls have cost lately, for each unit."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Cost] = {}
+
+    def expected(self, kind: CallKind) -> Cost:
+        known = self._known.get(kind.name) or self._known.get(kind.fallback) or NO_COST
+        return Cost(known.seconds * kind.units, known.reply_bytes * kind.units)
+
+    def learn(self, kind: CallKind, cost: Cost) -> None:
+        """A costly one is taken at its word, a cheaper one is believed by and by."""
+        for name in filter(None, (kind.name, kind.fallback)):
+            before = self._known.get(name)
+            seconds, reply = cost.seconds / kind.units, cost.reply_bytes / kind.units
+            if before is not None:
+                seconds = max(seconds, (seconds + before.seconds) / 2)
+                reply = max(reply, (reply + before.reply_bytes) / 2)
+            elif len(self._known) >= _MANY:
+                self._known.clear()
+            self._known[name] = Cost(seconds, reply)
+
+
+class KeyedQueue:
+    """`workers`: how many threads the executor has. `full`: whether a caller has too much that was not sent yet to be
+    given another large reply; once it has not, `look_again` is called."""
+
+    def __init__(self, executor: Executor, *, workers: int, full: Callable[[str], bool] = lambda caller: False) -> None:
+        self._executor = executor
+        self._workers = workers
+        self._long = max(1, workers // 4)
+        self._full = full
+        self._costs = Costs()
+        self._all = _Share()  # its parts are callers, and theirs namespaces
+        self._in_line = 0  # for their turn at a study
+        self._wanted = 0  # by callers that are still there
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by study that somebody writes now
+
+    @property
+    def wanted(self) -> int:
+        """Work that somebody waits for, begun or not."""
+        return self._wanted
+
+    def at_work(self) -> int:
+        """Work that somebody waits for and that waits for no turn. Any thread may ask."""
+        return self._wanted - self._in_line - self._all.queued
+
+    @property
+    def waiting_for_study(self) -> int:
+        return self._in_line
+
+    @property
+    def waiting_for_worker(self) -> int:
+        return self._all.queued
+
+    def expected(self, kind: CallKind) -> Cost:
+        return self._costs.expected(kind)
+
+    async def run(
+        self,
+        study: str,
+        work: Callable[[], T],
+        *,
+        flow: Flow = NOBODY,
+        kind: CallKind = ANY_KIND,
+        reply_bytes: Callable[[T], int] | None = None,
+    ) -> T:
+        """In a thread, alone among the work for `study`; "" stands for work that needs no turn.
+
+        Cancelled while it waits: never done. Cancelled later: finished nevertheless, and only then comes the next.
+        Raises StudyBusy: too many wait already.
+        """
+        self._wanted += 1
+        self._idle.clear()
+        try:
+            return await self._run(study, work, flow, kind, reply_bytes)
+        finally:
+            self._wanted -= 1
+            if not self._wanted:
+                self._idle.set()
+
+    @asynccontextmanager
+    async def one_at_a_time(self, flow: Flow) -> AsyncIterator[None]:
+        """Around the large calls of a caller, from before their requests are parsed. Raises StudyBusy."""
+        name = f"{_LARGE} {flow.caller}"
+        await self._turn(name)
+        try:
+            yield
+        finally:
+            self._pass_on([name])
+
+    async def idle(self) -> None:
+        """Returns when nobody waits for anything."""
+        await self._idle.wait()
+
+    def close(self) -> None:
+        """What was not begun yet is sent away: it raises Unavailable."""
+        stopping = Unavailable("this server is being stopped; send it again")
+        waiting = [turn for queue in self._waiting.values() for turn in queue]
+        for _, caller in self._all.hungry():
+            for _, namespace in caller.hungry():
+                waiting += [job.turn for queue in namespace.waiting.values() for job in queue if job.turn is not None]
+        for turn in waiting:
+            if not turn.done():
+                turn.set_exception(stopping)
+
+    def look_again(self) -> None:
+        """Somebody may be served who could not be."""
+        if self._all.queued:
+            self._begin_next()
+
+    async def _run(
+        self,
+        study: str,
+        work: Callable[[], T],
+        flow: Flow,
+        kind: CallKind,
+        reply_bytes: Callable[[T], int] | None,
+    ) -> T:
+        taken: list[str] = []
+        job = _Job(self._costs.expected(kind))
+
+        def timed() -> T:
+            began = time.thread_time()
+            try:
+                return work()
+            finally:
+                job.seconds = time.thread_time() - began
+
+        try:
+            if study:
+                await self._turn(study)
+                taken.append(study)
+            await self._thread(flow, job)
+        except BaseException:
+            self._pass_on(taken)
+            raise
+        try:
+            done = self._executor.submit(timed)
+        except BaseException:
+            self._finished(taken, flow, job, NO_COST)
+            raise
+        cost = NO_COST
+        try:
+            result = await asyncio.wrap_future(done)
+            cost = Cost(job.seconds, 0.0 if reply_bytes is None else reply_bytes(result))
+            return result
+        finally:
+            if done.done():
+                self._costs.learn(kind, cost if cost is not NO_COST else Cost(job.seconds))
+                self._finished(taken, flow, job, cost)
+            else:
+                loop = asyncio.get_running_loop()
+
+                def later() -> None:
+                    self._costs.learn(kind, Cost(job.seconds))
+                    self._finished(taken, flow, job, Cost(job.seconds))
+
+                done.add_done_callback(lambda _: loop.call_soon_threadsafe(later))
+
+    # KeyedQueue at a study
+
+    async def _turn(self, study: str) -> None:
+        waiting = self._waiting.get(study)
+        if waiting is None:
+            self._waiting[study] = deque()
+            return
+        if len(waiting) >= MAX_WAITING:
+            raise StudyBusy(
+                f"{study}: {len(waiting)} calls wait for it already, and one at a time writes it; try again later, or "
+                "send fewer at once",
+                retry_s=BUSY_PAUSE_S,
+            )
+        turn = asyncio.get_running_loop().create_future()
+        waiting.append(turn)
+        self._in_line += 1
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._pass_on([study])  # it came in the moment in which nobody wanted it any more
+            elif turn in waiting:
+                waiting.remove(turn)
+            raise
+        except Unavailable:
+            if turn in waiting:
+                waiting.remove(turn)
+            raise
+        finally:
+            self._in_line -= 1
+
+    def _pass_on(self, taken: list[str]) -> None:
+        for each in taken:
+            waiting = self._waiting[each]
+            while waiting and waiting[0].done():
+                waiting.popleft()  # its call was cancelled, and is about to notice
+            if waiting:
+                waiting.popleft().set_result(None)
+            else:
+                del self._waiting[each]
+
+    # Threads
+
+    async def _thread(self, flow: Flow, job: _Job) -> None:
+        """Returns when the job has a thread."""
+        caller = self._all.part(flow.caller)
+        namespace = caller.part(flow.namespace)
+        shares = (self._all, caller, namespace)
+        if not self._all.queued and self._may_begin(flow.caller, caller, namespace, job):
+            self._begin(caller, namespace, job)
+            return
+        job.turn = asyncio.get_running_loop().create_future()
+        namespace.waiting[job.lane].append(job)
+        for share in shares:
+            share.queued += 1
+        self._begin_next()  # what keeps those before it waiting may not hold for this one
+        try:
+            await job.turn
+        except BaseException:
+            if job in namespace.waiting[job.lane]:
+                self._leave_queue(shares, job)
+            else:  # begun in the moment in which nobody wanted it any more
+                self._release(caller, namespace, job, NO_COST)
+            raise
+
+    @staticmethod
+    def _leave_queue(shares: tuple[_Share, _Share, _Share], job: _Job) -> None:
+        shares[-1].waiting[job.lane].remove(job)
+        for share in shares:
+            share.queued -= 1
+
+    def _may_begin(self, name: str, caller: _Share, namespace: _Share, job: _Job) -> bool:
+        free = self._workers - self._all.running
+        if free <= 0 or caller.running > free or namespace.running >= max(2, self._workers // 2):
+            return False
+        if job.long:
+            free_long = self._long - self._all.running_long
+            if free_long <= 0 or caller.running_long > free_long:
+                return False
+        return not job.bulky or not self._full(name)
+
+    def _begin(self, caller: _Share, namespace: _Share, job: _Job) -> None:
+        self._all.served(caller)
+        caller.served(namespace)
+        price = _price(job.expected)
+        for share in (self._all, caller, namespace):
+            share.running += 1
+            share.running_long += job.long
+            share.spent_s += price
+
+    def _begin_next(self) -> None:
+        """As many of those that wait as may begin: the cheapest caller first, and of it the cheapest namespace."""
+        while self._all.queued and self._all.running < self._workers:
+            found = self._next()
+            if found is None:
+                return
+            caller, namespace, job = found
+            self._leave_queue((self._all, caller, namespace), job)
+            self._begin(caller, namespace, job)
+            assert job.turn is not None
+            job.turn.set_result(None)
+
+    def _next(self) -> tuple[_Share, _Share, _Job] | None:
+        for name, caller in self._all.hungry():
+            for _, namespace in caller.hungry():
+                for lane in _Lane:
+                    # Those that were cancelled, or sent away, are about to notice, and take themselves out.
+                    waiting = (
+                        each for each in namespace.waiting[lane] if each.turn is not None and not each.turn.done()
+                    )
+                    job = next(waiting, None)
+                    if job is not None and self._may_begin(name, caller, namespace, job):
+                        return caller, namespace, job
+        return None
+
+    def _finished(self, taken: list[str], flow: Flow, job: _Job, cost: Cost) -> None:
+        caller = self._all.parts[flow.caller]
+        self._release(caller, caller.parts[flow.namespace], job, cost)
+        self._pass_on(taken)
+
+    def _release(self, caller: _Share, namespace: _Share, job: _Job, cost: Cost) -> None:
+        more_s = _price(cost) - _price(job.expected)
+        for share in (self._all, caller, namespace):
+            share.running -= 1
+            share.running_long -= job.long
+            share.spent_s += more_s
+        if self._all.queued:
+            self._begin_next()
+
+
+def _price(cost: Cost) -> float:
+    return cost.seconds + cost.reply_bytes / _BYTES_A_SECOND

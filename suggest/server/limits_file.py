@@ -1,0 +1,125 @@
+"""How much clients and namespaces may have of the service: what its operator says in a file, else what is sensible.
+
+Pure: reads and judges bytes. `suggest.server.rate_limits` and `suggest.server.quota` hold others to it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from suggest import names, strict_yaml
+from suggest.errors import InvalidArgument, Problem, did_you_mean
+from suggest.server.access.caller import UNIX
+
+UNLIMITED = "unlimited"
+_PAGE = "docs/server.md"
+_NONE: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """Of one client: `rate` calls a second on the whole, `burst` at once after a pause. None: any number."""
+
+    rate: float | None = 1000.0
+    burst: float | None = 2000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """How many there may be in one namespace. None: any number."""
+
+    studies: int | None = 10_000
+    trials: int | None = 10_000_000
+    measurements: int | None = 500_000_000
+
+
+_OWN = {UNIX: RateLimit(None, None)}  # a socket belongs to its user, who need not be kept from anything
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    rate: RateLimit = RateLimit()
+    quota: Quota = Quota()
+    rates: Mapping[str, RateLimit] = field(default_factory=lambda: dict(_OWN))  # by client
+    quotas: Mapping[str, Quota] = field(default_factory=dict)  # by namespace
+
+    def rate_of(self, client: str) -> RateLimit:
+        return self.rates.get(client, self.rate)
+
+    def quota_of(self, namespace: str) -> Quota:
+        return self.quotas.get(namespace, self.quota)
+
+
+_KINDS = {f.name: int for f in dataclasses.fields(Quota)} | {f.name: float for f in dataclasses.fields(RateLimit)}
+S = TypeVar("S", RateLimit, Quota)
+
+
+def read_limits(content: bytes, *, place: str) -> Limits:
+    """Raises InvalidArgument with all problems; `place` is how they name the file."""
+    problems: list[Problem] = []
+    document = strict_yaml.load(content, place=place, page=_PAGE)
+    top = _mapping({} if document is None else document, place, problems, ("defaults", "namespaces", "clients"))
+    given = _numbers(top.get("defaults"), f"{place}: defaults", problems, tuple(_KINDS))
+    rate, quota = _changed(RateLimit(), given), _changed(Quota(), given)
+    rates, quotas = dict(_OWN), dict[str, Quota]()
+    for name, of in _named(top.get("namespaces"), f"{place}: namespaces", problems).items():
+        at = f"{place}: namespaces.{name[:80]}"
+        if problem := names.label_problem(name):
+            problems.append(Problem(at, problem))
+        quotas[name] = _changed(quota, _numbers(of, at, problems, _fields(Quota)))
+    for name, of in _named(top.get("clients"), f"{place}: clients", problems).items():
+        rates[name] = _changed(rate, _numbers(of, f"{place}: clients.{name[:80]}", problems, _fields(RateLimit)))
+    for at, each in {"defaults": rate, **{f"clients.{name[:80]}": one for name, one in rates.items()}}.items():
+        if each.rate is not None and each.burst is not None and each.burst < 1:
+            problems.append(Problem(f"{place}: {at}.burst", "must be at least 1: less lets no call through"))
+    if problems:
+        raise InvalidArgument(problems)
+    return Limits(rate, quota, rates, quotas)
+
+
+def _mapping(given: Any, at: str, problems: list[Problem], known: tuple[str, ...]) -> Mapping[str, Any]:
+    if not isinstance(given, dict):
+        problems.append(Problem(at, f"must have some of {', '.join(known)} below it"))
+        return _NONE
+    for key in given:
+        if key not in known:
+            hint = did_you_mean(str(key)[:40], known)
+            problems.append(Problem(at, f"{str(key)[:40]} is not known; there are {', '.join(known)}{hint}"))
+    return {key: value for key, value in given.items() if key in known}
+
+
+def _named(given: Any, at: str, problems: list[Problem]) -> Mapping[str, Any]:
+    if given is None:
+        return _NONE
+    if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
+        problems.append(Problem(at, "must have names below it, and under each its limits"))
+        return _NONE
+    return given
+
+
+def _numbers(given: Any, at: str, problems: list[Problem], known: tuple[str, ...]) -> dict[str, Any]:
+    if given is None:
+        return {}
+    numbers: dict[str, Any] = {}
+    for key, value in _mapping(given, at, problems, known).items():
+        if value == UNLIMITED:
+            numbers[key] = None
+        elif isinstance(value, bool) or not isinstance(value, int | _KINDS[key]) or not 0 <= value < 2**63:
+            kind = "a whole number" if _KINDS[key] is int else "a number"
+            problems.append(Problem(f"{at}.{key}", f"{str(value)[:40]} is no limit; use {kind} or {UNLIMITED}"))
+        elif key == "rate" and value == 0:
+            problems.append(Problem(f"{at}.rate", "0 would let nobody in for ever; use a number above it"))
+        else:
+            numbers[key] = value
+    return numbers
+
+
+def _fields(kind: type[RateLimit] | type[Quota]) -> tuple[str, ...]:
+    return tuple(f.name for f in dataclasses.fields(kind))
+
+
+def _changed(of: S, given: Mapping[str, Any]) -> S:
+    return dataclasses.replace(of, **{name: value for name, value in given.items() if name in _fields(type(of))})

@@ -1,0 +1,372 @@
+"""The process around the service: one gRPC server on one address over one store, from binding to a graceful stop.
+
+The same for `tuner serve` and embedded in `tuner run` (a private socket, the controller's loop). Nothing is decided
+here about studies; nothing heavy is imported before a server is started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import resource
+import signal
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from suggest import events
+from suggest.address import parse_address
+from suggest.binding import bind, import_grpc_quietly
+from suggest.redaction import redacted_url
+from suggest.server.access.protection import RECHECK_S, LoadedProtection, Protection
+from suggest.server.options import LimitsFile, ServerOptions
+
+if TYPE_CHECKING:
+    import grpc
+
+    from suggest.server.access.audit import DenialLog
+    from suggest.server.connection_limits import ConnectionLimits
+    from suggest.server.in_process import InProcessChannel
+    from suggest.server.interceptor import CallInterceptor
+    from suggest.server.server_metrics import Metrics
+    from suggest.server.service import SuggestServicer
+    from suggest.storage.store import StudyStore
+    from suggest.studies import StudyService
+
+__all__ = ["Protection", "Server", "ServerOptions", "serve"]
+
+log = logging.getLogger(__name__)
+
+SERVICE = "tuner.suggest.v1.SuggestService"
+WORKERS = 16  # one caller alone gets half of them
+GRACE_S = 10.0
+COMPUTING_S = 5.0  # of these, before what is still being computed is sent away
+NO_PROTECTION = Protection()  # enough for a socket
+NO_OPTIONS = ServerOptions()
+SENDING_S = 0.2
+SWITCH_S = 0.0002
+LEFT_OUT_S = 10.0  # how often it is looked whether denied calls were not written
+MAX_DESCRIPTORS = 1 << 20
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),  # a second server on the port must fail, not share it
+    ("grpc.max_receive_message_length", 4 << 20),
+    ("grpc.max_concurrent_streams", 100),  # of a connection; a client's further calls wait there
+    ("grpc.server_handshake_timeout_ms", 10_000),  # TLS, and the first words of HTTP/2
+    ("grpc.max_connection_idle_ms", 15 * 60_000),  # clients connect again by themselves
+    ("grpc.keepalive_time_ms", 60_000),  # with calls open: somebody who is gone keeps nothing here
+    ("grpc.keepalive_timeout_ms", 20_000),
+    # Calls that the loop has not seen yet: gRPC would drop some of anybody's where one caller sends many at once.
+    ("grpc.server.max_pending_requests", 10_000),
+    ("grpc.server.max_pending_requests_hard_limit", 20_000),
+    ("grpc.http2.bdp_probe", 0),  # would grow what is taken in for requests that nobody reads yet
+    ("grpc.compression_enabled_algorithms_bitset", 1),  # none: a small request must not become a large one
+)
+MAX_CONNECTIONS = 10_000
+
+
+class Server:
+    """Belongs to the loop that starts it. `storage_url`: sqlite:///PATH or postgresql+psycopg://HOST/DATABASE.
+
+    `sync`: normal or full. `advertise`: where others reach it, if not under `address`. Raises InvalidArgument for a
+    protection that does not suffice for the address.
+    """
+
+    def __init__(
+        self,
+        storage_url: str,
+        address: str,
+        *,
+        sync: str = "normal",
+        advertise: str = "",
+        protection: Protection = NO_PROTECTION,
+        options: ServerOptions = NO_OPTIONS,
+    ) -> None:
+        self._storage_url = storage_url
+        self._asked = parse_address(address)
+        self._sync = sync
+        self._advertised = str(parse_address(advertise)) if advertise else ""
+        self._bound = self._asked
+        self._started: _Started | None = None
+        self._protection = protection
+        self._options = options
+        self._metrics_port = 0
+        metrics = options.metrics_address
+        protection.check(self._asked, parse_address(metrics) if metrics else None)
+
+    @property
+    def address(self) -> str:
+        """Where it listens, with the port that the system chose."""
+        return str(self._bound)
+
+    @property
+    def metrics_port(self) -> int:
+        """0 without metrics."""
+        return self._metrics_port
+
+    async def start(self) -> None:
+        """Raises Unavailable (the address is taken, the store does not answer), StoreBroken, InvalidArgument (also for
+        what is in the files of the protection)."""
+        loaded_protection = LoadedProtection(self._protection)
+        limits_file = None if self._options.limits is None else LimitsFile(self._options.limits)
+        with contextlib.ExitStack() as undo:
+            executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="suggest")
+            undo.callback(executor.shutdown)
+            # Imports and the disk would block the loop for too long.
+            store: StudyStore = await asyncio.get_running_loop().run_in_executor(
+                executor, self._open_store, limits_file
+            )
+            undo.callback(store.close)
+            self._started = await self._listen(store, executor, loaded_protection, limits_file, undo)
+            undo.pop_all()
+        events.tell("start", address=self.address, storage=redacted_url(self._storage_url))
+
+    def inside(self) -> InProcessChannel:
+        """A way in for clients in the server's own loop, once it is started."""
+        from suggest.server.in_process import InProcessChannel
+
+        assert self._started is not None, "a server is started first"
+        return InProcessChannel(self._started.servicer, self._started.interceptor)
+
+    async def stop(self, grace_s: float = GRACE_S) -> None:
+        """Take no more calls, finish what was begun within grace_s, give back the studies. Again is no error."""
+        started, self._started = self._started, None
+        if started is None:
+            return
+        events.tell("stopping", address=self.address, calls=started.interceptor.begun)
+        await started.drain(grace_s)
+        await asyncio.get_running_loop().run_in_executor(None, started.close)
+        if self._bound.path:
+            Path(self._bound.path).unlink(missing_ok=True)
+        events.tell("stop", address=self.address)
+
+    def _open_store(self, limits_file: LimitsFile | None) -> StudyStore:
+        from suggest.server.admin import open_store
+
+        _import_what_errors_need()
+
+        store = open_store(self._storage_url, sync=self._sync)
+        if limits_file is None:
+            return store
+        from suggest.server.quota import with_quota
+
+        return with_quota(store, limits_file.now)
+
+    async def _listen(
+        self,
+        store: StudyStore,
+        executor: ThreadPoolExecutor,
+        loaded_protection: LoadedProtection,
+        limits_file: LimitsFile | None,
+        undo: contextlib.ExitStack,
+    ) -> _Started:
+        import_grpc_quietly()
+        import grpc
+
+        from suggest.server.access.audit import DenialLog
+        from suggest.server.connection_limits import ConnectionLimits
+        from suggest.server.in_flight import InFlightLimits
+        from suggest.server.interceptor import CallInterceptor
+        from suggest.server.keyed_queue import KeyedQueue
+        from suggest.server.rate_limits import RateLimiter
+        from suggest.server.service import SuggestServicer
+        from suggest.server.store_health import StoreHealth
+        from suggest.studies import StudyService
+        from suggest.v1.suggest_pb2_grpc import add_SuggestServiceServicer_to_server
+
+        store_health, metrics, call_metrics = StoreHealth(), None, None
+        in_flight, denial_log = InFlightLimits(), DenialLog()
+        queue = KeyedQueue(executor, workers=WORKERS, full=in_flight.full)
+        in_flight.room = queue.look_again
+        if self._options.metrics_address:
+            from suggest.server.server_metrics import CallMetrics, Metrics, MetricSources
+
+            metrics = Metrics(self._options.metrics_address, loaded_protection.pair)
+            undo.callback(metrics.close)
+            call_metrics = CallMetrics(metrics.ended)
+        most = min(MAX_CONNECTIONS, descriptor_limit() // 2)  # the store needs some, too
+        interceptor = CallInterceptor(
+            queue,
+            store_health,
+            loaded_protection.authorizer,
+            None if limits_file is None else RateLimiter(limits_file.now),
+            in_flight=in_flight,
+            denial_log=denial_log,
+            certified=bool(self._protection.tls_client_ca),
+        )
+        server = grpc.aio.server(
+            interceptors=[interceptor] if call_metrics is None else [call_metrics, interceptor],
+            options=[*_OPTIONS, ("grpc.max_allowed_incoming_connections", most)],
+        )
+        self._bound = bind(
+            server, self._asked, None if loaded_protection.pair is None else loaded_protection.pair.credentials()
+        )
+        connections = ConnectionLimits(None if self._bound.path else self._bound.port, most=most)
+        interceptor.connections = connections
+        studies = StudyService(store, address=self._advertised or self.address)
+        servicer = SuggestServicer(studies)
+        add_SuggestServiceServicer_to_server(servicer, server)
+        health = await _add_health_and_reflection(server)
+        await server.start()
+        connections.start()
+        undo.callback(connections.close)
+        if metrics is not None and call_metrics is not None:
+            metrics.start(MetricSources(call_metrics, queue, store_health, studies))
+            self._metrics_port = metrics.port
+        looked_after = [each for each in (loaded_protection, limits_file) if each is not None and each.change]
+        looking = [asyncio.create_task(_tell_denials(denial_log))]
+        if looked_after:
+            looking.append(asyncio.create_task(_look_after(looked_after)))
+        return _Started(server, health, interceptor, servicer, studies, store, executor, looking, connections, metrics)
+
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    _grpc_server: grpc.aio.Server
+    _health: Any  # an untyped package's
+    interceptor: CallInterceptor
+    servicer: SuggestServicer
+    _studies: StudyService
+    _store: StudyStore
+    _executor: ThreadPoolExecutor
+    _looking: Sequence[asyncio.Task[None]]
+    _connections: ConnectionLimits
+    _metrics: Metrics | None
+
+    async def drain(self, grace_s: float) -> None:
+        """Whoever asks about health is told first; what was begun is answered; what comes now is sent away."""
+        for task in self._looking:
+            task.cancel()
+        await self._health.enter_graceful_shutdown()
+        if self._metrics is not None:
+            self._metrics.stopping()
+        # Before gRPC stops: that drops, without a word of ours, what has come in and was not looked at yet.
+        giving_up = asyncio.get_running_loop().call_later(min(grace_s, COMPUTING_S), self.interceptor.give_up)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.interceptor.close(), grace_s)
+        giving_up.cancel()
+        self.interceptor.give_up()
+        # What was answered has still to be sent. Who watches our health has a call that never ends.
+        await self._grpc_server.stop(min(grace_s, SENDING_S))
+
+    def close(self) -> None:
+        self._connections.close()
+        self._executor.shutdown(cancel_futures=True)
+        try:
+            self._studies.close()
+        finally:
+            self._store.close()
+            if self._metrics is not None:
+                self._metrics.close()
+
+
+async def _tell_denials(denial_log: DenialLog) -> None:
+    """What was denied and not written, once nothing more comes; until cancelled."""
+    while True:
+        await asyncio.sleep(LEFT_OUT_S)
+        for peer, calls in denial_log.over():
+            events.warn("denied", peer=peer, suppressed=calls)
+
+
+async def _look_after(files: Sequence[LoadedProtection | LimitsFile]) -> None:
+    """Tokens, certificates and limits are read again when they change, until cancelled."""
+    while True:
+        await asyncio.sleep(RECHECK_S)
+        for each in files:
+            try:
+                await asyncio.to_thread(each.look)  # the workers may all be busy
+            except Exception:  # a bug; but who was sent away in the file shall not stay for its sake
+                log.exception("files that may have changed cannot be looked at; trying again")
+
+
+def serve(
+    address: str,
+    storage_url: str,
+    *,
+    sync: str = "normal",
+    advertise: str = "",
+    protection: Protection = NO_PROTECTION,
+    options: ServerOptions = NO_OPTIONS,
+    announce: bool = True,
+) -> int:
+    """Run a server until SIGTERM (143) or SIGINT (130), the exit code; a second signal ends it at once.
+
+    `announce`: say on stderr where it listens, for whoever waits for that. Raises what Server.start() does.
+    """
+    # A thread that computes lets others in only this often: by default they would wait 25 times as long, at each of the
+    # several turns that a call takes. It costs the one that computes nothing that can be measured.
+    sys.setswitchinterval(SWITCH_S)
+    raise_descriptor_limit()
+    server = Server(storage_url, address, sync=sync, advertise=advertise, protection=protection, options=options)
+    return asyncio.run(_serve(server, storage_url if announce else ""))
+
+
+def _import_what_errors_need() -> None:
+    """Elsewhere they are imported with the first error. Here that may be one for want of a file descriptor, and an
+    import needs one."""
+    import difflib  # noqa: F401
+
+    from google.protobuf import any_pb2  # noqa: F401
+    from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # noqa: F401
+
+
+def descriptor_limit() -> int:
+    """How many files and connections this process may have."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_DESCRIPTORS if limit == resource.RLIM_INFINITY else limit
+
+
+def raise_descriptor_limit() -> None:
+    """As far as the system lets this process: each connection and each study that it writes takes one.
+
+    Not in `tuner run`: trials would inherit it, and programs that use select() fail with large numbers.
+    """
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_DESCRIPTORS if most == resource.RLIM_INFINITY else min(most, MAX_DESCRIPTORS)
+    for limit in (wanted, 10_240):  # macOS calls unlimited what is not
+        if limit > now:
+            with contextlib.suppress(ValueError, OSError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
+                return
+
+
+async def _serve(server: Server, announced: str) -> int:
+    """`announced`: the store, or "" to say nothing."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[int] = loop.create_future()
+
+    def end(received: int) -> None:
+        if ended.done():
+            os._exit(128 + received)  # what was answered is in the store; the next start clears up behind a killed one
+        ended.set_result(128 + received)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end, number)
+    await server.start()
+    gc.collect()
+    gc.freeze()  # the program itself stays: no study's first call waits until it has been looked through
+    if announced:
+        print(f"listening on {server.address}, storage {redacted_url(announced)}", file=sys.stderr, flush=True)
+    code = await ended
+    await server.stop()
+    return code
+
+
+async def _add_health_and_reflection(server: grpc.aio.Server) -> Any:
+    """The health service."""
+    # Both packages are untyped.
+    from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
+    from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
+
+    import suggest.v1.suggest_pb2  # noqa: F401  reflection answers from what is loaded_protection
+
+    servicer = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    await servicer.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
+    reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    return servicer

@@ -1,0 +1,203 @@
+"""How much a namespace may have, and how much it has.
+
+What is there is counted when a namespace is first written to and again now and then, in the background; in between,
+what passes here is added up, so that no write waits for a count. Before anything is refused it is counted anew, unless
+that was a moment ago. So one server keeps its limits but for what is being written at that moment; of what other
+servers write on the same database, and of what was deleted, it learns at the next count.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as TimesUp
+from contextlib import contextmanager
+from typing import Any, cast
+
+from suggest import deadline
+from suggest.errors import LimitReached, TunerError
+from suggest.server.limits_file import Limits, Quota
+from suggest.storage.store import Addition, Counts, Lease, StudyRecord, StudyStore
+from suggest.study import StudyName
+from suggest.trial import Measurement, Trial
+
+RECOUNT_S = 60.0  # at most this often of its own accord
+AGAIN_S = 1.0  # at most this often before a refusal
+_WAIT_S = 0.2  # of a write for the first count
+_PATIENCE_S = 5.0  # of a write that would be refused
+_SHARE = 20  # counting takes at most one part in so many of the time
+
+
+class _Namespace:
+    """What is known of one. Everything in it is touched under its lock."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.added = Counts()  # by this server, ever
+        self.base: Counts | None = None  # what was counted, less what had been added then
+        self.counted_at = 0.0  # when the last count began
+        self.took_s = 0.0
+        self.counting: Future[None] | None = None
+
+
+class QuotaTracker:
+    """`limits`: those that hold now. Thread-safe; close() ends the counting."""
+
+    def __init__(self, count: Callable[[str], Counts], limits: Callable[[], Limits]) -> None:
+        self._count = count
+        self._limits = limits
+        self._namespaces: dict[str, _Namespace] = {}
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="counting")
+
+    @contextmanager
+    def reserving(self, name: StudyName, need: Counts) -> Iterator[None]:
+        """Around a write of so much more. Raises LimitReached."""
+        namespace = self._namespaces.setdefault(name.namespace, _Namespace())
+        if namespace.base is None:
+            self._wait(self._recount(name.namespace, namespace, not_since_s=RECOUNT_S), _WAIT_S)
+        elif time.monotonic() - namespace.counted_at > RECOUNT_S:
+            self._recount(name.namespace, namespace, not_since_s=RECOUNT_S)
+        if not self._add(name.namespace, namespace, need):
+            self._wait(self._recount(name.namespace, namespace, not_since_s=AGAIN_S), _PATIENCE_S)
+            if not self._add(name.namespace, namespace, need):
+                raise self._full(name.namespace, namespace, need)
+        try:
+            yield
+        except BaseException:
+            with namespace.lock:
+                namespace.added = namespace.added.minus(need)
+            raise
+
+    def note(self, name: StudyName, more: Counts) -> None:
+        """What is not refused counts too."""
+        namespace = self._namespaces.setdefault(name.namespace, _Namespace())
+        with namespace.lock:
+            namespace.added = namespace.added.plus(more)
+
+    def close(self) -> None:
+        self._executor.shutdown(cancel_futures=True)
+
+    def _add(self, name: str, namespace: _Namespace, need: Counts) -> bool:
+        quota = self._limits().quota_of(name)
+        with namespace.lock:
+            if namespace.base is not None and _short(quota, namespace.base.plus(namespace.added), need):
+                return False
+            namespace.added = namespace.added.plus(need)
+            return True
+
+    def _full(self, name: str, namespace: _Namespace, need: Counts) -> LimitReached:
+        quota = self._limits().quota_of(name)
+        used = (namespace.base or Counts()).plus(namespace.added)
+        what = _short(quota, used, need) or "trials"
+        there, most, more = getattr(used, what), getattr(quota, what), getattr(need, what)
+        return LimitReached(
+            f"the namespace {name} has {there:,} of the {most:,} {what} that it may have, and {more:,} more were asked "
+            f"for; delete studies that nobody needs, or have the server's operator raise {what} in its file of limits",
+            limit=what,
+            subject=f"namespaces/{name}",
+        )
+
+    def _recount(self, name: str, namespace: _Namespace, *, not_since_s: float) -> Future[None] | None:
+        """The count that is under way, or a new one; None if there was one lately."""
+        with namespace.lock:
+            if namespace.counting is not None and not namespace.counting.done():
+                return namespace.counting
+            pause_s = max(not_since_s, _SHARE * namespace.took_s)
+            if namespace.counted_at and time.monotonic() - namespace.counted_at < pause_s:
+                return None
+            namespace.counted_at = time.monotonic()
+            namespace.counting = self._executor.submit(self._counted, name, namespace)
+            return namespace.counting
+
+    def _counted(self, name: str, namespace: _Namespace) -> None:
+        began = time.monotonic()
+        added = namespace.added
+        try:
+            found = self._count(name)
+        except TunerError:
+            return  # whoever writes next learns why
+        with namespace.lock:
+            namespace.base = found.minus(added)
+            namespace.took_s = time.monotonic() - began
+
+    @staticmethod
+    def _wait(counting: Future[None] | None, patience_s: float) -> None:
+        if counting is not None:
+            try:
+                counting.result(deadline.left_s(patience_s))
+            except TimesUp:
+                return
+
+
+def _short(quota: Quota, used: Counts, need: Counts) -> str:
+    """What there would be too much of, or "" """
+    for what in Counts._fields:
+        most, more = getattr(quota, what), getattr(need, what)
+        if more and most is not None and getattr(used, what) + more > most:
+            return what
+    return ""
+
+
+def with_quota(store: StudyStore, limits: Callable[[], Limits]) -> StudyStore:
+    """`limits`: those that hold now. Closing it closes the store."""
+    # It has all that a store has; what it passes on is seen by no checker.
+    return cast(StudyStore, _QuotaStore(store, limits))
+
+
+class _QuotaStore:
+    """What makes something takes it from its namespace's quota. Raises LimitReached, and has written nothing then."""
+
+    def __init__(self, store: StudyStore, limits: Callable[[], Limits]) -> None:
+        self._store = store
+        self._tracker = QuotaTracker(store.counts, limits)
+
+    def insert_study(self, record: StudyRecord) -> bool:
+        name = record.study.name
+        try:
+            with self._tracker.reserving(name, Counts(studies=1)):
+                if self._store.insert_study(record):
+                    return True
+                raise _NothingNew
+        except _NothingNew:
+            return False
+        except LimitReached:
+            if self._store.study(name) is None:
+                raise
+            return False  # a repetition is none the less answered
+
+    def hand_out(self, lease: Lease, trials: Sequence[Trial], *, queued: int = 0) -> None:
+        with self._tracker.reserving(lease.name, Counts(trials=len(trials) - queued)):
+            self._store.hand_out(lease, trials, queued=queued)
+
+    def add_trial(self, lease: Lease, trial: Trial, *, request_id: str, measurements: Sequence[Measurement]) -> None:
+        with self._tracker.reserving(lease.name, Counts(trials=1, measurements=len(measurements))):
+            self._store.add_trial(lease, trial, request_id=request_id, measurements=measurements)
+
+    def add_trials(self, lease: Lease, additions: Sequence[Addition]) -> None:
+        measured = sum(len(each.measurements) for each in additions)
+        with self._tracker.reserving(lease.name, Counts(trials=len(additions), measurements=measured)):
+            self._store.add_trials(lease, additions)
+
+    def add_measurements(self, lease: Lease, number: int, measurements: Sequence[Measurement]) -> None:
+        with self._tracker.reserving(lease.name, Counts(measurements=len(measurements))):
+            self._store.add_measurements(lease, number, measurements)
+
+    def finish_trial(self, lease: Lease, trial: Trial, measurements: Sequence[Measurement]) -> None:
+        """Never refused: what was begun can be ended."""
+        self._store.finish_trial(lease, trial, measurements)
+        if measurements:
+            self._tracker.note(lease.name, Counts(measurements=len(measurements)))
+
+    def close(self) -> None:
+        self._tracker.close()
+        self._store.close()
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is the store's own (Any: whatever that is)."""
+        return getattr(self._store, name)
+
+
+class _NothingNew(Exception):
+    """Somebody has it already: the quota is given back."""

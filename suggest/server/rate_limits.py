@@ -1,0 +1,67 @@
+"""How often a client may call: a bucket of tokens for each, one token a call, filled at the client's rate.
+
+Belongs to the server's loop. No clock of its own beyond `now`; whoever has been full for long is forgotten.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from suggest.errors import RateLimited
+from suggest.server.limits_file import Limits
+
+MAX_LATE_S = 1.0  # how late a refusal may come
+_HEEDED = 50  # refusals that come at once: of a client that then waits as it is told
+_MANY = 10_000  # clients, before those that have been quiet are forgotten
+
+
+class RateLimiter:
+    """`limits`: those that hold now."""
+
+    def __init__(self, limits: Callable[[], Limits], now: Callable[[], float] = time.monotonic) -> None:
+        self._limits = limits
+        self._now = now
+        self._buckets: dict[str, tuple[float, float]] = {}  # by client: tokens at a time
+        self._over: dict[str, tuple[float, float]] = {}  # by client: refusals that the rate has not made up for since
+        self.refused = 0
+
+    def take(self, client: str) -> None:
+        """For one call. Raises RateLimited."""
+        may = self._limits().rate_of(client)
+        if may.rate is None or may.burst is None:
+            return
+        now = self._now()
+        tokens, at = self._buckets.get(client, (may.burst, now))
+        tokens = min(may.burst, tokens + (now - at) * may.rate)
+        if tokens < 1:
+            self._buckets[client] = tokens, now
+            self.refused += 1
+            raise RateLimited(
+                f"{client} sends more than {may.rate:g} calls a second (and {may.burst:g} at once); send fewer, send "
+                "more in one call, or ask this server's operator for more",
+                retry_s=(1 - tokens) / may.rate,
+                late_s=self._late_s(client, may.rate, now),
+            )
+        if client not in self._buckets and len(self._buckets) >= _MANY:
+            self._forget(now)
+        self._buckets[client] = tokens - 1, now
+
+    def _late_s(self, client: str, rate: float, now: float) -> float:
+        """Being refused costs the server as much as being served: a client that goes on calling is told late."""
+        over, at = self._over.get(client, (0.0, now))
+        over = max(0.0, over - (now - at) * rate) + 1
+        if len(self._over) >= _MANY:
+            self._over.clear()
+        self._over[client] = over, now
+        return min(MAX_LATE_S, max(0.0, over - _HEEDED) / rate)
+
+    def _forget(self, now: float) -> None:
+        """Those whose buckets are full by now: a new one would be the same. If all are busy, all begin anew."""
+        limits = self._limits()
+        kept = {}
+        for client, (tokens, at) in self._buckets.items():
+            may = limits.rate_of(client)
+            if may.rate is not None and may.burst is not None and tokens + (now - at) * may.rate < may.burst:
+                kept[client] = tokens, at
+        self._buckets = kept if len(kept) < _MANY else {}

@@ -1,0 +1,129 @@
+"""How much of something a request may have, told before any of it is looked at: reading too much takes long by itself.
+
+Only lengths are looked at, those of lists before those of what is in them. What the rest means is judged where it is
+read; the limits that depend on a namespace are in `suggest.server.limits_file`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from suggest.domain import MAX_CHOICES
+from suggest.errors import InvalidArgument, Problem
+
+MAX_PARAMETERS = 1000  # of a study, and of a point
+MAX_CONDITIONS = 32  # of a parameter
+MAX_VALUES = 50_000  # of all choices and conditions of a study together
+MAX_SETTINGS = 100
+MAX_LABELS = 64
+MAX_MEASUREMENTS = 10_000
+MAX_LEASES = 1000
+MAX_TEXT = 10_000  # characters of a text that has no limit of its own
+_MAX_OTHERS = 10_000
+
+_MOST = {
+    "parameters": MAX_PARAMETERS,
+    "conditions": MAX_CONDITIONS,
+    "objectives": 100,
+    "values": MAX_CHOICES,
+    "settings": MAX_SETTINGS,
+    "labels": MAX_LABELS,
+    "measurements": MAX_MEASUREMENTS,
+    "leases": MAX_LEASES,
+    "states": 100,
+    "paths": 100,
+}
+# Nothing in them is long but texts, which whoever reads them looks at anyway.
+_PLAIN = ("Measurement", "Timestamp", "Duration", "TrialLease")
+_plans: dict[
+    str, list[tuple[str, int, bool]]
+] = {}  # by message: its field, how many at most (0: one), whether to go in
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """Choices, or the values of a condition: millions fit into one request, so they are only counted at first."""
+
+    path: str
+    held: Any
+
+
+def check(request: Any) -> None:
+    """Raises InvalidArgument with the field. `request`: any message."""
+    problems: list[Problem] = []
+    values: list[_Values] = []
+    measured = _look(request, "", problems, values)
+    if measured > MAX_MEASUREMENTS:
+        problems.append(Problem("trials", f"{measured} measurements at once; at most {MAX_MEASUREMENTS:,}"))
+    for each in values if not problems else ():
+        for index, value in enumerate(each.held):
+            _look(value, f"{each.path}[{index}].", problems, [])
+    if problems and request.DESCRIPTOR.name == "CreateStudyRequest":
+        # Its study is told of as if it were not inside of one, as everywhere.
+        problems = [Problem(p.path.removeprefix("study."), p.message) for p in problems]
+    if problems:
+        raise InvalidArgument(problems)
+
+
+def _look(message: Any, path: str, problems: list[Problem], values: list[_Values]) -> int:
+    """How many measurements are in it, unless they are too many in one place already; adds to `values`."""
+    measured, before = 0, len(values)
+    for name, most, inside in _plan(message.DESCRIPTOR):
+        held = getattr(message, name)
+        if most:
+            count = len(held)
+            if not count:
+                continue
+            if count > most:
+                problems.append(Problem(path + name, f"{count:,} at once; at most {most:,}"))
+                continue
+            if name == "measurements":
+                measured += count
+            if name == "values":
+                values.append(_Values(path + name, held))
+            elif inside:
+                if hasattr(held, "items"):
+                    places = [(f".{key[:80]}", each) for key, each in held.items()]
+                else:
+                    places = [(f"[{index}]", each) for index, each in enumerate(held)]
+                for place, each in places:
+                    measured += _look(each, f"{path}{name}{place}.", problems, values)
+        elif isinstance(held, str):
+            if len(held) > MAX_TEXT:
+                problems.append(Problem(path + name, f"{len(held):,} characters; at most {MAX_TEXT:,}"))
+        elif message.HasField(name):
+            measured += _look(held, f"{path}{name}.", problems, values)
+    if "parameters" in message.DESCRIPTOR.fields_by_name:
+        together = sum(len(each.held) for each in values[before:])
+        if together > MAX_VALUES:
+            problems.append(
+                Problem(
+                    f"{path}parameters",
+                    f"{together:,} values of choices and conditions together; at most {MAX_VALUES:,}",
+                )
+            )
+            del values[before:]
+    return measured
+
+
+def _plan(descriptor: Descriptor) -> list[tuple[str, int, bool]]:
+    plan = _plans.get(descriptor.full_name)
+    if plan is None:
+        plan = [step for field in descriptor.fields if (step := _step(field))]
+        _plans[descriptor.full_name] = plan
+    return plan
+
+
+def _step(field: FieldDescriptor) -> tuple[str, int, bool] | None:
+    of: Descriptor | None = field.message_type
+    if of is not None and of.GetOptions().map_entry:
+        of = of.fields_by_name["value"].message_type
+    inside = of is not None and of.name not in _PLAIN
+    if field.is_repeated:
+        return field.name, _MOST.get(field.name, _MAX_OTHERS), inside
+    if inside or field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+        return field.name, 0, inside
+    return None

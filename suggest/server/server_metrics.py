@@ -1,0 +1,275 @@
+"""What Prometheus may know of a server: figures at `/metrics`, and at `/healthz` whether it takes calls.
+
+Only made where a `--metrics-address` is given, and only then is its library loaded. No label has a value that a client
+chose: there are as many series as methods times codes, whatever is asked. docs/server.md lists the names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, TypeAlias
+
+import grpc
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+
+from suggest.address import Address, parse_address
+from suggest.binding import refuse_taken
+from suggest.errors import InvalidArgument, Problem, Unavailable
+from suggest.server.access.certificates import KeyPair
+from suggest.server.keyed_queue import KeyedQueue
+from suggest.server.store_health import StoreHealth
+from suggest.studies import StudyService
+
+_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_PATIENCE_S = 10.0  # with one who connects and asks nothing
+_KINDS = {"unavailable": "unavailable", "store_broken": "broken"}
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSources:
+    """What is looked at whenever somebody asks; nothing is counted twice."""
+
+    call_metrics: CallMetrics
+    queue: KeyedQueue
+    store_health: StoreHealth
+    studies: StudyService
+
+
+class Metrics:
+    """Binds its address when made, answers from start() on. `ended` is the callback of `CallMetrics`.
+
+    Raises InvalidArgument, Unavailable.
+    """
+
+    def __init__(self, address: str, pair: KeyPair | None = None) -> None:
+        """pair: what is shown beyond this machine; there it is asked for by https."""
+        listening = metrics_address(address)
+        self._server = _listening(listening, self._answer, None if listening.private else pair)
+        # A second series for each, which nobody asks for. (The library forgot this function's types.)
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        self._calls = Histogram(
+            "tuner_suggest_call_seconds",
+            "How long calls took, from request to reply.",
+            ("method", "code"),
+            buckets=_BUCKETS_S,
+            registry=self._registry,
+        )
+        self._handed_out = Counter(
+            "tuner_suggest_trials_handed_out", "Trials in replies to SuggestTrials.", registry=self._registry
+        )
+        self._series: dict[tuple[str, str], Histogram] = {}  # finding one by its labels costs more than observing
+        self._taking_calls = True
+
+    @property
+    def port(self) -> int:
+        return self._server.server_port
+
+    def ended(self, method: str, code: str, seconds: float, reply: Any) -> None:
+        series = self._series.get((method, code))
+        if series is None:
+            series = self._series[method, code] = self._calls.labels(method, code)
+        series.observe(seconds)
+        if method == "SuggestTrials" and reply is not None:
+            self._handed_out.inc(len(reply.message.trials))
+
+    def start(self, sources: MetricSources) -> None:
+        self._registry.register(_Collector(sources))
+        self._server.start()
+
+    def stopping(self) -> None:
+        """From now on /healthz says so."""
+        self._taking_calls = False
+
+    def close(self) -> None:
+        self._server.close()
+
+    def _answer(self, path: str, accepted: str) -> tuple[int, str, bytes]:
+        match path.partition("?")[0]:
+            case "/metrics":
+                encode, content_type = choose_encoder(accepted)
+                return 200, content_type, encode(self._registry)
+            case "/healthz" if self._taking_calls:
+                return 200, "text/plain", b"ok\n"
+            case "/healthz":
+                return 503, "text/plain", b"stopping\n"
+        return 404, "text/plain", b"there are /metrics and /healthz\n"
+
+
+def metrics_address(text: str) -> Address:
+    """Raises InvalidArgument."""
+    address = parse_address(text)
+    if address.path:
+        raise InvalidArgument([Problem("metrics-address", f"{text!r} is a socket; Prometheus needs HOST:PORT")])
+    return address
+
+
+class _Collector:
+    def __init__(self, sources: MetricSources) -> None:
+        self._sources = sources
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: what it collects has names of its own, which is not looked up before there is something."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        of = self._sources
+        yield GaugeMetricFamily(
+            "tuner_suggest_calls_in_flight", "Calls that are not answered yet.", of.call_metrics.in_flight
+        )
+        waiting = GaugeMetricFamily("tuner_suggest_calls_waiting", "Of these, the ones that wait.", labels=("queue",))
+        waiting.add_metric(("study",), of.queue.waiting_for_study)
+        waiting.add_metric(("worker",), of.queue.waiting_for_worker)
+        yield waiting
+        studies, trials = of.studies.in_memory()
+        yield GaugeMetricFamily("tuner_suggest_studies_in_memory", "Studies that this server writes.", studies)
+        yield GaugeMetricFamily("tuner_suggest_trials_in_memory", "Trials of these studies.", trials)
+        errors = CounterMetricFamily("tuner_suggest_store_errors", "Calls that failed by the store.", labels=("kind",))
+        for reason, kind in _KINDS.items():
+            errors.add_metric((kind,), of.store_health.errors[reason])
+        yield errors
+
+
+class _HttpServer(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(
+        self, address: Address, family: int, handler: type[BaseHTTPRequestHandler], pair: KeyPair | None
+    ) -> None:
+        self.address_family = family
+        self._pair = pair
+        self._thread: threading.Thread | None = None
+        super().__init__((address.host, address.port), handler)
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self.serve_forever, name="metrics", kwargs={"poll_interval": 0.1})
+        self._thread.start()
+
+    def server_bind(self) -> None:
+        """As the base class does, which would also ask a name server who we are."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_port = self.server_address[1]
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """In the connection's own thread, so that a slow handshake holds up nobody."""
+        if self._pair is not None:
+            request.settimeout(_PATIENCE_S)
+            with self._pair.context().wrap_socket(request, server_side=True) as encrypted:
+                super().finish_request(encrypted, client_address)
+            return
+        super().finish_request(request, client_address)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Who hangs up before the answer is no event."""
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self.shutdown()
+            self._thread.join()
+        self.server_close()
+
+
+def _listening(
+    address: Address, answer: Callable[[str, str], tuple[int, str, bytes]], pair: KeyPair | None
+) -> _HttpServer:
+    refuse_taken(address)
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return _HttpServer(address, found[0][0], _handler(answer), pair)
+    except OSError as e:
+        raise Unavailable(f"cannot listen at {address}: {e.strerror or e}; use another --metrics-address") from e
+
+
+def _handler(answer: Callable[[str, str], tuple[int, str, bytes]]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = _PATIENCE_S
+
+        def do_GET(self) -> None:
+            status, content_type, body = answer(self.path, self.headers.get("Accept", ""))
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def version_string(self) -> str:
+            return "tuner"
+
+        def log_message(self, *_: Any) -> None:
+            """Scrapes are no events."""
+
+    return Handler
+
+
+# What requests, replies and contexts are is the handlers' affair.
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+# method, code, seconds, reply (an `interceptor.Reply`; None: none was sent)
+Ended: TypeAlias = Callable[[str, str, float, Any], None]
+
+_CODES = {code.value[0]: code.name for code in grpc.StatusCode}
+
+
+class CallMetrics(grpc.aio.ServerInterceptor):
+    """Belongs to the server's loop. `ended`: told of each call, by the bare name of its method."""
+
+    def __init__(self, ended: Ended) -> None:
+        self._ended = ended
+        self._known: dict[str, tuple[Handler, Handler]] = {}  # by method: what was wrapped, and as what
+        self.in_flight = 0
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        method = str(handler_call_details.method)
+        handler = await continuation(handler_call_details)  # always: the next room may decide for each call
+        if handler is None or handler.stream_unary is None:
+            return handler  # health and reflection, which last
+        known = self._known.get(method)
+        if known is None or known[0] is not handler:
+            watched = grpc.stream_unary_rpc_method_handler(
+                self._watched(handler.stream_unary, method=method.rpartition("/")[2]),
+                request_deserializer=handler.request_deserializer,
+                response_serializer=handler.response_serializer,
+            )
+            known = self._known[method] = handler, watched
+        return known[1]
+
+    def _watched(self, behaviour: Callable[[Any, Any], Any], *, method: str) -> Callable[[Any, Context], Any]:
+        async def watched(request: Any, context: Context) -> Any:
+            began = time.monotonic()
+            self.in_flight += 1
+            reply = None
+            code = "CANCELLED"  # unless it comes to an end
+            try:
+                reply = await behaviour(request, context)
+                code = "OK"
+                return reply
+            except asyncio.CancelledError:
+                raise
+            except BaseException:
+                code = _code(context)
+                raise
+            finally:
+                self.in_flight -= 1
+                self._ended(method, code, time.monotonic() - began, reply)
+
+        return watched
+
+
+def _code(context: Context) -> str:
+    code = context.code()
+    return code.name if isinstance(code, grpc.StatusCode) else _CODES.get(code, "UNKNOWN")

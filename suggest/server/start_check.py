@@ -1,0 +1,228 @@
+"""What `tuner serve` would meet if it were started now: each thing that it needs, judged by itself. For operators.
+
+Starts nothing and changes nothing: no file is made, no schema upgraded, no socket of a dead server cleared away. What
+was well may be otherwise a moment later; starting looks again.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from suggest.address import parse_address
+from suggest.binding import refuse_taken
+from suggest.errors import InvalidArgument, NotFound, Problem, StoreUnavailable, TunerError
+from suggest.server.access.protection import Protection, watched_tokens
+from suggest.server.options import LimitsFile, ServerOptions
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+_ANY_HOST = ("0.0.0.0", "::", "")
+SOON_DAYS = 14
+
+
+@dataclass(frozen=True, slots=True)
+class StartFinding:
+    """`problem`: what keeps a server from starting, or its clients from it; None where all is well."""
+
+    what: str
+    detail: str
+    problem: TunerError | None = None
+
+
+def look(
+    address: str, storage_url: str, *, advertise: str, protection: Protection, options: ServerOptions
+) -> Iterator[StartFinding]:
+    """One after the other, as each is known."""
+    yield _judged("address", lambda: _address(address, protection))
+    if advertise:
+        yield _judged("advertise", lambda: f"other servers' clients are led to {parse_address(advertise)}")
+    yield _judged("storage", lambda: _storage(storage_url))
+    if protection.tls_cert and protection.tls_key:
+        cert, key = Path(protection.tls_cert), Path(protection.tls_key)
+        client_ca = Path(protection.tls_client_ca) if protection.tls_client_ca else None
+        yield _judged("certificate", lambda: _certificate(cert, key, client_ca, advertise or address))
+    if protection.tokens:
+        yield _judged("tokens", lambda: f"{protection.tokens}: {len(watched_tokens(Path(protection.tokens)).value)}")
+    if options.limits:
+        yield _judged("limits", lambda: _limits(str(options.limits)))
+    if options.metrics_address:
+        yield _judged("metrics", lambda: _metrics(options.metrics_address, address, protection))
+
+
+def _judged(what: str, judge: Callable[[], str]) -> StartFinding:
+    try:
+        return StartFinding(what, judge())
+    except TunerError as e:
+        return StartFinding(what, str(e), e)
+
+
+def _address(text: str, protection: Protection) -> str:
+    address = parse_address(text)
+    protection.check(address)
+    refuse_taken(address, clear=False)
+    open_to = (
+        "its user alone"
+        if address.path
+        else "whoever has a token"
+        if protection.tokens
+        else "whoever has a certificate"
+        if protection.tls_client_ca
+        else "everybody"
+    )
+    return f"{address} is free; open to {open_to}{'' if address.path or protection.tls_cert else ', in the clear'}"
+
+
+def _metrics(text: str, served: str, protection: Protection) -> str:
+    from suggest.server.server_metrics import metrics_address
+
+    address = metrics_address(text)
+    protection.check(parse_address(served), address)
+    if address.port and address == parse_address(served):
+        raise InvalidArgument(
+            [Problem("metrics-address", f"{address} is the address of the service; use another port")]
+        )
+    refuse_taken(address)
+    return f"{address} is free"
+
+
+def _limits(path: str) -> str:
+    return f"{path}: {len(LimitsFile(path).now().quotas)} namespaces with limits of their own"
+
+
+# The store
+
+
+def _storage(url: str) -> str:
+    from suggest.redaction import redacted_url
+    from suggest.server.admin import schema_versions
+    from suggest.storage import upgrades
+    from suggest.storage.location import is_postgres, sqlite_path
+
+    if is_postgres(url):
+        try:
+            there, newest = schema_versions(url)
+        except NotFound:
+            return f"{redacted_url(url)}: empty; the first start makes the tables"
+        return f"{redacted_url(url)}: {_schema(there, newest)}"
+    path = sqlite_path(url, make_folder=False).resolve()
+    if not path.exists():
+        _must_be_writable(_nearest(path.parent), f"{path} is to be made")
+        return f"{path}: not there; the first start makes it"
+    _must_be_writable(path, "the store is written to")
+    _must_be_writable(path.parent, "SQLite keeps files beside the store")
+    version = upgrades.version(_ReadOnly(path))
+    if version is None:
+        return f"{path}: empty; the first start makes the tables"
+    return f"{path}: {_schema(version, upgrades.HEAD)}"
+
+
+def _schema(there: str, newest: str) -> str:
+    if there == newest:
+        return f"schema {there}, the newest"
+    return f"schema {there}; the first start upgrades it to {newest}, which older servers then refuse"
+
+
+def _nearest(folder: Path) -> Path:
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder
+
+
+def _must_be_writable(path: Path, why: str) -> None:
+    needed = os.R_OK | os.W_OK | (os.X_OK if path.is_dir() else 0)
+    if not os.access(path, needed):
+        raise StoreUnavailable(f"{path} cannot be written to, and {why}; give this user the right, or name another")
+
+
+class _ReadOnly:
+    """As much of `Connections` as looking needs, through SQLite's own promise to write nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self.place = str(path)
+        self._path = path
+
+    @contextmanager
+    def reading(self, *, single: bool = False) -> Iterator[Connection]:
+        from sqlalchemy import create_engine
+        from sqlalchemy.pool import NullPool
+
+        from suggest.storage.sqlite import translated
+
+        # Without a log nobody has it open, and SQLite would make one even for reading.
+        log = self._path.with_name(f"{self._path.name}-wal")
+        how = "mode=ro" if log.exists() else "mode=ro&immutable=1"
+
+        def connect() -> sqlite3.Connection:
+            return sqlite3.connect(f"{self._path.as_uri()}?{how}", uri=True, timeout=1.0)
+
+        engine = create_engine("sqlite+pysqlite://", creator=connect, poolclass=NullPool)
+        with translated(self._path), engine.connect() as connection:
+            yield connection
+
+
+# The certificate
+
+
+def _certificate(cert: Path, key: Path, client_ca: Path | None, address: str) -> str:
+    """By a handshake within this process, so that OpenSSL itself judges it."""
+    from suggest.server.access.certificates import KeyPair
+
+    KeyPair(cert, key, client_ca)
+    names, until = _shaken(cert, key)
+    host = parse_address(address).host
+    if host not in _ANY_HOST and not any(_covers(name, host) for name in names):
+        raise InvalidArgument(
+            [
+                Problem(
+                    str(cert),
+                    f"is for {', '.join(names) or 'no name'}, and clients that connect to {host} will refuse it; "
+                    "use one with that name (subjectAltName), or say by --advertise under which they come",
+                )
+            ]
+        )
+    days = (until - datetime.now(UTC)).days
+    clients = f"; clients show one by {client_ca}" if client_ca else ""
+    soon = "; renew it: the server takes a new one without a restart" if days < SOON_DAYS else ""
+    return f"{cert}: for {', '.join(names)}, until {until:%Y-%m-%d} ({days} days){soon}{clients}"
+
+
+def _shaken(cert: Path, key: Path) -> tuple[list[str], datetime]:
+    """The names that the certificate has, and until when it holds."""
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(cert, key)
+    asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    asking.check_hostname = False
+    asking.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN  # whoever signed it: it is itself believed
+    asking.load_verify_locations(cert)
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = serving.wrap_bio(to_server, to_client, server_side=True)
+    client = asking.wrap_bio(to_client, to_server)
+    try:
+        for _ in range(4):
+            for side in (client, server):
+                try:
+                    side.do_handshake()
+                except ssl.SSLWantReadError:
+                    continue
+    except ssl.SSLCertVerificationError as e:
+        raise InvalidArgument([Problem(str(cert), f"{e.verify_message}; see: openssl x509 -in {cert} -text")]) from e
+    found = client.getpeercert() or {}
+    alternatives: list[tuple[str, str]] = list(found.get("subjectAltName", ()))  # type: ignore[arg-type]
+    names = [value for kind, value in alternatives if kind in ("DNS", "IP Address")]
+    return names, datetime.fromtimestamp(ssl.cert_time_to_seconds(str(found["notAfter"])), UTC)
+
+
+def _covers(name: str, host: str) -> bool:
+    name, host = name.lower(), host.lower()
+    if name.startswith("*."):
+        return host.partition(".")[2] == name[2:]
+    return name == host

@@ -1,0 +1,1 @@
+"""Where studies are stored: the contract (`store`), SQLite and PostgreSQL behind it, ownership, and the schema."""

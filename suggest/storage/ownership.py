@@ -1,0 +1,97 @@
+"""Who may write a study: what every way to own one must do, and what a lease says in SQL.
+
+A lease is a fencing token: the epoch orders the takings, the nonce tells apart two that got one epoch because the
+database was restored, or failed over to a standby that lagged. Every write repeats both in its WHERE (`held`) and keeps
+the study's row from changing until it is committed, so that no taking comes between the check and the write.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Protocol
+
+from sqlalchemy import ColumnElement, Connection, Exists, Table, and_, bindparam, literal_column, select, update
+
+from suggest.errors import NotOwner
+from suggest.storage.store import Lease
+from suggest.storage.study_tables import studies
+from suggest.study import StudyName
+
+
+class Ownership(Protocol):
+    """Thread-safe for different studies; the caller takes turns at one. The rules are `Store.take`'s."""
+
+    def take(self, name: StudyName, *, uid: str, address: str) -> Lease: ...
+
+    def still_held(self, lease: Lease) -> bool: ...
+
+    def check(self, connection: Connection, lease: Lease) -> None:
+        """Before a write. Raises NotOwner: this is not the database that gave the lease, as far as one can know."""
+
+    def release(self, lease: Lease) -> None: ...
+
+    def deleted(self, lease: Lease) -> None:
+        """The study is gone: nothing is left to give back."""
+
+    def close(self) -> None:
+        """Give back everything."""
+
+
+def of(table: Table, name: StudyName) -> ColumnElement[bool]:
+    return and_(table.c.namespace == name.namespace, table.c.study == name.study)
+
+
+def held(lease: Lease) -> Exists:
+    return _locked(
+        of(studies, lease.name),
+        studies.c.uid == lease.uid,
+        studies.c.owner_epoch == lease.epoch,
+        studies.c.owner_nonce == lease.nonce,
+    )
+
+
+def held_by_parameters() -> Exists:
+    """As `held`, its values given with the row (`guard`): the statement is made and compiled once for all leases."""
+    return _locked(
+        studies.c.namespace == bindparam("lease_namespace"),
+        studies.c.study == bindparam("lease_study"),
+        studies.c.uid == bindparam("lease_uid"),
+        studies.c.owner_epoch == bindparam("lease_epoch"),
+        studies.c.owner_nonce == bindparam("lease_nonce"),
+    )
+
+
+def guard(lease: Lease) -> dict[str, object]:
+    name = lease.name
+    return {
+        "lease_namespace": name.namespace,
+        "lease_study": name.study,
+        "lease_uid": lease.uid,
+        "lease_epoch": lease.epoch,
+        "lease_nonce": lease.nonce,
+    }
+
+
+def taking(connection: Connection, name: StudyName, *, uid: str, address: str) -> Lease | None:
+    """Raise the epoch, under a new nonce. None: there is no such study (any more)."""
+    nonce = secrets.token_hex(8)
+    epoch = connection.execute(
+        update(studies)
+        .where(of(studies, name), studies.c.uid == uid)
+        .values(owner_epoch=studies.c.owner_epoch + 1, owner_nonce=nonce, owner_address=address)
+        .returning(studies.c.owner_epoch)
+    ).scalar_one_or_none()
+    return None if epoch is None else Lease(name, uid, epoch, nonce)
+
+
+def taken_by(name: StudyName, address: str) -> NotOwner:
+    return NotOwner(
+        f"{name} is being written by another process{f' at {address}' if address else ''}; send it there, "
+        "or end that process and try again",
+        address=address,
+    )
+
+
+def _locked(*conditions: ColumnElement[bool]) -> Exists:
+    # FOR SHARE on PostgreSQL; SQLite has one writer at a time anyway.
+    return select(literal_column("1")).select_from(studies).where(*conditions).with_for_update(read=True).exists()

@@ -1,0 +1,158 @@
+"""How the store talks to PostgreSQL: a pool of connections, transactions, and what its errors mean to people.
+
+No table is named here. A single statement is its own transaction, so it costs one round trip. A session that stops in
+the middle of a transaction is ended by the server after a second: a process that froze there holds nobody up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, create_engine, event, text
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.pool import QueuePool
+
+from suggest.errors import InvalidArgument, Problem, StoreBroken, StoreUnavailable
+from suggest.redaction import redacted_url
+from suggest.storage.statements import Statements
+from suggest.storage.study_json import read_json
+
+POOL = 20  # more than a server has workers
+WAIT_S = 5.0
+CONNECT_TIMEOUT_S = 3
+INSTANCE = "instance"  # in a connection's `info`
+_SCHEMA_LOCK = 0x74756E6572  # "tuner": of all programs that lock in this database, ours
+_SETTINGS = {
+    "idle_in_transaction_session_timeout": "1000",
+    "lock_timeout": "3000",
+    "application_name": "tuner",
+}
+SYNC = {"normal": "", "full": "on"}
+
+# By SQLSTATE; the longest prefix that fits decides.
+_CURES = {
+    "08": "the connection broke; see that it runs there and can be reached",
+    "25006": "it is read-only; name the primary, not a standby",
+    "25P03": "the connection stood still in a transaction, and was cut",
+    "28": "it does not let this user in; see user and password in the URL, PGPASSWORD or ~/.pgpass",
+    "3D000": "there is no such database; make it first (createdb)",
+    "40": "another transaction was in the way; try again",
+    "42501": "this user may not do that there; grant it the right to use and create tables",
+    "53100": "its disk is full; nothing was lost, make room and try again",
+    "53": "it has no room for this; see max_connections and its memory",
+    "55P03": "another process has kept it locked; try again, or end that process",
+    "57": "it is starting, stopping or has ended the statement; try again",
+    "58": "its machine has trouble; see the server's log",
+    "XX001": "it is damaged; restore it from a backup",
+    "XX002": "it is damaged; restore it from a backup",
+}
+_BROKEN = ("XX001", "XX002")
+
+
+@contextmanager
+def translated(place: str) -> Iterator[None]:
+    """Errors of the database inside, as ours; what is a bug of ours (bad SQL, a violated constraint) passes through."""
+    try:
+        yield
+    except PoolTimeout as e:
+        raise StoreUnavailable(f"{place}: all {POOL} connections have been busy for {WAIT_S:g} s; try again") from e
+    except SQLAlchemyError as e:
+        if not isinstance(e, DBAPIError):
+            raise
+        raise _ours(e, place) from e
+
+
+def _ours(error: DBAPIError, place: str) -> Exception:
+    import psycopg  # is there: it raised this
+
+    cause, state = error.orig, getattr(error.orig, "sqlstate", None) or ""
+    words = " ".join(str(cause).split())
+    fitting = max((known for known in _CURES if state.startswith(known)), key=len, default="")
+    if fitting:
+        kind = StoreBroken if fitting in _BROKEN else StoreUnavailable
+        return kind(f"{place}: {_CURES[fitting]} (PostgreSQL: {words})")
+    if isinstance(cause, psycopg.DataError) and "NUL" in words:
+        return InvalidArgument(
+            [Problem("", "a text has a zero byte in it, which PostgreSQL cannot keep; leave it out")]
+        )
+    if isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError) or error.connection_invalidated:
+        return StoreUnavailable(
+            f"{place}: it gives no connection; see that it runs there, and what it says (PostgreSQL: {words})"
+        )
+    return error
+
+
+def _note_instance(connection: Any, record: Any) -> None:  # psycopg's, and untyped in SQLAlchemy
+    """Which server this connection leads to: after a restart, a restore or a failover it is another one."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT extract(epoch FROM pg_postmaster_start_time())::text")
+        (record.info[INSTANCE],) = cursor.fetchone()
+    connection.rollback()
+
+
+class PostgresDatabase:
+    """`Connections` to the server and database that `url` names; made when first needed. close() ends them."""
+
+    statements = Statements(insert, arrays=True)
+
+    def __init__(self, url: str, *, sync: str = "normal") -> None:
+        try:
+            parsed = make_url(url)
+        except (ArgumentError, ValueError):
+            # Not chained: the cause may quote a part of the password.
+            raise InvalidArgument(
+                [Problem("storage", "is no URL; use postgresql+psycopg://USER@HOST/DATABASE")]
+            ) from None
+        if "@" in (parsed.host or ""):
+            raise InvalidArgument(
+                [Problem("storage", f"{redacted_url(url)}: has two @; write one in a password as %40, a / as %2F")]
+            )
+        self.place = redacted_url(url).partition("?")[0]
+        settings = {**_SETTINGS, **({"synchronous_commit": SYNC[sync]} if SYNC[sync] else {})}
+        try:
+            self._engine = create_engine(
+                parsed,
+                json_deserializer=read_json,
+                execution_options={"preserve_rowcount": True},  # what an INSERT could not write is told by it
+                poolclass=QueuePool,
+                pool_size=POOL,
+                max_overflow=0,
+                pool_timeout=WAIT_S,
+                connect_args={
+                    "connect_timeout": CONNECT_TIMEOUT_S,
+                    "tcp_user_timeout": 5000,
+                    "options": " ".join(f"-c {name}={value}" for name, value in settings.items()),
+                },
+            )
+        except ModuleNotFoundError as e:
+            message = "PostgreSQL needs the library psycopg; install it with: pip install 'tuner[postgres]'"
+            raise InvalidArgument([Problem("storage", message)]) from e
+        event.listen(self._engine, "connect", _note_instance)
+        self._single = self._engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._snapshots = self._engine.execution_options(isolation_level="REPEATABLE READ")
+
+    @contextmanager
+    def writing(self, *, single: bool = False) -> Iterator[Connection]:
+        engine = self._single if single else self._engine
+        with translated(self.place), engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def reading(self, *, single: bool = False) -> Iterator[Connection]:
+        engine = self._single if single else self._snapshots
+        with translated(self.place), engine.begin() as connection:
+            yield connection
+
+    def lock_schema(self, connection: Connection) -> None:
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SCHEMA_LOCK})
+
+    def refuse_emptied(self) -> None:
+        """A database without tables is a new one: it is made before tuner sees it."""
+
+    def close(self) -> None:
+        self._engine.dispose()

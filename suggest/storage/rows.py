@@ -1,0 +1,141 @@
+"""Rows of the tables to nouns and back. No query, no connection."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Row
+
+from suggest.storage.store import StudyRecord
+from suggest.storage.study_json import space_document, space_of, spec_document, spec_of
+from suggest.study import PastSpace, Study, StudyName
+from suggest.trial import Measurement, Trial, TrialState
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+_STATES = {state.value: state for state in TrialState}
+
+# A row of any of our tables; its columns are checked by the contract tests, not by types.
+AnyRow = Row[Any]
+Columns = dict[str, Any]
+
+
+def microseconds(moment: datetime | None) -> int | None:
+    return None if moment is None else (moment - _EPOCH) // _MICROSECOND
+
+
+def moment(microseconds: int | None) -> datetime | None:
+    return None if microseconds is None else _EPOCH + microseconds * _MICROSECOND
+
+
+def study_columns(record: StudyRecord) -> Columns:
+    study = record.study
+    return {
+        "namespace": study.name.namespace,
+        "study": study.name.study,
+        "uid": study.uid,
+        "spec": spec_document(study.spec),
+        "seed": study.seed,
+        "labels": dict(study.labels),
+        "create_time_us": microseconds(study.create_time),
+        "create_request_id": record.request_id,
+        "fingerprint": record.fingerprint,
+        "owner_address": study.owner_address,
+        "owner_epoch": study.owner_epoch,
+        "past": past_document(study),
+    }
+
+
+def study_of(row: AnyRow) -> Study:
+    return Study(
+        name=StudyName(row.namespace, row.study),
+        uid=row.uid,
+        spec=spec_of(row.spec),
+        seed=row.seed,
+        labels=row.labels,
+        create_time=moment(row.create_time_us),
+        owner_address=row.owner_address,
+        owner_epoch=row.owner_epoch,
+        past=tuple(
+            PastSpace(space_of(one["parameters"]), one["trials"], _EPOCH + one["end_time_us"] * _MICROSECOND)
+            for one in row.past
+        ),
+    )
+
+
+def past_document(study: Study) -> list[Columns]:
+    return [
+        {"parameters": space_document(one.space), "trials": one.trials, "end_time_us": microseconds(one.end_time)}
+        for one in study.past
+    ]
+
+
+def record_of(row: AnyRow) -> StudyRecord:
+    return StudyRecord(study_of(row), row.create_request_id, row.fingerprint)
+
+
+def trial_columns(name: StudyName, trial: Trial, *, add_request_id: str | None = None) -> Columns:
+    return {
+        "namespace": name.namespace,
+        "study": name.study,
+        "number": trial.number,
+        **outcome_columns(trial),
+        "parameters": dict(trial.parameters),
+        "client_id": trial.client_id,
+        "request_id": trial.request_id,
+        "add_request_id": add_request_id,
+        "labels": dict(trial.labels),
+        "create_time_us": microseconds(trial.create_time),
+        "deleted": False,
+        "tries": trial.tries,
+        "lease_us": None if trial.lease_s is None else round(trial.lease_s * 1e6),
+    }
+
+
+def outcome_columns(trial: Trial) -> Columns:
+    """What changes when a trial finishes."""
+    return {
+        "state": trial.state.value,
+        "value": trial.value,
+        "step": trial.step,
+        "reason": trial.reason,
+        "failure_class": trial.failure_class,
+        "end_time_us": microseconds(trial.end_time),
+    }
+
+
+def trial_of(row: AnyRow) -> Trial:
+    """`row`: all columns of `trials`, in their order. By their places: a study has thousands, and to ask a row for a
+    name takes as long as to read the rest of it."""
+    columns: Sequence[Any] = row
+    (_, _, number, word, parameters, value, step, reason, failure_class, client_id, request_id, _, labels, create_us,
+     end_us, deleted, tries, lease_us) = columns  # fmt: skip
+    # A deleted trial only ever reaches an engine, for which it is one that nobody wants any more.
+    return Trial(
+        number,
+        TrialState.CANCELLED if deleted else _STATES[word],
+        parameters,
+        None if deleted else value,
+        None if deleted else step,
+        reason,
+        failure_class,
+        client_id,
+        request_id,
+        labels,
+        moment(create_us),
+        moment(end_us),
+        tries,
+        None if lease_us is None else lease_us / 1e6,
+    )
+
+
+def measurement_of(row: AnyRow) -> Measurement:
+    return Measurement(row.attempt, row.metric, row.step, math.nan if row.value is None else row.value)
+
+
+def has_labels(study: Study, labels: Mapping[str, str]) -> bool:
+    return all(study.labels.get(key) == value for key, value in labels.items())

@@ -1,0 +1,365 @@
+"""The store of studies in SQL: `Store` over SQLAlchemy Core, on SQLite and PostgreSQL alike.
+
+One transaction per method, and one statement for what happens often: handing out trials is one INSERT and no read.
+Every write repeats the lease in its WHERE; that it touched no row says that the study has a new owner.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from operator import itemgetter
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Delete,
+    Update,
+    and_,
+    delete,
+    func,
+    select,
+    tuple_,
+    update,
+)
+from sqlalchemy.sql.dml import Insert
+
+from suggest import failpoints
+from suggest.curves import Curve
+from suggest.errors import NotFound, NotOwner
+from suggest.storage.database import Database
+from suggest.storage.ownership import Ownership, held, of
+from suggest.storage.rows import (
+    AnyRow,
+    Columns,
+    measurement_of,
+    outcome_columns,
+    past_document,
+    record_of,
+    study_columns,
+    study_of,
+    trial_columns,
+    trial_of,
+)
+from suggest.storage.statements import LARGEST, LATEST
+from suggest.storage.store import MAX_METRICS, Addition, Counts, Lease, StudyContents, StudyRecord
+from suggest.storage.study_json import spec_document
+from suggest.storage.study_tables import measurements, studies, trials
+from suggest.study import Direction, Study, StudyName
+from suggest.trial import OPEN, Measurement, Trial, TrialState
+
+TRIALS_AT_ONCE = 100
+
+_INSERT_STUDY = failpoints.register("store.insert_study")
+_UPDATE_STUDY = failpoints.register("store.update_study")
+_DELETE_STUDY = failpoints.register("store.delete_study")
+_TAKE_OWNERSHIP = failpoints.register("store.take_ownership")
+_HAND_OUT = failpoints.register("store.hand_out")
+_REQUEUE = failpoints.register("store.requeue")
+_ADD_TRIAL = failpoints.register("store.add_trial")
+_ADD_TRIALS = failpoints.register("store.add_trials")
+_ADD_MEASUREMENTS = failpoints.register("store.add_measurements")
+_FINISH_TRIAL = failpoints.register("store.finish_trial")
+_REOPEN_TRIALS = failpoints.register("store.reopen_trials")
+_RELABEL_TRIAL = failpoints.register("store.relabel_trial")
+_DELETE_TRIAL = failpoints.register("store.delete_trial")
+
+_AT_A_TIME = 500  # numbers in a statement
+
+
+class SqlStudyStore:
+    """`Store` in the database behind `connections`, which it closes."""
+
+    def __init__(self, connections: Database, ownership: Ownership) -> None:
+        self._database = connections
+        self._ownership = ownership
+        self._statements = connections.statements
+
+    def close(self) -> None:
+        try:
+            self._ownership.close()
+        finally:
+            self._database.close()
+
+    # Studies
+
+    def insert_study(self, record: StudyRecord) -> bool:
+        with self._write(_INSERT_STUDY, single=True) as connection:
+            return connection.execute(self._statements.insert_study, study_columns(record)).rowcount == 1
+
+    def study(self, name: StudyName) -> StudyRecord | None:
+        with self._database.reading(single=True) as connection:
+            row = connection.execute(select(studies).where(of(studies, name))).one_or_none()
+        return None if row is None else record_of(row)
+
+    def studies(
+        self, namespace: str | None, *, labels: Mapping[str, str], after: StudyName | None, limit: int
+    ) -> list[Study]:
+        query = select(studies).order_by(studies.c.namespace, studies.c.study).limit(limit)
+        if namespace is not None:
+            query = query.where(studies.c.namespace == namespace)
+        if after is not None:
+            query = query.where(tuple_(studies.c.namespace, studies.c.study) > (after.namespace, after.study))
+        for key, value in labels.items():
+            query = query.where(self._statements.has_label(key, value))
+        with self._database.reading(single=True) as connection:
+            return [study_of(row) for row in connection.execute(query)]
+
+    def counts(self, namespace: str) -> Counts:
+        return count(self._database, namespace)
+
+    def update_study(self, lease: Lease, study: Study) -> None:
+        with self._write(_UPDATE_STUDY, lease, single=True) as connection:
+            statement = update(studies).where(of(studies, lease.name), held(lease))
+            changed = statement.values(
+                spec=spec_document(study.spec), labels=dict(study.labels), past=past_document(study)
+            )
+            _must_touch(connection, changed, lease)
+
+    def delete_study(self, lease: Lease) -> None:
+        with self._write(_DELETE_STUDY, lease) as connection:
+            _must_touch(connection, delete(studies).where(of(studies, lease.name), held(lease)), lease)
+            connection.execute(delete(measurements).where(of(measurements, lease.name)))
+        self._ownership.deleted(lease)
+
+    # Ownership
+
+    def take(self, name: StudyName, *, uid: str, address: str) -> Lease:
+        before, after = _TAKE_OWNERSHIP
+        failpoints.reach(before)
+        lease = self._ownership.take(name, uid=uid, address=address)
+        failpoints.reach(after)
+        return lease
+
+    def still_held(self, lease: Lease) -> bool:
+        return self._ownership.still_held(lease)
+
+    def release(self, lease: Lease) -> None:
+        self._ownership.release(lease)
+
+    # Trials
+
+    def contents(self, name: StudyName) -> StudyContents:
+        with self._database.reading() as connection:
+            study = connection.execute(select(studies).where(of(studies, name))).one_or_none()
+            if study is None:
+                raise NotFound(f"{name} does not exist")
+            rows = connection.execute(select(trials).where(of(trials, name)).order_by(trials.c.number))
+            found = [trial_of(row) for row in rows]
+            # By their numbers, a few hundred at a time: a database that is left to find them reads all measurements.
+            numbers = [trial.number for trial in found if trial.state in OPEN]
+            reports: list[AnyRow] = []
+            for some in (numbers[k : k + _AT_A_TIME] for k in range(0, len(numbers), _AT_A_TIME)):
+                theirs = of(measurements, name), measurements.c.trial.in_(some)
+                reports += connection.execute(select(measurements).where(*theirs)).all()
+            reports.sort(key=lambda row: row.id)
+            return StudyContents(study_of(study), found, [(row.trial, measurement_of(row)) for row in reports])
+
+    def curves(self, name: StudyName, metric: str) -> Iterator[Curve]:
+        m, succeeded = measurements.c, trials.c.state == TrialState.SUCCEEDED.value
+        there = select(trials.c.number).where(of(trials, name), succeeded, ~trials.c.deleted)
+        theirs = of(measurements, name), m.trial.in_(there)
+        newest = select(m.trial, func.max(m.attempt)).where(*theirs).group_by(m.trial).having(func.max(m.attempt) > 1)
+        query = select(m.trial, m.attempt, m.step, m.value).where(*theirs, m.metric == metric)
+        with self._database.reading() as connection:
+            later = {row[0]: row[1] for row in connection.execute(newest)}
+            rows = connection.execute(query.order_by(m.trial, m.attempt, m.step)).all()
+        for trial, group in itertools.groupby(rows, key=itemgetter(0)):
+            attempt = later.get(trial, 1)
+            points = [(step, math.nan if value is None else value) for _, a, step, value in group if a == attempt]
+            if points:
+                yield Curve(points)
+
+    def hand_out(self, lease: Lease, trials: Sequence[Trial], *, queued: int = 0) -> None:
+        with self._write(_HAND_OUT, lease, single=self._statements.is_one(len(trials))) as connection:
+            rows = [trial_columns(lease.name, trial) for trial in trials]
+            self._insert(connection, self._statements.hand_out, lease, rows)
+
+    def requeue(self, lease: Lease, numbers: Sequence[int]) -> None:
+        with self._write(_REQUEUE) as connection:
+            for some in (numbers[k : k + _AT_A_TIME] for k in range(0, len(numbers), _AT_A_TIME)):
+                these = trials.c.number.in_(some), trials.c.state == TrialState.RUNNING.value
+                statement = update(trials).where(of(trials, lease.name), *these, held(lease))
+                if connection.execute(statement.values(state=TrialState.QUEUED.value)).rowcount != len(some):
+                    raise _lost(lease)
+
+    def add_trial(self, lease: Lease, trial: Trial, *, request_id: str, measurements: Sequence[Measurement]) -> None:
+        with self._write(_ADD_TRIAL, lease, single=not measurements) as connection:
+            columns = trial_columns(lease.name, trial, add_request_id=request_id)
+            self._insert(connection, self._statements.insert_trial, lease, [columns])
+            self._insert_measurements(connection, lease, (trial.number, measurements))
+
+    def add_trials(self, lease: Lease, additions: Sequence[Addition]) -> None:
+        name = lease.name
+        rows = [trial_columns(name, each.trial, add_request_id=each.request_id) for each in additions]
+        reports = [(each.trial.number, each.measurements) for each in additions if each.measurements]
+        with self._write(_ADD_TRIALS, lease, single=self._statements.is_one(len(rows)) and not reports) as connection:
+            self._insert(connection, self._statements.insert_trial, lease, rows)
+            self._insert_measurements(connection, lease, *reports)
+
+    def add_measurements(self, lease: Lease, number: int, measurements: Sequence[Measurement]) -> None:
+        with self._write(
+            _ADD_MEASUREMENTS, lease, single=self._statements.is_one_block(len(measurements))
+        ) as connection:
+            self._insert_measurements(connection, lease, (number, measurements))
+
+    def finish_trial(self, lease: Lease, trial: Trial, measurements: Sequence[Measurement]) -> None:
+        with self._write(_FINISH_TRIAL, lease, single=not measurements) as connection:
+            if self._statements.finish(connection, lease, trial.number, outcome_columns(trial)) != 1:
+                raise _lost(lease)
+            self._insert_measurements(connection, lease, (trial.number, measurements))
+
+    def reopen_trials(self, lease: Lease, numbers: Sequence[int]) -> None:
+        no_outcome = {
+            "value": None,
+            "step": None,
+            "reason": "",
+            "failure_class": "",
+            "end_time_us": None,
+            "lease_us": None,
+        }
+        with self._write(_REOPEN_TRIALS) as connection:
+            for some in (numbers[k : k + _AT_A_TIME] for k in range(0, len(numbers), _AT_A_TIME)):
+                failed = trials.c.number.in_(some), trials.c.state == TrialState.FAILED.value
+                statement = update(trials).where(of(trials, lease.name), *failed, held(lease))
+                reopened = statement.values(state=TrialState.RUNNING.value, **no_outcome)
+                if connection.execute(reopened).rowcount != len(some):
+                    raise _lost(lease)
+
+    def relabel_trial(self, lease: Lease, number: int, labels: Mapping[str, str]) -> None:
+        with self._write(_RELABEL_TRIAL, lease, single=True) as connection:
+            statement = update(trials).where(of(trials, lease.name), trials.c.number == number, held(lease))
+            _must_touch(connection, statement.values(labels=dict(labels)), lease)
+
+    def delete_trial(self, lease: Lease, number: int) -> None:
+        with self._write(_DELETE_TRIAL, lease) as connection:
+            statement = update(trials).where(of(trials, lease.name), trials.c.number == number, held(lease))
+            _must_touch(connection, statement.values(deleted=True), lease)
+            connection.execute(delete(measurements).where(of(measurements, lease.name), measurements.c.trial == number))
+
+    def trial(self, name: StudyName, number: int) -> Trial | None:
+        return self._one_trial(of(trials, name), trials.c.number == number, ~trials.c.deleted)
+
+    def trial_added_by(self, name: StudyName, request_id: str) -> Trial | None:
+        return self._one_trial(of(trials, name), trials.c.add_request_id == request_id)
+
+    def numbers_added_by(self, name: StudyName, request_ids: Sequence[str]) -> dict[str, int]:
+        query = select(trials.c.add_request_id, trials.c.number).where(
+            of(trials, name), trials.c.add_request_id.in_(request_ids)
+        )
+        with self._database.reading(single=True) as connection:
+            return {row.add_request_id: row.number for row in connection.execute(query)}
+
+    def _one_trial(self, *conditions: ColumnElement[bool]) -> Trial | None:
+        with self._database.reading(single=True) as connection:
+            row = connection.execute(select(trials).where(*conditions)).one_or_none()
+        return None if row is None else trial_of(row)
+
+    def trials(
+        self, name: StudyName, *, states: Sequence[TrialState], client_id: str, after: int, limit: int
+    ) -> list[Trial]:
+        query = select(trials).where(of(trials, name), trials.c.number > after, ~trials.c.deleted)
+        if states:
+            query = query.where(trials.c.state.in_([state.value for state in states]))
+        if client_id:
+            query = query.where(trials.c.client_id == client_id)
+        with self._database.reading(single=True) as connection:
+            return [trial_of(row) for row in connection.execute(query.order_by(trials.c.number).limit(limit))]
+
+    def trial_counts(self, names: Sequence[StudyName]) -> dict[StudyName, dict[TrialState, int]]:
+        found: dict[StudyName, dict[TrialState, int]] = {name: {} for name in names}
+        whose = (trials.c.namespace, trials.c.study)
+        query = select(*whose, trials.c.state, func.count().label("trials")).where(
+            tuple_(*whose).in_([(name.namespace, name.study) for name in names]), ~trials.c.deleted
+        )
+        with self._database.reading(single=True) as connection:
+            for row in connection.execute(query.group_by(*whose, trials.c.state)):
+                found[StudyName(row.namespace, row.study)][TrialState(row.state)] = row.trials
+        return found
+
+    def best_trial(self, name: StudyName, direction: Direction) -> Trial | None:
+        value = trials.c.value.desc() if direction is Direction.MAXIMIZE else trials.c.value.asc()
+        succeeded = and_(trials.c.state == TrialState.SUCCEEDED.value, trials.c.value.is_not(None), ~trials.c.deleted)
+        query = select(trials).where(of(trials, name), succeeded).order_by(value, trials.c.number).limit(1)
+        with self._database.reading(single=True) as connection:
+            row = connection.execute(query).one_or_none()
+        return None if row is None else trial_of(row)
+
+    def measurements(
+        self, name: StudyName, number: int | None, *, after: int, limit: int
+    ) -> list[tuple[int, int, Measurement]]:
+        query = select(measurements).where(of(measurements, name), measurements.c.id > after)
+        if number is not None:
+            query = query.where(measurements.c.trial == number)
+        with self._database.reading(single=True) as connection:
+            rows = connection.execute(query.order_by(measurements.c.id).limit(limit))
+            return [(row.id, row.trial, measurement_of(row)) for row in rows]
+
+    def latest_measurements(
+        self, name: StudyName, number: int | None, *, after: int, limit: int
+    ) -> list[tuple[int, int, Measurement]]:
+        whose = {"namespace": name.namespace, "study": name.study, "metrics": MAX_METRICS}
+        found: list[tuple[int, int, Measurement]] = []
+        first, last = ((after + 1) // MAX_METRICS, LARGEST) if number is None else (number, number)
+        while len(found) < limit:
+            # A few trials at a time: how many metrics they have is known only then.
+            span = {"first": first, "last": last, "trials": min(limit, TRIALS_AT_ONCE)}
+            with self._database.reading(single=True) as connection:
+                rows = connection.execute(LATEST, whose | span).all()
+            found += [
+                (position, row.trial, measurement_of(row))
+                for row in rows
+                if (position := row.trial * MAX_METRICS + row.place) > after
+            ]
+            if not rows or number is not None:
+                break
+            first = rows[-1].trial + 1
+        return found[:limit]
+
+    def _insert_measurements(
+        self, connection: Connection, lease: Lease, *reports: tuple[int, Sequence[Measurement]]
+    ) -> None:
+        """`reports`: by the trials' numbers. Undone as those of `_insert` are."""
+        told = sum(len(measurements) for _, measurements in reports)
+        if told and self._statements.insert_measurements(connection, lease, reports) != told:
+            raise _lost(lease)
+
+    def _insert(self, connection: Connection, statement: Insert, lease: Lease, rows: Sequence[Columns]) -> None:
+        """Undone by the caller's transaction when the lease is outdated."""
+        if rows and self._statements.insert(connection, statement, lease, rows) != len(rows):
+            raise _lost(lease)
+
+    @contextmanager
+    def _write(
+        self, points: tuple[str, str], lease: Lease | None = None, *, single: bool = False
+    ) -> Iterator[Connection]:
+        before, after = points
+        failpoints.reach(before)
+        with self._database.writing(single=single) as connection:
+            if lease is not None:
+                self._ownership.check(connection, lease)
+            yield connection
+        failpoints.reach(after)
+
+
+def _must_touch(connection: Connection, statement: Update | Delete, lease: Lease) -> None:
+    if connection.execute(statement).rowcount != 1:
+        raise _lost(lease)
+
+
+def _lost(lease: Lease) -> NotOwner:
+    return NotOwner(f"{lease.name} was taken over by another process, or deleted; nothing was written")
+
+
+def count(database: Database, namespace: str) -> Counts:
+    """A deleted trial counts: its row keeps its number."""
+    with database.reading() as connection:
+        found = [
+            connection.execute(
+                select(func.count()).select_from(table).where(table.c.namespace == namespace)
+            ).scalar_one()
+            for table in (studies, trials, measurements)
+        ]
+    return Counts(*found)

@@ -1,0 +1,220 @@
+"""How the store talks to SQLite: connections, pragmas, transactions, and what its errors mean to people.
+
+No table is named here. One writer connection, taken in turns; readers have their own and, thanks to WAL, never wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.pool import QueuePool, StaticPool
+
+from suggest.deadline import locked
+from suggest.errors import OutOfFiles, StoreBroken, StoreUnavailable, TunerError
+from suggest.storage.sqlite_file import RECENT_S, DatabaseFile, out_of_descriptors
+from suggest.storage.statements import Statements
+from suggest.storage.study_json import read_json
+
+WRITES = 200  # small ones, after which it is time again; a large one is as many
+_PAUSE_S = 2.0  # at least, from the end of one to the next
+_BESIDE = 2  # times beside the writes: what is left then is what came meanwhile, and is little
+
+log = logging.getLogger(__name__)
+
+
+class Checkpoints:
+    """`turn`: whoever writes holds it. Its thread lives from the first time that it is needed until close()."""
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection], turn: threading.Lock) -> None:
+        self._connect = connect
+        self._turn = turn
+        self._writes = 0
+        self._due = threading.Event()
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def written(self, *, large: bool) -> None:
+        """Something was. In the writer's turn."""
+        self._writes += WRITES if large else 1
+        if self._writes < WRITES:
+            return
+        self._writes = 0
+        self._due.set()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Nobody writes any more."""
+        self._closed.set()
+        self._due.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while self._due.wait():
+            self._due.clear()  # before the look: close() may come between the two, and would not be heard
+            if self._closed.is_set():
+                return
+            try:
+                self._bring_over()
+            except (
+                sqlite3.Error,
+                TunerError,
+            ) as e:  # it stays in the log until the next time; who writes meets the same
+                log.debug("checkpoint failed: %s", e)
+            self._closed.wait(_PAUSE_S)
+
+    def _bring_over(self) -> None:
+        with closing(self._connect()) as connection:
+            for _ in range(_BESIDE):
+                connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            # Only when all of it is over does the log begin anew, and only while nobody writes is that all.
+            with self._turn:
+                connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+
+BUSY_TIMEOUT_S = 5.0
+SYNC = {"normal": "NORMAL", "full": "FULL"}
+
+OUT_OF_FILES = (
+    "this process has no file descriptor left; try again later, close connections to it, or raise its limit "
+    "(ulimit -n, LimitNOFILE=)"
+)
+_LOCKED = f"another process has kept it locked for {BUSY_TIMEOUT_S:g} s; try again, or end that process"
+_NEED_FILES = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)
+_BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_CURES = {
+    sqlite3.SQLITE_BUSY: _LOCKED,
+    sqlite3.SQLITE_LOCKED: _LOCKED,
+    sqlite3.SQLITE_FULL: "the disk is full; nothing was lost, make room and try again",
+    sqlite3.SQLITE_READONLY: "it is read-only; give this user the right to write the file and its folder",
+    sqlite3.SQLITE_PERM: "it is not accessible; give this user the right to write the file and its folder",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; see that its folder exists and that this user may write there",
+    sqlite3.SQLITE_IOERR: "reading or writing it failed; see that its disk is healthy and has room, then try again",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged; restore it from a backup, or move it away to begin anew",
+    sqlite3.SQLITE_NOTADB: "the file is no database, or has lost its beginning; restore it, or name another",
+}
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Errors of the database inside, as ours; what is a bug of ours (bad SQL, a violated constraint) passes through."""
+    try:
+        yield
+    except (SQLAlchemyError, sqlite3.Error) as e:
+        cause = e.orig if isinstance(e, DBAPIError) else e
+        code = getattr(cause, "sqlite_errorcode", None)
+        primary = None if code is None else code & 0xFF  # extended codes carry the primary one in their low byte
+        if primary not in _CURES:
+            raise
+        if primary in _NEED_FILES and out_of_descriptors():
+            raise OutOfFiles(OUT_OF_FILES) from e
+        error = StoreBroken if primary in _BROKEN else StoreUnavailable
+        raise error(f"{path}: {_CURES[primary]} (SQLite: {cause})") from e
+
+
+class SqliteDatabase:
+    """`Connections` to `path`, created if need be. close() gives everything back."""
+
+    statements = Statements(insert, arrays=False)
+
+    def __init__(self, path: Path, *, sync: str = "normal") -> None:
+        self.path = path
+        self.place = str(path)
+        self._sync = SYNC[sync]
+        self._turn = threading.Lock()
+        self.file = DatabaseFile(path)
+        self.file.create()
+        with translated(path):
+            self._use_wal()
+        self._writers = self._engine(StaticPool, "BEGIN IMMEDIATE")
+        # Kept: to take it from its pool and give it back would cost more than the one statement.
+        with translated(path):
+            self._single = self._new_engine(StaticPool).connect()
+            # The first read opens the side files.
+            self._single.exec_driver_sql("SELECT count(*) FROM sqlite_master").close()
+            self._single.rollback()
+        self.file.watch()
+        self._readers = self._engine(QueuePool, "BEGIN")
+        self._checkpoints = Checkpoints(self._connect, self._turn)
+
+    @contextmanager
+    def writing(self, *, single: bool = False) -> Iterator[Connection]:
+        """Holds the write lock from its beginning."""
+        late = StoreUnavailable(f"{self.path}: other calls have kept it busy; try again")
+        with locked(self._turn, late=late), translated(self.path):
+            self.file.check(within_s=RECENT_S)
+            if not single:
+                with self._writers.begin() as connection:
+                    yield connection
+            else:
+                try:
+                    yield self._single
+                finally:
+                    # SQLAlchemy's idea of a transaction: SQLite has committed or undone the statement.
+                    if self._single.in_transaction():
+                        self._single.rollback()
+            self._checkpoints.written(large=not single)
+            self.file.check()  # what went to a file that is gone must not be acknowledged
+
+    @contextmanager
+    def reading(self, *, single: bool = False) -> Iterator[Connection]:
+        self.file.check(within_s=RECENT_S)
+        with translated(self.path), self._readers.begin() as connection:
+            yield connection
+
+    def lock_schema(self, connection: Connection) -> None:
+        """Whoever writes is alone already."""
+
+    def refuse_emptied(self) -> None:
+        self.file.refuse_emptied()
+
+    def close(self) -> None:
+        self._checkpoints.close()
+        self._readers.dispose()
+        with self._turn:
+            self._single.close()
+            self._single.engine.dispose()
+            self._writers.dispose()
+
+    def _engine(self, pool: type[QueuePool] | type[StaticPool], begin: str) -> Engine:
+        engine = self._new_engine(pool)
+        # sqlite3 would begin transactions late and never IMMEDIATE, so they are begun by hand.
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
+        return engine
+
+    def _new_engine(self, pool: type[QueuePool] | type[StaticPool]) -> Engine:
+        return create_engine("sqlite+pysqlite://", creator=self._connect, poolclass=pool, json_deserializer=read_json)
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = self.file.connect(BUSY_TIMEOUT_S)
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")  # `Checkpoints` does it
+        connection.execute(f"PRAGMA synchronous = {self._sync}")
+        return connection
+
+    def _use_wal(self) -> None:
+        """SQLite does not wait its busy timeout for this switch, so two first starts at once take turns here."""
+        deadline = time.monotonic() + BUSY_TIMEOUT_S
+        with closing(self._connect()) as connection:
+            while True:
+                try:
+                    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+                except sqlite3.OperationalError as e:
+                    if e.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.02)
+                    continue
+                if mode != "wal":
+                    raise StoreBroken(f"{self.path}: SQLite cannot keep a write-ahead log there; use a local folder")
+                return

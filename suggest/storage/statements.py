@@ -1,0 +1,282 @@
+"""The statements that a store executes often: made once, compiled once, guarded by the lease.
+
+Many rows are one statement on PostgreSQL, whose every round trip counts: each column goes as an array. SQLite, a
+function call away, executes the statement for each row, and is handed text and values: SQLAlchemy would take several
+times as long over a row as SQLite does. Measurements, of which there are thousands, go there by blocks: for each
+statement the interpreter is let go and has to be waited for again.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from operator import itemgetter
+from typing import Any
+
+from sqlalchemy import (
+    ARRAY,
+    JSON,
+    Column,
+    ColumnElement,
+    Connection,
+    Dialect,
+    FromClause,
+    Table,
+    Text,
+    Update,
+    bindparam,
+    cast,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.dml import Insert
+
+from suggest.storage.ownership import guard, held_by_parameters
+from suggest.storage.rows import Columns
+from suggest.storage.store import Lease
+from suggest.storage.study_tables import measurements, studies, trials
+from suggest.trial import OPEN, Measurement, TrialState
+
+BLOCK, ROUND = 1000, 100  # measurements; SQLite takes some 32,000 values, four of each
+
+_HANDED_OUT = ("state", "parameters", "client_id", "request_id", "labels", "tries", "lease_us")
+
+LARGEST = 2**63 - 1
+# Of up to :trials trials with measurements from :first to :last, the newest attempt's last step of each metric. Each
+# SELECT min or max is one look into the index over (namespace, study, trial, attempt, metric, step): what lies between
+# is never read.
+LATEST = text(
+    """
+    WITH RECURSIVE
+    measured (trial, place) AS (
+      SELECT min(trial), 1 FROM measurements
+      WHERE namespace = :namespace AND study = :study AND trial >= :first
+      UNION ALL
+      SELECT (SELECT min(m.trial) FROM measurements m
+              WHERE m.namespace = :namespace AND m.study = :study AND m.trial > measured.trial), place + 1
+      FROM measured WHERE trial < :last AND place < :trials
+    ),
+    newest (trial, attempt) AS (
+      SELECT trial, (SELECT max(m.attempt) FROM measurements m
+                     WHERE m.namespace = :namespace AND m.study = :study AND m.trial = measured.trial)
+      FROM measured WHERE trial <= :last
+    ),
+    kinds (trial, attempt, metric, place) AS (
+      SELECT trial, attempt, (SELECT min(m.metric) FROM measurements m
+                              WHERE m.namespace = :namespace AND m.study = :study
+                                AND m.trial = newest.trial AND m.attempt = newest.attempt), 0
+      FROM newest
+      UNION ALL
+      SELECT trial, attempt, (SELECT min(m.metric) FROM measurements m
+                              WHERE m.namespace = :namespace AND m.study = :study
+                                AND m.trial = kinds.trial AND m.attempt = kinds.attempt
+                                AND m.metric > kinds.metric), place + 1
+      FROM kinds WHERE metric IS NOT NULL AND place + 1 < :metrics
+    )
+    SELECT k.trial, k.place, m.attempt, m.metric, m.step, m.value
+    FROM kinds k JOIN measurements m
+      ON m.namespace = :namespace AND m.study = :study
+     AND m.trial = k.trial AND m.attempt = k.attempt AND m.metric = k.metric
+     AND m.step = (SELECT max(l.step) FROM measurements l
+                   WHERE l.namespace = :namespace AND l.study = :study
+                     AND l.trial = k.trial AND l.attempt = k.attempt AND l.metric = k.metric)
+    ORDER BY k.trial, k.place
+    """
+)
+
+_FINISH_TRIAL = update(trials).where(
+    trials.c.namespace == bindparam("lease_namespace"),
+    trials.c.study == bindparam("lease_study"),
+    trials.c.number == bindparam("this_number"),
+    or_(*(trials.c.state == state.value for state in OPEN)),
+    held_by_parameters(),
+)
+
+
+def _unnested(columns: Sequence[Column[Any]], arrays: Sequence[ColumnElement[Any]]) -> FromClause:
+    """A row for each place in the arrays."""
+    return func.unnest(*arrays).table_valued(*(c.name for c in columns)).render_derived()
+
+
+_MEASURED = [c for c in measurements.c if c.name != "id"]  # at the end a `Measurement`, as it is
+_OWN = [c for c in _MEASURED if c.name not in ("namespace", "study")]
+# Each array as PostgreSQL writes it: its driver takes four times as long over a list of a thousand numbers.
+_ROWS = _unnested(_OWN, [cast(bindparam(c.name, type_=Text), ARRAY(c.type)) for c in _OWN])
+_INSERT_ARRAYS = insert(measurements).from_select(
+    _MEASURED,
+    select(*(bindparam(f"lease_{name}", type_=Text) for name in ("namespace", "study")), *_ROWS.c).where(
+        held_by_parameters()
+    ),
+)
+
+
+def _array(words: Iterable[str]) -> str:
+    return f"{{{','.join(words)}}}"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", r"\\").replace('"', r"\"")
+    return f'"{escaped}"'
+
+
+@dataclass(frozen=True, slots=True)
+class _Plain:
+    """A statement as the driver takes it. `converted`: the places of documents, all that it does not know."""
+
+    text: str
+    ordered: Callable[[Mapping[str, object]], tuple[object, ...]]
+    constants: Mapping[str, object]
+    converted: Sequence[tuple[int, Callable[[object], object]]]
+
+    def execute(self, connection: Connection, rows: Sequence[Columns], same: Columns) -> int:
+        """For each of the rows; how many were touched."""
+        same = {**self.constants, **same}
+        return sum(_straight(connection, self.text, self._line({**same, **row})) for row in rows)
+
+    def _line(self, values: Columns) -> tuple[object, ...]:
+        if not self.converted:
+            return self.ordered(values)
+        line = list(self.ordered(values))
+        for place, convert in self.converted:
+            line[place] = convert(line[place])
+        return tuple(line)
+
+
+def _plain(statement: Insert | Update, dialect: Dialect, columns: list[str]) -> _Plain:
+    compiled = statement.compile(dialect=dialect, column_keys=columns)
+    assert isinstance(compiled, SQLCompiler)
+    places = compiled.positiontup
+    assert places is not None, "SQLite's parameters go by their places"
+    types = [compiled.binds[name].type for name in places]
+    documents = [(place, kind.dialect_impl(dialect)) for place, kind in enumerate(types) if isinstance(kind, JSON)]
+    processors = [(place, kind.bind_processor(dialect)) for place, kind in documents]
+    converted = [(place, convert) for place, convert in processors if convert is not None]
+    return _Plain(compiled.string, itemgetter(*places), compiled.params, converted)
+
+
+def _straight(connection: Connection, text: str, values: tuple[object, ...]) -> int:
+    """How many rows it has touched. Past SQLAlchemy, which takes longer over a statement than SQLite does."""
+    driver: Any = connection.connection.driver_connection
+    touched: int = driver.execute(text, values).rowcount
+    return touched
+
+
+def _insert_blocks(connection: Connection, lease: Lease, number: int, found: Sequence[Measurement]) -> int:
+    first, last = (lease.name.namespace, lease.name.study, number), tuple(guard(lease).values())
+    written = 0
+    start = 0
+    for rows in _blocks(len(found)):
+        block = found[start : start + rows]
+        start += rows
+        # What is not a number becomes NULL: SQLite sees to that.
+        values = (*first, *chain.from_iterable(block), *last)
+        written += _straight(connection, _block(rows), values)
+    return written
+
+
+def _blocks(rows: int) -> Iterator[int]:
+    """Large ones of few sizes: each is a statement, and SQLite keeps those that it has compiled."""
+    while rows:
+        block = min(rows, BLOCK)
+        block -= block % ROUND if block > ROUND else 0
+        yield block
+        rows -= block
+
+
+@functools.cache
+def _block(rows: int) -> str:
+    """Into `measurements`, for SQLite: namespace, study and trial, each row's own, and what guards the lease."""
+    same = len(_MEASURED) - len(Measurement._fields)
+    own = ", ".join(f"column{place + 1}" for place in range(len(Measurement._fields)))
+    each = f"({', '.join('?' * len(Measurement._fields))})"
+    condition = held_by_parameters().compile(dialect=sqlite.dialect())
+    return (
+        f"INSERT INTO {measurements.name} ({', '.join(c.name for c in _MEASURED)}) SELECT {'?, ' * same}{own} "
+        f"FROM (VALUES {', '.join([each] * rows)}) WHERE {condition}"
+    )
+
+
+class Statements:
+    """`insert`: the dialect's own, which knows conflicts. `arrays`: all rows are one statement."""
+
+    def __init__(self, insert: Callable[[Table], Any], *, arrays: bool) -> None:
+        self._arrays = arrays
+        self._compiled: dict[Insert | Update, _Plain] = {}
+        self.insert_study = insert(studies).on_conflict_do_nothing(
+            index_elements=[studies.c.namespace, studies.c.study]
+        )
+        inserted = self.insert_trial = self._guarded(insert)
+        self.hand_out: Insert = inserted.on_conflict_do_update(
+            index_elements=[trials.c.namespace, trials.c.study, trials.c.number],
+            set_={name: getattr(inserted.excluded, name) for name in _HANDED_OUT},
+            where=trials.c.state == TrialState.QUEUED.value,
+        )
+
+    def is_one(self, rows: int) -> bool:
+        """Whether to insert so many is one statement."""
+        return self._arrays or rows == 1
+
+    def is_one_block(self, rows: int) -> bool:
+        """The same for measurements of one trial."""
+        return self._arrays or len(list(_blocks(rows))) == 1
+
+    def insert(self, connection: Connection, statement: Insert, lease: Lease, rows: Sequence[Columns]) -> int:
+        """How many rows were written: of an outdated lease none."""
+        same = guard(lease)
+        if self._arrays:
+            columns = {name: [row[name] for row in rows] for name in rows[0]}
+            return connection.execute(statement, {**columns, **same}).rowcount
+        return self._plain(connection, statement, rows[0]).execute(connection, rows, same)
+
+    def insert_measurements(
+        self, connection: Connection, lease: Lease, reports: Sequence[tuple[int, Sequence[Measurement]]]
+    ) -> int:
+        """By the trials' numbers; how many were written: of an outdated lease none."""
+        if not self._arrays:
+            return sum(_insert_blocks(connection, lease, number, found) for number, found in reports)
+        told = [m for _, found in reports for m in found]
+        columns: Columns = {
+            "trial": _array(str(number) for number, found in reports for _ in found),
+            "attempt": _array([str(m.attempt) for m in told]),
+            "metric": _array([_quoted(m.metric) for m in told]),
+            "step": _array([str(m.step) for m in told]),
+            "value": _array(["NULL" if math.isnan(m.value) else repr(m.value) for m in told]),
+        }
+        return connection.execute(_INSERT_ARRAYS, {**columns, **guard(lease)}).rowcount
+
+    def finish(self, connection: Connection, lease: Lease, number: int, outcome: Columns) -> int:
+        """How many trials have ended by it: of an outdated lease none."""
+        same = {"this_number": number, **guard(lease)}
+        if self._arrays:
+            return connection.execute(_FINISH_TRIAL, {**outcome, **same}).rowcount
+        return self._plain(connection, _FINISH_TRIAL, {**outcome, **same}).execute(connection, [outcome], same)
+
+    def _plain(self, connection: Connection, statement: Insert | Update, values: Columns) -> _Plain:
+        """`values`: names what is set."""
+        found = self._compiled.get(statement)
+        if found is None:
+            found = self._compiled[statement] = _plain(statement, connection.dialect, list(values))
+        return found
+
+    def has_label(self, key: str, value: str) -> ColumnElement[bool]:
+        """By rows of key and value: a path into the document does not find every key."""
+        each = func.json_each_text if self._arrays else func.json_each
+        pairs = each(studies.c.labels).table_valued("key", "value")
+        return select(literal(1)).select_from(pairs).where(pairs.c.key == key, pairs.c.value == value).exists()
+
+    def _guarded(self, insert: Callable[[Table], Any]) -> Any:  # each dialect has an Insert of its own
+        columns = list(trials.c)
+        given = [bindparam(c.name, type_=c.type) for c in columns]
+        arrays = [bindparam(c.name, type_=ARRAY(c.type)) for c in columns]
+        source: Any = select(_unnested(columns, arrays)) if self._arrays else select(*given)
+        return insert(trials).from_select(columns, source.where(held_by_parameters()))

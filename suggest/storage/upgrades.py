@@ -1,0 +1,76 @@
+"""The schema's version: made new, upgraded, or refused when a store is opened.
+
+A new store gets its tables straight from `tables` and the newest version's stamp, without Alembic, whose import would
+double the start-up time; only an older store loads it.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, insert, inspect, select
+
+from suggest import failpoints
+from suggest.errors import StoreBroken
+from suggest.storage.database import Database, Readable
+from suggest.storage.study_tables import VERSION_TABLE, metadata, schema_version, version_metadata
+
+# All there ever were, oldest first: the revisions in `migrations/versions` (a test compares).
+VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
+HEAD = VERSIONS[-1]
+
+_BEFORE, _AFTER = failpoints.register("store.make_schema")
+
+
+def prepare(database: Database) -> None:
+    """Bring the database to HEAD. Raises StoreBroken when it is newer, or another program's."""
+    with database.reading() as connection:
+        if _version(connection, database) == HEAD:
+            return
+    failpoints.reach(_BEFORE)
+    with database.writing() as connection:
+        database.lock_schema(connection)
+        version = _version(connection, database)  # again: somebody may have been faster
+        if version is None:
+            database.refuse_emptied()
+            metadata.create_all(connection)
+            version_metadata.create_all(connection)
+            connection.execute(insert(schema_version).values(version_num=HEAD))
+        elif version != HEAD:
+            upgrade(connection)
+    failpoints.reach(_AFTER)
+
+
+def version(database: Readable) -> str | None:
+    """What there is, changing nothing; None: nothing yet. Raises StoreBroken as `prepare` does."""
+    with database.reading() as connection:
+        return _version(connection, database)
+
+
+def upgrade(connection: Connection, to: str = HEAD) -> None:
+    """Run the migrations inside the caller's transaction."""
+    from alembic import command  # costs as much as all the rest; only an old store pays
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", "suggest.storage:migrations")
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    command.upgrade(config, to)
+
+
+def _version(connection: Connection, database: Readable) -> str | None:
+    """None: an empty database."""
+    there = set(inspect(connection).get_table_names())
+    if VERSION_TABLE not in there:
+        if taken := sorted(there & set(metadata.tables)):
+            raise StoreBroken(
+                f"{database.place}: has a table {taken[0]!r} that is not tuner's (an Optuna storage has the same "
+                "names); name another place with --storage"
+            )
+        return None
+    version = connection.execute(select(schema_version.c.version_num)).scalar_one_or_none()
+    if version is not None and version not in VERSIONS:
+        raise StoreBroken(
+            f"{database.place}: has schema {version}, newer than {HEAD}, the newest that this tuner knows; "
+            "upgrade tuner, or name another place with --storage"
+        )
+    return version

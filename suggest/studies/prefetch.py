@@ -1,0 +1,76 @@
+"""What a study will propose next is computed while nobody asks: a thread that comes by a moment after a trial's end.
+
+A moment later, so that the reply about that end goes out first. Only in quiet moments: what is busy, or was due a while
+ago because the machine is, is passed over, and computed when it is asked for. Nothing here changes what is proposed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+AFTER_S = 0.0003
+LATE_S = 0.002  # who wakes so much later has waited for others that compute: there is enough to do already
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class Prefetcher(Generic[T]):
+    """`prepare` is called for one at a time, and returns soon if there is nothing to do. Its thread lives from the
+    first later() until close()."""
+
+    def __init__(self, prepare: Callable[[T], None]) -> None:
+        self._prepare = prepare
+        self._due: dict[T, float] = {}  # of each the latest, soonest first
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def later(self, what: T) -> None:
+        """A proposal of it will be wanted soon."""
+        with self._changed:
+            if self._closed:
+                return
+            self._due.pop(what, None)
+            self._due[what] = time.monotonic() + AFTER_S
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="prefetch", daemon=True)
+                self._thread.start()
+            elif len(self._due) == 1:
+                self._changed.notify()
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._due.clear()
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (what := self._next()) is not None:
+            try:
+                self._prepare(what)
+            except Exception:  # whoever asks for it meets the same, and is told
+                log.exception("what=%s could not be prepared", what)
+
+    def _next(self) -> T | None:
+        """The next one whose time has come; None: there will be none."""
+        with self._changed:
+            while not self._closed:
+                if not self._due:
+                    self._changed.wait()
+                    continue
+                what, due = next(iter(self._due.items()))
+                early_s = due - time.monotonic()
+                if early_s > 0:
+                    self._changed.wait(early_s)
+                    continue
+                del self._due[what]
+                if early_s > -LATE_S:
+                    return what
+        return None

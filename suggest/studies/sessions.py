@@ -1,0 +1,357 @@
+"""Study sessions: the studies that this process writes, each with its lease and engine, opened by the first write.
+
+A study has one writer at a time; studies do not wait for each other. An engine is a cache of the store: one that may
+have run ahead of the store is dropped and loaded again on demand. So are idle engines, and the least recently used
+when there are too many: each lease on SQLite takes a file descriptor, each engine memory.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import math
+import resource
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from suggest import courtesy, events
+from suggest.curves import Curve, Report
+from suggest.deadline import locked
+from suggest.engine import Engine
+from suggest.errors import LimitReached, NotFound, NotOwner, OutOfFiles, TunerError, Unavailable
+from suggest.storage.store import Lease, StudyRecord, StudyStore
+from suggest.studies.prefetch import Prefetcher
+from suggest.studies.trial_leases import AwakeClock, TrialLeases
+from suggest.study import StudyName
+from suggest.trial import Trial, TrialState
+
+log = logging.getLogger(__name__)
+
+EVERY = 2**31 - 1  # measurements of a trial: all
+WORTH_S = 0.02  # of a processor
+LONG = 1000  # trials; fewer are looked through in no time
+IDLE_S = 300.0  # without a call, after which a study is closed
+MOST_OPEN = 4096  # studies, whatever the limit of file descriptors
+LEAST_OPEN = 8
+
+
+def most_open() -> int:
+    """How many studies may be open: half of the file descriptors are left to connections."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_OPEN if limit == resource.RLIM_INFINITY else max(LEAST_OPEN, min(MOST_OPEN, limit // 2))
+
+
+@dataclass(slots=True)
+class _Session:
+    """One open study. Fields below `lock` need the lock; those above it belong to `StudySessions`."""
+
+    name: StudyName
+    pins: int = 0  # calls that have it, or wait for it
+    used: float = 0.0  # monotonic: when the last call went
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    lease: Lease | None = None
+    doubtful: bool = False  # the lease: a write failed that may still come to pass
+    engine: Engine | None = None
+    warm: bool = False
+    wanted: bool = False  # a further proposal is, soon
+    trial_leases: TrialLeases = field(default_factory=TrialLeases)
+    prepares: bool = True  # its proposals are quick enough to be made on the chance that they are wanted
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredTrials:
+    """A study's finished trials, told again by the store, which has them before any engine."""
+
+    store: StudyStore
+    name: StudyName
+    metric: str
+
+    def trial(self, number: int) -> Trial | None:
+        return self.store.trial(self.name, number)
+
+    def trials(self) -> Sequence[Trial]:
+        return self.store.contents(self.name).trials
+
+    def report(self, number: int) -> Report:
+        report = Report()
+        report.add_all(m for _, _, m in self.store.measurements(self.name, number, after=0, limit=EVERY))
+        return report
+
+    def curves(self) -> Iterator[Curve]:
+        return self.store.curves(self.name, self.metric)
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """The study is the caller's alone until the `with` ends."""
+
+    lease: Lease
+    engine: Engine
+    _clock: AwakeClock
+    _session: _Session
+
+    def hold(self, trial: Trial) -> None:
+        """Its lease, if it has one, begins now."""
+        if trial.lease_s is not None or self._session.trial_leases:
+            self._session.trial_leases.hold(trial, self._clock.now_s())
+
+    def renew(self, number: int) -> None:
+        if self._session.trial_leases:
+            self._session.trial_leases.renew(number, self._clock.now_s())
+
+    def drop(self, number: int) -> None:
+        """The trial runs no more."""
+        self._session.trial_leases.drop(number)
+
+    def expired(self) -> list[int]:
+        """Numbers of running trials whose lease is over; it is forgotten here."""
+        return self._session.trial_leases.expired(self._clock.now_s()) if self._session.trial_leases else []
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Around what changes store and engine: should it fail half-way, the engine is loaded anew."""
+        try:
+            yield
+        except LimitReached:
+            raise  # nothing was sent
+        except NotOwner:
+            self._session.engine = None
+            raise
+        except BaseException:
+            # What the store was sent may still come to pass, if only the reply was lost: a new lease shuts it out
+            # before the engine is loaded.
+            self._session.engine = None
+            self._session.doubtful = True
+            raise
+
+    def forget_engine(self) -> None:
+        """The store has changed in a way that this engine cannot follow."""
+        self._session.engine = None
+
+    def expect_more(self) -> None:
+        """Somebody has room for a further trial: the next proposal is made as soon as this is done."""
+        self._session.wanted = not self.engine.is_prepared
+
+    def warm_up(self) -> None:
+        """Load in the background, once, what the algorithm will need when it is first asked in earnest."""
+        if not self._session.warm:
+            self._session.warm = True
+            threading.Thread(target=self.engine.warm_up, name="warm-up").start()
+
+
+class StudySessions:
+    """`idle_s`: after so long without a call a study is closed; from its first call on a thread sees to that."""
+
+    def __init__(self, store: StudyStore, *, address: str, clock: AwakeClock, idle_s: float = IDLE_S) -> None:
+        """Closes the clock."""
+        self._store = store
+        self._address = address
+        self._idle_s = idle_s
+        self._sessions: dict[StudyName, _Session] = {}  # the least recently used first
+        self._sessions_lock = threading.Lock()
+        self._prefetcher = Prefetcher(self._prepare)
+        self._clock = clock
+        self._closing = threading.Event()
+        self._closer: threading.Thread | None = None
+
+    @contextmanager
+    def writing(self, name: StudyName) -> Iterator[Writer]:
+        """Raises NotFound, NotOwner."""
+        with self._locked_session(name) as session:
+            lease = self._lease(session)
+            if session.engine is None:
+                session.engine = self._loaded(session)
+                if session.engine.size >= LONG:
+                    # What is left now stays: to look through all long studies for garbage, again and again, would each
+                    # time stop every call for a tenth of a second.
+                    gc.collect()
+                    gc.freeze()
+            yield Writer(lease, session.engine, self._clock, session)
+            if session.wanted:
+                session.wanted = False
+                self._prefetcher.later(name)
+
+    @contextmanager
+    def deleting(self, name: StudyName) -> Iterator[Lease]:
+        """For a study that is gone at the end: needs no engine, and works where none can be made."""
+        with self._locked_session(name) as session:
+            yield self._lease(session)
+            session.lease = session.engine = None
+            session.trial_leases = TrialLeases()
+
+    def close(self) -> None:
+        """Give back every study."""
+        self._closing.set()
+        if self._closer is not None:
+            self._closer.join()
+        self._prefetcher.close()
+        self._clock.close()
+        for session in list(self._sessions.values()):
+            with session.lock:
+                self._leave(session, "study_given_back")
+
+    def in_memory(self) -> tuple[int, int]:
+        """Studies held in memory, and their trials: how many there were just now."""
+        engines = [engine for session in list(self._sessions.values()) if (engine := session.engine) is not None]
+        return len(engines), sum(engine.size for engine in engines)
+
+    def with_expiry(self, name: StudyName, trials: list[Trial]) -> list[Trial]:
+        """The same, with the times at which their leases expire; those of a study that others write have none."""
+        session = self._sessions.get(name)
+        leases = None if session is None or session.lease is None else session.trial_leases
+        if not leases:
+            return trials
+        now_s, now = self._clock.now_s(), datetime.now(UTC)
+        left_s = {t.number: leases.left_s(t.number, now_s) for t in trials if t.state is TrialState.RUNNING}
+        return [
+            trial if (left := left_s.get(trial.number)) is None
+            else replace(trial, lease_expire_time=now + timedelta(seconds=left))
+            for trial in trials
+        ]  # fmt: skip
+
+    def record(self, name: StudyName) -> StudyRecord:
+        """What the store has; needs no session."""
+        record = self._store.study(name)
+        if record is None:
+            raise NotFound(f"{name} does not exist")
+        return record
+
+    def _prepare(self, name: StudyName) -> None:
+        session = self._sessions.get(name)
+        if session is None or not session.lock.acquire(blocking=False):
+            return  # whoever has it asks for a trial himself, or ends another and comes by here
+        try:
+            if session.engine is not None and session.prepares:
+                began = time.thread_time()
+                with courtesy.long_work():
+                    session.engine.prepare()
+                session.prepares = time.thread_time() - began < WORTH_S
+        finally:
+            session.lock.release()
+
+    @contextmanager
+    def _locked_session(self, name: StudyName) -> Iterator[_Session]:
+        session = self._pin(name)
+        try:
+            with locked(session.lock, late=Unavailable(f"{name} is busy with other calls; try again")):
+                try:
+                    yield session
+                except NotOwner as e:
+                    self._leave(session, "study_lost")
+                    if e.address:
+                        raise
+                    raise self._lost(name) from e
+        finally:
+            self._unpin(session)
+
+    def _pin(self, name: StudyName) -> _Session:
+        """Its session, which stays where it is until `_unpin`."""
+        if name not in self._sessions:
+            self.record(name)  # names that nobody created take no memory
+            self._make_room()
+        with self._sessions_lock:
+            session = self._sessions.pop(name, None) or _Session(name)
+            self._sessions[name] = session
+            session.pins += 1
+        return session
+
+    def _unpin(self, session: _Session) -> None:
+        with self._sessions_lock:
+            session.pins -= 1
+            session.used = time.monotonic()
+            if session.lease is None and not session.pins:
+                del self._sessions[session.name]  # it was deleted, or could not be taken
+
+    def _lease(self, session: _Session) -> Lease:
+        if session.lease is not None and not session.doubtful and not self._store.still_held(session.lease):
+            self._leave(session, "study_lost")
+        if session.lease is None or session.doubtful:
+            uid = self.record(session.name).study.uid
+            session.lease = self._taken(session.name, uid)
+            session.doubtful = False
+            events.tell("study_taken", study=session.name, uid=uid, epoch=session.lease.epoch)
+        return session.lease
+
+    def _taken(self, name: StudyName, uid: str) -> Lease:
+        while True:
+            try:
+                return self._store.take(name, uid=uid, address=self._address)
+            except OutOfFiles:
+                if not self._close_some(1):
+                    raise
+
+    # Closing what is idle
+
+    def _make_room(self) -> None:
+        """For one more study."""
+        with self._sessions_lock:
+            if self._closer is None and not self._closing.is_set():
+                self._closer = threading.Thread(target=self._keep_closing, name="idle-studies", daemon=True)
+                self._closer.start()
+            too_many = len(self._sessions) + 1 - most_open()
+        if too_many > 0:
+            self._close_some(too_many)
+
+    def _keep_closing(self) -> None:
+        while not self._closing.wait(self._idle_s / 4):
+            try:
+                self._close_some(len(self._sessions), unused_since=time.monotonic() - self._idle_s)
+            except Exception:  # the next time may be better; without this thread nothing is ever closed
+                log.exception("idle studies cannot be closed; trying again")
+
+    def _close_some(self, count: int, *, unused_since: float = math.inf) -> int:
+        """Close at most `count` unused studies, the least recently used first, and return how many were closed.
+
+        Leases of trials begin again with their full length when a study is opened again, so a study that has some is
+        closed to make room only, not for its idle time.
+        """
+        to_make_room = unused_since == math.inf
+        closed = 0
+        for session in list(self._sessions.values()):
+            if closed >= count:
+                break
+            if session.trial_leases and not to_make_room:
+                continue
+            if not session.pins and session.used <= unused_since and session.lock.acquire(blocking=False):
+                try:
+                    closed += self._closed(session)
+                finally:
+                    session.lock.release()
+        return closed
+
+    def _closed(self, session: _Session) -> bool:
+        """Under its lock. A call that comes meanwhile waits for that, and takes the study again."""
+        if session.pins or session.lease is None:
+            return False
+        self._leave(session, "study_closed")
+        with self._sessions_lock:
+            if not session.pins:
+                self._sessions.pop(session.name, None)
+        return True
+
+    def _loaded(self, session: _Session) -> Engine:
+        name = session.name
+        contents = self._store.contents(name)
+        leased = [t for t in contents.trials if t.lease_s is not None and not t.finished]
+        if leased or session.trial_leases:
+            session.trial_leases.load(leased, self._clock.now_s())
+        source = _StoredTrials(self._store, name, contents.study.spec.objective.metric)
+        return Engine(contents.study, contents.trials, contents.measurements, source=source)
+
+    def _lost(self, name: StudyName) -> TunerError:
+        """What to say of a study that turned out to be ours no longer. Raises NotFound: it is gone."""
+        study = self.record(name).study
+        if study.owner_address in ("", self._address):
+            return Unavailable(f"{name} is changing hands; try again")
+        return NotOwner(f"{name} was taken over by {study.owner_address}; send it there", address=study.owner_address)
+
+    def _leave(self, session: _Session, event: str) -> None:
+        lease, session.lease, session.engine, session.doubtful = session.lease, None, None, False
+        session.trial_leases = TrialLeases()
+        if lease is not None:
+            self._store.release(lease)
+            events.tell(event, study=session.name, uid=lease.uid, epoch=lease.epoch)

@@ -1,0 +1,166 @@
+"""How a search space may grow under the trials that are there: every point of the old one stays a point of the new one.
+
+Then nothing that was learnt becomes wrong: no trial lacks a value, and none has one too many. Paths are relative to
+the space (`lr.min`), and every complaint says the way on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from suggest.domain import NO_MEMBER, Identity, identity, show
+from suggest.errors import InvalidArgument, Problem
+from suggest.samplers.axis import Axis, axis_of
+from suggest.space import Choice, Domain, Float, Int, Parameter, Space, Value
+from suggest.study import PastSpace, Study
+
+MAX_PAST = 100  # of one study: each lies with it, and is read with it
+MAX_PAST_TEXT = 1_000_000  # characters of all of them
+WAY_ON = "or make a new study and import the trials of this one"
+
+
+def growth_problems(old: Space, new: Space) -> tuple[Problem, ...]:
+    """What keeps `new`, a space without problems, from being `old` grown; nothing where the two are equal."""
+    return tuple(_problems(old, new))
+
+
+def grown(study: Study, space: Space, *, trials: int) -> Study:
+    """The study, which has so many trials, with this space; what its algorithm asks of one is not looked at.
+
+    Raises InvalidArgument with all that keeps the space from being one, or the study from growing to it.
+    """
+    old = study.spec.space
+    problems = space.problems() or growth_problems(old, space)
+    if problems:
+        raise InvalidArgument([Problem(_path(p.path), p.message) for p in problems])
+    if space == old:
+        return study
+    if len(study.past) == MAX_PAST:
+        message = f"has grown {MAX_PAST} times; make a new study and import the trials of this one"
+        raise InvalidArgument([Problem(_path(""), message)])
+    past = PastSpace(old, trials, datetime.now(UTC))
+    if sum(len(repr(one.space)) for one in (*study.past, past)) > MAX_PAST_TEXT:
+        message = "is too large to have grown so often; make a new study and import the trials of this one"
+        raise InvalidArgument([Problem(_path(""), message)])
+    return replace(study, spec=replace(study.spec, space=space), past=(*study.past, past))
+
+
+def _path(path: str) -> str:
+    return f"spec.parameters.{path}" if path else "spec.parameters"
+
+
+def _problems(old: Space, new: Space) -> Iterator[Problem]:
+    for was in old.parameters:
+        now = new.by_name.get(was.name)
+        if now is None:
+            yield Problem(was.name, f"is gone, and the trials that are there have values for it; keep it, {WAY_ON}")
+            continue
+        for problem in _domain_problems(was.domain, now.domain):
+            yield Problem(f"{was.name}.{problem.path}" if problem.path else was.name, problem.message)
+        yield from _condition_problems(was, now, old)
+    unreached = set[str]()  # new parameters that no point of the old space makes active
+    for parameter in new.ordered:
+        if parameter.name in old.by_name:
+            continue
+        if any(_never_held(c.parameter, c.values, old, unreached) for c in parameter.when):
+            unreached.add(parameter.name)
+        else:
+            message = "is new, and the trials that are there have no value for it; make it active for new choices only"
+            yield Problem(parameter.name, f"{message} (when), {WAY_ON}")
+
+
+def _never_held(parent: str, values: tuple[Value, ...], old: Space, unreached: set[str]) -> bool:
+    if parent in old.by_name:
+        return not _members(old.by_name[parent].domain, values)
+    return parent in unreached
+
+
+def _condition_problems(was: Parameter, now: Parameter, old: Space) -> Iterator[Problem]:
+    """A condition may come to name further values, if these are new too."""
+    before, after = ({c.parameter: c.values for c in one.when} for one in (was, now))
+    for parent in dict.fromkeys([*before, *after]):
+        path = f"{was.name}.when.{parent}"
+        if parent not in before or parent not in after:
+            said = "is a new condition" if parent in after else "is gone"
+            yield Problem(path, f"{said}, and trials that are there were made without heed of that; undo it, {WAY_ON}")
+            continue
+        domain = old.by_name[parent].domain
+        if _members(domain, after[parent]) != _members(domain, before[parent]):
+            shown = " or ".join(show(v) for v in before[parent])
+            yield Problem(path, f"it held for {shown}; of the values that were there it must name these, {WAY_ON}")
+
+
+def _members(domain: Domain, values: Iterable[Value]) -> set[Identity]:
+    """Those of the values that are in the domain."""
+    if isinstance(domain, Choice):  # all at once: there may be thousands of both
+        return {identity(value) for value in values} & {identity(value) for value in domain.values}
+    return {identity(member) for value in values if (member := domain.canonical(value)) is not NO_MEMBER}
+
+
+def _domain_problems(old: Domain, new: Domain) -> Iterator[Problem]:
+    if isinstance(old, Choice) or isinstance(new, Choice):
+        if not (isinstance(old, Choice) and isinstance(new, Choice)):
+            yield Problem("type", f"was {_kind(old)} and is {_kind(new)}; a parameter keeps its type, {WAY_ON}")
+        elif gone := _members(old, old.values) - _members(new, new.values):
+            shown = ", ".join([show(value) for value in old.values if identity(value) in gone][:8])
+            shown += ", …" * (len(gone) > 8)
+            yield Problem("values", f"{shown} is gone, and trials that are there have it; keep it, {WAY_ON}")
+        return
+    if type(old) is not type(new):
+        yield Problem("type", f"was {_kind(old)} and is {_kind(new)}; a parameter keeps its type, {WAY_ON}")
+        return
+    if old.scale is not new.scale:
+        message = f"was {old.scale.value} and is {new.scale.value}; a parameter keeps its scale"
+        yield Problem("scale", f"{message}, {WAY_ON}")
+        return
+    narrower = False
+    if new.min > old.min:
+        narrower = True
+        yield Problem("min", f"{show(new.min)} is above {show(old.min)}, and a range only grows; lower it, {WAY_ON}")
+    if new.max < old.max:
+        narrower = True
+        yield Problem("max", f"{show(new.max)} is below {show(old.max)}, and a range only grows; raise it, {WAY_ON}")
+    if not narrower:
+        yield from _step_problems(old, new)
+
+
+def _step_problems(old: Float | Int, new: Float | Int) -> Iterator[Problem]:
+    if old.count is None and new.count is not None:
+        yield Problem("step", f"the values between its steps were values, too; leave step out, {WAY_ON}")
+        return
+    if old.count is not None and new.count is not None:
+        if (lost := _lost(old, new)) is not None:
+            cure = "choose min and step so that the old values stay among the new ones"
+            yield Problem("step", f"{show(lost)} was a value and is none any more; {cure}, {WAY_ON}")
+        return
+    before, after = axis_of(old), axis_of(new)
+    if before is not None and after is not None and (lost := _lost(before, after)) is not None:
+        cure = "choose as many points as keep the old ones (in the same range twice as many less one)"
+        yield Problem("points", f"{show(lost)} was a point of the grid and is none any more; {cure}, {WAY_ON}")
+
+
+def _lost(old: Axis, new: Axis) -> Value | None:
+    """A value of an evenly spaced axis that the other lacks, found without a look at all of them."""
+    count = old.count
+    assert count is not None  # an axis is countable
+    places = sorted({0, min(1, count - 1), count - 1})
+    found = [new.index_of(old.at(place)) for place in places]
+    for place, index in zip(places, found, strict=True):
+        if index is None:
+            return old.at(place)
+    # Even spacing: with the first two and the last in step, all between are.
+    if len(places) == 3 and (found[2] or 0) - (found[0] or 0) != (count - 1) * ((found[1] or 0) - (found[0] or 0)):
+        return next((old.at(k) for k in range(2, min(count, 1000)) if new.index_of(old.at(k)) is None), old.at(1))
+    return None
+
+
+def _kind(domain: Domain) -> str:
+    match domain:
+        case Float():
+            return "a float"
+        case Int():
+            return "an int"
+        case Choice():
+            return "a choice"

@@ -1,0 +1,469 @@
+"""The suggestion service as an object: what can be done with studies and trials. No gRPC, no protobuf, no SQL.
+
+Thread-safe and blocking; `suggest.studies.sessions` orders the calls of a study. All methods can be repeated. They
+raise the types of `suggest.errors`; paths of problems are fields of the request. Requests have been validated by the
+caller, which is `suggest.server.service`; here is only what depends on the study.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from suggest import courtesy, events
+from suggest.domain import show
+from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, LeaseExpired, NotFound, Problem
+from suggest.imports import IMPORTED_FROM, FinishedTrial, ImportResult
+from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
+from suggest.samplers import registry
+from suggest.settings import Setting
+from suggest.space import Assignment, Space
+from suggest.storage.store import Addition, StudyRecord, StudyStore
+from suggest.storage.study_json import fingerprint, spec_document
+from suggest.studies import request_keys, spec_rules
+from suggest.studies.dispatch import TURNS, Dispatch, ReplyBudget, revived
+from suggest.studies.outcomes import finished_trial, in_words, same_way, taken
+from suggest.studies.sessions import IDLE_S, StudySessions, Writer
+from suggest.studies.space_growth import grown
+from suggest.studies.trial_leases import MAX_TRIES, AwakeClock
+from suggest.study import Pruning, Study, StudyName, StudySpec
+from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
+
+INFRASTRUCTURE = "infrastructure"  # the failure class of a trial whose clients all went silent
+
+
+def _nothing(noun: object) -> int:
+    """The size of a study or a trial in a reply that has no limit."""
+    return 0
+
+
+def check(spec: StudySpec) -> None:
+    """Raises InvalidArgument with all problems of the spec: what ValidateStudy says. Needs no store."""
+    spec_rules.raise_if(spec_rules.spec_problems(spec))
+
+
+class StudyService:
+    """`address`: where other processes reach this one; `NotOwner` carries it. `idle_s`: see `StudySessions`."""
+
+    def __init__(
+        self, store: StudyStore, *, address: str, clock: AwakeClock | None = None, idle_s: float = IDLE_S
+    ) -> None:
+        """clock: what the leases of trials go by; closed with this."""
+        self._store = store
+        self._sessions = StudySessions(store, address=address, clock=clock or AwakeClock(), idle_s=idle_s)
+
+    def close(self) -> None:
+        """Give back every study. The store stays open; it is the caller's."""
+        self._sessions.close()
+
+    def in_memory(self) -> tuple[int, int]:
+        """(studies, trials) that are held in memory just now."""
+        return self._sessions.in_memory()
+
+    # Studies
+
+    def algorithms(self) -> tuple[AlgorithmInfo, ...]:
+        return tuple(
+            AlgorithmInfo(a.name, a.summary, {s.name: _setting_words(s) for s in a.settings})
+            for a in registry.algorithms()
+        )
+
+    def create_study(
+        self, name: StudyName, spec: StudySpec, *, request_id: str, labels: Mapping[str, str] = NO_LABELS
+    ) -> Study:
+        seed = spec.algorithm.seed
+        study = Study(
+            name=name,
+            uid=secrets.token_hex(8),
+            spec=registry.chosen(spec),
+            seed=secrets.randbits(31) if seed is None else seed,
+            labels=dict(labels),
+            create_time=datetime.now(UTC),
+        )
+        record = StudyRecord(study, request_id, fingerprint(spec))
+        if self._store.insert_study(record):
+            events.tell("study_created", study=name, uid=study.uid, algorithm=spec.algorithm.name)
+            return study
+        there = self._sessions.record(name)
+        if (there.request_id, there.fingerprint) == (request_id, record.fingerprint):
+            return there.study
+        raise AlreadyExists(
+            f"{name} exists{_difference(there.study.spec, study.spec)}; use another name, or delete it first"
+        )
+
+    def study(self, name: StudyName) -> Study:
+        return self._sessions.record(name).study
+
+    def list_studies(
+        self,
+        namespace: str | None,
+        *,
+        labels: Mapping[str, str] = NO_LABELS,
+        after: StudyName | None = None,
+        limit: int,
+    ) -> list[Study]:
+        return self._store.studies(namespace, labels=labels, after=after, limit=limit)
+
+    def summaries(self, studies: Sequence[Study]) -> list[StudySummary]:
+        counts = self._store.trial_counts([study.name for study in studies]) if studies else {}
+        best = [self._store.best_trial(study.name, study.spec.objective.direction) for study in studies]
+        return [StudySummary(counts[study.name], one) for study, one in zip(studies, best, strict=True)]
+
+    def update_study(
+        self,
+        name: StudyName,
+        *,
+        space: Space | Keep = KEEP,
+        pruning: Pruning | Keep | None = KEEP,
+        labels: Mapping[str, str] | Keep = KEEP,
+        validate_only: bool = False,
+        size_of: Callable[[Study], int] = _nothing,
+    ) -> Study:
+        """`size_of`: of the study in a reply, in bytes, of which there is a limit."""
+        with self._sessions.writing(name) as writer:
+            engine = writer.engine
+            study = engine.study
+            if pruning is not KEEP:
+                study = replace(study, spec=replace(study.spec, pruning=pruning))
+            if space is not KEEP:
+                study = grown(study, space, trials=engine.next_number)
+            if study.spec is not engine.study.spec:
+                check(study.spec)
+            if labels is not KEEP:
+                study = replace(study, labels=dict(labels))
+            if study != engine.study:
+                size = size_of(study)
+                spec_rules.raise_if(
+                    spec_rules.size_problems("spec.parameters", "the study, with what it was before,", size)
+                )
+            if study != engine.study and not validate_only:
+                with writer.changing():
+                    self._store.update_study(writer.lease, study)
+                    engine.update_study(study)
+            return study
+
+    def delete_study(self, name: StudyName) -> None:
+        with self._sessions.deleting(name) as lease:
+            self._store.delete_study(lease)
+            events.tell("study_deleted", study=name, uid=lease.uid)
+
+    # Trials
+
+    def suggest(
+        self,
+        name: StudyName,
+        count: int,
+        *,
+        client_id: str,
+        request_id: str,
+        labels: Mapping[str, str] = NO_LABELS,
+        lease_s: float | None = None,
+        expired_only: bool = False,
+        size_of: Callable[[Trial], int] = _nothing,
+    ) -> Suggestions:
+        """`size_of`: of a trial in the reply, in bytes, of which there is a limit."""
+        with self._sessions.writing(name) as writer:
+            engine = writer.engine
+            independent = not registry.learns(engine.study.spec.algorithm)
+            budget = ReplyBudget(size_of)
+            handout = Dispatch(self._store, writer, client_id, request_id, labels, lease_s, budget)
+            if known := engine.trials_of_request(request_id):
+                # A replay says nothing of the search: whoever wants more trials than it brings asks anew.
+                replayed = self._sessions.with_expiry(name, handout.again(known))
+                return Suggestions(tuple(replayed), exhausted=False, independent=independent)
+            self._requeue_expired(name, writer)
+            trials: list[Trial] = []
+            for turn in range(TURNS):
+                proposal = engine.propose(count - len(trials), to_run=turn == TURNS - 1, expired_only=expired_only)
+                trials += handout.begin(proposal.trials)
+                if proposal.exhausted or len(trials) == count or budget.full or expired_only:
+                    break
+            exhausted = proposal.exhausted and not budget.full
+            return Suggestions(tuple(self._sessions.with_expiry(name, trials)), exhausted, independent)
+
+    def renew_leases(self, name: StudyName, leases: Mapping[int, int]) -> frozenset[int]:
+        """`leases`: the tries of trials, by their numbers. Those that could not be renewed."""
+        with self._sessions.writing(name) as writer:
+            lost: set[int] = set()
+            back: list[Trial] = []
+            for number, tries in leases.items():
+                trial = writer.engine.open_trial(number)
+                if trial is None or not trial.tries or tries not in (0, trial.tries):
+                    lost.add(number)
+                elif trial.expired:
+                    back.append(trial)
+                else:
+                    writer.renew(number)
+            revived(self._store, writer, back)
+            return frozenset(lost)
+
+    def _requeue_expired(self, name: StudyName, writer: Writer) -> None:
+        """Trials whose lease has expired are queued again; those that had as many tries as there are have failed."""
+        expired = [trial for number in writer.expired() if (trial := writer.engine.open_trial(number)) is not None]
+        again = [replace(trial, state=TrialState.QUEUED) for trial in expired if trial.tries < MAX_TRIES]
+        for trial in expired:
+            queued = trial.tries < MAX_TRIES
+            becomes = "queued" if queued else "failed"
+            events.tell("lease_expired", study=name, trial=trial.number, tries=trial.tries, becomes=becomes)
+        if again:
+            with writer.changing():
+                self._store.requeue(writer.lease, [trial.number for trial in again])
+                for trial in again:
+                    writer.engine.put(trial)
+        for trial in expired:
+            if trial.tries >= MAX_TRIES:
+                reason = f"its lease expired {trial.tries} times: each client that ran it went silent"
+                outcome = Outcome(TrialState.FAILED, reason=reason, failure_class=INFRASTRUCTURE)
+                failed = finished_trial(writer.engine, trial, outcome, ())
+                with writer.changing():
+                    self._store.finish_trial(writer.lease, failed, ())
+                    writer.engine.put(failed)
+
+    def add_trial(
+        self,
+        name: StudyName,
+        parameters: Assignment,
+        *,
+        request_id: str,
+        outcome: Outcome | None = None,
+        measurements: Sequence[Measurement] = (),
+        labels: Mapping[str, str] = NO_LABELS,
+    ) -> Trial:
+        with self._sessions.writing(name) as writer:
+            engine = writer.engine
+            key = request_keys.added(request_id)
+            known = self._store.trial_added_by(name, key)
+            if known is None and key != request_id:
+                known = request_keys.added_before(self._store.trial_added_by(name, request_id))
+            if known is not None:
+                return known
+            space = engine.study.spec.space
+            if problems := space.point_problems(parameters, partial=outcome is None):
+                raise InvalidArgument([Problem(f"parameters.{p.path}", p.message) for p in problems])
+            trial = Trial(
+                number=engine.next_number,
+                state=TrialState.QUEUED if outcome is None else TrialState.RUNNING,
+                parameters=space.canonical(parameters),
+                labels=dict(labels),
+                create_time=datetime.now(UTC),
+            )
+            fresh = engine.fresh(trial.number, measurements)
+            added = trial if outcome is None else finished_trial(engine, trial, outcome, fresh)
+            with writer.changing():
+                self._store.add_trial(writer.lease, added, request_id=key, measurements=fresh)
+                engine.put(trial)
+                engine.measure(trial.number, fresh)
+                if added.finished:
+                    engine.put(added)
+            return added
+
+    def import_trials(
+        self, name: StudyName, trials: Sequence[FinishedTrial], *, source: str, request_id: str
+    ) -> list[ImportResult]:
+        sources = [trial.source_id or str(place) for place, trial in enumerate(trials)]
+        keys = [request_keys.imported(request_id, source_id) for source_id in sources]
+        before = [request_keys.imported_before(request_id, source_id) for source_id in sources]
+        with self._sessions.writing(name) as writer:
+            engine = writer.engine
+            known = self._store.numbers_added_by(name, [*keys, *before])
+            known.update({key: known[old] for key, old in zip(keys, before, strict=True) if old in known})
+            results: list[ImportResult] = []
+            additions: list[Addition] = []
+            for key, trial in zip(keys, trials, strict=True):
+                if key in known:
+                    results.append(ImportResult(known[key], known=True))
+                    continue
+                number = engine.next_number + len(additions)
+                added, result = taken(engine, trial, number=number, source=source)
+                results.append(result)
+                if added is not None:
+                    known[key] = number
+                    additions.append(Addition(added, key, engine.fresh(number, trial.measurements)))
+            if additions:
+                with writer.changing():
+                    self._store.add_trials(writer.lease, additions)
+                    for addition in additions:
+                        engine.take_in(addition.trial, addition.measurements)
+                writer.warm_up()
+            return results
+
+    def report(
+        self, name: StudyName, number: int, measurements: Sequence[Measurement], *, tries: int = 0
+    ) -> StopAdvice:
+        with self._sessions.writing(name) as writer:
+            engine = writer.engine
+            trial = engine.trial(number)
+            _check_tries(name, trial, tries)
+            fresh = engine.fresh(number, measurements)
+            if trial.finished:
+                if fresh:
+                    raise FailedPrecondition(f"{name}: trial {number} is {trial.state.value}; it takes no more reports")
+                return StopAdvice(True, f"the trial is {trial.state.value} already")
+            if trial.state is TrialState.QUEUED and not trial.expired:
+                raise FailedPrecondition(
+                    f"{name}: trial {number} is queued; it reports after SuggestTrials handed it out"
+                )
+            if trial.expired:
+                revived(self._store, writer, [trial])
+            writer.renew(number)
+            if fresh:
+                courtesy.give_way()
+                with writer.changing():
+                    self._store.add_measurements(writer.lease, number, fresh)
+                    engine.measure(number, fresh)
+            return engine.advise(number)
+
+    def complete(
+        self,
+        name: StudyName,
+        number: int,
+        outcome: Outcome,
+        *,
+        measurements: Sequence[Measurement] = (),
+        tries: int = 0,
+    ) -> Trial:
+        with self._sessions.writing(name) as writer:
+            engine = writer.engine
+            trial = engine.trial(number)
+            _check_tries(name, trial, tries)
+            fresh = engine.fresh(number, measurements)
+            if trial.finished:
+                if fresh or not same_way(trial, outcome):
+                    raise FailedPrecondition(
+                        f"{name}: trial {number} has ended as {in_words(trial.state, trial.value)}; "
+                        f"it cannot end again as {in_words(outcome.state, outcome.value)}"
+                        + (" with further measurements" if fresh else "")
+                    )
+                return trial
+            never_run = trial.state is TrialState.QUEUED and not trial.expired
+            if never_run and (outcome.state is not TrialState.CANCELLED or fresh):
+                raise FailedPrecondition(
+                    f"{name}: trial {number} is queued, nobody has run it; it can only be cancelled"
+                )
+            finished = finished_trial(engine, trial, outcome, fresh)
+            with writer.changing():
+                self._store.finish_trial(writer.lease, finished, fresh)
+                engine.measure(number, fresh)
+                engine.put(finished)
+            writer.drop(number)
+            # Here, for until its first outcome an algorithm has nothing to compute from, and starting goes first.
+            writer.warm_up()
+            writer.expect_more()
+            return finished
+
+    def reopen_trials(self, name: StudyName, numbers: Sequence[int]) -> list[Trial]:
+        """All of them or none: failed trials run again. One that runs already is returned as it is."""
+        with self._sessions.writing(name) as writer:
+            engine = writer.engine
+            found = [engine.trial(number) for number in numbers]
+            for trial in found:
+                if trial.state not in (TrialState.FAILED, TrialState.RUNNING):
+                    raise FailedPrecondition(
+                        f"{name}: trial {trial.number} is {trial.state.value}; only a failed trial can be reopened"
+                    )
+            reopened = [
+                replace(
+                    t,
+                    state=TrialState.RUNNING,
+                    value=None,
+                    step=None,
+                    reason="",
+                    failure_class="",
+                    end_time=None,
+                    lease_s=None,
+                )
+                for t in found
+                if t.finished
+            ]
+            if reopened:
+                with writer.changing():
+                    self._store.reopen_trials(writer.lease, [trial.number for trial in reopened])
+                    engine.reopen(reopened)
+            return [engine.trial(number) for number in numbers]
+
+    def relabel_trial(self, name: StudyName, number: int, labels: Mapping[str, str]) -> Trial:
+        with self._sessions.writing(name) as writer:
+            engine = writer.engine
+            there = engine.trial(number)
+            if IMPORTED_FROM in there.labels:  # where it comes from, nobody changes
+                labels = {**labels, IMPORTED_FROM: there.labels[IMPORTED_FROM]}
+            trial = replace(there, labels=dict(labels))
+            self._existing(name, number)
+            with writer.changing():
+                self._store.relabel_trial(writer.lease, number, labels)
+                engine.put(trial)
+            return trial
+
+    def delete_trial(self, name: StudyName, number: int) -> None:
+        with self._sessions.writing(name) as writer:
+            engine = writer.engine
+            state = engine.trial(number).state
+            self._existing(name, number)
+            if state is TrialState.RUNNING:
+                raise FailedPrecondition(f"{name}: trial {number} is running; complete it as cancelled first")
+            with writer.changing():
+                self._store.delete_trial(writer.lease, number)
+            writer.forget_engine()  # what the search has learned from it goes with it
+
+    def trial(self, name: StudyName, number: int) -> Trial:
+        trial = self._store.trial(name, number)
+        found = self._existing(name, number) if trial is None else trial
+        return self._sessions.with_expiry(name, [found])[0]
+
+    def list_trials(
+        self,
+        name: StudyName,
+        *,
+        states: Sequence[TrialState] = (),
+        client_id: str = "",
+        after: int = -1,
+        limit: int,
+    ) -> list[Trial]:
+        found = self._store.trials(name, states=states, client_id=client_id, after=after, limit=limit)
+        if not found:
+            self._sessions.record(name)
+        return self._sessions.with_expiry(name, found)
+
+    def list_measurements(
+        self, name: StudyName, number: int | None, *, latest: bool = False, after: int = 0, limit: int
+    ) -> list[tuple[int, int, Measurement]]:
+        """(position, trial, measurement). latest: of each trial and metric the last one."""
+        read = self._store.latest_measurements if latest else self._store.measurements
+        found = read(name, number, after=after, limit=limit)
+        if not found:
+            self._sessions.record(name) if number is None else self.trial(name, number)
+        return found
+
+    def optimal_trials(self, name: StudyName) -> list[Trial]:
+        best = self._store.best_trial(name, self._sessions.record(name).study.spec.objective.direction)
+        return [] if best is None else [best]
+
+    def _existing(self, name: StudyName, number: int) -> Trial:
+        """The trial, unless it was deleted (an engine still knows those)."""
+        trial = self._store.trial(name, number)
+        if trial is None:
+            self._sessions.record(name)
+            raise NotFound(f"{name} has no trial {number}")
+        return trial
+
+
+def _check_tries(name: StudyName, trial: Trial, tries: int) -> None:
+    """`tries`: the caller's, 0 if it says none."""
+    if tries not in (0, trial.tries):
+        raise LeaseExpired(
+            f"{name}: the lease of trial {trial.number} expired, and it was handed out again (try {trial.tries}; "
+            f"this is try {tries}); stop running it"
+        )
+
+
+def _setting_words(setting: Setting) -> str:
+    kind = " or ".join(setting.words) or setting.kind.__name__
+    return f"{kind}, default {show(setting.default)}: {setting.meaning}"
+
+
+def _difference(there: StudySpec, wanted: StudySpec) -> str:
+    old, new = spec_document(there), spec_document(wanted)
+    parts = [key for key in ("parameters", "objectives", "algorithm", "pruning") if old.get(key) != new.get(key)]
+    return f" with other {' and '.join(parts)}" if parts else ", created by another request"

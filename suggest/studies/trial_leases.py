@@ -1,0 +1,114 @@
+"""Leases of running trials: until when each may stay silent. In memory only: a renewal costs no write.
+
+The owner of a study judges them by its own clock, and a study that is loaded begins with full leases: while no server
+wrote it, nobody could renew them. What becomes of a trial whose lease has expired is decided in `suggest.studies`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from suggest.trial import Trial, TrialState
+
+MAX_TRIES = 3  # a trial whose lease has expired so many times has failed
+TICK_S = 1.0
+LONGEST_GAP_S = 5.0  # between two ticks; in a longer one this process was frozen, and answered no renewal
+
+
+@dataclass(slots=True)
+class _TrialLease:
+    duration_s: float
+    end_s: float
+
+
+class TrialLeases:
+    """Of one study. Its owner holds the study's lock, but for `left_s`; `now_s` is that of one `AwakeClock`."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, _TrialLease] = {}
+        # (not later than its end, trial): a renewal leaves it as it is, and `expired` looks again.
+        self._ends: list[tuple[float, int]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    def hold(self, trial: Trial, now_s: float) -> None:
+        """Begins, or begins again, if the trial has a lease."""
+        if trial.lease_s is None:
+            self.drop(trial.number)
+            return
+        self._held[trial.number] = held = _TrialLease(trial.lease_s, now_s + trial.lease_s)
+        heapq.heappush(self._ends, (held.end_s, trial.number))
+
+    def renew(self, number: int, now_s: float) -> None:
+        """No error without a lease."""
+        if (held := self._held.get(number)) is not None:
+            held.end_s = now_s + held.duration_s
+
+    def drop(self, number: int) -> None:
+        self._held.pop(number, None)
+
+    def expired(self, now_s: float) -> list[int]:
+        """Trials whose lease is over, and forgotten here; rising."""
+        found: list[int] = []
+        while self._ends and self._ends[0][0] <= now_s:
+            _, number = heapq.heappop(self._ends)
+            held = self._held.get(number)
+            if held is None:
+                continue
+            if held.end_s > now_s:
+                heapq.heappush(self._ends, (held.end_s, number))
+            else:
+                del self._held[number]
+                found.append(number)
+        return sorted(found)
+
+    def left_s(self, number: int, now_s: float) -> float | None:
+        """Any thread may ask. None: it has no lease, or it is over."""
+        held = self._held.get(number)
+        return None if held is None else held.end_s - now_s
+
+    def load(self, trials: Iterable[Trial], now_s: float) -> None:
+        """What the store has: a lease that is not known yet begins now, one whose trial does not run is dropped."""
+        leased = {t.number: t for t in trials if t.lease_s is not None and t.state is TrialState.RUNNING}
+        for number in self._held.keys() - leased.keys():
+            del self._held[number]
+        for number in leased.keys() - self._held.keys():
+            self.hold(leased[number], now_s)
+
+
+class AwakeClock:
+    """Seconds for which this process was awake: a server that was frozen could not be told of any renewal."""
+
+    def __init__(self, time_s: Callable[[], float] = time.monotonic) -> None:
+        self._time_s = time_s
+        self._lock = threading.Lock()
+        self._last_s = time_s()
+        self._awake_s = 0.0
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def now_s(self) -> float:
+        """Its thread lives from the first call until close()."""
+        with self._lock:
+            if self._thread is None and not self._closed.is_set():
+                self._last_s = self._time_s()
+                self._thread = threading.Thread(target=self._run, name="awake-clock", daemon=True)
+                self._thread.start()
+            moment_s = self._time_s()
+            self._awake_s += min(moment_s - self._last_s, LONGEST_GAP_S)
+            self._last_s = moment_s
+            return self._awake_s
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closed.wait(TICK_S):
+            self.now_s()

@@ -1,0 +1,645 @@
+"""How a kubeconfig's user and cluster are used: tokens that are renewed, plugins, proxies, TLS; and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import pty
+import shutil
+import ssl
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.runtime.kubernetes import connection, credentials
+from controller.runtime.kubernetes.client import JOBS, BadKubeconfig, Client, NotAllowed, Raw, Unreachable
+from controller.runtime.kubernetes.kubeconfig import load
+from controller.runtime.kubernetes.proxy import proxy_for
+from tests.certificates import Authority
+from tests.kube.fake_api import FakeApi, kubeconfig_of
+
+ROOT = Path(__file__).resolve().parents[2]
+V1 = "client.authentication.k8s.io/v1"
+
+
+def config_of(api: FakeApi, *, cluster: Raw | None = None, **user: object) -> Raw:
+    config = api.kubeconfig()
+    config["users"][0]["user"] = user
+    config["clusters"][0]["cluster"] |= cluster or {}
+    return config
+
+
+def refused(config: Raw) -> str:
+    """Why nothing can be reached with it."""
+    with kubeconfig_of(config) as path, pytest.raises((BadKubeconfig, NotAllowed)) as caught:
+        asyncio.run(load(None))
+    return f"{type(caught.value).__name__}: {caught.value}".replace(str(path), "CONFIG")
+
+
+async def works(config: Raw) -> bool:
+    with kubeconfig_of(config):
+        client = await Client.connect()
+    try:
+        return (await client.list(JOBS, "user1"))[0] == []
+    finally:
+        await client.close()
+
+
+def in_seconds(seconds: float) -> datetime:
+    return datetime.now(UTC) + timedelta(seconds=seconds)
+
+
+def jwt(expires_at: datetime) -> str:
+    """Unsigned; with characters that only base64url has."""
+    claims = json.dumps({"exp": int(expires_at.timestamp()), "sub": "ana?>~"}).encode()
+    return f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.x"
+
+
+class Plugin:
+    """A credential plugin whose answer tests change, and which writes down how it was called."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.program = folder / "sign-in"
+        self.program.write_text(
+            f'#!/bin/sh\nprintf "%s\\n" "$KUBERNETES_EXEC_INFO" >> {folder}/calls\ncat {folder}/answer || exit 3\n'
+        )
+        self.program.chmod(0o755)
+
+    def answers(self, *, expires_at: datetime | None = None, api_version: str = V1, **status: str) -> None:
+        until = {} if expires_at is None else {"expirationTimestamp": expires_at.isoformat()}
+        answer = {"apiVersion": api_version, "kind": "ExecCredential", "status": status | until}
+        (self._folder / "answer").write_text(json.dumps(answer))
+
+    def fails(self) -> None:
+        (self._folder / "answer").unlink(missing_ok=True)
+
+    def entry(self, **fields: object) -> Raw:
+        return {"apiVersion": V1, "command": str(self.program), "interactiveMode": "Never"} | fields
+
+    @property
+    def calls(self) -> list[Raw]:
+        path = self._folder / "calls"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> Plugin:
+    return Plugin(tmp_path)
+
+
+@asynccontextmanager
+async def signed_in(api: FakeApi, **user: object) -> AsyncIterator[Client]:
+    with kubeconfig_of(config_of(api, **user)):
+        client = await Client.connect()
+        try:
+            yield client
+        finally:
+            await client.close()
+
+
+# Tokens.
+
+
+def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("first\n")
+
+    async def check() -> None:
+        async with FakeApi() as api, signed_in(api, tokenFile=str(path)) as client:
+            for token in ("first", "second", "a third"):
+                beside = tmp_path / "new"
+                beside.write_text(f"{token}\n")
+                beside.replace(path)
+                api.token = token
+                api.requests.clear()
+                await client.list(JOBS, "user1")
+                assert len(api.requests) == 1, "it was refused first"
+            path.unlink()  # for a moment
+            await client.list(JOBS, "user1")
+
+    asyncio.run(check())
+
+
+def test_a_token_file_comes_before_a_token_and_lies_beside_the_kubeconfig() -> None:
+    async def check() -> None:
+        async with FakeApi() as api:
+            api.token = "right"
+            with kubeconfig_of(config_of(api, token="wrong", tokenFile="token")) as path:
+                (path.parent / "token").write_text("right")
+                client = await Client.connect()
+                await client.list(JOBS, "user1")
+                await client.close()
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("content", [None, ""])
+def test_a_token_file_without_a_token_is_refused(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "token"
+    if content is not None:
+        path.write_text(content)
+    said = refused(config_of(FakeApi(), tokenFile=str(path)))
+    assert said.startswith("NotAllowed: CONFIG: user 'tester': no token in tokenFile: ")
+    assert str(path) in said
+
+
+def test_the_kubeconfig_is_read_again_when_its_token_expires() -> None:
+    async def check() -> None:
+        async with FakeApi() as api:
+            api.token = jwt(in_seconds(-5))
+            with kubeconfig_of(config_of(api, token=api.token)) as path:
+                client = await Client.connect()
+                api.token = jwt(in_seconds(600))
+                path.write_text(json.dumps(config_of(api, token=api.token)))
+                await client.list(JOBS, "user1")
+                assert len(api.requests) == 1, "the expired one was sent"
+                await client.close()
+
+    asyncio.run(check())
+
+
+# Plugins.
+
+
+def test_a_plugin_is_asked_again_when_its_token_expires(plugin: Plugin) -> None:
+    async def check() -> None:
+        async with FakeApi() as api:
+            plugin.answers(token="first", expires_at=in_seconds(600))
+            async with signed_in(api, exec=plugin.entry()) as client:
+                api.token = "first"
+                for _ in range(3):
+                    await client.list(JOBS, "user1")
+                assert len(plugin.calls) == 1
+            plugin.answers(token="old", expires_at=in_seconds(-1))
+            async with signed_in(api, exec=plugin.entry()) as client:
+                plugin.answers(token="new", expires_at=in_seconds(600))
+                api.token = "new"
+                api.requests.clear()
+                await asyncio.gather(*(client.list(JOBS, "user1") for _ in range(5)))
+                assert (len(plugin.calls), len(api.requests)) == (3, 5), "once for all, and before anything is sent"
+
+    asyncio.run(check())
+
+
+def test_a_plugin_is_asked_again_when_its_token_is_refused(plugin: Plugin) -> None:
+    async def check() -> None:
+        async with FakeApi() as api:
+            api.token = "first"
+            plugin.answers(token="first", expires_at=in_seconds(600))
+            async with signed_in(api, exec=plugin.entry()) as client:
+                await client.list(JOBS, "user1")
+                for token in ("second", "third"):
+                    api.token = token
+                    plugin.answers(token=token)
+                    await client.list(JOBS, "user1")
+                assert len(plugin.calls) == 3
+
+    asyncio.run(check())
+
+
+def test_while_a_plugin_fails_the_server_counts_as_unreachable(plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs goes on, and the controller asks again for a while."""
+
+    async def check(*, calls: int) -> None:
+        async with FakeApi() as api:
+            plugin.answers(token="old", expires_at=in_seconds(-1))
+            before = len(plugin.calls)
+            async with signed_in(api, exec=plugin.entry()) as client:
+                plugin.fails()
+                for _ in range(3):
+                    with pytest.raises(Unreachable, match=r"the credential plugin .* gave no credentials: exit code 3"):
+                        await client.whoami()
+                assert (len(plugin.calls) - before, api.requests) == (1 + calls, [])
+                plugin.answers(token="new", expires_at=in_seconds(600))
+                if calls == 3:
+                    api.token = "new"
+                    await client.list(JOBS, "user1")
+
+    asyncio.run(check(calls=1))  # not for each request
+    monkeypatch.setattr(connection, "_RENEWAL_PAUSE_S", 0.0)
+    asyncio.run(check(calls=3))
+
+
+def test_a_plugin_is_told_of_the_cluster_if_it_asks(plugin: Plugin, tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_text("an authority")
+    plugin.answers(token="x")
+    settings = {"audience": "vision"}
+    facts = {
+        "server": "http://127.0.0.1:1",
+        "certificate-authority": str(tmp_path / "ca.crt"),
+        "tls-server-name": "api.example",
+        "extensions": [
+            {"name": "other", "extension": 1},
+            {"name": "client.authentication.k8s.io/exec", "extension": settings},
+        ],
+    }
+    for entry in (plugin.entry(provideClusterInfo=True), plugin.entry(provideClusterInfo=False), plugin.entry()):
+        with kubeconfig_of(config_of(FakeApi(), cluster=facts, exec=entry)):
+            asyncio.run(load(None))
+    cluster = {
+        "server": "http://127.0.0.1:1",
+        "tls-server-name": "api.example",
+        "certificate-authority-data": base64.b64encode(b"an authority").decode(),
+        "config": settings,
+    }
+    told = {"apiVersion": V1, "kind": "ExecCredential", "spec": {"interactive": False}}
+    assert plugin.calls == [told | {"spec": {"interactive": False, "cluster": cluster}}, told, told]
+
+
+def test_a_plugin_beside_the_kubeconfig_gets_its_arguments_and_environment(tmp_path: Path) -> None:
+    answer = {"apiVersion": V1, "kind": "ExecCredential", "status": {"token": "one two"}}
+    entry = {"apiVersion": V1, "command": "./sign-in", "args": ["one"], "env": [{"name": "MORE", "value": "two"}]}
+    with kubeconfig_of(config_of(FakeApi(), exec=entry)) as path:
+        program = path.parent / "sign-in"
+        program.write_text(f"#!/bin/sh\necho '{json.dumps(answer)}' | sed \"s/one two/$1 $MORE/\"\n")
+        program.chmod(0o755)
+        found = asyncio.run(load(None)).credentials
+    assert (found.authorization(), found.expires_at) == ("Bearer one two", None)
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ({"args": ["-c", "echo no login >&2; exit 3"]}, "exit code 3: no login; run `kubectl --context fake get pods`"),
+        ({"args": ["-c", "echo hello"]}, "Expecting value"),
+        ({"args": ["-c", "echo '{}'"]}, "its output is not an ExecCredential with a status"),
+        ({"args": ["-c", f'echo \'{{"apiVersion": "{V1}beta1", "kind": "ExecCredential", "status": {{}}}}\'']},
+         f"it answers in '{V1}beta1', and '{V1}' was asked for"),
+        ({"args": ["-c", f'echo \'{{"apiVersion": "{V1}", "kind": "ExecCredential", "status": {{}}}}\'']},
+         "neither a token nor a client certificate"),
+        ({"command": "no-such-plugin", "installHint": "Get it from your administrator."},
+         "it was not found. Get it from your administrator; run"),
+        ({"interactiveMode": "Always"}, "it asks questions (interactiveMode: Always), and there is no terminal"),
+    ],
+)  # fmt: skip
+def test_a_plugin_without_credentials_is_quoted(entry: Raw, why: str, capfd: pytest.CaptureFixture[str]) -> None:
+    said = refused(config_of(FakeApi(), exec={"apiVersion": V1, "command": "sh"} | entry))
+    assert said.startswith("NotAllowed: CONFIG: user 'tester': the credential plugin ")
+    assert why in said
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_plugin_that_does_not_end_is_killed_with_all_that_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials, "_PLUGIN_S", 0.3)
+    script = f"sleep 600 & echo $! > {tmp_path}/child; wait"
+    said = refused(config_of(FakeApi(), exec={"apiVersion": V1, "command": "sh", "args": ["-c", script]}))
+    assert "it did not end within 0.3 s" in said
+    state = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z"
+
+
+def test_a_plugin_may_ask_at_the_terminal_where_somebody_has_just_typed_a_command(tmp_path: Path) -> None:
+    answer = {"apiVersion": V1, "kind": "ExecCredential", "status": {"token": "TYPED"}}
+    ask = f"echo Password: >&2; read -r typed; echo '{json.dumps(answer)}' | sed s/TYPED/$typed/"
+    config = config_of(
+        FakeApi(), exec={"apiVersion": V1, "command": "sh", "args": ["-c", ask], "interactiveMode": "Always"}
+    )
+    program = (
+        "import asyncio, fcntl, termios\n"
+        "from controller.runtime.kubernetes.kubeconfig import load\n"
+        "fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
+        "print(asyncio.run(load(None, attended=True)).credentials.authorization(), flush=True)\n"
+        "try:\n"
+        "    asyncio.run(load(None))\n"
+        "except Exception as error:\n"
+        "    print(error)\n"
+    )
+    ours, theirs = pty.openpty()
+    with kubeconfig_of(config), os.fdopen(ours, "r+b", buffering=0) as terminal:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            cwd=ROOT, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, start_new_session=True, text=True,
+        )  # fmt: skip
+        os.close(theirs)
+        shown = b""
+        while b"Password:" not in shown:
+            shown += terminal.read(1000)
+        terminal.write(b"sesame\n")
+        printed, _ = process.communicate(timeout=60)
+    assert printed.startswith("Bearer sesame\n")
+    assert "there is no terminal to answer" in printed, "a renewal has nobody to ask"
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("user", "said"),
+    [
+        ({"tokenfile": "x"}, "tuner does not know the field 'tokenfile', which may change what is reached; "
+                             "did you mean tokenFile?"),
+        ({"as-role": "admin"}, "does not know the field 'as-role', which may change what is reached; remove it"),
+        ({"token": 7}, "token: expected a string, got int"),
+        ({"token": "a", "username": "b"}, "has both a token and a username"),
+        ({"exec": {"command": "x"}, "auth-provider": {"name": "oidc"}}, "has both exec and auth-provider"),
+        ({"exec": {"apiVersion": V1}}, "exec: command is missing"),
+        ({"exec": {"apiVersion": V1 + "alpha1", "command": "x"}}, f"exec: apiVersion: expected {V1} or {V1}beta1, got"),
+        ({"exec": {"apiVersion": V1, "command": "x", "interactiveMode": "Sometimes"}}, "expected Never, IfAvailable"),
+        ({"exec": {"apiVersion": V1, "command": "x", "provideClusterinfo": True}}, "did you mean provideClusterInfo?"),
+        ({"auth-provider": {"name": "gcp"}}, "does not support auth-provider 'gcp', nor does kubectl since 1.26; "
+                                             "use an exec plugin (gke-gcloud-auth-plugin)"),
+        ({"auth-provider": {"name": "azure"}}, "use an exec plugin (kubelogin)"),
+    ],
+)  # fmt: skip
+def test_a_user_that_may_be_somebody_else_for_kubectl_is_refused(user: Raw, said: str) -> None:
+    problem = refused(config_of(FakeApi(), **user))
+    assert problem.startswith("BadKubeconfig: CONFIG: user 'tester'")
+    assert said in problem
+
+
+@pytest.mark.parametrize(
+    ("cluster", "said"),
+    [
+        ({"tls-servername": "x"}, "did you mean tls-server-name?"),
+        ({"server": ""}, "has no server"),
+        ({"proxy-url": "socks5://127.0.0.1:1080"}, "proxy-url: socks5://127.0.0.1:1080 is a SOCKS proxy, which tuner "
+                                                   "does not support; use an http:// or https:// proxy"),
+        ({"proxy-url": "ftp://me:secret@proxy"}, "proxy-url: expected http://HOST:PORT or https://HOST:PORT, got "
+                                                 "ftp://proxy"),
+        ({"insecure-skip-tls-verify": True, "certificate-authority-data": "eA=="}, "has both insecure-skip-tls-verify"),
+    ],
+)  # fmt: skip
+def test_a_cluster_that_may_be_another_one_for_kubectl_is_refused(cluster: Raw, said: str) -> None:
+    problem = refused(config_of(FakeApi(), cluster=cluster))
+    assert problem.startswith("BadKubeconfig: CONFIG: cluster 'fake'")
+    assert said in problem
+
+
+def test_a_valid_id_token_is_used() -> None:
+    async def check() -> None:
+        async with FakeApi() as api:
+            api.token = jwt(in_seconds(60))
+            provider = {"name": "oidc", "config": {"id-token": api.token, "refresh-token": "r"}}
+            assert await works(config_of(api, **{"auth-provider": provider}))
+
+    asyncio.run(check())
+
+
+def test_an_expired_id_token_is_not_refreshed_and_the_cure_is_named() -> None:
+    config = {"id-token": jwt(in_seconds(-60)), "refresh-token": "r", "idp-issuer-url": "http://127.0.0.1:1"}
+    said = refused(config_of(FakeApi(), **{"auth-provider": {"name": "oidc", "config": config}}))
+    assert said.startswith("NotAllowed: CONFIG: user 'tester': the id-token of auth-provider oidc expired at 20")
+    assert "run `kubectl --context fake get pods`, which writes a new one there" in said
+    assert "use the exec plugin kubelogin" in said
+    del config["id-token"]
+    assert "oidc is missing" in refused(config_of(FakeApi(), **{"auth-provider": {"name": "oidc", "config": config}}))
+
+
+def test_an_id_token_that_kubectl_has_renewed_meanwhile_is_found() -> None:
+    async def check() -> None:
+        async with FakeApi() as api:
+
+            def config() -> Raw:
+                return config_of(api, **{"auth-provider": {"name": "oidc", "config": {"id-token": api.token}}})
+
+            api.token = jwt(in_seconds(60))
+            with kubeconfig_of(config()) as path:
+                client = await Client.connect()
+                await client.list(JOBS, "user1")
+                api.token = jwt(in_seconds(120))
+                path.write_text(json.dumps(config()))
+                await client.list(JOBS, "user1")
+                await client.close()
+
+    asyncio.run(check())
+
+
+def test_a_token_comes_before_a_plugin_as_for_kubectl(plugin: Plugin) -> None:
+    async def check() -> None:
+        async with FakeApi() as api:
+            api.token = "right"
+            plugin.answers(token="wrong")
+            assert await works(config_of(api, token="right", exec=plugin.entry()))
+            assert plugin.calls == []
+
+    asyncio.run(check())
+
+
+def test_the_first_file_that_names_a_current_context_decides_as_for_kubectl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = []
+    for name, current in (("one", ""), ("two", "two"), ("three", "three")):
+        config: Any = FakeApi().kubeconfig(namespace=f"of-{name}")
+        config["contexts"][0]["name"] = name
+        config["current-context"] = current
+        paths.append(tmp_path / name)
+        paths[-1].write_text(json.dumps(config))
+    monkeypatch.setenv("KUBECONFIG", os.pathsep.join(map(str, paths)))
+    access = asyncio.run(load(None))
+    assert (access.context, access.namespace) == ("two", "of-two")
+
+
+# The way to the server.
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    if not shutil.which("openssl"):
+        pytest.skip("needs openssl")
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def serving(authority: Authority) -> ssl.SSLContext:
+    """Of a server that shows a certificate for api.example and 127.0.0.1, and looks at that of its client."""
+    issued = authority.issue("server", "/CN=server", ["api.example", "127.0.0.1"])
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority.own.certificate))
+    context.load_cert_chain(issued.certificate, issued.key)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+class Relay:
+    """Passes connections on to a port; with `serving` they come by TLS, as a `proxy` it is told CONNECT first."""
+
+    def __init__(self, to: int, *, serving: ssl.SSLContext | None = None, proxy: bool = False) -> None:
+        self._to = to
+        self._serving = serving
+        self._proxy = proxy
+        self.connected: list[str] = []  # to where, of a proxy; else whose certificate the client showed
+        self.asked_for: list[str] = []  # header lines of a proxy's clients
+
+    async def __aenter__(self) -> Relay:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._serving)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._proxy:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().splitlines()
+            self.connected.append(head[0].split()[1])
+            self.asked_for += head[1:]
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        else:
+            shown = writer.get_extra_info("peercert") or {}
+            self.connected.append(str(dict(*(part for part in shown.get("subject", ((),)))).get("commonName", "")))
+        there, back = await asyncio.open_connection("127.0.0.1", self._to)
+        await asyncio.gather(_pipe(reader, back), _pipe(there, writer))
+
+
+@asynccontextmanager
+async def served_by_tls(serving: ssl.SSLContext) -> AsyncIterator[tuple[FakeApi, Relay]]:
+    async with FakeApi() as api, Relay(int(api.url.rpartition(":")[2]), serving=serving) as relay:
+        yield api, relay
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+def test_the_servers_name_for_tls_may_differ_from_its_address(authority: Authority, serving: ssl.SSLContext) -> None:
+    async def check() -> None:
+        async with served_by_tls(serving) as (api, relay):
+            where = {
+                "server": f"https://localhost:{relay.port}",
+                "certificate-authority": str(authority.own.certificate),
+            }
+            with pytest.raises(Unreachable, match="is not trusted"):
+                await works(config_of(api, cluster=where))
+            assert await works(config_of(api, cluster=where | {"tls-server-name": "api.example"}))
+            with pytest.raises(Unreachable, match="is not trusted"):
+                await works(config_of(api, cluster=where | {"tls-server-name": "other.example"}))
+
+    asyncio.run(check())
+
+
+def test_a_server_is_only_unverified_where_the_kubeconfig_says_so(serving: ssl.SSLContext) -> None:
+    async def check() -> None:
+        async with served_by_tls(serving) as (api, relay):
+            where = {"server": f"https://localhost:{relay.port}"}
+            with pytest.raises(Unreachable, match="is not trusted"):
+                await works(config_of(api, cluster=where))
+            assert await works(config_of(api, cluster=where | {"insecure-skip-tls-verify": True}))
+
+    asyncio.run(check())
+
+
+def test_a_plugins_certificate_is_shown_and_replaced(
+    authority: Authority, serving: ssl.SSLContext, plugin: Plugin
+) -> None:
+    def signs_in_as(name: str, expires_at: datetime) -> None:
+        issued = authority.issue(name, f"/CN={name}")
+        plugin.answers(
+            clientCertificateData=issued.certificate.read_text(),
+            clientKeyData=issued.key.read_text(),
+            token=name,
+            expires_at=expires_at,
+        )
+
+    async def check() -> None:
+        async with served_by_tls(serving) as (api, relay):
+            where = {"server": f"https://127.0.0.1:{relay.port}",
+                     "certificate-authority": str(authority.own.certificate)}  # fmt: skip
+            signs_in_as("ana", in_seconds(-1))
+            with kubeconfig_of(config_of(api, cluster=where, exec=plugin.entry())):
+                client = await Client.connect()
+                signs_in_as("bob", in_seconds(600))
+                api.token = "bob"
+                await client.list(JOBS, "user1")
+                await client.close()
+            assert relay.connected == ["bob"]
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_is_told_the_servers_name(authority: Authority, serving: ssl.SSLContext, scheme: str) -> None:
+    """An https:// proxy needs a certificate of the cluster's authority, as with kubectl."""
+
+    async def check() -> None:
+        async with (
+            served_by_tls(serving) as (api, relay),
+            Relay(relay.port, serving=serving if scheme == "https" else None, proxy=True) as proxy,
+        ):
+            where = {
+                "server": "https://api.example:6443",
+                "certificate-authority": str(authority.own.certificate),
+                "proxy-url": f"{scheme}://me:secret@127.0.0.1:{proxy.port}",
+            }
+            assert await works(config_of(api, cluster=where))
+            assert proxy.connected == ["api.example:6443"]
+            shown = base64.b64encode(b"me:secret").decode()
+            assert f"Proxy-Authorization: Basic {shown}" in proxy.asked_for
+
+    asyncio.run(check())
+
+
+def test_answers_are_only_compressed_where_the_kubeconfig_lets_them() -> None:
+    async def check() -> None:
+        async with FakeApi() as api:
+            said = []
+            for off in (False, True):
+                assert await works(config_of(api, cluster={"disable-compression": off}))
+                said.append(api.headers.get("Accept-Encoding"))
+            assert "gzip" in said[0]
+            assert said[1] == "identity"
+
+    asyncio.run(check())
+
+
+SERVER = "https://api.example:6443"
+ENVIRON = {"HTTPS_PROXY": "http://proxy:3128"}
+
+
+@pytest.mark.parametrize(
+    ("server", "environ", "proxied"),
+    [
+        (SERVER, ENVIRON, True),
+        (SERVER, {"https_proxy": "proxy:3128"}, True),
+        (SERVER, {"HTTP_PROXY": "http://proxy"}, False),
+        (SERVER, ENVIRON | {"NO_PROXY": "*"}, False),
+        (SERVER, ENVIRON | {"NO_PROXY": "other.example, example"}, False),
+        (SERVER, ENVIRON | {"no_proxy": "ample"}, True),
+        (SERVER, ENVIRON | {"NO_PROXY": ".api.example"}, True),
+        (SERVER, ENVIRON | {"NO_PROXY": "*.example"}, False),
+        (SERVER, ENVIRON | {"NO_PROXY": "api.example:443"}, True),
+        (SERVER, ENVIRON | {"NO_PROXY": "api.example:6443"}, False),
+        ("https://10.96.0.1:443", ENVIRON | {"NO_PROXY": "10.96.0.0/12"}, False),
+        ("https://10.96.0.1:443", ENVIRON | {"NO_PROXY": "10.0.0.0/16,nonsense/x"}, True),
+        ("https://10.96.0.1", ENVIRON | {"NO_PROXY": "10.96.0.1:443"}, False),
+        ("https://[fd00::1]:6443", ENVIRON | {"NO_PROXY": "fd00::/8"}, False),
+        ("https://[fd00::1]:6443", ENVIRON | {"NO_PROXY": "[fd00::1]:6443"}, False),
+        ("https://127.0.0.1:6443", ENVIRON, False),
+        ("https://localhost:6443", ENVIRON, False),
+    ],
+)
+def test_the_environments_proxy_is_used_as_by_kubectl(server: str, environ: dict[str, str], proxied: bool) -> None:
+    proxy = proxy_for(server, "", "", environ)
+    assert (proxy is not None and proxy.url) == (proxied and "http://proxy:3128")
+
+
+def test_a_proxy_of_the_kubeconfig_has_no_exceptions() -> None:
+    proxy = proxy_for("https://127.0.0.1", "http://me:secret@near:1", "", ENVIRON | {"NO_PROXY": "*"})
+    assert proxy is not None
+    assert (proxy.url, proxy.address) == ("http://me:secret@near:1", "http://near:1")
+
+
+def test_a_socks_proxy_of_the_environment_is_refused_by_its_variable() -> None:
+    with pytest.raises(BadKubeconfig, match=r"^HTTPS_PROXY: socks5h://me is a SOCKS proxy"):
+        proxy_for(SERVER, "", "", {"HTTPS_PROXY": "socks5h://me"})

@@ -1,0 +1,129 @@
+"""What tests beside the real operators are given. `make test-operators` comes here, and nothing else does.
+
+    fakes       all four operators beside a control plane with fake nodes; one for each process, started on demand
+    real        the same with a real node, for programs that really train
+    namespace   a fresh one with a TrainingRuntime, in the cluster of the test; removed afterwards
+    me          `tuner` as a person runs it in that namespace
+    seen        called with what a test saw, for its cell of the table of kinds and outcomes (see table.py)
+
+Where the operators cannot run their tests are skipped with the make target to run; with
+TUNER_TEST_OPERATORS_REQUIRED=1 they fail.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import binaries, realnode
+from tests.cluster.api import CORE
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.processes import PartFailed
+from tests.cluster.realnode import RealNode
+from tests.cluster.searcher import Searcher
+from tests.operators import operators
+from tests.operators.kinds import prepare
+from tests.operators.operators import Operators
+from tests.operators.table import Table
+
+FAKE_NODES = 4
+TABLE = Table()
+
+
+def lacks(what: str) -> None:
+    if what and os.environ.get("TUNER_TEST_OPERATORS_REQUIRED") == "1":
+        pytest.fail(what, pytrace=False)
+    if what:
+        pytest.skip(what)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "outcome(name): the column of docs/operators.md that a test fills, kind by kind")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Of a failure: was it the cluster's? And the test's cell, whichever process it ran in."""
+    report = yield
+    arguments = getattr(item, "funcargs", {})
+    for each in arguments.values():
+        if report.failed and isinstance(each, Operators):
+            try:
+                each.cluster.processes.check()
+            except PartFailed as failed:
+                report.sections.append(("a part of the cluster is gone", str(failed)))
+    outcome = item.get_closest_marker("outcome")
+    if outcome and report.when == "call" and not report.passed:
+        report.user_properties.append(("cell", [outcome.args[0], str(arguments["kind"]), "not as expected"]))
+    return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    for name, value in report.user_properties:
+        if name == "cell" and report.when == "call" and isinstance(value, list):
+            TABLE.fill(*value)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    path = os.environ.get("TUNER_OPERATORS_TABLE")
+    if path and not hasattr(session.config, "workerinput"):
+        TABLE.write(Path(path))
+
+
+@pytest.fixture(scope="session")
+def fakes() -> Iterator[Operators]:
+    lacks(operators.missing() or binaries.missing(binaries.LEVEL_B))
+    yield from _beside(ControlPlane(fake_nodes=FAKE_NODES))
+
+
+@pytest.fixture(scope="session")
+def real() -> Iterator[Operators]:
+    lacks(operators.missing() or realnode.missing())
+    yield from _beside(RealNode())
+
+
+def _beside(cluster: ControlPlane) -> Iterator[Operators]:
+    try:
+        yield Operators(cluster)
+    finally:
+        cluster.close()
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest) -> ControlPlane:
+    """Of the test: of the one of `fakes` and `real` that it asks for."""
+    level = "real" if "real" in request.fixturenames else "fakes"
+    beside: Operators = request.getfixturevalue(level)
+    return beside.cluster
+
+
+@pytest.fixture
+def namespace(cluster: ControlPlane) -> Iterator[str]:
+    api = cluster.api()
+    name = f"test-{random.getrandbits(40):x}"
+    api.post(f"{CORE}/namespaces", {"metadata": {"name": name}})
+    # Pods are refused where the account they run as is not there yet.
+    api.until(f"{CORE}/namespaces/{name}/serviceaccounts/default", bool)
+    prepare(api, name)
+    yield name
+    api.delete(f"{CORE}/namespaces/{name}")
+
+
+@pytest.fixture
+def me(cluster: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[Searcher]:
+    person = Searcher(tmp_path, cluster.kubeconfig(namespace=namespace), namespace)
+    yield person
+    person.close()
+
+
+@pytest.fixture
+def seen(request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    def say(text: str) -> None:
+        outcome = request.node.get_closest_marker("outcome").args[0]
+        record_property("cell", [outcome, str(request.getfixturevalue("kind")), text])
+
+    return say

@@ -1,0 +1,90 @@
+"""Experiments whose trials are objects of some kind, and what is read off them on the cluster."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.api import Api, Object
+from tests.cluster.kwok import uid_number
+from tests.cluster.objects import pods
+from tests.cluster.searcher import Searcher
+from tests.cluster.waiting import eventually
+from tests.operators.kinds import Fate, Kind
+
+NAME = "tiny"
+MAIN: Fate = {"KWOK_LOG": "score=${x}", "KWOK_RUN": "1s"}
+WORKER: Fate = {"KWOK_LOG": "score=99", "KWOK_RUN": "1s"}
+LONG: Fate = {**MAIN, "KWOK_RUN": "60s"}
+LONG_WORKER: Fate = {**WORKER, "KWOK_RUN": "60s"}
+WITHIN_S = 120.0
+
+
+def experiment(
+    me: Searcher, kind: Kind, main: Fate = MAIN, worker: Fate = WORKER, *, trials: int = 1, parallelism: int = 1,
+    restart: str = "Never", labels: Fate | None = None, **trial: object,
+) -> Path:  # fmt: skip
+    """JSON is YAML."""
+    template = {"metadata": {"labels": dict(labels or {})}, **kind.template(main, worker, restart)}
+    content = {
+        "apiVersion": "tuner.dev/v1",
+        "kind": "Experiment",
+        "metadata": {"name": NAME, "namespace": me.namespace},
+        "spec": {
+            "objective": {"metric": "score", "direction": "maximize"},
+            "parameters": {"x": {"type": "float", "min": 0, "max": 1}},
+            "algorithm": {"name": "random", "seed": 1},
+            "budget": {"trials": trials},
+            "parallelism": parallelism,
+            "canary": "0s",
+            "runtime": "kubernetes",
+            "trial": {"template": template, **trial},
+        },
+    }
+    path = me.folder / f"{NAME}.yaml"
+    path.write_text(json.dumps(content, indent=1))
+    return path
+
+
+def main_pods(api: Api, me: Searcher, kind: Kind, phase: str = "Running") -> list[Object]:
+    found = api.items(pods(me.namespace))
+    return [pod for pod in found if kind.is_main(pod) and pod["status"]["phase"] == phase]
+
+
+def running_main(api: Api, me: Searcher, kind: Kind) -> Object:
+    (pod,) = eventually(lambda: main_pods(api, me, kind), within_s=WITHIN_S)
+    return pod
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    _, err = process.communicate(timeout=WITHIN_S)
+    return process.returncode, err
+
+
+def last_main_value(api: Api, me: Searcher, kind: Kind, process: subprocess.Popen[str]) -> int:
+    """What the newest main pod prints for {uid}, looked for until the process ends."""
+    newest: dict[str, str] = {}
+
+    def over() -> bool:
+        for pod in api.items(pods(me.namespace)):
+            if kind.is_main(pod):
+                newest[pod["metadata"]["creationTimestamp"]] = pod["metadata"]["uid"]
+        return process.poll() is not None
+
+    eventually(over, within_s=WITHIN_S)
+    return uid_number(newest[max(newest)])
+
+
+def nothing_left(api: Api, me: Searcher, kind: Kind) -> bool:
+    """No object, and soon no pod."""
+    return not api.items(kind.objects(me.namespace)) and eventually(lambda: not api.items(pods(me.namespace)))
+
+
+def verdict(trial: dict[str, Any]) -> str:
+    """For the table: the state, why, and in which attempt."""
+    attempts = trial["attempts"]
+    why = attempts[-1].get("failureClass")
+    which = f", attempt {len(attempts)}" if len(attempts) > 1 else ""
+    return f"{trial['state']} ({why}){which}" if why else f"{trial['state']}{which}"

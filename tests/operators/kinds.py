@@ -1,0 +1,157 @@
+"""The kinds of the tests: one template for each, with a main pod and a worker whose fates are given apart.
+
+A fate is the environment that fake pods obey (tests/cluster/kwok.py). Every pod takes one GPU, so an object takes two.
+Where all pods of a kind share a template (Job, TrainJob) the worker's fate is written for completion index 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tests.cluster.api import Api, Object
+from tests.cluster.kwok import GPU
+from tests.operators.operators import JOBSET, TRAINER, TRAINING
+
+Fate = Mapping[str, str]
+GPUS = 2  # of one object
+KUBEFLOW = "kubeflow.org/v1"
+INDEX = "batch.kubernetes.io/job-completion-index"
+RESTARTS = ("Never", "OnFailure")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """`template`: of the main pod's fate, the worker's and a restart policy. `operators`: who works on it.
+
+    `main`: labels of its main pod. `success`: the condition that it ends well by. `queued`: Kueue takes it.
+    """
+
+    name: str
+    resource: str  # GROUP/VERSION/plural
+    template: Callable[[Fate, Fate, str], Object]
+    operators: tuple[str, ...]
+    main: Mapping[str, str]
+    success: str
+    queued: bool = True
+
+    def __str__(self) -> str:
+        return self.name
+
+    def objects(self, namespace: str, name: str = "") -> str:
+        group, version, plural = self.resource.split("/")
+        return f"/apis/{group}/{version}/namespaces/{namespace}/{plural}" + (f"/{name}" if name else "")
+
+    def is_main(self, pod: Object) -> bool:
+        labels = pod["metadata"].get("labels", {})
+        return all(labels.get(key) == value for key, value in self.main.items())
+
+
+def prepare(api: Api, namespace: str) -> None:
+    """What objects of some kind need in their namespace: a TrainingRuntime for each restart policy."""
+    for restart in RESTARTS:
+        pod = {"restartPolicy": restart, "containers": [{"name": "node", "image": "tiny:1"}]}
+        job = {"backoffLimit": 0, "template": {"spec": pod}}
+        step = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+        replicated = {"name": "node", "template": {"metadata": {"labels": step}, "spec": job}}
+        jobset = {"failurePolicy": {"maxRestarts": 0}, "replicatedJobs": [replicated]}
+        runtime = {
+            "apiVersion": "trainer.kubeflow.org/v1alpha1",
+            "kind": "TrainingRuntime",
+            "metadata": {"name": _runtime(restart), "labels": {"trainer.kubeflow.org/framework": "plain"}},
+            "spec": {"mlPolicy": {"numNodes": 2}, "template": {"spec": jobset}},
+        }
+        api.post(f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{namespace}/trainingruntimes", runtime)
+
+
+def _runtime(restart: str) -> str:
+    return f"restarts-{restart.lower()}"
+
+
+def _container(name: str, fate: Fate) -> Object:
+    return {
+        "name": name,
+        "image": "tiny:1",
+        "command": ["python", "train.py", "--x=${x}"],
+        "env": _environment(fate),
+        "resources": {"limits": {GPU: "1"}},
+    }
+
+
+def _environment(fate: Fate) -> list[Object]:
+    return [{"name": name, "value": value} for name, value in fate.items()]
+
+
+def _pod(container: str, fate: Fate, restart: str = "Never") -> Object:
+    return {"spec": {"restartPolicy": restart, "containers": [_container(container, fate)]}}
+
+
+def _both(main: Fate, worker: Fate) -> dict[str, str]:
+    return {**main, **{f"{name}_1": value for name, value in {"KWOK_EXIT": "0", **worker}.items()}}
+
+
+def _job(main: Fate, worker: Fate, restart: str) -> Object:
+    pod = _pod("main", _both(main, worker), restart)
+    spec = {"completions": 2, "parallelism": 2, "completionMode": "Indexed", "backoffLimit": 0, "template": pod}
+    return {"apiVersion": "batch/v1", "kind": "Job", "spec": spec}
+
+
+def _jobset(main: Fate, worker: Fate, restart: str) -> Object:
+    groups = [
+        {"name": name, "template": {"spec": {"backoffLimit": 0, "template": _pod("main", fate, restart)}}}
+        for name, fate in (("leader", main), ("workers", worker))
+    ]
+    return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {"replicatedJobs": groups}}
+
+
+def _training(kind: str, replicas: str, main_type: str, container: str) -> Callable[[Fate, Fate, str], Object]:
+    def template(main: Fate, worker: Fate, restart: str) -> Object:
+        def replica(fate: Fate, policy: str) -> Object:
+            pod = {"spec": {"containers": [_container(container, fate)]}}
+            return {"replicas": 1, "restartPolicy": policy, "template": pod}
+
+        both = {main_type: replica(main, restart), "Worker": replica(worker, restart)}
+        return {"apiVersion": KUBEFLOW, "kind": kind, "spec": {replicas: both}}
+
+    return template
+
+
+def _trainjob(main: Fate, worker: Fate, restart: str) -> Object:
+    trainer = {
+        "numNodes": 2,
+        "image": "tiny:1",
+        "command": ["python", "train.py", "--x=${x}"],
+        "env": _environment(_both(main, worker)),
+        "resourcesPerNode": {"limits": {GPU: "1"}, "requests": {GPU: "1"}},
+    }
+    spec = {"runtimeRef": {"name": _runtime(restart), "kind": "TrainingRuntime"}, "trainer": trainer}
+    return {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "spec": spec}
+
+
+_ROLE = {"training.kubeflow.org/job-role": "master"}
+_FIRST = {INDEX: "0"}
+KINDS = (
+    Kind("Job", "batch/v1/jobs", _job, (), _FIRST, "Complete"),
+    Kind(
+        "JobSet", "jobset.x-k8s.io/v1alpha2/jobsets", _jobset, (JOBSET,),
+        {"jobset.sigs.k8s.io/replicatedjob-name": "leader"}, "Completed",
+    ),
+    Kind(
+        "PyTorchJob", f"{KUBEFLOW}/pytorchjobs", _training("PyTorchJob", "pytorchReplicaSpecs", "Master", "pytorch"),
+        (TRAINING,), _ROLE, "Succeeded",
+    ),
+    Kind(
+        "TFJob", f"{KUBEFLOW}/tfjobs", _training("TFJob", "tfReplicaSpecs", "Chief", "tensorflow"),
+        (TRAINING,), _ROLE, "Succeeded",
+    ),
+    Kind(
+        "XGBoostJob", f"{KUBEFLOW}/xgboostjobs", _training("XGBoostJob", "xgbReplicaSpecs", "Master", "xgboost"),
+        (TRAINING,), _ROLE, "Succeeded",
+    ),
+    Kind(
+        "MPIJob", f"{KUBEFLOW}/mpijobs", _training("MPIJob", "mpiReplicaSpecs", "Launcher", "mpi"),
+        (TRAINING,), _ROLE, "Succeeded", queued=False,
+    ),
+    Kind("TrainJob", "trainer.kubeflow.org/v1alpha1/trainjobs", _trainjob, (TRAINER, JOBSET), _FIRST, "Complete"),
+)  # fmt: skip
+QUEUED = tuple(kind for kind in KINDS if kind.queued)

@@ -1,0 +1,46 @@
+"""Kueue's objects: a ClusterQueue of some GPUs for one namespace, its LocalQueue, two priorities."""
+
+from __future__ import annotations
+
+from tests.cluster.api import Api, Object, Refused
+from tests.cluster.kwok import GPU
+
+V1 = "/apis/kueue.x-k8s.io/v1beta1"
+LOCAL_QUEUE = "team"
+QUEUE_LABEL, PRIORITY_LABEL = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
+PRIORITIES = {"low": 100, "high": 1000}
+_FLAVOR = "any-node"
+
+
+def add_queue(api: Api, namespace: str, *, gpus: int) -> None:
+    """LOCAL_QUEUE in this namespace, with so many GPUs of its own; a higher priority preempts a lower one."""
+    flavor = {"name": _FLAVOR, "resources": [{"name": GPU, "nominalQuota": gpus}]}
+    cluster_queue = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "resourceGroups": [{"coveredResources": [GPU], "flavors": [flavor]}],
+        "preemption": {"withinClusterQueue": "LowerPriority"},
+    }
+    _ensure(api, "ResourceFlavor", f"{V1}/resourceflavors", _FLAVOR, spec={})
+    for name, value in PRIORITIES.items():
+        _ensure(api, "WorkloadPriorityClass", f"{V1}/workloadpriorityclasses", name, value=value)
+    _ensure(api, "ClusterQueue", f"{V1}/clusterqueues", namespace, spec=cluster_queue)
+    local = f"{V1}/namespaces/{namespace}/localqueues"
+    _ensure(api, "LocalQueue", local, LOCAL_QUEUE, spec={"clusterQueue": namespace})
+    api.until(f"{local}/{LOCAL_QUEUE}", _active)
+
+
+def workloads(namespace: str) -> str:
+    return f"{V1}/namespaces/{namespace}/workloads"
+
+
+def _ensure(api: Api, kind: str, path: str, name: str, **content: object) -> None:
+    try:
+        api.post(path, {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": kind, "metadata": {"name": name}, **content})
+    except Refused as refused:
+        if refused.code != 409:  # of an earlier test
+            raise
+
+
+def _active(found: Object) -> bool:
+    given = found.get("status", {}).get("conditions") or ()
+    return any(each["type"] == "Active" and each["status"] == "True" for each in given)

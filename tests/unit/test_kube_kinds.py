@@ -1,0 +1,589 @@
+"""The presets: how an object of each kind is read, and what an attempt of that kind is created with."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from controller.runtime.kubernetes.kinds import (
+    KEPT_S,
+    PRESETS,
+    ByPath,
+    ByType,
+    Preset,
+    Speaker,
+    at,
+    foreign_version,
+    is_suspended,
+    missing_conditions,
+    over,
+    preset_of,
+    reading_of,
+    sign,
+)
+from controller.runtime.kubernetes.manifests import job_for
+from controller.runtime.kubernetes.members import main_of, ranks_of
+from controller.runtime.kubernetes.naming import READING
+from controller.runtime.kubernetes.template import cannot_be_labelled, cannot_be_queued, warnings
+from tests.unit.launches import a_launch
+
+Raw = dict[str, Any]
+
+
+def template(container: str = "main", **spec: Any) -> Raw:
+    return {"spec": {"containers": [{"name": container, "image": "train:1"}], **spec}}
+
+
+def replicas(container: str, *roles: str) -> Raw:
+    return {role: {"replicas": 1, "template": template(container)} for role in roles}
+
+
+def obj(api_version: str, kind: str, **spec: Any) -> Raw:
+    return {"apiVersion": api_version, "kind": kind, "spec": spec}
+
+
+def group(name: str, **job: Any) -> Raw:
+    return {"name": name, "template": {"spec": {"template": template(), **job}}}
+
+
+RAY_CLUSTER = {
+    "headGroupSpec": {"template": template("ray-head")},
+    "workerGroupSpecs": [{"groupName": "workers", "replicas": 2, "template": template("ray-worker")}],
+}
+TRAINING = "training.kubeflow.org/job-role"
+REPLICATED, JOB_INDEX = "jobset.sigs.k8s.io/replicatedjob-name", "jobset.sigs.k8s.io/job-index"
+INDEX = "batch.kubernetes.io/job-completion-index"
+OBJECTS: dict[str, Raw] = {
+    "Job": obj("batch/v1", "Job", template=template()),
+    "JobSet": obj("jobset.x-k8s.io/v1alpha2", "JobSet", replicatedJobs=[group("leader"), group("a-worker")]),
+    "PyTorchJob": obj("kubeflow.org/v1", "PyTorchJob", pytorchReplicaSpecs=replicas("pytorch", "Master", "Worker")),
+    "TFJob": obj("kubeflow.org/v1", "TFJob", tfReplicaSpecs=replicas("tensorflow", "Worker", "PS")),
+    "XGBoostJob": obj("kubeflow.org/v1", "XGBoostJob", xgbReplicaSpecs=replicas("xgboost", "Master", "Worker")),
+    "MPIJob": obj("kubeflow.org/v1", "MPIJob", mpiReplicaSpecs=replicas("mpi", "Launcher", "Worker")),
+    "MPIJob v2beta1": obj("kubeflow.org/v2beta1", "MPIJob", mpiReplicaSpecs=replicas("mpi", "Launcher", "Worker")),
+    "TrainJob": obj("trainer.kubeflow.org/v1alpha1", "TrainJob", runtimeRef={"name": "torch-distributed"}),
+    "RayJob": obj("ray.io/v1", "RayJob", entrypoint="python train.py", rayClusterSpec=RAY_CLUSTER),
+    "Volcano Job": obj(
+        "batch.volcano.sh/v1alpha1", "Job",
+        tasks=[{"name": "master", "template": template()}, {"name": "worker", "template": template()}],
+    ),
+}  # fmt: skip
+KINDS = pytest.mark.parametrize("name", OBJECTS)
+
+
+def shown(name: str, status: Raw, **spec: Any) -> Raw:
+    """As the server shows it."""
+    made = copy.deepcopy(OBJECTS[name])
+    return {**made, "metadata": {"name": "x-0"}, "spec": made["spec"] | spec, "status": status}
+
+
+def has(*types: str, status: str = "True") -> Raw:
+    return {"conditions": [{"type": each, "status": status} for each in types]}
+
+
+def ray(deployment: str, job: str) -> Raw:
+    return {"jobDeploymentStatus": deployment, "jobStatus": job}
+
+
+def volcano(phase: str) -> Raw:
+    return {"state": {"phase": phase}}
+
+
+def test_every_preset_has_an_object_here() -> None:
+    assert [preset_of(each) for each in OBJECTS.values()] == list(PRESETS)
+
+
+def test_every_field_of_a_preset_is_of_use_to_one_of_them() -> None:
+    for each in fields(Preset):
+        assert len({str(getattr(preset, each.name)) for preset in PRESETS}) > 1, each.name
+
+
+# How it has ended
+
+SUCCEEDED: dict[str, Raw] = {
+    "Job": has("SuccessCriteriaMet", "Complete"),
+    "JobSet": has("Completed"),
+    **dict.fromkeys(("PyTorchJob", "TFJob", "XGBoostJob", "MPIJob", "MPIJob v2beta1"), has("Created", "Succeeded")),
+    "TrainJob": has("Complete"),
+    "RayJob": ray("Complete", "SUCCEEDED"),
+    "Volcano Job": volcano("Completed"),
+}
+FAILED: list[tuple[str, Raw]] = [
+    ("Job", has("FailureTarget", "Failed")),
+    ("JobSet", has("Failed")),
+    *((name, has("Created", "Failed")) for name in ("PyTorchJob", "TFJob", "XGBoostJob", "MPIJob", "MPIJob v2beta1")),
+    ("TrainJob", has("Failed")),
+    ("RayJob", ray("Failed", "FAILED")),
+    ("RayJob", ray("Failed", "")),
+    ("RayJob", ray("ValidationFailed", "")),
+    ("RayJob", ray("Complete", "STOPPED")),
+    *(("Volcano Job", volcano(phase)) for phase in ("Failed", "Terminated", "Aborted")),
+]
+GOES_ON: list[tuple[str, Raw]] = [
+    *((name, {}) for name in OBJECTS),
+    ("Job", has("SuccessCriteriaMet", "FailureTarget")),
+    ("PyTorchJob", has("Created", "Running", "Restarting", "Complete", "Completed")),
+    ("TFJob", has("Succeeded", status="False")),
+    ("TrainJob", has("Suspended", "Succeeded", "Completed")),
+    ("JobSet", has("StartupPolicyCompleted", "Succeeded", "Complete")),
+    ("RayJob", ray("Running", "SUCCEEDED")),  # its submitter still prints
+    ("RayJob", ray("Retrying", "FAILED")),
+    ("RayJob", ray("Running", "STOPPED") | {"jobStatus": "PENDING"}),
+    *(("Volcano Job", volcano(p)) for p in ("Pending", "Running", "Restarting", "Completing", "Aborting")),
+]
+
+
+@KINDS
+def test_success_is_known(name: str) -> None:
+    found = shown(name, SUCCEEDED[name])
+    reading = reading_of(found)
+    assert (reading.succeeded(found) is not None, reading.failed(found), over(found)) == (True, None, True)
+
+
+@pytest.mark.parametrize(("name", "status"), FAILED)
+def test_failure_is_known(name: str, status: Raw) -> None:
+    found = shown(name, status)
+    reading = reading_of(found)
+    assert (reading.succeeded(found), reading.failed(found) is not None, over(found)) == (None, True, True)
+
+
+@pytest.mark.parametrize(("name", "status"), GOES_ON)
+def test_what_has_not_ended_is_not_taken_for_ended(name: str, status: Raw) -> None:
+    found = shown(name, status)
+    reading = reading_of(found)
+    assert (reading.succeeded(found), reading.failed(found), over(found)) == (None, None, False)
+
+
+def test_what_a_file_says_wins_over_the_preset() -> None:
+    found = shown("RayJob", {"jobStatus": "FAILED", "done": True})
+    found["metadata"]["annotations"] = {
+        READING: '{"success": {"path": "status.done", "equals": true}, "primary": {"labels": {"role": "x"}}}'
+    }
+    reading = reading_of(found)
+    assert reading.success == (ByPath("status.done", True),)
+    assert reading.failure == preset_failure("RayJob")
+    assert (reading.succeeded(found) is not None, dict(reading.labels)) == (True, {"role": "x"})
+    found["metadata"]["annotations"] = {READING: '{"failure": {"type": "Broken"}, "primary": {"container": "log"}}'}
+    reading = reading_of(found)
+    assert (reading.failure, reading.container) == ((ByType("Broken"),), "log")
+    assert dict(reading.labels) == {"batch.kubernetes.io/job-name": "x-0"}
+
+
+def preset_failure(name: str) -> tuple[object, ...]:
+    preset = preset_of(OBJECTS[name])
+    assert preset is not None
+    return preset.failure
+
+
+@pytest.mark.parametrize(
+    ("value", "equals", "holds"),
+    [
+        ("SUCCEEDED", "SUCCEEDED", True), ("succeeded", "SUCCEEDED", False), (1, 1, True), (1, True, False),
+        (True, 1, False), (True, True, True), ("1", 1, False), (1.0, 1, True), (None, "None", False),
+    ],
+)  # fmt: skip
+def test_a_field_is_compared_with_its_type(value: object, equals: Any, holds: bool) -> None:
+    found = {"status": {"state": {"phase": value, "message": "said"}}}
+    beside = sign(found, ByPath("status.state.phase", equals))
+    assert beside == ({"phase": value, "message": "said"} if holds else None)
+
+
+@pytest.mark.parametrize("status", [None, "text", [], {"state": "Done"}, {"state": ["phase"]}])
+def test_a_path_that_leads_nowhere_does_not_hold(status: object) -> None:
+    assert sign({"status": status}, ByPath("status.state.phase", "Done")) is None
+
+
+# Suspended
+
+SUSPEND = dict.fromkeys(("Job", "JobSet", "TrainJob", "RayJob"), "spec.suspend") | dict.fromkeys(
+    ("PyTorchJob", "TFJob", "XGBoostJob", "MPIJob v2beta1"), "spec.runPolicy.suspend"
+)
+
+
+@KINDS
+def test_a_queue_suspends_by_the_field_of_the_kind(name: str) -> None:
+    """Kueue knows neither the Training Operator's MPIJob nor Volcano's Job."""
+    (made,) = job_for(a_launch(template=OBJECTS[name], queue="team"), owner=None)
+    assert made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
+    suspended = [path for path in ("spec.suspend", "spec.runPolicy.suspend") if at(made, path) is not None]
+    assert suspended == [SUSPEND[name]] if name in SUSPEND else not suspended
+    assert is_suspended(made) is (name in SUSPEND)
+
+
+@KINDS
+def test_its_condition_says_that_it_is_suspended_where_the_field_does_not(name: str) -> None:
+    status = ray("Suspended", "") if name == "RayJob" else has("Suspended")
+    assert is_suspended(shown(name, status)) is (name != "Volcano Job")
+    assert not is_suspended(shown(name, has("Suspended", status="False")))
+    assert not is_suspended(shown(name, {}))
+    if path := SUSPEND.get(name):
+        resumed = shown(
+            name, status, **({"suspend": False} if path == "spec.suspend" else {"runPolicy": {"suspend": False}})
+        )
+        assert not is_suspended(resumed)  # its operator is about to say so
+
+
+@KINDS
+def test_what_stands_between_an_object_and_its_pods_is_named(name: str) -> None:
+    between = {
+        "TrainJob": ("jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet"),
+        "RayJob": ("ray.io/v1", "rayclusters", "RayCluster"),
+    }
+    preset = preset_of(OBJECTS[name])
+    assert preset is not None
+    assert preset.between == between.get(name)
+
+
+# Whose log is read
+
+
+def pod(name: str, *, annotations: Raw | None = None, job: str = "", **labels: str) -> Raw:
+    return {"metadata": {"name": name, "labels": labels | ({"batch.kubernetes.io/job-name": job} if job else {}),
+                         "annotations": annotations or {}}}  # fmt: skip
+
+
+def in_set(name: str, job: str, number: int, index: int) -> Raw:
+    labels = {
+        REPLICATED: job,
+        JOB_INDEX: str(number),
+        INDEX: str(index),
+        "batch.kubernetes.io/job-name": f"x-0-{job}-{number}",
+    }
+    return {"metadata": {"name": name, "labels": labels}}
+
+
+def role(name: str, said: str = "", kind: str = "worker") -> Raw:
+    labels = {"training.kubeflow.org/replica-type": kind} | ({TRAINING: said} if said else {})
+    return {"metadata": {"name": name, "labels": labels}}
+
+
+PODS: dict[str, list[Raw]] = {
+    "Job": [pod("right", job="x-0")],
+    "JobSet": [in_set("worker", "a-worker", 0, 0), in_set("right", "leader", 0, 0), in_set("other", "leader", 1, 0)],
+    "PyTorchJob": [role("x-0-a"), role("right", "master", "master")],
+    "TFJob": [role("x-0-ps", kind="ps"), role("right", "master"), role("x-0-worker-1")],
+    "XGBoostJob": [role("x-0-a"), role("right", "master", "master")],
+    "MPIJob": [role("x-0-a"), role("right", "master", "launcher")],
+    "MPIJob v2beta1": [role("a", "worker"), pod("right", job="x-0-launcher", **{TRAINING: "launcher"})],
+    "TrainJob": [in_set("data", "model-initializer", 0, 0), in_set("b", "node", 0, 1), in_set("right", "node", 0, 0)],
+    "RayJob": [pod("a-head", **{"ray.io/node-type": "head"}), pod("right", job="x-0")],
+    "Volcano Job": [
+        pod("x-0-a-0", annotations={"volcano.sh/task-spec": "worker", "volcano.sh/task-index": "0"}),
+        pod("x-0-master-1", annotations={"volcano.sh/task-spec": "master", "volcano.sh/task-index": "1"}),
+        pod("right", annotations={"volcano.sh/task-spec": "master", "volcano.sh/task-index": "0"}),
+    ],
+}  # fmt: skip
+
+
+@KINDS
+def test_the_pod_that_speaks_is_known_and_no_other_takes_its_place(name: str) -> None:
+    reading = reading_of(shown(name, {}))
+    main = main_of(ranks_of(PODS[name]), reading)
+    assert main is not None
+    assert main["metadata"]["name"] == "right"
+    others = [each for each in PODS[name] if each is not main]
+    assert main_of(ranks_of(others), reading) is None
+
+
+CONTAINERS = {
+    "PyTorchJob": "pytorch",
+    "TFJob": "tensorflow",
+    "XGBoostJob": "xgboost",
+    "MPIJob": "mpi",
+    "TrainJob": "node",
+}
+
+
+@KINDS
+def test_the_container_is_the_one_that_the_operator_looks_for(name: str) -> None:
+    assert reading_of(shown(name, {})).container == CONTAINERS.get(name, "")
+
+
+def test_a_coordinator_of_a_job_set_speaks() -> None:
+    coordinator = {"replicatedJob": "a-worker", "jobIndex": 2, "podIndex": 1}
+    reading = reading_of(shown("JobSet", {}, coordinator=coordinator))
+    assert reading.labels == {REPLICATED: "a-worker", JOB_INDEX: "2", INDEX: "1"}
+    first = reading_of(shown("JobSet", {}, coordinator={"replicatedJob": "a-worker"}))
+    assert first.labels == {REPLICATED: "a-worker", JOB_INDEX: "0", INDEX: "0"}
+    loose = reading_of(shown("JobSet", {}, replicatedJobs=[group("w", completionMode="NonIndexed")]))
+    assert loose.labels == {REPLICATED: "w", JOB_INDEX: "0"}
+
+
+def test_the_launcher_of_a_train_job_speaks_where_the_file_names_it() -> None:
+    overrides = [{"targetJobs": [{"name": "launcher"}, {"name": "node"}]}]
+    reading = reading_of(shown("TrainJob", {}, podTemplateOverrides=overrides))
+    assert reading.labels == {REPLICATED: "launcher", INDEX: "0"}
+
+
+def test_a_submitter_beside_the_head_speaks_by_its_container() -> None:
+    reading = reading_of(shown("RayJob", {}, submissionMode="SidecarMode"))
+    assert (reading.labels, reading.container) == ({"ray.io/node-type": "head"}, "ray-job-submitter")
+
+
+def test_a_task_that_volcano_has_not_named_yet_is_known_by_its_index() -> None:
+    assert reading_of(shown("Volcano Job", {}, tasks=[{"template": template()}])).labels == {
+        "volcano.sh/task-index": "0"
+    }
+
+
+# What it is created with
+
+
+def made(name: str, *, nodes: tuple[str, ...] = (), **spec: Any) -> Raw:
+    manifest = copy.deepcopy(OBJECTS[name])
+    manifest["spec"] |= spec
+    (found,) = job_for(a_launch(template=manifest, nodes=nodes), owner=None)
+    return found
+
+
+PLACES: dict[str, Callable[[Raw], list[Raw]]] = {
+    "Job": lambda spec: [spec["template"]],
+    "JobSet": lambda spec: [each["template"]["spec"]["template"] for each in spec["replicatedJobs"]],
+    "PyTorchJob": lambda spec: [each["template"] for each in spec["pytorchReplicaSpecs"].values()],
+    "TFJob": lambda spec: [each["template"] for each in spec["tfReplicaSpecs"].values()],
+    "XGBoostJob": lambda spec: [each["template"] for each in spec["xgbReplicaSpecs"].values()],
+    "MPIJob": lambda spec: [each["template"] for each in spec["mpiReplicaSpecs"].values()],
+    "MPIJob v2beta1": lambda spec: [each["template"] for each in spec["mpiReplicaSpecs"].values()],
+    "TrainJob": lambda spec: spec["podTemplateOverrides"],
+    "RayJob": lambda spec: [
+        spec["rayClusterSpec"]["headGroupSpec"]["template"], spec["rayClusterSpec"]["workerGroupSpecs"][0]["template"],
+        spec["submitterPodTemplate"],
+    ],
+    "Volcano Job": lambda spec: [each["template"] for each in spec["tasks"]],
+}  # fmt: skip
+
+
+@KINDS
+def test_every_pod_is_ours_by_its_labels_and_avoids_the_nodes_of_a_retry(name: str) -> None:
+    found = made(name, nodes=("gpu-7",))
+    places = PLACES[name](found["spec"])
+    assert places
+    fields = [{"key": "metadata.name", "operator": "NotIn", "values": ["gpu-7"]}]
+    for place in places:
+        assert place["metadata"]["labels"]["tuner.dev/trial"] == "12"
+        (term,) = at(place, "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution")
+        assert term["preference"] == {"matchFields": fields}
+
+
+def test_an_affinity_of_the_writers_own_stays() -> None:
+    mine = {"weight": 1, "preference": {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}}
+    node = {
+        "preferredDuringSchedulingIgnoredDuringExecution": [mine],
+        "requiredDuringSchedulingIgnoredDuringExecution": {},
+    }
+    affinity = {"nodeAffinity": node, "podAffinity": {"x": 1}}
+    found = made("Job", template=template(affinity=affinity), nodes=("gpu-7",))["spec"]["template"]["spec"]
+    terms = found["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert (terms[0], len(terms)) == (mine, 2)
+    assert found["affinity"]["podAffinity"] == {"x": 1}
+    assert "requiredDuringSchedulingIgnoredDuringExecution" in found["affinity"]["nodeAffinity"]
+
+
+@KINDS
+def test_the_trials_program_is_told_who_it_is(name: str) -> None:
+    found = made(name)["spec"]
+    if name == "TrainJob":
+        containers = [found["trainer"]]
+    else:
+        containers = [each for place in PLACES[name](found) for each in place["spec"]["containers"]]
+    for container in containers:
+        assert {"name": "TUNER_TRIAL_NUMBER", "value": "12"} in container["env"]
+
+
+def test_a_step_before_the_program_is_told_too() -> None:
+    found = made("Job", template=template(initContainers=[{"name": "data"}]))["spec"]["template"]["spec"]
+    assert {"name": "TUNER_TRIAL_NUMBER", "value": "12"} in found["initContainers"][0]["env"]
+
+
+def test_a_train_job_that_says_nothing_of_its_pods_is_overridden_in_the_job_that_trains() -> None:
+    (override,) = made("TrainJob")["spec"]["podTemplateOverrides"]
+    assert (override["targetJobs"], set(override)) == ([{"name": "node"}], {"targetJobs", "metadata"})
+    only = [{"targetJobs": [{"name": "model-initializer"}]}]
+    named = [each["targetJobs"] for each in made("TrainJob", podTemplateOverrides=only)["spec"]["podTemplateOverrides"]]
+    assert named == [[{"name": "model-initializer"}], [{"name": "node"}]]
+
+
+def test_what_a_train_job_says_itself_of_its_pods_and_its_trainer_stays() -> None:
+    overrides = [
+        {"targetJobs": [{"name": "launcher"}], "metadata": {"labels": {"team": "x"}}},
+        {"targetJobs": [{"name": "node"}], "spec": {"serviceAccountName": "reader"}},
+    ]
+    spec = made(
+        "TrainJob", podTemplateOverrides=overrides, trainer={"numNodes": 2, "env": [{"name": "A", "value": "b"}]}
+    )["spec"]
+    assert [each["targetJobs"][0]["name"] for each in spec["podTemplateOverrides"]] == ["launcher", "node"]
+    launcher, node = spec["podTemplateOverrides"]
+    assert (launcher["metadata"]["labels"]["team"], node["spec"]) == ("x", {"serviceAccountName": "reader"})
+    assert (spec["trainer"]["numNodes"], spec["trainer"]["env"][0]) == (2, {"name": "A", "value": "b"})
+
+
+def test_ray_submits_with_the_image_of_its_head_and_once() -> None:
+    spec = made("RayJob")["spec"]
+    submitter = spec["submitterPodTemplate"]["spec"]
+    assert (submitter["restartPolicy"], submitter["containers"][0]["image"]) == ("Never", "train:1")
+    assert "command" not in submitter["containers"][0]  # KubeRay writes it
+    assert submitter["containers"][0]["resources"] == {
+        "requests": {"cpu": "500m", "memory": "200Mi"},
+        "limits": {"cpu": "1", "memory": "1Gi"},
+    }
+    assert submitter["containers"][0]["name"] == "ray-job-submitter"
+    assert spec["submitterConfig"] == {"backoffLimit": 0}
+    assert made("RayJob", submissionMode="K8sJobMode")["spec"]["submitterPodTemplate"] == spec["submitterPodTemplate"]
+    own = made("RayJob", submitterPodTemplate=template("mine"), submitterConfig={"backoffLimit": 3})["spec"]
+    assert own["submitterPodTemplate"]["spec"]["containers"][0]["name"] == "mine"
+    assert own["submitterConfig"] == {"backoffLimit": 3}
+    beside = made("RayJob", submissionMode="SidecarMode")["spec"]
+    assert not {"submitterPodTemplate", "submitterConfig"} & beside.keys()  # KubeRay refuses them there
+
+
+RUN_POLICY = {"runPolicy": {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": KEPT_S}}
+TTL = {"ttlSecondsAfterFinished": KEPT_S}
+LEFT: dict[str, Raw] = {
+    **dict.fromkeys(("Job", "JobSet", "Volcano Job"), TTL),
+    **dict.fromkeys(("PyTorchJob", "TFJob", "XGBoostJob", "MPIJob"), RUN_POLICY),
+    "MPIJob v2beta1": {"runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0}},
+    "TrainJob": {},
+    "RayJob": {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": 10},
+}
+
+
+@KINDS
+def test_nothing_runs_on_when_it_has_ended_and_nobody_looks(name: str) -> None:
+    keys = {"ttlSecondsAfterFinished", "runPolicy", "shutdownAfterJobFinishes"}
+    assert {key: value for key, value in made(name)["spec"].items() if key in keys} == LEFT[name]
+
+
+def test_what_the_writer_says_of_its_end_stays() -> None:
+    assert made("Job", ttlSecondsAfterFinished=0)["spec"]["ttlSecondsAfterFinished"] == 0
+    said = made("PyTorchJob", runPolicy={"cleanPodPolicy": "None"})["spec"]["runPolicy"]
+    assert said == {"cleanPodPolicy": "None", "ttlSecondsAfterFinished": KEPT_S}
+    for said in ({"shutdownAfterJobFinishes": False}, {"deletionStrategy": {}}, {"clusterSelector": {}}):
+        assert "ttlSecondsAfterFinished" not in made("RayJob", **said)["spec"]
+
+
+# What is warned of
+
+
+def warned(name: str, policy: str = "", *, beside: str = "", version: str = "") -> tuple[str, ...]:
+    """policy: of its pods; beside: what stands beside their template."""
+    manifest = copy.deepcopy(OBJECTS[name]) if name in OBJECTS else obj("example.org/v1", name)
+    pods = template(**({"restartPolicy": policy} if policy else {}))
+    manifest["spec"] = {"groups": [{"template": pods} | ({"restartPolicy": beside} if beside else {})]}
+    return tuple(warnings(manifest | ({"apiVersion": version} if version else {}), "spec.trial.template"))
+
+
+def test_a_template_that_restarts_in_place_is_warned_of() -> None:
+    cure = "what fails is retried by spec.trial.retries; write restartPolicy: Never"
+    group = "spec.trial.template.spec.groups[0]"
+    assert warned("PyTorchJob", beside="OnFailure") == (
+        f"{group}.restartPolicy: OnFailure restarts a failed program inside the attempt, at most 5 times; {cure}",
+    )
+    silent = f"{group}.restartPolicy: without it a PyTorchJob may restart a failed program inside the attempt; {cure}"
+    assert warned("PyTorchJob") == warned("PyTorchJob", "Never") == (silent,)  # the operator writes the pods' policy
+    assert warned("PyTorchJob", beside="Never") == ()
+    assert warned("Volcano Job", "Never") == warned("Widget", "Never") == ()
+    for name, kind in (("Volcano Job", "Job"), ("Widget", "Widget")):
+        assert warned(name) == (
+            f"{group}.template.spec.restartPolicy: without it a {kind} may restart a failed program inside the "
+            f"attempt; {cure}",
+        )
+
+
+@KINDS
+def test_an_operator_that_restarts_what_says_nothing_is_warned_of(name: str) -> None:
+    assert bool(warned(name)) is (name in {"PyTorchJob", "MPIJob v2beta1", "Volcano Job"})
+
+
+def test_a_version_that_is_not_known_is_warned_of() -> None:
+    (warning,) = warned("TFJob", beside="Never", version="kubeflow.org/v2")
+    assert warning.startswith(
+        "spec.trial.template.apiVersion: TFJob is known as kubeflow.org/v1 (Training Operator 1.9)"
+    )
+
+
+# What is not known
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "known"),
+    [
+        ("kubeflow.org/v2", "PyTorchJob", "kubeflow.org/v1 (Training Operator 1.9)"),
+        (
+            "kubeflow.org/v3",
+            "MPIJob",
+            "kubeflow.org/v1 (Training Operator 1.9) and kubeflow.org/v2beta1 (MPI Operator 0.6)",
+        ),
+        ("trainer.kubeflow.org/v1", "TrainJob", "trainer.kubeflow.org/v1alpha1 (Trainer 2.1)"),
+    ],
+)
+def test_another_version_is_read_as_the_known_one_and_said(version: str, kind: str, known: str) -> None:
+    manifest = obj(version, kind)
+    assert missing_conditions(manifest) == ""
+    assert foreign_version(manifest) == (
+        f"{kind} is known as {known}, and this is {version}: it is read as the known one; if its status or labels "
+        "differ, set spec.trial.success, failure and primary"
+    )
+
+
+@KINDS
+def test_a_known_version_needs_no_word(name: str) -> None:
+    assert foreign_version(OBJECTS[name]) == ""
+
+
+@KINDS
+def test_every_kind_can_be_a_trial(name: str) -> None:
+    assert (cannot_be_labelled(OBJECTS[name]), missing_conditions(OBJECTS[name])) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("manifest", "said"),
+    [
+        (obj("example.org/v1", "Widget", image="x"), "no pod template is found in this Widget"),
+        (obj("kubeflow.org/v1", "PyTorchJob"), "no pod template is found in this PyTorchJob"),
+        (obj("ray.io/v1", "RayJob", submissionMode="HTTPMode", rayClusterSpec=RAY_CLUSTER), "write K8sJobMode"),
+        (obj("ray.io/v1", "RayJob", clusterSelector={"ray.io/cluster": "x"}), "write spec.submitterPodTemplate"),
+    ],
+)
+def test_what_cannot_be_labelled_is_refused_with_the_reason(manifest: Raw, said: str) -> None:
+    assert said in cannot_be_labelled(manifest)
+
+
+def test_a_file_is_not_changed_by_being_checked() -> None:
+    before = copy.deepcopy(OBJECTS["RayJob"])
+    cannot_be_labelled(OBJECTS["RayJob"])
+    assert OBJECTS["RayJob"] == before
+
+
+@KINDS
+def test_a_queue_for_a_kind_that_kueue_does_not_know_is_refused(name: str) -> None:
+    said = cannot_be_queued(OBJECTS[name])
+    assert bool(said) is (name in {"MPIJob", "Volcano Job"})
+    assert not said or f"the kind {OBJECTS[name]['kind']} of {OBJECTS[name]['apiVersion']};" in said
+
+
+BROKEN: list[object] = [None, "text", 7, [], ["x"], {}, {"x": "y"}]
+
+
+@KINDS
+@pytest.mark.parametrize("broken", BROKEN, ids=str)
+def test_a_malformed_object_breaks_nothing(name: str, broken: object) -> None:
+    """The server refuses it; until then it is read like any other."""
+    for key in ("", *OBJECTS[name]["spec"], "podTemplateOverrides", "submitterPodTemplate", "trainer", "runPolicy"):
+        manifest = copy.deepcopy(OBJECTS[name])
+        if key:
+            manifest["spec"][key] = broken
+        else:
+            manifest["spec"] = broken
+        job_for(a_launch(template=manifest, queue="q"), owner=None)
+        cannot_be_labelled(manifest)
+        found = {**manifest, "metadata": {"name": "x"}, "status": broken if isinstance(broken, dict) else {}}
+        assert isinstance(reading_of(found).container, str)
+        is_suspended(found)
+
+
+def test_nobody_else_speaks_for_an_unknown_kind() -> None:
+    assert reading_of({"apiVersion": "example.org/v1", "kind": "Widget", "metadata": {}}).labels == Speaker().labels

@@ -1,0 +1,80 @@
+"""What has changed is prepared a moment later, by a thread that gives way when there is too much to do."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import closing
+
+import pytest
+
+from suggest.studies.prefetch import LATE_S, Prefetcher
+
+WITHIN_S = 10
+
+
+def prepared(ahead: Prefetcher[str], what: str, done: threading.Event) -> None:
+    """It changes until it is prepared: on a busy machine a change may be passed over."""
+    deadline = time.monotonic() + WITHIN_S
+    done.clear()
+    while not done.is_set():
+        assert time.monotonic() < deadline
+        ahead.later(what)
+        done.wait(0.05)
+
+
+def test_what_changes_is_prepared_and_again_when_it_changes_again() -> None:
+    order, done = list[str](), threading.Event()
+
+    def prepare(what: str) -> None:
+        order.append(what)
+        done.set()
+
+    with closing(Prefetcher(prepare)) as ahead:
+        for what in ("a", "b", "a"):
+            prepared(ahead, what, done)
+            assert order[-1] == what
+
+
+def test_what_has_waited_too_long_is_left_to_who_asks_for_it() -> None:
+    done, busy, go_on = [], threading.Event(), threading.Event()
+
+    def prepare(what: str) -> None:
+        done.append(what)
+        busy.set()
+        go_on.wait(WITHIN_S)
+
+    with closing(Prefetcher(prepare)) as ahead:
+        prepared(ahead, "slow", busy)
+        ahead.later("waits")
+        time.sleep(2 * LATE_S)
+        go_on.set()
+        prepared(ahead, "next", busy)
+    assert "waits" not in done
+
+
+def test_what_cannot_be_prepared_is_logged_and_holds_up_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    done = threading.Event()
+
+    def prepare(what: str) -> None:
+        if what == "broken":
+            raise ValueError(what)
+        done.set()
+
+    with closing(Prefetcher(prepare)) as ahead:
+        while "what=broken could not be prepared" not in caplog.text:
+            prepared(ahead, "whole", done)
+            ahead.later("broken")
+            time.sleep(0.01)
+        prepared(ahead, "whole", done)
+    assert "what=broken could not be prepared" in caplog.text
+
+
+def test_it_leaves_no_thread_and_begins_none_for_nothing() -> None:
+    before = threading.active_count()
+    ahead: Prefetcher[str] = Prefetcher(lambda what: None)
+    assert threading.active_count() == before
+    ahead.later("a")
+    ahead.close()
+    ahead.later("b")
+    assert threading.active_count() == before

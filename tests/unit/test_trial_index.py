@@ -1,0 +1,161 @@
+"""What an engine forgets of its finished trials somebody tells it again; nothing that it answers shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from suggest.curves import Curve, Report
+from suggest.engine import Engine
+from suggest.engine.trial_index import TrialIndex
+from suggest.samplers.tpe import Window
+from suggest.trial import Measurement, Trial, TrialState
+from tests.unit.searches import MINIMIZE, MIXED, QUEUED, RUNNING, SUCCEEDED, accuracy, study
+
+
+@dataclass
+class Book:
+    """Who tells finished trials again, and counts how often it was asked."""
+
+    known: dict[int, Trial] = field(default_factory=dict)
+    measured: dict[int, list[Measurement]] = field(default_factory=dict)
+    asked: int = 0
+
+    def trial(self, number: int) -> Trial | None:
+        self.asked += 1
+        return self.known.get(number)
+
+    def trials(self) -> list[Trial]:
+        return [self.known[number] for number in sorted(self.known)]
+
+    def report(self, number: int) -> Report:
+        report = Report()
+        for measurement in self.measured.get(number, ()):
+            report.add(measurement)
+        return report
+
+    def curves(self) -> Iterator[Curve]:
+        for trial in self.trials():
+            if trial.state is SUCCEEDED and (curve := self.report(trial.number).newest("accuracy")) is not None:
+                yield curve
+
+
+class Pair:
+    """The same story told to an engine that keeps all and to one that forgets."""
+
+    def __init__(self, algorithm: str) -> None:
+        self.study = study(MIXED, algorithm, direction=MINIMIZE, pruning={"minTrials": 2})
+        self.book = Book()
+        self.whole = Engine(self.study, (), ())
+        self.brief = Engine(self.study, (), (), source=self.book)
+
+    def put(self, trial: Trial) -> None:
+        self.book.known[trial.number] = trial  # stored first
+        self.whole.put(trial)
+        self.brief.put(trial)
+
+    def measure(self, number: int, measurements: list[Measurement]) -> None:
+        self.book.measured.setdefault(number, []).extend(measurements)
+        self.whole.measure(number, measurements)
+        self.brief.measure(number, measurements)
+
+
+def test_it_advises_and_values_as_one_that_keeps_all_whenever_its_pruner_is_first_asked() -> None:
+    pair = Pair("random")
+    for number in range(12):
+        pair.put(Trial(number, RUNNING, {"layers": 1}))
+        pair.measure(number, accuracy(*(0.1 * number + 0.01 * k for k in range(5))))
+        if number >= 6:
+            assert pair.brief.advise(number) == pair.whole.advise(number)
+        if number % 4 != 3:
+            pair.put(Trial(number, SUCCEEDED, {"layers": 1}, value=0.5))
+        again = accuracy(0.0, 0.0, 0.0, 0.0, 0.0, 7.0)
+        assert pair.brief.fresh(number, again) == pair.whole.fresh(number, again) == tuple(again[5:])
+        assert pair.brief.value_of(number) == pair.whole.value_of(number)
+    assert any(pair.whole.advise(number).should_stop for number in (3, 7, 11))
+    later = Engine(pair.study, pair.book.trials(), (), source=pair.book)
+    for number in (3, 7, 11):
+        later.measure(number, pair.book.measured[number])
+        assert later.advise(number) == pair.whole.advise(number)
+
+
+def test_an_engine_that_forgets_proposes_and_answers_as_one_that_keeps_all() -> None:
+    pair = Pair("tpe")
+    for number in range(60):
+        [new] = pair.whole.propose(1).trials
+        assert pair.brief.propose(1).trials == (new,)
+        trial = Trial(number, RUNNING, new.parameters, request_id=f"request-{number // 2}")
+        pair.put(trial)
+        if number % 5:
+            pair.put(replace(trial, state=SUCCEEDED, value=float(number % 7)))
+    for k in (0, 7, 29, 30):
+        assert pair.brief.trials_of_request(f"request-{k}") == pair.whole.trials_of_request(f"request-{k}")
+    assert [pair.brief.trial(n) for n in range(60)] == [pair.whole.trial(n) for n in range(60)]
+    assert pair.brief.optimal() == pair.whole.optimal()
+    assert (pair.brief.next_number, pair.brief.size) == (60, 60)
+
+
+def test_nobody_is_asked_while_trials_come_and_go() -> None:
+    pair = Pair("tpe")
+    for number in range(40):
+        [new] = pair.brief.propose(1).trials
+        assert pair.brief.trials_of_request(f"request-{number}") == ()
+        trial = Trial(number, RUNNING, new.parameters, request_id=f"request-{number}")
+        pair.put(trial)
+        pair.put(replace(trial, state=SUCCEEDED, value=float(number)))
+    assert pair.book.asked == 0
+
+
+def test_a_cancelled_trial_is_kept_for_it_may_be_a_deleted_one() -> None:
+    ledger = TrialIndex(Book())
+    cancelled = Trial(3, TrialState.CANCELLED, {"lr": 0.1}, request_id="asked")
+    ledger.put(cancelled)
+    assert (ledger.get(3), ledger.of_request("asked")) == (cancelled, (cancelled,))
+    assert (ledger.get(2), ledger.state(2), ledger.state(3), len(ledger)) == (None, None, cancelled.state, 1)
+
+
+def test_a_label_put_on_a_finished_trial_teaches_nothing_twice() -> None:
+    pair = Pair("tpe")
+    for number in range(12):
+        pair.put(Trial(number, SUCCEEDED, pair.whole.propose(1).trials[0].parameters, value=float(number)))
+    before = pair.brief.propose(2)
+    for _ in range(3):
+        pair.put(replace(pair.whole.trial(4), labels={"team": "vision"}))
+    assert pair.brief.propose(2) == pair.whole.propose(2) == before
+    assert pair.brief.trial(4).labels == {"team": "vision"}
+
+
+def test_a_trial_changes_its_request_until_it_ends() -> None:
+    book = Book()
+    ledger = TrialIndex(book)
+    ledger.put(Trial(0, QUEUED, {}, request_id="added"))
+    running = Trial(0, RUNNING, {}, request_id="asked")
+    ledger.put(running)
+    assert (ledger.of_request("added"), ledger.of_request("asked")) == ((), (running,))
+    book.known[0] = replace(running, state=SUCCEEDED, value=1.0)
+    ledger.put(book.known[0])
+    assert (ledger.of_request("added"), ledger.of_request("asked")) == ((), (book.known[0],))
+
+
+def test_a_ledger_filled_at_once_is_as_one_filled_bit_by_bit() -> None:
+    trials = [Trial(n, SUCCEEDED, {}, request_id=f"r{n % 4}") for n in range(9)]
+    slow, fast = TrialIndex(None), TrialIndex(None)
+    for trial in trials:
+        slow.put(trial)
+    assert list(fast.fill(trials)) == trials
+    for k in range(5):
+        assert fast.of_request(f"r{k}") == slow.of_request(f"r{k}")
+    assert list(fast.all()) == list(slow.all()) == trials
+
+
+def test_a_window_holds_no_more_than_it_needs_and_shows_what_it_would() -> None:
+    small, all_ = Window(MINIMIZE, 50), Window(MINIMIZE, 50)
+    all_._forget = lambda: None  # type: ignore[method-assign]  # what it would be without
+    for number in range(1000):
+        # The best ones are old, and some end long after later ones.
+        trial = Trial(number ^ 1, SUCCEEDED, {}, value=float(number % 100))
+        small.put(trial)
+        all_.put(trial)
+        assert list(small.learnt()) == list(all_.learnt())
+    assert (small.finished, len(list(small.learnt()))) == (1000, 50)
+    assert len(small._finished) < 200

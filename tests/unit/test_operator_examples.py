@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.cli.preflight import check_file, manifests_of, warnings
+from controller.app.sample_manifests import manifests_of
+from controller.app.validate import check_manifests, warnings
 from controller.runtime.kubernetes.demand import demand_of
 from controller.runtime.kubernetes.kinds import PRESETS, preset_of
 from controller.spec import Document, SpecErrors, read
@@ -51,7 +52,7 @@ def test_what_cannot_be_a_trial_is_refused_at_its_line_before_anything_runs(
     text = next(path for path in EXAMPLES if path.stem == name).read_text()
     assert old in text
     with pytest.raises(SpecErrors) as caught:
-        check_file(read(text.replace(old, new), source="x.yaml"))
+        check_manifests(read(text.replace(old, new), source="x.yaml"))
     (problem,) = str(caught.value).split("\n")[1:]
     line, _, rest = problem.strip().partition(":")
     assert rest.partition(" ")[2].startswith(said)

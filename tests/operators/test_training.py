@@ -24,7 +24,6 @@ from tests.cluster.realnode import RealNode
 from tests.cluster.searcher import Searcher
 from tests.cluster.waiting import eventually
 from tests.operators import images
-from tests.operators.conftest import lacks
 from tests.operators.operators import Operators
 
 WITHIN_S = 900.0  # three trials, each on two busy cores
@@ -62,7 +61,7 @@ TRAININGS = (
 
 @pytest.fixture(params=TRAININGS, ids=str)
 def training(request: pytest.FixtureRequest, real: Operators) -> Training:
-    lacks(images.missing())
+    """An example, whose images the node has."""
     assert isinstance(real.cluster, RealNode)
     chosen: Training = request.param
     for tag in (images.TRAINERS[chosen.name], images.MPI_DELIVERY):

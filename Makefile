@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 RELEASE := .venv-release
-COMPILE := $(RELEASE)/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
+DOCS := .venv-docs
+COMPILE := $(RELEASE)/bin/uv pip compile --universal --python-version 3.11 --generate-hashes \
   --custom-compile-command 'make lock' --no-annotate --quiet $(LOCK)
 JOBS ?= auto
 MUTANTS := $(BIN)/python -m tests.sim.mutants
@@ -104,6 +105,14 @@ bench: $(VENV)/dev.stamp  ## measure, and write the figures to docs/benchmarks.m
 bench-cluster: cluster-binaries cluster-images  ## as root: measure on a cluster made here, and write the figures there too
 	PYTHONPATH=. $(BIN)/python bench/cluster.py $(BENCH)
 
+.PHONY: docs
+docs: $(DOCS)/stamp  ## build the documentation site into build/docs; a dead link fails
+	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build
+
+.PHONY: docs-serve
+docs-serve: $(DOCS)/stamp  ## show the documentation site on localhost:8000, built again when a page changes
+	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs serve --watch docs_site
+
 .PHONY: picture
 picture: $(VENV)/dev.stamp  ## record the README's picture from a real run
 	$(PIP) install 'pyte>=0.8'
@@ -137,13 +146,14 @@ sbom: $(RELEASE)/stamp  ## write the software bill of materials of that image (C
 
 .PHONY: lock
 lock: $(RELEASE)/stamp  ## bring the lock files up to pyproject.toml; LOCK=--upgrade takes the newest versions
-	$(COMPILE) --extra examples --extra kubernetes --extra postgres --group dev -o requirements.lock
-	$(COMPILE) --extra examples --extra cifar10 -c requirements.lock -o requirements-torch.lock
-	$(COMPILE) --extra postgres -c requirements.lock -o deploy/requirements.lock
+	$(COMPILE) pyproject.toml --extra examples --extra kubernetes --extra postgres --group dev -o requirements.lock
+	$(COMPILE) pyproject.toml --extra examples --extra cifar10 -c requirements.lock -o requirements-torch.lock
+	$(COMPILE) pyproject.toml --extra postgres -c requirements.lock -o deploy/requirements.lock
+	$(COMPILE) --group docs -o docs/requirements.lock
 
 .PHONY: clean
 clean:  ## remove what make made
-	rm -rf $(VENV) .venv-proto $(RELEASE) .demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-proto $(RELEASE) $(DOCS) .demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps lie inside the environment, so that removing it starts over; a changed pyproject.toml installs again.
@@ -169,4 +179,10 @@ $(VENV)/dev.stamp: $(VENV)/pip.stamp pyproject.toml requirements.lock
 $(RELEASE)/stamp: Makefile
 	$(PYTHON) -m venv $(RELEASE)
 	$(RELEASE)/bin/python -m pip --disable-pip-version-check --quiet install 'uv==0.13.9' 'cyclonedx-bom==7.5.0'
+	@touch $@
+
+# Without the project itself: the references need its parsers only, which import nothing else.
+$(DOCS)/stamp: docs/requirements.lock
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r docs/requirements.lock
 	@touch $@

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from suggest.samplers import Wanted
+from suggest.samplers import PointRequest
 from suggest.samplers.uniform import draw_point
 from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Scale, Space
 
@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("--partial", type=Path, default=Path("digits_table.txt"), help="where it is kept meanwhile")
     asked = parser.parse_args()
     found = [float(x) for x in asked.partial.read_text().split()] if asked.partial.exists() else []
-    points = [draw_point(SPACE, SEED, Wanted(k, {})) for k in range(asked.settings)]
+    points = [draw_point(SPACE, SEED, PointRequest(k, {})) for k in range(asked.settings)]
     for point in points[len(found) :]:
         found.append(measured(point))
         if len(found) % 100 == 0:

@@ -13,7 +13,7 @@ from mixed import SPACE
 from record import keep, machine, table
 
 from suggest.engine import Engine
-from suggest.samplers import Wanted
+from suggest.samplers import PointRequest
 from suggest.samplers.uniform import draw_point
 from suggest.study import Algorithm, Direction, Objective, Study, StudyName, StudySpec
 from suggest.trial import Trial, TrialState
@@ -25,7 +25,7 @@ ROUNDS, BATCH = 40, 64
 def filled(algorithm: str, history: int) -> Engine:
     spec = StudySpec(SPACE, (Objective("loss", Direction.MINIMIZE),), Algorithm(algorithm))
     rng = random.Random(1)
-    points = (draw_point(SPACE, 3, Wanted(n, {})) for n in range(history))
+    points = (draw_point(SPACE, 3, PointRequest(n, {})) for n in range(history))
     trials = (Trial(n, TrialState.SUCCEEDED, point, value=rng.random()) for n, point in enumerate(points))
     engine = Engine(Study(StudyName("default", "cost"), "uid", spec, 1), trials, ())
     engine.propose(1)  # what is loaded once is not the price of a proposal

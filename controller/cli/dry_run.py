@@ -65,7 +65,7 @@ async def _asked(
     from controller.cli.runtimes import anchor
     from controller.runtime.kubernetes.checkup import listed
     from controller.runtime.kubernetes.client import NODES, Client
-    from controller.runtime.kubernetes.prerequisites import no_room
+    from controller.runtime.kubernetes.prerequisites import no_queue, no_room
     from controller.runtime.kubernetes.rehearsal import pods_of, rehearse
 
     client = await Client.connect(arguments.context or None)
@@ -76,7 +76,8 @@ async def _asked(
             return verdicts, {}
         nodes = await listed(client, NODES, None) or []
         never = {
-            what: await no_room(client, spec.namespace, objects, nodes=nodes)
+            what: await no_queue(client, spec.namespace, objects)
+            or await no_room(client, spec.namespace, objects, nodes=nodes)
             for what, objects in stages.items()
             if objects
         }

@@ -103,6 +103,7 @@ async def check_cluster(client: Client, document: Document, home: Home) -> None:
     from controller.cli.runtimes import anchor
     from controller.cli.specimen import UID
     from controller.runtime.kubernetes.errors import Unreachable
+    from controller.runtime.kubernetes.prerequisites import no_queue
     from controller.runtime.kubernetes.rehearsal import rehearse
 
     spec = document.spec
@@ -111,7 +112,7 @@ async def check_cluster(client: Client, document: Document, home: Home) -> None:
         rehearse(client, spec.namespace, [anchor(spec, UID), *objects, *final_manifests_of(spec)]),
         _missing(client, spec, objects),
         _others(client, spec, objects[-1], home),
-        _queue(client, spec),
+        no_queue(client, spec.namespace, objects),
         return_exceptions=True,
     )
     for answer in answers:
@@ -164,16 +165,6 @@ async def _missing(client: Client, spec: ExperimentSpec, objects: Sequence[Raw])
 
     rights = [*RIGHTS, *await rights_to(client, objects)]
     return await missing_rights(client, spec.namespace, [right for right in rights if not right.without])
-
-
-async def _queue(client: Client, spec: ExperimentSpec) -> str:
-    """Why Kueue will admit nothing before somebody changes the file or the cluster; "" if it may, or is unknown."""
-    from controller.runtime.kubernetes.findings import Level
-    from controller.runtime.kubernetes.prerequisites import check_queue
-
-    queue = spec.trial.cluster.get("queue")
-    found = await check_queue(client, spec.namespace, str(queue)) if queue else None
-    return found.detail if found is not None and found.level is Level.FAIL else ""
 
 
 async def _others(client: Client, spec: ExperimentSpec, manifest: Raw, home: Home) -> str:

@@ -14,11 +14,11 @@ from controller.cli.home import Home
 from suggest.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from suggest.server.admin import Finding
+    from suggest.server.admin import StartFinding
 
 
 def serve(arguments: argparse.Namespace) -> int:
-    from suggest.server import Oversight, Protection
+    from suggest.server import Protection, ServerOptions
     from suggest.server import serve as run
     from suggest.server.admin import check_up
 
@@ -40,7 +40,7 @@ def serve(arguments: argparse.Namespace) -> int:
         tls_key=arguments.tls_key,
         tls_client_ca=arguments.tls_client_ca,
     )
-    oversight = Oversight(arguments.metrics_address, arguments.limits)
+    options = ServerOptions(arguments.metrics_address, arguments.limits)
     if arguments.check:
         return _check(
             check_up(
@@ -48,7 +48,7 @@ def serve(arguments: argparse.Namespace) -> int:
                 storage,
                 advertise=arguments.advertise,
                 protection=protection,
-                oversight=oversight,
+                options=options,
             )
         )
     return run(
@@ -57,12 +57,12 @@ def serve(arguments: argparse.Namespace) -> int:
         sync=arguments.sync,
         advertise=arguments.advertise,
         protection=protection,
-        oversight=oversight,
+        options=options,
         announce=arguments.log_format == "text",  # else the event says it
     )
 
 
-def _check(findings: Iterable[Finding]) -> ExitCode:
+def _check(findings: Iterable[StartFinding]) -> ExitCode:
     """A line each; what is wrong with the flags or the files weighs more than what is not there just now."""
     code = ExitCode.OK
     for finding in findings:

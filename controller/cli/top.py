@@ -57,7 +57,7 @@ async def _rooms(experiment: Experiment) -> tuple[list[Room] | None, str]:
 
 
 def _of_gpus(quota: dict[str, Any]) -> list[Room]:
-    from controller.runtime.kubernetes.checkup import is_gpu
+    from controller.runtime.kubernetes.demand import is_gpu
 
     status = quota.get("status") or {}
     used = status.get("used") or {}

@@ -7,13 +7,35 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from controller.core.model import Attempt, AttemptState, Event, Experiment, ExperimentState, FailureClass, trial_name
+from controller.core.model import (
+    Attempt,
+    AttemptState,
+    Event,
+    Experiment,
+    ExperimentState,
+    FailureClass,
+    TrialTemplate,
+    trial_name,
+)
 from controller.report.final import FinalRecord
+from controller.runtime.kubernetes.demand import demand_of, is_gpu
 from suggest.space import Value
 from suggest.study import Study
 from suggest.trial import REUSED, Measurement, Trial, TrialState
 
 IMPORTED_FROM = "tuner.dev/imported-from"  # the service's label on what came from elsewhere
+
+
+def gpus_of(template: TrialTemplate) -> float:
+    """Of one attempt; of a whole object, as far as it says what its pods ask for, and no parameter decides it."""
+    manifest = template.cluster.get("template")
+    if not isinstance(manifest, dict):
+        return template.resources.gpu * template.workers
+    try:
+        asked = demand_of([manifest]).total()
+    except ValueError:
+        return 0.0
+    return float(sum(amount for key, amount in asked.items() if is_gpu(key.removeprefix("requests."))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,15 +202,14 @@ class ExperimentRecord:
 
     @property
     def gpus(self) -> float:
-        """Of one attempt; 0 where they are in a template, whose meaning is its kind's."""
-        return self.experiment.spec.trial.resources.gpu * self.experiment.spec.trial.workers
+        """Of one attempt."""
+        return gpus_of(self.experiment.spec.trial)
 
     def gpu_seconds(self, attempt: Attempt, *, now: datetime) -> float:
         """What it has held so far, whether or not it used them."""
         if attempt.start_time is None:
             return 0.0
-        template = self.experiment.spec.template_of(attempt.trial)
-        held = template.resources.gpu * template.workers
+        held = gpus_of(self.experiment.spec.template_of(attempt.trial))
         return held * ((attempt.end_time or now) - attempt.start_time).total_seconds()
 
     def reason_of(self, record: TrialRecord) -> str:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from controller.core.model import FINAL
 from controller.report import figures
-from controller.report.record import ExperimentRecord, TrialRecord
+from controller.report.record import ExperimentRecord, TrialRecord, gpus_of
 from controller.report.tables import aligned, run_time, shortened, shown_state
 from suggest.trial import TrialState
 
@@ -63,8 +63,7 @@ def _gpus(record: ExperimentRecord, rooms: Sequence[Room] | None, trouble: str) 
     running = sum(one.state is TrialState.RUNNING for one in record.trials)
     gpus = record.gpus * running
     if record.final is not None and record.final.state == "running":
-        template = record.experiment.spec.template_of(FINAL)
-        running, gpus = 1, template.resources.gpu * template.workers
+        running, gpus = 1, gpus_of(record.experiment.spec.template_of(FINAL))
     holds = "holds" if record.controlled_by or not running else "when last seen held"
     held = f"this experiment {holds} {gpus:g}" if record.gpus or gpus else "this experiment asks for none"
     where = f"GPUs in {record.experiment.namespace}"

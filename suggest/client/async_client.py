@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from suggest.address import parse_addresses
 from suggest.binding import import_grpc_quietly
-from suggest.client.credentials import Identity
+from suggest.client.credentials import ClientCredentials
 from suggest.client.retries import CHANNEL_OPTIONS, PATIENCE_S, Attempts
 from suggest.imports import FinishedTrial, ImportResult
 from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
@@ -21,6 +21,8 @@ from suggest.study import Pruning, Study, StudyName, StudySpec
 from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
 
 if TYPE_CHECKING:
+    import grpc
+
     from suggest.client.calls import Call, Pages
 
 T = TypeVar("T")
@@ -56,7 +58,7 @@ class AsyncClient:
         """inside: the way into the service at `address`, from the loop that it runs in; then no socket is used."""
         self._homes = parse_addresses(address)
         self.address = ",".join(self._homes)
-        self._identity = Identity(token, token_file, tls_ca, tls_cert, tls_key)
+        self._identity = ClientCredentials(token, token_file, tls_ca, tls_cert, tls_key)
         for home in self._homes:
             self._identity.check(home)
         self._timeout_s = timeout_s
@@ -171,6 +173,12 @@ class AsyncClient:
 
         return await self._all(calls.list_trials(name, client_id=client_id, states=states))
 
+    async def trials_page(self, name: StudyName, token: str, *, page_size: int) -> tuple[list[Trial], str]:
+        """One page of all trials, ordered by number; `token` is "" for the first page, and "" after the last."""
+        from suggest.client import calls
+
+        return await self._send(calls.list_trials(name, client_id="", states=(), page_size=page_size).page(token))
+
     async def update_trial(self, name: StudyName, number: int, *, labels: Mapping[str, str]) -> Trial:
         from suggest.client import calls
 
@@ -271,7 +279,7 @@ class AsyncClient:
         channels, self._channels = self._channels, {}
         retired, self._retired = self._retired, []
         for channel in (*retired, *(channel for channel, _ in channels.values())):
-            await channel.close()
+            await self._close_channel(channel)
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -286,7 +294,8 @@ class AsyncClient:
         while True:
             method = getattr(self._connected(attempts.address), call.method)
             try:
-                reply = await method(
+                reply = await self._exchange(
+                    method,
                     call.request,
                     timeout=attempts.timeout_s(),
                     metadata=self._identity.metadata(attempts.address),
@@ -296,7 +305,7 @@ class AsyncClient:
             else:
                 self._owner = attempts.address
                 return call.read(reply)
-            await asyncio.sleep(pause_s)
+            await self._sleep(pause_s)
 
     async def _all(self, pages: Pages[T]) -> list[T]:
         items, token = await self._send(pages.page(""))
@@ -313,16 +322,29 @@ class AsyncClient:
             self._channels.clear()
         if address not in self._channels:
             import_grpc_quietly()
-            import grpc.aio
-
             credentials = self._identity.credentials(address)
-            self._reach(
-                address,
-                grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
-                if credentials is None
-                else grpc.aio.secure_channel(address, credentials, options=CHANNEL_OPTIONS),
-            )
+            self._reach(address, self._new_channel(address, credentials, CHANNEL_OPTIONS))
         return self._channels[address][1]
+
+    # The transport: all that `suggest.client.sync_client` does differently.
+
+    async def _exchange(self, method: Any, request: Any, **settings: Any) -> Any:
+        return await method(request, **settings)
+
+    async def _sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def _new_channel(
+        self, address: str, credentials: grpc.ChannelCredentials | None, options: tuple[tuple[str, int], ...]
+    ) -> Any:
+        import grpc.aio
+
+        if credentials is None:
+            return grpc.aio.insecure_channel(address, options=options)
+        return grpc.aio.secure_channel(address, credentials, options=options)
+
+    async def _close_channel(self, channel: Any) -> None:
+        await channel.close()
 
     def _reach(self, address: str, channel: Any) -> None:
         from suggest.v1.suggest_pb2_grpc import SuggestServiceStub

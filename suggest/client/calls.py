@@ -1,7 +1,4 @@
-"""What a client sends and how it reads the answer: one function a method of the API, without any I/O.
-
-Shared by the asynchronous and the blocking client, which differ only in how a `Call` is carried out.
-"""
+"""What a client sends and how it reads the reply: one function per method of the API, without any I/O."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ SYSTEM = "system"  # instead of a file: whatever authorities this machine trusts
 _Metadata = tuple[tuple[str, str], ...]
 
 
-class Identity:
+class ClientCredentials:
     """What is None is looked up in the environment; "" is none.
 
     `token` goes before `token_file`, which is read when first needed, and again when it has changed. `tls_ca`: PEM, or

@@ -11,15 +11,16 @@ import math
 import os
 import secrets
 import socket
+import threading
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
 
 from suggest.client import search_space as arguments
-from suggest.client.lease_renewal import Heartbeat
 from suggest.client.search_space import Parameters
 from suggest.domain import Value
-from suggest.errors import LeaseExpired
+from suggest.errors import LeaseExpired, TunerError
 from suggest.space import Assignment, Space
 from suggest.study import Algorithm, Direction, Objective, Pruning, Study, StudyName, StudySpec
 from suggest.trial import REUSED, Measurement, Outcome, StopAdvice, Trial, TrialState
@@ -67,7 +68,7 @@ class Search:
         arguments.whole("trials", "total", total)
         highest: int | None = None  # number so far; None: look before asking
         looks = 0
-        with Heartbeat(self.client, self.name, lease_s) as heartbeat:
+        with LeaseRenewal(self.client, self.name, lease_s) as heartbeat:
             while True:
                 room = (highest is not None and highest + 1 < total) or self._counting() < total
                 if not room and (lease_s is None or not self._others_run()):
@@ -119,13 +120,10 @@ class Search:
         Begins with the first page that had an open trial when last read: an outcome never changes. A trial deleted
         from an earlier page goes on counting here, so that there may be too few trials but never too many.
         """
-        from suggest.client import calls
-
-        pages = calls.list_trials(self.name, client_id="", states=(), page_size=_COUNTED_AT_ONCE)
         token, count = self._settled
         all_settled = True
         while True:
-            trials, rest = self.client._send(pages.page(token))  # no method of the client begins in the middle
+            trials, rest = self.client.trials_page(self.name, token, page_size=_COUNTED_AT_ONCE)
             count += sum(t.number < before and _counts(t) for t in trials)
             if not rest:
                 return count
@@ -253,3 +251,66 @@ def search_of(
 def _counts(trial: Trial) -> bool:
     """Against the total: what was run, or is to be."""
     return trial.state is not TrialState.CANCELLED and REUSED not in trial.labels
+
+
+BEATS = 3  # in a lease: two may be lost
+
+
+class LeasedTrial(Protocol):
+    """A trial that this process runs."""
+
+    number: int
+    tries: int
+
+    def lose(self, why: str) -> None:
+        """It was handed out again."""
+
+
+class LeaseRenewal:
+    """Of one trial at a time. Its thread lives from the first trial until the `with` ends."""
+
+    def __init__(self, client: Client, study: StudyName, lease_s: float | None) -> None:
+        self._client = client
+        self._study = study
+        self._lease_s = lease_s
+        self._trial: LeasedTrial | None = None
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> LeaseRenewal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()  # the thread may be in a call; nobody waits for that
+
+    @contextmanager
+    def of(self, trial: LeasedTrial) -> Iterator[None]:
+        """Renew the trial's lease until the `with` ends."""
+        if self._lease_s is None or not trial.tries:  # an older server knows no leases
+            yield
+            return
+        self._trial = trial
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._beat, args=(self._lease_s / BEATS,), name="lease-heartbeat", daemon=True
+            )
+            self._thread.start()
+        try:
+            yield
+        finally:
+            self._trial = None
+
+    def _beat(self, every_s: float) -> None:
+        while not self._over.wait(every_s):
+            trial = self._trial
+            if trial is None:
+                continue
+            try:
+                lost = self._client.renew_leases(self._study, {trial.number: trial.tries})
+            except TunerError as error:
+                log.debug("study=%s trial=%d lease not renewed: %s", self._study, trial.number, error)
+                continue
+            except ValueError:  # what gRPC raises where the client was closed meanwhile
+                return
+            if lost and self._trial is trial:
+                trial.lose(f"{self._study}: trial {trial.number} has ended, or its lease expired and another has it")

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from suggest import pruners, samplers
 from suggest.curves import Curve, Report
-from suggest.engine.trial_index import Ledger, Source
+from suggest.engine.trial_index import FinishedTrials, TrialIndex
 from suggest.errors import NotFound, Problem
 from suggest.imports import IMPORTED_FROM
 from suggest.pruners import Pruner
-from suggest.samplers import Distinct, Sampler, Wanted, registry
+from suggest.samplers import Distinct, PointRequest, Sampler, registry
 from suggest.space import Assignment
 from suggest.study import Direction, Study, StudySpec, ValueRule
 from suggest.trial import Measurement, StopAdvice, Trial, TrialState
@@ -53,13 +53,13 @@ class Engine:
         trials: Iterable[Trial],
         measurements: Iterable[tuple[int, Measurement]],
         *,
-        source: Source | None = None,
+        source: FinishedTrials | None = None,
     ) -> None:
         """source: tells finished trials again, so that they need not be kept; `measurements` may leave theirs out."""
         self._study = study
         self._source = source
         self._prepared: Proposal | None = None  # the next one, if it was made already
-        self._trials = Ledger(source)
+        self._trials = TrialIndex(source)
         self._queued: list[int] = []
         self._expired: set[int] = set()  # those of the queued that were handed out before
         self._reports: dict[int, Report] = {}
@@ -122,9 +122,9 @@ class Engine:
         chosen = [self.trial(number) for number in self._queued[:count]]
         fixed = {t.number: space.canonical(t.parameters) for t in chosen}
         new = range(self.next_number, self.next_number + count - len(chosen))
-        partial = [Wanted(number, part, new=True) for number, part in fixed.items() if space.missing(part)]
+        partial = [PointRequest(number, part, new=True) for number, part in fixed.items() if space.missing(part)]
         partial.sort(key=lambda one: not one.fixed)  # one that fixes nothing may find the space finished: not first
-        points = self._sampler.propose([*partial, *(Wanted(number, {}, new=to_run) for number in new)])
+        points = self._sampler.propose([*partial, *(PointRequest(number, {}, new=to_run) for number in new)])
         found = dict(zip([w.number for w in partial] + list(new), points, strict=False))
         proposed = [
             Proposed(number, found.get(number, part), queued=True)

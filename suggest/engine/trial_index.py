@@ -1,7 +1,7 @@
 """The trials of one study in memory: open ones whole, of finished ones their states, and who asked for which.
 
-A finished trial is rarely asked for again, and a whole one takes a kilobyte: where somebody can tell it again
-(`Source`), it is forgotten here. What the search learns from it the sampler has taken. No rule about trials lives here.
+A finished trial is rarely read again and takes a kilobyte: the index forgets it where `FinishedTrials` can read it
+again. The sampler has already learned from it. No rule about trials lives here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CODES = {state: code for code, state in enumerate(_STATES)}
 _NONE = 255
 
 
-class Source(Protocol):
+class FinishedTrials(Protocol):
     """Tells finished trials again, as they are now; those that were cancelled nobody asks it for."""
 
     def trial(self, number: int) -> Trial | None: ...
@@ -37,10 +37,10 @@ class Source(Protocol):
         ...
 
 
-class Ledger:
+class TrialIndex:
     """`source`: None where finished trials are to be kept here."""
 
-    def __init__(self, source: Source | None) -> None:
+    def __init__(self, source: FinishedTrials | None) -> None:
         self._source = source
         self._kept: dict[int, Trial] = {}
         self._states = bytearray()

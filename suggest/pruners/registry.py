@@ -4,14 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from suggest import settings as checked
+from suggest.curves import Curve
 from suggest.errors import Problem, did_you_mean
 from suggest.pruners.median import MedianPruner, MedianSettings
-from suggest.pruners.pruner import Pruner
 from suggest.settings import Setting
 from suggest.study import Objective, Pruning
+from suggest.trial import StopAdvice
+
+
+class Pruner(Protocol):
+    """One study's pruner. Not thread-safe: its owner holds the study's lock."""
+
+    def add_peer(self, curve: Curve) -> None:
+        """A trial has succeeded with this curve, which will not change."""
+        ...
+
+    def judge(self, curve: Curve, *, before: int | None) -> StopAdvice:
+        """Should the trial with this curve (not empty) stop at its last step?
+
+        `before` is the last step that was there before the latest report, None for the first: what lies between has
+        not been judged.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)

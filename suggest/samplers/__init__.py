@@ -2,13 +2,13 @@
 
 from suggest.samplers.distinct import Distinct
 from suggest.samplers.registry import Family, algorithm_problems, algorithms, new_sampler, space_problems
-from suggest.samplers.sampler import Sampler, Wanted
+from suggest.samplers.sampler import PointRequest, Sampler
 
 __all__ = [
     "Distinct",
     "Family",
+    "PointRequest",
     "Sampler",
-    "Wanted",
     "algorithm_problems",
     "algorithms",
     "new_sampler",

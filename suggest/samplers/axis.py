@@ -14,7 +14,7 @@ from suggest.space import Choice, Domain, Float, Int, Scale, Value
 
 
 @dataclass(frozen=True, slots=True)
-class Points:
+class EvenPoints:
     """`count` values, 2 or more, evenly spaced from `low` to `high` on the scale."""
 
     low: float
@@ -55,7 +55,7 @@ class Points:
         return (self.high - self.low) / (self.count - 1)
 
 
-Axis: TypeAlias = Float | Int | Choice | Points
+Axis: TypeAlias = Float | Int | Choice | EvenPoints
 
 
 def axis_of(domain: Domain) -> Axis | None:
@@ -63,5 +63,5 @@ def axis_of(domain: Domain) -> Axis | None:
     if domain.count is not None:
         return domain
     if isinstance(domain, Float) and domain.points is not None:
-        return Points(domain.min, domain.max, domain.scale, domain.points)
+        return EvenPoints(domain.min, domain.max, domain.scale, domain.points)
     return None

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from suggest import deadline
 from suggest.domain import identity
 from suggest.samplers.grid import Grid
-from suggest.samplers.sampler import Sampler, Wanted
+from suggest.samplers.sampler import PointRequest, Sampler
 from suggest.samplers.uniform import draw_point
 from suggest.settings import setting
 from suggest.space import Assignment, Space
@@ -53,7 +53,7 @@ class Distinct:
         self._known.put(trial)
         self._sampler.put(trial)
 
-    def propose(self, wanted: Sequence[Wanted]) -> list[Assignment]:
+    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
         taken = _Taken()
         points: list[Assignment] = []
         drawn = self._sampler.propose(wanted)
@@ -76,7 +76,7 @@ class Distinct:
     def warm_up(self) -> None:
         self._sampler.warm_up()
 
-    def _another(self, one: Wanted, point: Assignment, taken: _Taken) -> Assignment | None:
+    def _another(self, one: PointRequest, point: Assignment, taken: _Taken) -> Assignment | None:
         """The point itself when it will do, else another; None: there is none left, and nobody insists."""
         known = self._known
         free = known.free(taken.fresh)
@@ -93,7 +93,7 @@ class Distinct:
             return point
         return known.free_point(one.source(self._seed, "free").randrange(free), taken.fresh)
 
-    def _will_do(self, one: Wanted, point: Assignment, taken: _Taken) -> bool:
+    def _will_do(self, one: PointRequest, point: Assignment, taken: _Taken) -> bool:
         key = self._known.key(point)
         if key in taken.keys:
             return False

@@ -75,7 +75,7 @@ class Bins:
 
 
 @dataclass(frozen=True, slots=True)
-class Points:
+class Candidates:
     """Candidates, and what a density needs of them whatever the mixture.
 
     features: (candidates, 3 * numeric): place², place and 1, all three 0 where a bin is wide.
@@ -87,12 +87,12 @@ class Points:
     log_width: Floats
     bins: tuple[Bins, ...]
 
-    def part(self, here: slice) -> Points:
+    def part(self, here: slice) -> Candidates:
         bins = tuple(b.part(here) for b in self.bins)
-        return Points(self.numbers[:, here], self.features[here], self.log_width[here], bins)
+        return Candidates(self.numbers[:, here], self.features[here], self.log_width[here], bins)
 
 
-def points(frame: Frame, numbers: Floats) -> Points:
+def points(frame: Frame, numbers: Floats) -> Candidates:
     """numbers: (dimensions, candidates)."""
     numeric = numbers[frame.numeric]
     places = (frame.scaled(numeric) - frame.low) / frame.span
@@ -111,4 +111,4 @@ def points(frame: Frame, numbers: Floats) -> Points:
         log_width += np.where(wide, 0.0, np.log(width))[of]
         wide_place, narrow_place = np.where(wide, np.cumsum(wide) - 1, -1), np.where(wide, -1, np.cumsum(~wide) - 1)
         bins.append(Bins(row, ends[:, wide], ends[:, ~wide], wide_place[of], narrow_place[of]))
-    return Points(numbers, np.ascontiguousarray(features.T), log_width, tuple(bins))
+    return Candidates(numbers, np.ascontiguousarray(features.T), log_width, tuple(bins))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from suggest.errors import Problem
 from suggest.samplers.axis import Axis, axis_of
-from suggest.samplers.sampler import Wanted
+from suggest.samplers.sampler import PointRequest
 from suggest.settings import NoSettings
 from suggest.space import Assignment, Choice, Condition, Parameter, Space, Value
 from suggest.study import StudySpec
@@ -174,7 +174,7 @@ class GridSampler:
             if index < self._cursor:
                 insort(self._returned, index)
 
-    def propose(self, wanted: Sequence[Wanted]) -> list[Assignment]:
+    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
         taken: set[int] = set()
         free = self._free(taken)
         points: list[Assignment] = []

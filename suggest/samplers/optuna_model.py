@@ -24,7 +24,7 @@ from scipy.special import log_ndtr  # type: ignore[import-untyped]  # SciPy has 
 from suggest import courtesy, deadline
 from suggest.optuna_storage import STUDY_NAME, WindowStorage
 from suggest.optuna_storage.distributions import decode, distribution, encode
-from suggest.samplers.sampler import Wanted
+from suggest.samplers.sampler import PointRequest
 from suggest.samplers.tpe import LIARS, TpeSettings, groups
 from suggest.space import Assignment, Value
 from suggest.study import Direction, StudySpec
@@ -40,7 +40,7 @@ _STATES = {
 }
 
 
-class Model:
+class OptunaTpeModel:
     def __init__(self, spec: StudySpec, seed: int, settings: TpeSettings) -> None:
         self._space = spec.space
         self._seed = seed
@@ -51,7 +51,9 @@ class Model:
         self._distributions = {p.name: distribution(p.domain) for p in spec.space.parameters if p.domain.count != 1}
         self._frozen: dict[int, FrozenTrial] = {}  # finished trials of the window, each built once
 
-    def propose(self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[Wanted]) -> list[Assignment]:
+    def propose(
+        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+    ) -> list[Assignment]:
         known = self._frozen
         self._frozen = {t.number: known.get(t.number) or self._freeze(t) for t in learnt}
         away = [self._freeze(t) for t in running]
@@ -65,7 +67,7 @@ class Model:
                 insort(away, self._freeze(Trial(one.number, TrialState.RUNNING, point)), key=lambda t: t.number)
         return points
 
-    def _point(self, storage: WindowStorage, wanted: Wanted) -> Assignment:
+    def _point(self, storage: WindowStorage, wanted: PointRequest) -> Assignment:
         settings = self._settings
         sampler = _Polite(
             n_startup_trials=0,  # those were drawn before this model was asked

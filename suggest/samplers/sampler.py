@@ -17,7 +17,7 @@ from suggest.trial import Trial
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PointRequest:
     """A trial that needs a point. `fixed` is the part a person has decided (valid, canonical), mostly empty.
 
     `again`: which of several draws for the same trial this is. `new`: no point that the study knows will do, if there
@@ -40,7 +40,7 @@ class Sampler(Protocol):
         """A new trial, or a new version of a known one."""
         ...
 
-    def propose(self, wanted: Sequence[Wanted]) -> list[Assignment]:
+    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
         """Points for the first of `wanted`, each aware of those before it; fewer when the space is finished.
 
         Active parameters only, in the order of the space. Those with a fixed part always get one. Changes no answer.

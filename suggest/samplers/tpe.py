@@ -8,18 +8,19 @@ Importing this brings neither NumPy nor Optuna; the first proposal beyond the ra
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from suggest.samplers.distinct import DrawSettings
-from suggest.samplers.sampler import Wanted
+from suggest.samplers.sampler import PointRequest
 from suggest.samplers.uniform import draw_points
-from suggest.samplers.window import Window
 from suggest.settings import setting
 from suggest.space import Assignment, Parameter, Space
-from suggest.study import StudySpec
-from suggest.trial import Trial
+from suggest.study import Direction, StudySpec
+from suggest.trial import Trial, TrialState
 
 LIARS = 64  # running trials, the most recent ones, that a proposal keeps away from
 
@@ -44,7 +45,9 @@ class OwnSettings(TpeSettings):
 
 
 class Model(Protocol):
-    def propose(self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[Wanted]) -> list[Assignment]:
+    def propose(
+        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+    ) -> list[Assignment]:
         """Points for all of `wanted`; finished and running trials come in the order of their numbers."""
         ...
 
@@ -69,7 +72,7 @@ class TpeSampler(Generic[SettingsT]):
     def put(self, trial: Trial) -> None:
         self._window.put(trial)
 
-    def propose(self, wanted: Sequence[Wanted]) -> list[Assignment]:
+    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
         if self._window.finished < self._settings.startup_trials:
             return draw_points(self._spec.space, self._seed, wanted)
         if self._model is None:
@@ -89,15 +92,15 @@ def optuna_tpe(spec: StudySpec, seed: int, settings: TpeSettings) -> TpeSampler[
 
 
 def _own() -> ModelType[OwnSettings]:
-    from suggest.samplers.tpe_model import Model
+    from suggest.samplers.tpe_model import TpeModel
 
-    return Model
+    return TpeModel
 
 
 def _optunas() -> ModelType[TpeSettings]:
-    from suggest.samplers.optuna_model import Model
+    from suggest.samplers.optuna_model import OptunaTpeModel
 
-    return Model
+    return OptunaTpeModel
 
 
 def groups(space: Space) -> Iterator[list[Parameter]]:
@@ -106,3 +109,75 @@ def groups(space: Space) -> Iterator[list[Parameter]]:
     for parameter in space.ordered:
         groups.setdefault(repr(parameter.when), []).append(parameter)  # by repr: to == True is 1
     yield from groups.values()
+
+
+BEST = 25  # as many as Optuna's gamma ever takes for good ones
+
+
+class Window:
+    def __init__(self, direction: Direction, size: int) -> None:
+        self.finished = 0  # how many trials there were to learn from, those that have left the window too
+        self._sign = -1.0 if direction is Direction.MAXIMIZE else 1.0
+        self._size = size
+        self._finished: dict[int, Trial] = {}
+        self._numbers: list[int] = []
+        self._succeeded: list[tuple[float, int]] = []  # (loss, number), the BEST lowest
+        self._pruned: list[tuple[float, float, int]] = []  # (-step, loss, number): Optuna's order of pruned trials
+        self._running: list[int] = []
+        self._open: dict[int, Trial] = {}
+
+    def put(self, trial: Trial) -> None:
+        number = trial.number
+        if trial.state is TrialState.RUNNING:
+            if number not in self._open:
+                insort(self._running, number)
+            self._open[number] = trial
+            return
+        if self._open.pop(number, None) is not None:
+            del self._running[bisect_left(self._running, number)]
+        if _teaches(trial):
+            self.finished += 1
+            self._finished[number] = trial
+            insort(self._numbers, number)
+            self._rank(trial)
+            if len(self._numbers) > 2 * self._size:
+                self._forget()
+
+    def _rank(self, trial: Trial) -> None:
+        if trial.state is TrialState.PRUNED:
+            if trial.value is None or trial.step is None:
+                return
+            insort(self._pruned, (-trial.step, self._sign * trial.value, trial.number))
+            del self._pruned[BEST:]
+        elif trial.value is not None:
+            insort(self._succeeded, (self._sign * trial.value, trial.number))
+            del self._succeeded[BEST:]
+
+    def _forget(self) -> None:
+        """Those that are neither recent nor among the best: no trial that comes later makes them so again."""
+        ranked = {number for *_, number in self._succeeded} | {number for *_, number in self._pruned}
+        for number in self._numbers[: -self._size]:
+            if number not in ranked:
+                del self._finished[number]
+        self._numbers = sorted(ranked.union(self._numbers[-self._size :]))
+
+    def learnt(self) -> Iterator[Trial]:
+        """Finished trials in the order of their numbers, at most the window's size."""
+        ranked = [number for *_, number in self._succeeded] + [number for *_, number in self._pruned]
+        chosen = set(ranked[:BEST])
+        earliest = len(self._numbers)
+        while earliest and len(chosen) < self._size:  # some of the recent ones are among the best
+            latest, earliest = earliest, max(0, earliest - (self._size - len(chosen)))
+            chosen.update(self._numbers[earliest:latest])
+        return (self._finished[number] for number in sorted(chosen))
+
+    def running(self, most: int) -> Iterator[Trial]:
+        """The `most` recent running trials, in the order of their numbers."""
+        return (self._open[number] for number in self._running[-most:])
+
+
+def _teaches(trial: Trial) -> bool:
+    """Succeeded with a finite value, or pruned; failed, infeasible and cancelled ones have nothing to tell a model."""
+    if trial.state is TrialState.PRUNED:
+        return trial.value is None or math.isfinite(trial.value)
+    return trial.state is TrialState.SUCCEEDED and trial.value is not None and math.isfinite(trial.value)

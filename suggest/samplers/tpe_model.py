@@ -6,6 +6,8 @@ then each of its points joins the running trials as one more kernel, and the res
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,11 +17,10 @@ import numpy as np
 from suggest import courtesy, deadline
 from suggest.samplers import parzen
 from suggest.samplers.columns import Columns, decode, dimension, encode
-from suggest.samplers.frame import Frame, Points, points
-from suggest.samplers.normal import Floats, Indexes
-from suggest.samplers.parzen import Mixture
-from suggest.samplers.pending import Pending
-from suggest.samplers.sampler import Wanted
+from suggest.samplers.frame import Candidates, Frame, points
+from suggest.samplers.normal import Floats, Indexes, log_mass
+from suggest.samplers.parzen import Mixture, coefficients, correction, narrowest
+from suggest.samplers.sampler import PointRequest
 from suggest.samplers.split import good_and_other
 from suggest.samplers.tpe import LIARS, OwnSettings, groups
 from suggest.space import Assignment, Value
@@ -30,7 +31,7 @@ TOGETHER = 64  # trials, of a batch, after which the model is fitted anew
 AT_A_TIME = 2**15  # densities of a kernel at a candidate
 
 
-class Model:
+class TpeModel:
     def __init__(self, spec: StudySpec, seed: int, settings: OwnSettings) -> None:
         self._space = spec.space
         self._seed = seed
@@ -43,7 +44,9 @@ class Model:
         self._good: dict[tuple[str, ...], tuple[bytes, Mixture]] = {}
         self._columns = Columns(modelled, -1.0 if spec.objective.direction is Direction.MAXIMIZE else 1.0)
 
-    def propose(self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[Wanted]) -> list[Assignment]:
+    def propose(
+        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+    ) -> list[Assignment]:
         # Far from all trials densities underflow to zero, which is meant and which NumPy would warn of.
         with courtesy.computing(), np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
             batch = self.fit(learnt, running)
@@ -69,7 +72,7 @@ class Model:
             others.running = Known(np.array([t.number for t in liars], dtype=np.intp), pending)
         return Batch(Known(numbers[good], values[:, good]), others)
 
-    def group(self, batch: Batch, names: tuple[str, ...]) -> Group:
+    def group(self, batch: Batch, names: tuple[str, ...]) -> ParameterGroup:
         """The parameters that are drawn together, as the batch knows them."""
         group = batch.groups.get(names)
         if group is None:
@@ -78,7 +81,7 @@ class Model:
             if frame is None:
                 frame = self._frames[names] = Frame([self._dimensions[name] for name in names])
             good = self._fitted_to_good(batch, names, frame, rows)
-            group = batch.groups[names] = Group(batch.others, rows, frame, good)
+            group = batch.groups[names] = ParameterGroup(batch.others, rows, frame, good)
         return group
 
     def _fitted_to_good(self, batch: Batch, names: tuple[str, ...], frame: Frame, rows: Indexes) -> Mixture:
@@ -91,7 +94,9 @@ class Model:
         self._good[names] = which, good
         return good
 
-    def _point(self, batch: Batch, wanted: Sequence[Wanted], one: Wanted, numbers: dict[str, float]) -> Assignment:
+    def _point(
+        self, batch: Batch, wanted: Sequence[PointRequest], one: PointRequest, numbers: dict[str, float]
+    ) -> Assignment:
         """Fills `numbers` with the point as its columns have it."""
         values: dict[str, Value] = {}
         for group in self._groups:
@@ -117,7 +122,7 @@ class Model:
                         values[name] = decode(self._space.by_name[name].domain, number)
         return {p.name: values[p.name] for p in self._space.parameters if p.name in values}
 
-    def _draw(self, batch: Batch, names: tuple[str, ...], wanted: Sequence[Wanted]) -> list[float]:
+    def _draw(self, batch: Batch, names: tuple[str, ...], wanted: Sequence[PointRequest]) -> list[float]:
         """The most promising of the first wanted trial's candidates."""
         group = self.group(batch, names)
         one = wanted[0]
@@ -126,7 +131,7 @@ class Model:
             group.draw(block, np.concatenate([self._quantiles(each, names) for each in block], axis=1))
         return group.best(one)
 
-    def _quantiles(self, one: Wanted, names: tuple[str, ...]) -> Floats:
+    def _quantiles(self, one: PointRequest, names: tuple[str, ...]) -> Floats:
         """(names + 1, candidates), each of the 2^53 evenly spaced values in [0, 1)."""
         rows, count = len(names) + 1, self._settings.candidates
         words = one.source(self._seed, f"tpe {' '.join(names)}").randbytes(8 * rows * count)
@@ -185,9 +190,9 @@ class Batch:
     def __init__(self, good: Known, others: Others) -> None:
         self.good = good
         self.others = others
-        self.groups: dict[tuple[str, ...], Group] = {}
+        self.groups: dict[tuple[str, ...], ParameterGroup] = {}
 
-    def pend(self, one: Wanted, values: list[float]) -> None:
+    def pend(self, one: PointRequest, values: list[float]) -> None:
         """One more running trial."""
         self.others.pend(one.number, values)
         column = np.array(values)
@@ -197,7 +202,7 @@ class Batch:
                 group.pend(column)
 
 
-class Group:
+class ParameterGroup:
     """Parameters that are modelled together: how dense the good trials are where, and how dense the others.
 
     It does not know its batch: a circle would be freed only now and then, thousands of them at once, and every call
@@ -220,7 +225,7 @@ class Group:
         """Fitted to them as they are now."""
         return parzen.fit(self.frame, self.known().values, sharpness=self.good.sharpness)
 
-    def draw(self, wanted: Sequence[Wanted], quantiles: Floats) -> None:
+    def draw(self, wanted: Sequence[PointRequest], quantiles: Floats) -> None:
         """Candidates for these trials, equally many for each, and how dense all trials are there now."""
         each = quantiles.shape[1] // len(wanted)
         self._places = {(one.number, one.again): slice(k * each, (k + 1) * each) for k, one in enumerate(wanted)}
@@ -232,7 +237,7 @@ class Group:
         self._pending = None
         self._new_pending = partial(Pending, self.frame, others, self.drawn, room=len(wanted))
 
-    def has(self, one: Wanted) -> bool:
+    def has(self, one: PointRequest) -> bool:
         """Whether there are candidates for this trial."""
         return (one.number, one.again) in self._places
 
@@ -249,7 +254,7 @@ class Group:
         others = self._others[here]
         return others if self._pending is None else self._pending.log_density(here, others)
 
-    def best(self, one: Wanted) -> list[float]:
+    def best(self, one: PointRequest) -> list[float]:
         """The candidate of this trial, which was drawn, that has most good trials near it for the others there."""
         here = self._places[one.number, one.again]
         promise = self._good[here] - self.others_near(here)
@@ -257,7 +262,7 @@ class Group:
         return best
 
 
-def _density(frame: Frame, mixture: Mixture, at: Points) -> Floats:
+def _density(frame: Frame, mixture: Mixture, at: Candidates) -> Floats:
     """In parts that stay in the nearest caches."""
     courtesy.breathe()
     tables = parzen.masses(mixture, at)
@@ -268,3 +273,81 @@ def _density(frame: Frame, mixture: Mixture, at: Points) -> Floats:
         for k in range(0, size, step)
     ]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+class Pending:
+    """Kernels beside those of `base`, at the candidates `at` only; each counts as its most recent trial does."""
+
+    def __init__(self, frame: Frame, base: Mixture, at: Candidates, *, room: int) -> None:
+        self._frame = frame
+        self._at = at
+        self._count = 0
+        self._sharpness = base.sharpness
+        rows, self._kernels = base.mu.shape
+        self._log_weight = float(base.log_weights[-1])  # the prior's, and that of the most recent trials
+        self._places: list[list[float]] = np.sort(base.mu[:, :-1], axis=1).tolist()
+        self._coefficients = np.empty((3 * rows, room))
+        self._codes = np.empty((len(frame.choices), room))
+        self._wide = [np.zeros((bins.wide.shape[1] + 1, room)) for bins in at.bins]
+        self._narrow = [np.ones((bins.narrow.shape[1] + 1, room)) for bins in at.bins]
+        self._edges = np.concatenate([np.zeros((2, rows)), *(bins.wide for bins in at.bins)], axis=1)
+        self._edges[1, :rows] = 1.0  # first of all the span itself
+        of = [np.arange(rows), *(np.full(bins.wide.shape[1], bins.row) for bins in at.bins)]
+        self._rows = np.concatenate(of)  # which dimension each of the edges is of
+
+    def add(self, numbers: Floats) -> None:
+        """A point: (dimensions,)."""
+        frame, k = self._frame, self._count
+        self._count += 1
+        self._codes[:, k] = numbers[[place for place, _ in frame.choices]]
+        if not frame.numeric.size:
+            return
+        mu = ((frame.scaled(numbers[frame.numeric, None]) - frame.low) / frame.span)[:, 0]
+        sigma = np.array([self._width(row, place) for row, place in enumerate(mu.tolist())])
+        ends = (self._edges - mu[self._rows]) / sigma[self._rows]
+        masses = log_mass(ends[0], ends[1])
+        whole = masses[: mu.size]
+        self._coefficients[:, k] = coefficients(mu, sigma, whole)
+        done = mu.size
+        for bins, wide, factor in zip(self._at.bins, self._wide, self._narrow, strict=True):
+            if (count := len(wide) - 1) > 0:
+                wide[:-1, k] = masses[done : done + count] - whole[bins.row]
+                done += count
+            if len(factor) > 1:
+                factor[:-1, k] += correction(bins.narrow, mu[bins.row], 1.0 / sigma[bins.row])
+
+    def _width(self, row: int, place: float) -> float:
+        """As wide as the larger gap to its neighbours, as in a fit."""
+        places = self._places[row]
+        at, count = bisect_left(places, place), len(places)
+        left = place - (places[at - 1] if at else 0.0)
+        right = (places[at] if at < count else 1.0) - place
+        width = right if count and not at else left if count and at == count else max(left, right)
+        places.insert(at, place)
+        return min(max(width, narrowest(count + 1, self._sharpness)), 1.0)
+
+    def log_density(self, here: slice, base: Floats) -> Floats:
+        """Of the mixture with these kernels, up to a constant, at some of the candidates, of which `base` is given."""
+        count = self._count
+        if not count:
+            return base
+        at = self._at.part(here)
+        terms = at.features @ self._coefficients[:, :count]
+        # What points have in common with the mixture's own measure.
+        terms += ((self._log_weight + at.log_width - self._frame.log_unit) - base)[:, None]
+        for row, (k, choices) in enumerate(self._frame.choices):
+            other = -math.log(self._kernels + choices)
+            same = self._codes[row, :count] == at.numbers[k][:, None]
+            terms += np.where(same, other + math.log(self._kernels + 1.0), other)
+        factor = None
+        for bins, wide, narrow in zip(at.bins, self._wide, self._narrow, strict=True):
+            if len(wide) > 1:
+                terms += wide[bins.wide_place, :count]
+            if len(narrow) > 1:
+                there = narrow[bins.narrow_place, :count]
+                factor = there if factor is None else factor * there
+        np.exp(terms, out=terms)
+        if factor is not None:
+            terms *= factor
+        more: Floats = base + np.log1p(terms.sum(axis=1))
+        return more

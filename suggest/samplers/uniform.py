@@ -11,7 +11,7 @@ import random
 from collections.abc import Sequence
 
 from suggest import deadline
-from suggest.samplers.sampler import Wanted
+from suggest.samplers.sampler import PointRequest
 from suggest.space import Assignment, Domain, Float, Int, Scale, Space, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial
@@ -25,14 +25,14 @@ class RandomSampler:
     def put(self, trial: Trial) -> None:
         pass
 
-    def propose(self, wanted: Sequence[Wanted]) -> list[Assignment]:
+    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
         return draw_points(self._space, self._seed, wanted)
 
     def warm_up(self) -> None:
         pass
 
 
-def draw_points(space: Space, seed: int, wanted: Sequence[Wanted]) -> list[Assignment]:
+def draw_points(space: Space, seed: int, wanted: Sequence[PointRequest]) -> list[Assignment]:
     points: list[Assignment] = []
     for one in wanted:
         deadline.check()
@@ -40,7 +40,7 @@ def draw_points(space: Space, seed: int, wanted: Sequence[Wanted]) -> list[Assig
     return points
 
 
-def draw_point(space: Space, seed: int, wanted: Wanted) -> Assignment:
+def draw_point(space: Space, seed: int, wanted: PointRequest) -> Assignment:
     rng = wanted.source(seed, "random")
     point: dict[str, Value] = {}
     for parameter in space.ordered:

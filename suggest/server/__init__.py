@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from suggest.server.access.protection import Protection
-    from suggest.server.options import Oversight
+    from suggest.server.options import ServerOptions
     from suggest.server.process import Server, serve
 
-__all__ = ["Oversight", "Protection", "Server", "serve"]
+__all__ = ["Protection", "Server", "ServerOptions", "serve"]
 
 
 # Any: a module's __getattr__ has no narrower type.

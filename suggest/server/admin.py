@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from suggest.server.access.protection import Protection
-    from suggest.server.options import Oversight
-    from suggest.server.start_check import Finding as Finding
+    from suggest.server.options import ServerOptions
+    from suggest.server.start_check import StartFinding as StartFinding
     from suggest.space import Space
-    from suggest.storage.database import Connections
-    from suggest.storage.sql_store import SqlStore
+    from suggest.storage.database import Database
+    from suggest.storage.sql_store import SqlStudyStore
     from suggest.trial import Trial
 
 __all__ = [
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 
-def open_store(storage_url: str, *, sync: str = "normal") -> SqlStore:
+def open_store(storage_url: str, *, sync: str = "normal") -> SqlStudyStore:
     """Raises InvalidArgument (no such kind of store), Unavailable, StoreBroken. `sync`: normal or full."""
     from suggest.storage.location import is_postgres, sqlite_path
     from suggest.storage.sqlite import SYNC
@@ -58,12 +58,12 @@ def open_store(storage_url: str, *, sync: str = "normal") -> SqlStore:
 
 
 def check_up(
-    address: str, storage_url: str, *, advertise: str, protection: Protection, oversight: Oversight
-) -> Iterator[Finding]:
+    address: str, storage_url: str, *, advertise: str, protection: Protection, options: ServerOptions
+) -> Iterator[StartFinding]:
     """What a server would meet if it were started like this; nothing is."""
     from suggest.server.start_check import look
 
-    return look(address, storage_url, advertise=advertise, protection=protection, oversight=oversight)
+    return look(address, storage_url, advertise=advertise, protection=protection, options=options)
 
 
 def schema_versions(storage_url: str) -> tuple[str, str]:
@@ -88,19 +88,19 @@ def sqlite_file(storage_url: str) -> Path | None:
     return None if is_postgres(storage_url) else sqlite_path(storage_url, make_folder=False).resolve()
 
 
-def _database(storage_url: str) -> Connections:
+def _database(storage_url: str) -> Database:
     from suggest.storage.location import is_postgres, sqlite_path
 
     if is_postgres(storage_url):
         from suggest.storage import postgres
 
-        return postgres.Database(storage_url)
+        return postgres.PostgresDatabase(storage_url)
     from suggest.storage import sqlite
 
     path = sqlite_path(storage_url, make_folder=False)
     if not path.exists():  # opening it would make it
         raise NotFound(f"{path}: there is no store yet; the first server that uses it makes it")
-    return sqlite.Database(path)
+    return sqlite.SqliteDatabase(path)
 
 
 def is_optunas(storage_url: str) -> bool:

@@ -47,7 +47,7 @@ class Peer(NamedTuple):
 
 
 @dataclass(slots=True)
-class Seen:
+class SeenConnection:
     """A connection. `used`: when a call last was admitted over it; 0: never."""
 
     host: str
@@ -57,7 +57,7 @@ class Seen:
     used: float = 0.0
 
 
-class Connections:
+class ConnectionLimits:
     """`port`: that the server listens at; None for a socket file, which only its user can reach. `most`: of all."""
 
     def __init__(self, port: int | None, *, most: int = 10_000, now: Callable[[], float] = time.monotonic) -> None:
@@ -68,7 +68,7 @@ class Connections:
         self._strangers: dict[str, float] = {}  # likewise
         self._calls: Counter[str] = Counter()  # by host, of strangers, less those that are allowed
         self._calls_at = now()
-        self._seen: dict[Peer, Seen] = {}
+        self._seen: dict[Peer, SeenConnection] = {}
         self._inodes: dict[int, tuple[int, Peer | None]] = {}  # by descriptor: what it was, and its peer
         self._folder = next((folder for folder in _FOLDERS if Path(folder).is_dir()), "")
         self._wake = threading.Event()
@@ -135,7 +135,7 @@ class Connections:
         for peer, descriptor in there.items():
             seen = self._seen.get(peer)
             if seen is None:
-                seen = self._seen[peer] = Seen(_neighborhood(peer.host), descriptor, now)
+                seen = self._seen[peer] = SeenConnection(_neighborhood(peer.host), descriptor, now)
             seen.descriptor = descriptor
             seen.asked = peer in strangers
             seen.used = admitted.get(peer, 0.0)
@@ -202,11 +202,11 @@ class Connections:
                 return False
         return True
 
-    def _held(self, descriptor: int) -> _Held:
-        return _Held(descriptor, self._spare, self._null)
+    def _held(self, descriptor: int) -> _HostConnections:
+        return _HostConnections(descriptor, self._spare, self._null)
 
 
-class _Held:
+class _HostConnections:
     """A socket by a descriptor of our own, so that it is the same one until the end. Takes no further descriptor."""
 
     def __init__(self, descriptor: int, spare: int, null: int) -> None:
@@ -228,7 +228,7 @@ class _Held:
             os.dup2(self._null, self._spare, inheritable=False)
 
 
-def too_many(seen: Mapping[Peer, Seen], now: float, *, noisy: Collection[str], most: int) -> list[Peer]:
+def too_many(seen: Mapping[Peer, SeenConnection], now: float, *, noisy: Collection[str], most: int) -> list[Peer]:
     """The peers whose connections are to be closed; of those that are alike, the oldest."""
     closed: dict[Peer, None] = {}
     unknown: dict[str, list[Peer]] = {}

@@ -25,7 +25,7 @@ _PAUSE_S = 0.5  # what a client is told to wait
 
 
 @dataclass(slots=True, eq=False)
-class _Held:
+class _CallerUsage:
     """By one caller."""
 
     calls: int = 0
@@ -40,13 +40,13 @@ class _Held:
         return not (self.calls or self.streams or self.reply_bytes)
 
 
-class Admission:
+class InFlightLimits:
     """`room`: called when replies were taken, so that further ones may be made."""
 
     def __init__(self, room: Callable[[], None] = lambda: None) -> None:
         self.room = room
-        self._held: dict[str, _Held] = {}  # by caller, those that hold anything
-        self._all = _Held()
+        self._held: dict[str, _CallerUsage] = {}  # by caller, those that hold anything
+        self._all = _CallerUsage()
 
     def enter(self, caller: str) -> None:
         """For a call, until leave(). Raises RateLimited."""
@@ -130,24 +130,24 @@ class Admission:
             return False
         return held.reply_bytes >= min(REPLY_BYTES, ALL_REPLY_BYTES - self._all.reply_bytes)
 
-    def _of(self, caller: str) -> _Held:
+    def _of(self, caller: str) -> _CallerUsage:
         held = self._held.get(caller)
         if held is None:
-            held = self._held[caller] = _Held()
+            held = self._held[caller] = _CallerUsage()
         return held
 
-    def _forget(self, caller: str, held: _Held) -> None:
+    def _forget(self, caller: str, held: _CallerUsage) -> None:
         if held.nothing:
             self._held.pop(caller, None)
 
-    def _may_arrive(self, held: _Held) -> bool:
+    def _may_arrive(self, held: _CallerUsage) -> bool:
         return held.arriving < min(ARRIVING, ALL_ARRIVING - self._all.arriving)
 
-    def _arrives(self, held: _Held) -> None:
+    def _arrives(self, held: _CallerUsage) -> None:
         held.arriving += 1
         self._all.arriving += 1
 
-    def _arrived(self, held: _Held) -> None:
+    def _arrived(self, held: _CallerUsage) -> None:
         held.arriving -= 1
         self._all.arriving -= 1
         # Its own next one, else another caller's: whose turn it is there does not matter.

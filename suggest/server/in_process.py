@@ -15,21 +15,22 @@ from typing import Any, NoReturn
 import grpc
 
 from suggest.server.access.caller import UNIX
-from suggest.server.interceptor import Guard, Handler, Reply
+from suggest.server.interceptor import CallInterceptor, Handler, Reply
 from suggest.v1.suggest_pb2_grpc import SuggestServiceServicer, add_SuggestServiceServicer_to_server
 
 Metadata = Sequence[tuple[str, str | bytes]]
 
 
-class Inside:
+class InProcessChannel:
     """A `grpc.aio.Channel`, as far as a stub and its owner need one."""
 
-    def __init__(self, servicer: SuggestServiceServicer, guard: Guard) -> None:
+    def __init__(self, servicer: SuggestServiceServicer, interceptor: CallInterceptor) -> None:
         known = _Methods()
         server: Any = known  # as far as the generated code needs one
         add_SuggestServiceServicer_to_server(servicer, server)
         self._answers = {
-            method: guard.answering(handler, method, serialize=False) for method, handler in known.handlers.items()
+            method: interceptor.answering(handler, method, serialize=False)
+            for method, handler in known.handlers.items()
         }
 
     def unary_unary(self, method: str, **serializers: Any) -> Callable[..., Awaitable[Any]]:

@@ -1,7 +1,7 @@
-"""Around every call to the server: plain methods run in worker threads, every error becomes a status, always by abort.
+"""Wraps every call to the server: methods run in worker threads, and every error becomes a status by abort().
 
-Nothing about studies is known here but that calls which write the same one take turns. Who may not come is sent away
-before the request is read. An error that is not ours is a bug: the client gets an id, the log gets the rest.
+Knows nothing of studies, except that calls that write the same study run one at a time. Rejects unauthorized calls
+before reading the request. An unknown exception is a bug: the client gets an id, the log has the details.
 """
 
 from __future__ import annotations
@@ -36,17 +36,16 @@ from suggest.errors import (
 )
 from suggest.server import request_sizes
 from suggest.server.access import audit
-from suggest.server.access.audit import Denials
-from suggest.server.access.authorization import HEALTH, Gate
+from suggest.server.access.audit import DenialLog
+from suggest.server.access.authorization import HEALTH, Authorizer
 from suggest.server.access.caller import caller_of, host_of, known_as
 from suggest.server.access.caller import name as known_name
-from suggest.server.access.verbs import changes
-from suggest.server.connection_limits import Connections
-from suggest.server.in_flight import Admission
-from suggest.server.keyed_queue import LONG_S, Flow, Kind, Turns
-from suggest.server.rate_limits import Rates
-from suggest.server.store_health import Outages
-from suggest.server.subjects import namespace_of, study_of, writes
+from suggest.server.connection_limits import ConnectionLimits
+from suggest.server.in_flight import InFlightLimits
+from suggest.server.keyed_queue import LONG_S, CallKind, Flow, KeyedQueue
+from suggest.server.rate_limits import RateLimiter
+from suggest.server.rpcs import resource_of, rpc_of
+from suggest.server.store_health import StoreHealth
 from suggest.wire.status import InternalError, code_of, status_of
 
 log = logging.getLogger(__name__)
@@ -63,29 +62,29 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 T = TypeVar("T")
 
 
-class Guard(grpc.aio.ServerInterceptor):
-    """A handler that is no coroutine function runs in a thread, in its turn. Without a gate all may do everything."""
+class CallInterceptor(grpc.aio.ServerInterceptor):
+    """Runs handlers in worker threads, coroutine functions in the loop. Without an authorizer, allows every call."""
 
     def __init__(
         self,
-        turns: Turns,
-        outages: Outages,
-        gate: Gate | None,
-        rates: Rates | None,
+        queue: KeyedQueue,
+        store_health: StoreHealth,
+        authorizer: Authorizer | None,
+        rate_limiter: RateLimiter | None,
         *,
-        admission: Admission,
-        denials: Denials,
+        in_flight: InFlightLimits,
+        denial_log: DenialLog,
         certified: bool = False,
     ) -> None:
         """certified: clients have certificates, and where there are no tokens are known by the names in them."""
-        self._turns = turns
-        self._rates = rates
-        self._outages = outages
-        self._gate = gate
-        self._admission = admission
-        self.connections = Connections(None)  # until it is known where the server listens
-        self._denials = denials
-        self._certified = certified and gate is None
+        self._queue = queue
+        self._rate_limiter = rate_limiter
+        self._store_health = store_health
+        self._authorizer = authorizer
+        self._in_flight = in_flight
+        self.connections = ConnectionLimits(None)  # until it is known where the server listens
+        self._denial_log = denial_log
+        self._certified = certified and authorizer is None
         self._closing = False
         self._parser = ThreadPoolExecutor(1, thread_name_prefix="parse")
         self._stopped = threading.Event()  # nothing is computed to its end any more
@@ -95,18 +94,18 @@ class Guard(grpc.aio.ServerInterceptor):
     @property
     def begun(self) -> int:
         """Calls that are being answered."""
-        return self._turns.wanted
+        return self._queue.wanted
 
     async def close(self) -> None:
         """Returns when what was begun is done; whatever comes meanwhile is sent away, to come again elsewhere."""
         self._closing = True
-        await self._turns.idle()
+        await self._queue.idle()
         self._parser.shutdown(wait=False)
 
     def give_up(self) -> None:
         """What waits for its turn is sent away too, and so is what is being computed, at the next of its pieces."""
         self._stopped.set()
-        self._turns.close()
+        self._queue.close()
 
     async def intercept_service(
         self,
@@ -187,21 +186,21 @@ class Guard(grpc.aio.ServerInterceptor):
     @asynccontextmanager
     async def _streaming(self, method: str, context: Context) -> AsyncIterator[None]:
         self._admit(method, context)
-        async with self._admission.streaming(host_of(context.peer()) if self._is_open(method) else caller_of(context)):
+        async with self._in_flight.streaming(host_of(context.peer()) if self._is_open(method) else caller_of(context)):
             yield
 
     def _is_open(self, method: str) -> bool:
         """To strangers, as health is where tokens are asked for."""
-        return self._gate is not None and not self._gate.asks(method)
+        return self._authorizer is not None and not self._authorizer.asks(method)
 
     def _admit(self, method: str, context: Context) -> None:
-        if self._gate is not None:
-            self._gate.admit(method, context.invocation_metadata() or ())
+        if self._authorizer is not None:
+            self._authorizer.admit(method, context.invocation_metadata() or ())
         elif self._certified:
             known_as(_certificate_name(context))
 
     async def _refuse(
-        self, context: Context, error: TunerError, method: str, entry: audit.Entry | None = None
+        self, context: Context, error: TunerError, method: str, entry: audit.AuditEntry | None = None
     ) -> NoReturn:
         """Never returns. `entry`: of a call that would change something."""
         peer = context.peer()
@@ -210,9 +209,9 @@ class Guard(grpc.aio.ServerInterceptor):
         elif isinstance(error, RateLimited):
             await _pause(error.late_s)
         if entry is not None:
-            entry.refused(error, self._denials)
+            entry.refused(error, self._denial_log)
         elif audit.denied(error):
-            left_out = self._denials.take(audit.Entry(method, peer).denial_key)
+            left_out = self._denial_log.take(audit.AuditEntry(method, peer).denial_key)
             if left_out is not None:
                 events.warn(
                     "denied",
@@ -232,8 +231,8 @@ class Guard(grpc.aio.ServerInterceptor):
         """Reads the request, of a caller that may send one, and keeps count of what the caller holds."""
         name = method.rpartition("/")[2]
         is_limited = not method.startswith(HEALTH)
-        is_change = changes(name) and is_limited
-        admission = self._admission
+        is_recorded = rpc_of(method).recorded and is_limited
+        in_flight = self._in_flight
 
         async def received(requests: Any, context: Context) -> Any:
             peer = context.peer()
@@ -245,22 +244,22 @@ class Guard(grpc.aio.ServerInterceptor):
                 else:
                     self.connections.admitted(peer)
                 caller = known_name() or host_of(peer)
-                if self._rates is not None and is_limited:
-                    self._rates.take(caller)
-                admission.enter(caller)
+                if self._rate_limiter is not None and is_limited:
+                    self._rate_limiter.take(caller)
+                in_flight.enter(caller)
             except TunerError as e:
-                entry = audit.Entry(name, peer) if is_change and audit.recorded() else None
+                entry = audit.AuditEntry(name, peer) if is_recorded and audit.recorded() else None
                 await self._refuse(context, e, method, entry)
             size = 0
             try:
-                await admission.begin_arriving(caller)
+                await in_flight.begin_arriving(caller)
                 try:
                     async with asyncio.timeout(ARRIVAL_S):
                         serialized = await _message(context)
-                    admission.take_request(caller, len(serialized))
+                    in_flight.take_request(caller, len(serialized))
                     size = len(serialized)
                 finally:
-                    admission.end_arriving(caller)
+                    in_flight.end_arriving(caller)
                 reply = await answer(serialized, context, caller)
                 context.add_done_callback(self._taken(caller, reply))
                 return reply
@@ -271,18 +270,18 @@ class Guard(grpc.aio.ServerInterceptor):
                 await self._refuse(context, e, method)
             finally:
                 if size:
-                    admission.release_request(caller, size)
-                admission.leave(caller)
+                    in_flight.release_request(caller, size)
+                in_flight.leave(caller)
 
         return received
 
     def _taken(self, caller: str, reply: Reply) -> Any:  # a callback, whose type grpc's stubs keep to themselves
         """Keeps count of a reply until it was sent, or there is nobody to send it to."""
         size = len(reply.serialized)
-        self._admission.hold_reply(caller, size)
+        self._in_flight.hold_reply(caller, size)
 
         def taken(_: Any) -> None:
-            self._admission.release_reply(caller, size)
+            self._in_flight.release_reply(caller, size)
 
         return taken
 
@@ -295,35 +294,40 @@ class Guard(grpc.aio.ServerInterceptor):
         deserialize = handler.request_deserializer
         serializer = handler.response_serializer if serialize else None
         is_coroutine = inspect.iscoroutinefunction(behaviour)
-        takes_turns = writes(method)
-        name = method.rpartition("/")[2]
-        is_change = not is_coroutine and changes(name)
+        rpc, name = rpc_of(method), method.rpartition("/")[2]
+        is_recorded = not is_coroutine and rpc.recorded
 
         def done(reply: Any) -> Reply:
             return Reply(reply, b"" if serializer is None else serializer(reply))
 
         async def carried_out(
-            request: Any, size: int, context: Context, flow: Flow, entry: audit.Entry | None
+            request: Any, size: int, context: Context, caller: str, entry: audit.AuditEntry | None
         ) -> Reply:
+            resource = resource_of(rpc, request)
+            if entry is not None:
+                entry.request, entry.resource = request, resource
+            if self._authorizer is not None:
+                self._authorizer.check(method, resource)
             if self._closing:
                 raise Unavailable("this server is being stopped; send it again")
-            study = study_of(request)
-            kind = _kind(name, request, study or flow.namespace, flow.caller, size)
+            study = "" if resource.study is None else str(resource.study)
+            flow = Flow(caller, resource.namespace or "")
+            kind = _kind(name, request, study or flow.namespace, caller, size)
             began = time.monotonic()
             given_s = context.time_remaining()
             deadline.begin(given_s, stopped=self._stopped)
-            courtesy.begin(self._turns.at_work)
+            courtesy.begin(self._queue.at_work)
             # In the thread too, it is known who calls, and until when. It does not get the context: gRPC crashes
             # when asked about a call that has gone meanwhile.
             run = contextvars.copy_context().run
-            long = size > LARGE_BYTES or self._turns.expected(kind).seconds > LONG_S
+            long = size > LARGE_BYTES or self._queue.expected(kind).seconds > LONG_S
 
             def work() -> Reply:
-                return done(behaviour(request, None) if entry is None else entry.run(behaviour, request))
+                return done(behaviour(request, resource) if entry is None else entry.run(behaviour, request, resource))
 
             answer = functools.partial(courtesy.at_length, work) if long else work
-            running = self._turns.run(
-                study if takes_turns else "",
+            running = self._queue.run(
+                study if rpc.writes else "",
                 functools.partial(run, answer),
                 flow=flow,
                 kind=kind,
@@ -333,28 +337,20 @@ class Guard(grpc.aio.ServerInterceptor):
             reply = await (_within(deadline.DEFAULT_S, running) if given_s is None else running)
             if (seconds := time.monotonic() - began) > SLOW_S:
                 events.tell("slow_call", method=name, study=study, seconds=seconds)
-            self._outages.answered(writing=takes_turns)
+            self._store_health.answered(writing=rpc.writes)
             return reply
 
-        async def answered(serialized: bytes, context: Context, caller: str, entry: audit.Entry | None) -> Reply:
+        async def answered(serialized: bytes, context: Context, caller: str, entry: audit.AuditEntry | None) -> Reply:
             if is_coroutine:
                 return done(await behaviour(_read(serialized, deserialize, method), context))
             size = len(serialized)
-
-            def checked(request: Any) -> Flow:
-                if entry is not None:
-                    entry.request = request
-                if self._gate is not None:
-                    self._gate.check(method, request)
-                return Flow(caller, namespace_of(request))
-
             if size <= LARGE_BYTES:
                 request = _read(serialized, deserialize, method)
-                return await carried_out(request, size, context, checked(request), entry)
+                return await carried_out(request, size, context, caller, entry)
             # What is large is parsed only when the caller's large one before is done, for it may take thirty times as
             # much memory then; and in one thread, for the C library keeps memory apart for each that has needed much.
-            async with self._turns.one_at_a_time(Flow(caller)):
-                courtesy.begin(self._turns.at_work)
+            async with self._queue.one_at_a_time(Flow(caller)):
+                courtesy.begin(self._queue.at_work)
                 run = contextvars.copy_context().run
                 read = functools.partial(run, courtesy.at_length, _read, serialized, deserialize, method)
                 began = time.monotonic()
@@ -364,10 +360,10 @@ class Guard(grpc.aio.ServerInterceptor):
                     if (took_s := time.monotonic() - began) > PARSING_S:
                         # No other thread runs meanwhile: one caller has a third of the time at most.
                         await asyncio.sleep(2 * min(took_s, 10 * PARSING_S))
-                return await carried_out(request, size, context, checked(request), entry)
+                return await carried_out(request, size, context, caller, entry)
 
         async def answer(serialized: bytes, context: Context, caller: str) -> Reply:
-            entry = audit.Entry(name, context.peer()) if is_change and audit.recorded() else None
+            entry = audit.AuditEntry(name, context.peer()) if is_recorded and audit.recorded() else None
             try:
                 return await answered(serialized, context, caller, entry)
             except grpc.aio.AbortError:
@@ -376,7 +372,7 @@ class Guard(grpc.aio.ServerInterceptor):
                 # Its frames hold the request, perhaps megabytes, and it is held by one of them: such a circle would
                 # be freed only now and then.
                 error = e.with_traceback(None)
-                self._outages.refused(e, writing=takes_turns)
+                self._store_health.refused(e, writing=rpc.writes)
             except Exception:
                 bug = secrets.token_hex(4)
                 log.exception("method=%s bug=%s", method, bug)
@@ -420,10 +416,10 @@ async def _message(context: Context) -> bytes:
     return bytes(serialized)
 
 
-def _kind(method: str, request: Any, about: str, caller: str, size: int) -> Kind:
+def _kind(method: str, request: Any, about: str, caller: str, size: int) -> CallKind:
     """What costs about the same for each trial asked for, each entry of a page, each kilobyte sent."""
     units = getattr(request, "count", 0) or getattr(request, "page_size", 0) or size / 1024
-    return Kind(f"{method} {about}", f"{method} by {caller}", float(max(1, units)))
+    return CallKind(f"{method} {about}", f"{method} by {caller}", float(max(1, units)))
 
 
 async def _within(seconds: float, running: Awaitable[T]) -> T:

@@ -45,7 +45,7 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class CallKind:
     """Calls that cost about the same for each of their `units` (trials asked for, kilobytes sent).
 
     `name`: of what is asked where; `fallback`: of what is asked by whom, where that is not known.
@@ -64,7 +64,7 @@ class Cost:
     reply_bytes: float = 0.0
 
 
-NOBODY, ANY_KIND, NO_COST = Flow(), Kind(), Cost()
+NOBODY, ANY_KIND, NO_COST = Flow(), CallKind(), Cost()
 
 
 class _Lane(enum.Enum):
@@ -137,11 +137,11 @@ class Costs:
     def __init__(self) -> None:
         self._known: dict[str, Cost] = {}
 
-    def expected(self, kind: Kind) -> Cost:
+    def expected(self, kind: CallKind) -> Cost:
         known = self._known.get(kind.name) or self._known.get(kind.fallback) or NO_COST
         return Cost(known.seconds * kind.units, known.reply_bytes * kind.units)
 
-    def learn(self, kind: Kind, cost: Cost) -> None:
+    def learn(self, kind: CallKind, cost: Cost) -> None:
         """A costly one is taken at its word, a cheaper one is believed by and by."""
         for name in filter(None, (kind.name, kind.fallback)):
             before = self._known.get(name)
@@ -154,7 +154,7 @@ class Costs:
             self._known[name] = Cost(seconds, reply)
 
 
-class Turns:
+class KeyedQueue:
     """`workers`: how many threads the executor has. `full`: whether a caller has too much that was not sent yet to be
     given another large reply; once it has not, `look_again` is called."""
 
@@ -188,7 +188,7 @@ class Turns:
     def waiting_for_worker(self) -> int:
         return self._all.queued
 
-    def expected(self, kind: Kind) -> Cost:
+    def expected(self, kind: CallKind) -> Cost:
         return self._costs.expected(kind)
 
     async def run(
@@ -197,7 +197,7 @@ class Turns:
         work: Callable[[], T],
         *,
         flow: Flow = NOBODY,
-        kind: Kind = ANY_KIND,
+        kind: CallKind = ANY_KIND,
         reply_bytes: Callable[[T], int] | None = None,
     ) -> T:
         """In a thread, alone among the work for `study`; "" stands for work that needs no turn.
@@ -249,7 +249,7 @@ class Turns:
         study: str,
         work: Callable[[], T],
         flow: Flow,
-        kind: Kind,
+        kind: CallKind,
         reply_bytes: Callable[[T], int] | None,
     ) -> T:
         taken: list[str] = []
@@ -293,7 +293,7 @@ class Turns:
 
                 done.add_done_callback(lambda _: loop.call_soon_threadsafe(later))
 
-    # Turns at a study
+    # KeyedQueue at a study
 
     async def _turn(self, study: str) -> None:
         waiting = self._waiting.get(study)

@@ -20,7 +20,7 @@ _NONE: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class RateLimit:
     """Of one client: `rate` calls a second on the whole, `burst` at once after a pause. None: any number."""
 
     rate: float | None = 1000.0
@@ -28,7 +28,7 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Quota:
     """How many there may be in one namespace. None: any number."""
 
     studies: int | None = 10_000
@@ -36,25 +36,25 @@ class Room:
     measurements: int | None = 500_000_000
 
 
-_OWN = {UNIX: Rate(None, None)}  # a socket belongs to its user, who need not be kept from anything
+_OWN = {UNIX: RateLimit(None, None)}  # a socket belongs to its user, who need not be kept from anything
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    rate: Rate = Rate()
-    room: Room = Room()
-    rates: Mapping[str, Rate] = field(default_factory=lambda: dict(_OWN))  # by client
-    rooms: Mapping[str, Room] = field(default_factory=dict)  # by namespace
+    rate: RateLimit = RateLimit()
+    quota: Quota = Quota()
+    rates: Mapping[str, RateLimit] = field(default_factory=lambda: dict(_OWN))  # by client
+    quotas: Mapping[str, Quota] = field(default_factory=dict)  # by namespace
 
-    def rate_of(self, client: str) -> Rate:
+    def rate_of(self, client: str) -> RateLimit:
         return self.rates.get(client, self.rate)
 
-    def room_of(self, namespace: str) -> Room:
-        return self.rooms.get(namespace, self.room)
+    def quota_of(self, namespace: str) -> Quota:
+        return self.quotas.get(namespace, self.quota)
 
 
-_KINDS = {f.name: int for f in dataclasses.fields(Room)} | {f.name: float for f in dataclasses.fields(Rate)}
-S = TypeVar("S", Rate, Room)
+_KINDS = {f.name: int for f in dataclasses.fields(Quota)} | {f.name: float for f in dataclasses.fields(RateLimit)}
+S = TypeVar("S", RateLimit, Quota)
 
 
 def read_limits(content: bytes, *, place: str) -> Limits:
@@ -63,21 +63,21 @@ def read_limits(content: bytes, *, place: str) -> Limits:
     document = strict_yaml.load(content, place=place, page=_PAGE)
     top = _mapping({} if document is None else document, place, problems, ("defaults", "namespaces", "clients"))
     given = _numbers(top.get("defaults"), f"{place}: defaults", problems, tuple(_KINDS))
-    rate, room = _changed(Rate(), given), _changed(Room(), given)
-    rates, rooms = dict(_OWN), dict[str, Room]()
+    rate, quota = _changed(RateLimit(), given), _changed(Quota(), given)
+    rates, quotas = dict(_OWN), dict[str, Quota]()
     for name, of in _named(top.get("namespaces"), f"{place}: namespaces", problems).items():
         at = f"{place}: namespaces.{name[:80]}"
         if problem := names.label_problem(name):
             problems.append(Problem(at, problem))
-        rooms[name] = _changed(room, _numbers(of, at, problems, _fields(Room)))
+        quotas[name] = _changed(quota, _numbers(of, at, problems, _fields(Quota)))
     for name, of in _named(top.get("clients"), f"{place}: clients", problems).items():
-        rates[name] = _changed(rate, _numbers(of, f"{place}: clients.{name[:80]}", problems, _fields(Rate)))
+        rates[name] = _changed(rate, _numbers(of, f"{place}: clients.{name[:80]}", problems, _fields(RateLimit)))
     for at, each in {"defaults": rate, **{f"clients.{name[:80]}": one for name, one in rates.items()}}.items():
         if each.rate is not None and each.burst is not None and each.burst < 1:
             problems.append(Problem(f"{place}: {at}.burst", "must be at least 1: less lets no call through"))
     if problems:
         raise InvalidArgument(problems)
-    return Limits(rate, room, rates, rooms)
+    return Limits(rate, quota, rates, quotas)
 
 
 def _mapping(given: Any, at: str, problems: list[Problem], known: tuple[str, ...]) -> Mapping[str, Any]:
@@ -117,7 +117,7 @@ def _numbers(given: Any, at: str, problems: list[Problem], known: tuple[str, ...
     return numbers
 
 
-def _fields(kind: type[Rate] | type[Room]) -> tuple[str, ...]:
+def _fields(kind: type[RateLimit] | type[Quota]) -> tuple[str, ...]:
     return tuple(f.name for f in dataclasses.fields(kind))
 
 

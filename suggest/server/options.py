@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from suggest.server.access.file_reloader import Watched
+from suggest.server.access.file_reloader import FileReloader
 from suggest.server.limits_file import Limits, read_limits
 
 
 @dataclass(frozen=True, slots=True)
-class Oversight:
+class ServerOptions:
     """As the flags of `tuner serve` say it. `metrics_address`: HOST:PORT, or "" for none. `limits`: a file, "" for what
     is sensible where nobody says anything, or None for none at all."""
 
@@ -18,7 +18,7 @@ class Oversight:
     limits: str | None = None
 
 
-class Bounds:
+class LimitsFile:
     """The limits that hold now. Raises InvalidArgument."""
 
     def __init__(self, file: str) -> None:
@@ -39,5 +39,5 @@ class Bounds:
             self._watched.look()
 
 
-def _watched(path: Path) -> Watched[Limits]:
-    return Watched((path,), lambda contents: read_limits(contents[0], place=str(path)))
+def _watched(path: Path) -> FileReloader[Limits]:
+    return FileReloader((path,), lambda contents: read_limits(contents[0], place=str(path)))

@@ -24,22 +24,22 @@ from suggest import events
 from suggest.address import parse_address
 from suggest.binding import bind, import_grpc_quietly
 from suggest.redaction import redacted_url
-from suggest.server.access.protection import RECHECK_S, Doors, Protection
-from suggest.server.options import Bounds, Oversight
+from suggest.server.access.protection import RECHECK_S, LoadedProtection, Protection
+from suggest.server.options import LimitsFile, ServerOptions
 
 if TYPE_CHECKING:
     import grpc
 
-    from suggest.server.access.audit import Denials
-    from suggest.server.connection_limits import Connections
-    from suggest.server.in_process import Inside
-    from suggest.server.interceptor import Guard
+    from suggest.server.access.audit import DenialLog
+    from suggest.server.connection_limits import ConnectionLimits
+    from suggest.server.in_process import InProcessChannel
+    from suggest.server.interceptor import CallInterceptor
     from suggest.server.server_metrics import Metrics
     from suggest.server.service import SuggestServicer
-    from suggest.storage.store import Store
-    from suggest.studies import Studies
+    from suggest.storage.store import StudyStore
+    from suggest.studies import StudyService
 
-__all__ = ["Oversight", "Protection", "Server", "serve"]
+__all__ = ["Protection", "Server", "ServerOptions", "serve"]
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ WORKERS = 16  # one caller alone gets half of them
 GRACE_S = 10.0
 COMPUTING_S = 5.0  # of these, before what is still being computed is sent away
 NO_PROTECTION = Protection()  # enough for a socket
-NO_OVERSIGHT = Oversight()
+NO_OPTIONS = ServerOptions()
 SENDING_S = 0.2
 SWITCH_S = 0.0002
 LEFT_OUT_S = 10.0  # how often it is looked whether denied calls were not written
@@ -85,7 +85,7 @@ class Server:
         sync: str = "normal",
         advertise: str = "",
         protection: Protection = NO_PROTECTION,
-        oversight: Oversight = NO_OVERSIGHT,
+        options: ServerOptions = NO_OPTIONS,
     ) -> None:
         self._storage_url = storage_url
         self._asked = parse_address(address)
@@ -94,9 +94,9 @@ class Server:
         self._bound = self._asked
         self._started: _Started | None = None
         self._protection = protection
-        self._oversight = oversight
+        self._options = options
         self._metrics_port = 0
-        metrics = oversight.metrics_address
+        metrics = options.metrics_address
         protection.check(self._asked, parse_address(metrics) if metrics else None)
 
     @property
@@ -112,127 +112,130 @@ class Server:
     async def start(self) -> None:
         """Raises Unavailable (the address is taken, the store does not answer), StoreBroken, InvalidArgument (also for
         what is in the files of the protection)."""
-        doors = Doors(self._protection)
-        bounds = None if self._oversight.limits is None else Bounds(self._oversight.limits)
+        loaded_protection = LoadedProtection(self._protection)
+        limits_file = None if self._options.limits is None else LimitsFile(self._options.limits)
         with contextlib.ExitStack() as undo:
             executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="suggest")
             undo.callback(executor.shutdown)
-            # The imports and the disk take longer than a loop should stand still.
-            store: Store = await asyncio.get_running_loop().run_in_executor(executor, self._open_store, bounds)
+            # Imports and the disk would block the loop for too long.
+            store: StudyStore = await asyncio.get_running_loop().run_in_executor(
+                executor, self._open_store, limits_file
+            )
             undo.callback(store.close)
-            self._started = await self._listen(store, executor, doors, bounds, undo)
+            self._started = await self._listen(store, executor, loaded_protection, limits_file, undo)
             undo.pop_all()
         events.tell("start", address=self.address, storage=redacted_url(self._storage_url))
 
-    def inside(self) -> Inside:
+    def inside(self) -> InProcessChannel:
         """A way in for clients in the server's own loop, once it is started."""
-        from suggest.server.in_process import Inside
+        from suggest.server.in_process import InProcessChannel
 
         assert self._started is not None, "a server is started first"
-        return Inside(self._started.servicer, self._started.guard)
+        return InProcessChannel(self._started.servicer, self._started.interceptor)
 
     async def stop(self, grace_s: float = GRACE_S) -> None:
         """Take no more calls, finish what was begun within grace_s, give back the studies. Again is no error."""
         started, self._started = self._started, None
         if started is None:
             return
-        events.tell("stopping", address=self.address, calls=started.guard.begun)
+        events.tell("stopping", address=self.address, calls=started.interceptor.begun)
         await started.drain(grace_s)
         await asyncio.get_running_loop().run_in_executor(None, started.close)
         if self._bound.path:
             Path(self._bound.path).unlink(missing_ok=True)
         events.tell("stop", address=self.address)
 
-    def _open_store(self, bounds: Bounds | None) -> Store:
+    def _open_store(self, limits_file: LimitsFile | None) -> StudyStore:
         from suggest.server.admin import open_store
 
         _import_what_errors_need()
 
         store = open_store(self._storage_url, sync=self._sync)
-        if bounds is None:
+        if limits_file is None:
             return store
-        from suggest.server.quota_store import limited
+        from suggest.server.quota import with_quota
 
-        return limited(store, bounds.now)
+        return with_quota(store, limits_file.now)
 
     async def _listen(
         self,
-        store: Store,
+        store: StudyStore,
         executor: ThreadPoolExecutor,
-        doors: Doors,
-        bounds: Bounds | None,
+        loaded_protection: LoadedProtection,
+        limits_file: LimitsFile | None,
         undo: contextlib.ExitStack,
     ) -> _Started:
         import_grpc_quietly()
         import grpc
 
-        from suggest.server.access.audit import Denials
-        from suggest.server.connection_limits import Connections
-        from suggest.server.in_flight import Admission
-        from suggest.server.interceptor import Guard
-        from suggest.server.keyed_queue import Turns
-        from suggest.server.rate_limits import Rates
+        from suggest.server.access.audit import DenialLog
+        from suggest.server.connection_limits import ConnectionLimits
+        from suggest.server.in_flight import InFlightLimits
+        from suggest.server.interceptor import CallInterceptor
+        from suggest.server.keyed_queue import KeyedQueue
+        from suggest.server.rate_limits import RateLimiter
         from suggest.server.service import SuggestServicer
-        from suggest.server.store_health import Outages
-        from suggest.studies import Studies
+        from suggest.server.store_health import StoreHealth
+        from suggest.studies import StudyService
         from suggest.v1.suggest_pb2_grpc import add_SuggestServiceServicer_to_server
 
-        outages, metrics, watch = Outages(), None, None
-        admission, denials = Admission(), Denials()
-        turns = Turns(executor, workers=WORKERS, full=admission.full)
-        admission.room = turns.look_again
-        if self._oversight.metrics_address:
-            from suggest.server.call_metrics import Watch
-            from suggest.server.server_metrics import Metrics, Sources
+        store_health, metrics, call_metrics = StoreHealth(), None, None
+        in_flight, denial_log = InFlightLimits(), DenialLog()
+        queue = KeyedQueue(executor, workers=WORKERS, full=in_flight.full)
+        in_flight.room = queue.look_again
+        if self._options.metrics_address:
+            from suggest.server.server_metrics import CallMetrics, Metrics, MetricSources
 
-            metrics = Metrics(self._oversight.metrics_address, doors.pair)
+            metrics = Metrics(self._options.metrics_address, loaded_protection.pair)
             undo.callback(metrics.close)
-            watch = Watch(metrics.ended)
+            call_metrics = CallMetrics(metrics.ended)
         most = min(MAX_CONNECTIONS, descriptor_limit() // 2)  # the store needs some, too
-        guard = Guard(
-            turns,
-            outages,
-            doors.gate,
-            None if bounds is None else Rates(bounds.now),
-            admission=admission,
-            denials=denials,
+        interceptor = CallInterceptor(
+            queue,
+            store_health,
+            loaded_protection.authorizer,
+            None if limits_file is None else RateLimiter(limits_file.now),
+            in_flight=in_flight,
+            denial_log=denial_log,
             certified=bool(self._protection.tls_client_ca),
         )
         server = grpc.aio.server(
-            interceptors=[guard] if watch is None else [watch, guard],
+            interceptors=[interceptor] if call_metrics is None else [call_metrics, interceptor],
             options=[*_OPTIONS, ("grpc.max_allowed_incoming_connections", most)],
         )
-        self._bound = bind(server, self._asked, None if doors.pair is None else doors.pair.credentials())
-        connections = Connections(None if self._bound.path else self._bound.port, most=most)
-        guard.connections = connections
-        studies = Studies(store, address=self._advertised or self.address)
+        self._bound = bind(
+            server, self._asked, None if loaded_protection.pair is None else loaded_protection.pair.credentials()
+        )
+        connections = ConnectionLimits(None if self._bound.path else self._bound.port, most=most)
+        interceptor.connections = connections
+        studies = StudyService(store, address=self._advertised or self.address)
         servicer = SuggestServicer(studies)
         add_SuggestServiceServicer_to_server(servicer, server)
         health = await _add_health_and_reflection(server)
         await server.start()
         connections.start()
         undo.callback(connections.close)
-        if metrics is not None and watch is not None:
-            metrics.start(Sources(watch, turns, outages, studies))
+        if metrics is not None and call_metrics is not None:
+            metrics.start(MetricSources(call_metrics, queue, store_health, studies))
             self._metrics_port = metrics.port
-        looked_after = [each for each in (doors, bounds) if each is not None and each.change]
-        looking = [asyncio.create_task(_tell_denials(denials))]
+        looked_after = [each for each in (loaded_protection, limits_file) if each is not None and each.change]
+        looking = [asyncio.create_task(_tell_denials(denial_log))]
         if looked_after:
             looking.append(asyncio.create_task(_look_after(looked_after)))
-        return _Started(server, health, guard, servicer, studies, store, executor, looking, connections, metrics)
+        return _Started(server, health, interceptor, servicer, studies, store, executor, looking, connections, metrics)
 
 
 @dataclass(frozen=True, slots=True)
 class _Started:
     _grpc_server: grpc.aio.Server
     _health: Any  # an untyped package's
-    guard: Guard
+    interceptor: CallInterceptor
     servicer: SuggestServicer
-    _studies: Studies
-    _store: Store
+    _studies: StudyService
+    _store: StudyStore
     _executor: ThreadPoolExecutor
     _looking: Sequence[asyncio.Task[None]]
-    _connections: Connections
+    _connections: ConnectionLimits
     _metrics: Metrics | None
 
     async def drain(self, grace_s: float) -> None:
@@ -243,11 +246,11 @@ class _Started:
         if self._metrics is not None:
             self._metrics.stopping()
         # Before gRPC stops: that drops, without a word of ours, what has come in and was not looked at yet.
-        giving_up = asyncio.get_running_loop().call_later(min(grace_s, COMPUTING_S), self.guard.give_up)
+        giving_up = asyncio.get_running_loop().call_later(min(grace_s, COMPUTING_S), self.interceptor.give_up)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.guard.close(), grace_s)
+            await asyncio.wait_for(self.interceptor.close(), grace_s)
         giving_up.cancel()
-        self.guard.give_up()
+        self.interceptor.give_up()
         # What was answered has still to be sent. Who watches our health has a call that never ends.
         await self._grpc_server.stop(min(grace_s, SENDING_S))
 
@@ -262,15 +265,15 @@ class _Started:
                 self._metrics.close()
 
 
-async def _tell_denials(denials: Denials) -> None:
+async def _tell_denials(denial_log: DenialLog) -> None:
     """What was denied and not written, once nothing more comes; until cancelled."""
     while True:
         await asyncio.sleep(LEFT_OUT_S)
-        for peer, calls in denials.over():
+        for peer, calls in denial_log.over():
             events.warn("denied", peer=peer, suppressed=calls)
 
 
-async def _look_after(files: Sequence[Doors | Bounds]) -> None:
+async def _look_after(files: Sequence[LoadedProtection | LimitsFile]) -> None:
     """Tokens, certificates and limits are read again when they change, until cancelled."""
     while True:
         await asyncio.sleep(RECHECK_S)
@@ -288,7 +291,7 @@ def serve(
     sync: str = "normal",
     advertise: str = "",
     protection: Protection = NO_PROTECTION,
-    oversight: Oversight = NO_OVERSIGHT,
+    options: ServerOptions = NO_OPTIONS,
     announce: bool = True,
 ) -> int:
     """Run a server until SIGTERM (143) or SIGINT (130), the exit code; a second signal ends it at once.
@@ -299,7 +302,7 @@ def serve(
     # several turns that a call takes. It costs the one that computes nothing that can be measured.
     sys.setswitchinterval(SWITCH_S)
     raise_descriptor_limit()
-    server = Server(storage_url, address, sync=sync, advertise=advertise, protection=protection, oversight=oversight)
+    server = Server(storage_url, address, sync=sync, advertise=advertise, protection=protection, options=options)
     return asyncio.run(_serve(server, storage_url if announce else ""))
 
 
@@ -360,7 +363,7 @@ async def _add_health_and_reflection(server: grpc.aio.Server) -> Any:
     from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
     from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
 
-    import suggest.v1.suggest_pb2  # noqa: F401  reflection answers from what is loaded
+    import suggest.v1.suggest_pb2  # noqa: F401  reflection answers from what is loaded_protection
 
     servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)

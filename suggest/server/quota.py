@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TimesUp
 from contextlib import contextmanager
+from typing import Any, cast
 
 from suggest import deadline
 from suggest.errors import LimitReached, TunerError
-from suggest.server.limits_file import Limits, Room
-from suggest.storage.store import Counts
+from suggest.server.limits_file import Limits, Quota
+from suggest.storage.store import Addition, Counts, Lease, StudyRecord, StudyStore
 from suggest.study import StudyName
+from suggest.trial import Measurement, Trial
 
 RECOUNT_S = 60.0  # at most this often of its own accord
 AGAIN_S = 1.0  # at most this often before a refusal
@@ -40,7 +42,7 @@ class _Namespace:
         self.counting: Future[None] | None = None
 
 
-class Rooms:
+class QuotaTracker:
     """`limits`: those that hold now. Thread-safe; close() ends the counting."""
 
     def __init__(self, count: Callable[[str], Counts], limits: Callable[[], Limits]) -> None:
@@ -50,7 +52,7 @@ class Rooms:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="counting")
 
     @contextmanager
-    def taking(self, name: StudyName, need: Counts) -> Iterator[None]:
+    def reserving(self, name: StudyName, need: Counts) -> Iterator[None]:
         """Around a write of so much more. Raises LimitReached."""
         namespace = self._namespaces.setdefault(name.namespace, _Namespace())
         if namespace.base is None:
@@ -78,18 +80,18 @@ class Rooms:
         self._executor.shutdown(cancel_futures=True)
 
     def _add(self, name: str, namespace: _Namespace, need: Counts) -> bool:
-        room = self._limits().room_of(name)
+        quota = self._limits().quota_of(name)
         with namespace.lock:
-            if namespace.base is not None and _short(room, namespace.base.plus(namespace.added), need):
+            if namespace.base is not None and _short(quota, namespace.base.plus(namespace.added), need):
                 return False
             namespace.added = namespace.added.plus(need)
             return True
 
     def _full(self, name: str, namespace: _Namespace, need: Counts) -> LimitReached:
-        room = self._limits().room_of(name)
+        quota = self._limits().quota_of(name)
         used = (namespace.base or Counts()).plus(namespace.added)
-        what = _short(room, used, need) or "trials"
-        there, most, more = getattr(used, what), getattr(room, what), getattr(need, what)
+        what = _short(quota, used, need) or "trials"
+        there, most, more = getattr(used, what), getattr(quota, what), getattr(need, what)
         return LimitReached(
             f"the namespace {name} has {there:,} of the {most:,} {what} that it may have, and {more:,} more were asked "
             f"for; delete studies that nobody needs, or have the server's operator raise {what} in its file of limits",
@@ -129,10 +131,73 @@ class Rooms:
                 return
 
 
-def _short(room: Room, used: Counts, need: Counts) -> str:
+def _short(quota: Quota, used: Counts, need: Counts) -> str:
     """What there would be too much of, or "" """
     for what in Counts._fields:
-        most, more = getattr(room, what), getattr(need, what)
+        most, more = getattr(quota, what), getattr(need, what)
         if more and most is not None and getattr(used, what) + more > most:
             return what
     return ""
+
+
+def with_quota(store: StudyStore, limits: Callable[[], Limits]) -> StudyStore:
+    """`limits`: those that hold now. Closing it closes the store."""
+    # It has all that a store has; what it passes on is seen by no checker.
+    return cast(StudyStore, _QuotaStore(store, limits))
+
+
+class _QuotaStore:
+    """What makes something takes it from its namespace's quota. Raises LimitReached, and has written nothing then."""
+
+    def __init__(self, store: StudyStore, limits: Callable[[], Limits]) -> None:
+        self._store = store
+        self._tracker = QuotaTracker(store.counts, limits)
+
+    def insert_study(self, record: StudyRecord) -> bool:
+        name = record.study.name
+        try:
+            with self._tracker.reserving(name, Counts(studies=1)):
+                if self._store.insert_study(record):
+                    return True
+                raise _NothingNew
+        except _NothingNew:
+            return False
+        except LimitReached:
+            if self._store.study(name) is None:
+                raise
+            return False  # a repetition is none the less answered
+
+    def hand_out(self, lease: Lease, trials: Sequence[Trial], *, queued: int = 0) -> None:
+        with self._tracker.reserving(lease.name, Counts(trials=len(trials) - queued)):
+            self._store.hand_out(lease, trials, queued=queued)
+
+    def add_trial(self, lease: Lease, trial: Trial, *, request_id: str, measurements: Sequence[Measurement]) -> None:
+        with self._tracker.reserving(lease.name, Counts(trials=1, measurements=len(measurements))):
+            self._store.add_trial(lease, trial, request_id=request_id, measurements=measurements)
+
+    def add_trials(self, lease: Lease, additions: Sequence[Addition]) -> None:
+        measured = sum(len(each.measurements) for each in additions)
+        with self._tracker.reserving(lease.name, Counts(trials=len(additions), measurements=measured)):
+            self._store.add_trials(lease, additions)
+
+    def add_measurements(self, lease: Lease, number: int, measurements: Sequence[Measurement]) -> None:
+        with self._tracker.reserving(lease.name, Counts(measurements=len(measurements))):
+            self._store.add_measurements(lease, number, measurements)
+
+    def finish_trial(self, lease: Lease, trial: Trial, measurements: Sequence[Measurement]) -> None:
+        """Never refused: what was begun can be ended."""
+        self._store.finish_trial(lease, trial, measurements)
+        if measurements:
+            self._tracker.note(lease.name, Counts(measurements=len(measurements)))
+
+    def close(self) -> None:
+        self._tracker.close()
+        self._store.close()
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is the store's own (Any: whatever that is)."""
+        return getattr(self._store, name)
+
+
+class _NothingNew(Exception):
+    """Somebody has it already: the quota is given back."""

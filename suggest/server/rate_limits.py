@@ -16,7 +16,7 @@ _HEEDED = 50  # refusals that come at once: of a client that then waits as it is
 _MANY = 10_000  # clients, before those that have been quiet are forgotten
 
 
-class Rates:
+class RateLimiter:
     """`limits`: those that hold now."""
 
     def __init__(self, limits: Callable[[], Limits], now: Callable[[], float] = time.monotonic) -> None:

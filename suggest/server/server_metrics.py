@@ -6,13 +6,16 @@ chose: there are as many series as methods times codes, whatever is asked. docs/
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, TypeAlias
 
+import grpc
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
@@ -21,10 +24,9 @@ from suggest.address import Address, parse_address
 from suggest.binding import refuse_taken
 from suggest.errors import InvalidArgument, Problem, Unavailable
 from suggest.server.access.certificates import KeyPair
-from suggest.server.call_metrics import Watch
-from suggest.server.keyed_queue import Turns
-from suggest.server.store_health import Outages
-from suggest.studies import Studies
+from suggest.server.keyed_queue import KeyedQueue
+from suggest.server.store_health import StoreHealth
+from suggest.studies import StudyService
 
 _BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _PATIENCE_S = 10.0  # with one who connects and asks nothing
@@ -32,18 +34,20 @@ _KINDS = {"unavailable": "unavailable", "store_broken": "broken"}
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class MetricSources:
     """What is looked at whenever somebody asks; nothing is counted twice."""
 
-    watch: Watch
-    turns: Turns
-    outages: Outages
-    studies: Studies
+    call_metrics: CallMetrics
+    queue: KeyedQueue
+    store_health: StoreHealth
+    studies: StudyService
 
 
 class Metrics:
-    """Has its address from the beginning, answers from start() on. `ended` is for `Watch`. Raises InvalidArgument,
-    Unavailable."""
+    """Binds its address when made, answers from start() on. `ended` is the callback of `CallMetrics`.
+
+    Raises InvalidArgument, Unavailable.
+    """
 
     def __init__(self, address: str, pair: KeyPair | None = None) -> None:
         """pair: what is shown beyond this machine; there it is asked for by https."""
@@ -78,7 +82,7 @@ class Metrics:
         if method == "SuggestTrials" and reply is not None:
             self._handed_out.inc(len(reply.message.trials))
 
-    def start(self, sources: Sources) -> None:
+    def start(self, sources: MetricSources) -> None:
         self._registry.register(_Collector(sources))
         self._server.start()
 
@@ -110,7 +114,7 @@ def metrics_address(text: str) -> Address:
 
 
 class _Collector:
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: MetricSources) -> None:
         self._sources = sources
 
     def describe(self) -> Iterator[Metric]:
@@ -119,17 +123,19 @@ class _Collector:
 
     def collect(self) -> Iterator[Metric]:
         of = self._sources
-        yield GaugeMetricFamily("tuner_suggest_calls_in_flight", "Calls that are not answered yet.", of.watch.in_flight)
+        yield GaugeMetricFamily(
+            "tuner_suggest_calls_in_flight", "Calls that are not answered yet.", of.call_metrics.in_flight
+        )
         waiting = GaugeMetricFamily("tuner_suggest_calls_waiting", "Of these, the ones that wait.", labels=("queue",))
-        waiting.add_metric(("study",), of.turns.waiting_for_study)
-        waiting.add_metric(("worker",), of.turns.waiting_for_worker)
+        waiting.add_metric(("study",), of.queue.waiting_for_study)
+        waiting.add_metric(("worker",), of.queue.waiting_for_worker)
         yield waiting
         studies, trials = of.studies.in_memory()
         yield GaugeMetricFamily("tuner_suggest_studies_in_memory", "Studies that this server writes.", studies)
         yield GaugeMetricFamily("tuner_suggest_trials_in_memory", "Trials of these studies.", trials)
         errors = CounterMetricFamily("tuner_suggest_store_errors", "Calls that failed by the store.", labels=("kind",))
         for reason, kind in _KINDS.items():
-            errors.add_metric((kind,), of.outages.errors[reason])
+            errors.add_metric((kind,), of.store_health.errors[reason])
         yield errors
 
 
@@ -204,3 +210,66 @@ def _handler(answer: Callable[[str, str], tuple[int, str, bytes]]) -> type[BaseH
             """Scrapes are no events."""
 
     return Handler
+
+
+# What requests, replies and contexts are is the handlers' affair.
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+# method, code, seconds, reply (an `interceptor.Reply`; None: none was sent)
+Ended: TypeAlias = Callable[[str, str, float, Any], None]
+
+_CODES = {code.value[0]: code.name for code in grpc.StatusCode}
+
+
+class CallMetrics(grpc.aio.ServerInterceptor):
+    """Belongs to the server's loop. `ended`: told of each call, by the bare name of its method."""
+
+    def __init__(self, ended: Ended) -> None:
+        self._ended = ended
+        self._known: dict[str, tuple[Handler, Handler]] = {}  # by method: what was wrapped, and as what
+        self.in_flight = 0
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        method = str(handler_call_details.method)
+        handler = await continuation(handler_call_details)  # always: the next room may decide for each call
+        if handler is None or handler.stream_unary is None:
+            return handler  # health and reflection, which last
+        known = self._known.get(method)
+        if known is None or known[0] is not handler:
+            watched = grpc.stream_unary_rpc_method_handler(
+                self._watched(handler.stream_unary, method=method.rpartition("/")[2]),
+                request_deserializer=handler.request_deserializer,
+                response_serializer=handler.response_serializer,
+            )
+            known = self._known[method] = handler, watched
+        return known[1]
+
+    def _watched(self, behaviour: Callable[[Any, Any], Any], *, method: str) -> Callable[[Any, Context], Any]:
+        async def watched(request: Any, context: Context) -> Any:
+            began = time.monotonic()
+            self.in_flight += 1
+            reply = None
+            code = "CANCELLED"  # unless it comes to an end
+            try:
+                reply = await behaviour(request, context)
+                code = "OK"
+                return reply
+            except asyncio.CancelledError:
+                raise
+            except BaseException:
+                code = _code(context)
+                raise
+            finally:
+                self.in_flight -= 1
+                self._ended(method, code, time.monotonic() - began, reply)
+
+        return watched
+
+
+def _code(context: Context) -> str:
+    code = context.code()
+    return code.name if isinstance(code, grpc.StatusCode) else _CODES.get(code, "UNKNOWN")

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -20,61 +22,62 @@ from google.protobuf.message import Message
 
 from suggest import courtesy, deadline, names, wire
 from suggest.errors import InvalidArgument, Problem
+from suggest.imports import FinishedTrial
 from suggest.replies import KEEP
 from suggest.server.access.grants import readable_namespaces
-from suggest.studies import Studies, requests
+from suggest.server.rpcs import Resource
+from suggest.studies import StudyService
 from suggest.studies.dispatch import MAX_REPLY_BYTES
+from suggest.studies.spec_rules import size_problems, spec_problems
 from suggest.study import Study, StudyName, StudySpec
+from suggest.trial import Outcome
 from suggest.v1 import suggest_pb2 as pb
 from suggest.v1.suggest_pb2_grpc import SuggestServiceServicer
 
 MAX_PAGE = 1000
 MAX_SUMMARIES = 20  # studies whose trials are counted for one call
 DEFAULT_PAGE = 100
+MIN_LEASE_S, MAX_LEASE_S = 0.1, 7 * 86400.0
 _AT_A_TIME = 200  # of a list that is read from the store
 
-_NO_STUDY = StudyName("", "")
-_NO_TRIALS: tuple[StudyName, int | None] = (_NO_STUDY, None)
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 
 
 class SuggestServicer(SuggestServiceServicer):
-    """`context` is None throughout: who calls, deadlines and cancellation are others' affair, a write that began is
-    finished."""
+    """`context` is the call's `Resource`, parsed by the interceptor (Any: gRPC's type is another one). Deadlines and
+    cancellation are the interceptor's; a write that began is finished."""
 
-    def __init__(self, studies: Studies) -> None:
+    def __init__(self, studies: StudyService) -> None:
         self._studies = studies
 
     # Studies
 
     def CreateStudy(self, request: pb.CreateStudyRequest, context: Any) -> pb.Study:
-        problems: wire.Problems = []
-        namespace = _reading(problems, "", lambda: names.parse_namespace(request.parent, "parent"))
+        problems = _problems(context)
         if problem := names.label_problem(request.study_id):
             problems.append(Problem("study_id", problem))
         spec = _read_spec(request.study.spec, problems)
         labels = wire.read_labels(request.study.labels, "labels", problems)
-        problems += requests.request_id_problems(request.request_id)
-        problems += requests.size_problems("spec.parameters", "the study", request.study.ByteSize())
+        problems += _request_id_problems(request.request_id)
+        problems += size_problems("spec.parameters", "the study", request.study.ByteSize())
         wire.raise_if(problems)
-        name = StudyName(namespace, request.study_id)
+        name = StudyName(_resource(context).namespace or "", request.study_id)
         return wire.write_study(self._studies.create_study(name, spec, request_id=request.request_id, labels=labels))
 
     def GetStudy(self, request: pb.GetStudyRequest, context: Any) -> pb.Study:
-        return wire.write_study(self._studies.study(names.parse_study(request.name, "name")))
+        return wire.write_study(self._studies.study(_study(context)))
 
     def ListStudies(self, request: pb.ListStudiesRequest, context: Any) -> pb.ListStudiesResponse:
-        problems: wire.Problems = []
-        namespace = _reading(problems, "", lambda: names.parse_namespace(request.parent, "parent", wildcard=True))
+        problems = _problems(context)
         after = _reading(problems, None, lambda: _read_study_token(request.page_token))
         limit = _limit(request.page_size, problems)
         limit = min(limit, MAX_SUMMARIES) if request.summaries else limit
         labels = wire.read_labels(request.labels, "labels", problems)
         wire.raise_if(problems)
         found: list[Study] = []
-        for one in _readable(namespace, after):
+        for one in _readable(_resource(context).namespace or "", after):
             more = limit + 1 - len(found)
             found += self._studies.list_studies(one, labels=labels, after=after, limit=more)
             if len(found) > limit:
@@ -85,8 +88,7 @@ class SuggestServicer(SuggestServiceServicer):
         return pb.ListStudiesResponse(studies=page, next_page_token=rest, summaries=summaries)
 
     def UpdateStudy(self, request: pb.UpdateStudyRequest, context: Any) -> pb.Study:
-        problems: wire.Problems = []
-        name = _read_study(request.study.name, "study.name", problems)
+        problems = _problems(context)
         paths = _read_mask(request.update_mask, ("spec.parameters", "spec.pruning", "labels"), problems)
         pruning, labels = None, wire.read_labels(request.study.labels, "study.labels", problems)
         space = wire.read_space(request.study.spec.parameters, "study.spec.parameters", problems)
@@ -94,7 +96,7 @@ class SuggestServicer(SuggestServiceServicer):
             pruning = wire.read_pruning(request.study.spec.pruning, "study.spec.pruning", problems)
         wire.raise_if(problems)
         study = self._studies.update_study(
-            name,
+            _study(context),
             space=space if "spec.parameters" in paths else KEEP,
             pruning=pruning if "spec.pruning" in paths else KEEP,
             labels=labels if "labels" in paths else KEEP,
@@ -104,7 +106,7 @@ class SuggestServicer(SuggestServiceServicer):
         return wire.write_study(study)
 
     def DeleteStudy(self, request: pb.DeleteStudyRequest, context: Any) -> Empty:
-        self._studies.delete_study(names.parse_study(request.name, "name"))
+        self._studies.delete_study(_study(context))
         return Empty()
 
     def ValidateStudy(self, request: pb.ValidateStudyRequest, context: Any) -> pb.ValidateStudyResponse:
@@ -123,14 +125,18 @@ class SuggestServicer(SuggestServiceServicer):
     # Trials
 
     def AddTrial(self, request: pb.AddTrialRequest, context: Any) -> pb.Trial:
-        problems: wire.Problems = []
-        study = _read_study(request.parent, "parent", problems)
+        problems = _problems(context)
         parameters = wire.read_values(request.parameters, "parameters", problems)
         outcome = wire.read_outcome(request.outcome, "outcome", problems) if request.HasField("outcome") else None
         measurements = wire.read_measurements(request.measurements, "measurements", problems)
         labels = wire.read_labels(request.labels, "labels", problems)
-        problems += requests.addition_problems(outcome, measurements, request_id=request.request_id)
+        problems += _request_id_problems(request.request_id)
+        if outcome is not None:
+            problems += _outcome_problems(outcome)
+        elif measurements:
+            problems.append(Problem("measurements", "only a finished trial has some; set outcome too"))
         wire.raise_if(problems)
+        study = _study(context)
         added = self._studies.add_trial(
             study,
             parameters,
@@ -142,57 +148,59 @@ class SuggestServicer(SuggestServiceServicer):
         return wire.write_trial(study, added)
 
     def ImportTrials(self, request: pb.ImportTrialsRequest, context: Any) -> pb.ImportTrialsResponse:
-        problems: wire.Problems = []
-        study = _read_study(request.parent, "parent", problems)
+        problems = _problems(context)
         trials = wire.read_finished(request.trials, "trials", problems)
-        problems += requests.import_problems(trials, source=request.source, request_id=request.request_id)
+        problems += _import_problems(trials, source=request.source, request_id=request.request_id)
         for i, trial in enumerate(request.trials):
             size = sum(len(name) + value.ByteSize() for name, value in trial.parameters.items())
-            problems += requests.size_problems(f"trials[{i}].parameters", "the trial", size)
+            problems += size_problems(f"trials[{i}].parameters", "the trial", size)
         wire.raise_if(problems)
+        study = _study(context)
         results = self._studies.import_trials(study, trials, source=request.source, request_id=request.request_id)
         reply = pb.ImportTrialsResponse(results=[wire.write_import_result(one) for one in results])
         _shorten(reply)
         return reply
 
     def GetTrial(self, request: pb.GetTrialRequest, context: Any) -> pb.Trial:
-        study, number = names.parse_trial(request.name, "name")
+        study, number = _trial(context)
         return wire.write_trial(study, self._studies.trial(study, number))
 
     def ListTrials(self, request: pb.ListTrialsRequest, context: Any) -> pb.ListTrialsResponse:
-        problems: wire.Problems = []
-        study = _read_study(request.parent, "parent", problems)
+        problems = _problems(context)
         states = wire.read_states(request.states, "states", problems)
         limit = _limit(request.page_size, problems)
         after = _reading(problems, -1, lambda: _read_position(request.page_token, first=-1))
         wire.raise_if(problems)
+        study = _study(context)
         read = partial(self._studies.list_trials, study, states=states, client_id=request.client_id)
         found = _by_and_by(read, after, limit + 1, position=lambda trial: trial.number)
         page, rest = _page(((wire.write_trial(study, t), str(t.number)) for t in found), limit)
         return pb.ListTrialsResponse(trials=page, next_page_token=rest)
 
     def UpdateTrial(self, request: pb.UpdateTrialRequest, context: Any) -> pb.Trial:
-        problems: wire.Problems = []
-        study, number = _read_trial(request.trial.name, "trial.name", problems)
+        problems = _problems(context)
         _read_mask(request.update_mask, ("labels",), problems)
         labels = wire.read_labels(request.trial.labels, "trial.labels", problems)
         wire.raise_if(problems)
+        study, number = _trial(context)
         return wire.write_trial(study, self._studies.relabel_trial(study, number, labels))
 
     def DeleteTrial(self, request: pb.DeleteTrialRequest, context: Any) -> Empty:
-        study, number = names.parse_trial(request.name, "name")
+        study, number = _trial(context)
         self._studies.delete_trial(study, number)
         return Empty()
 
     def SuggestTrials(self, request: pb.SuggestTrialsRequest, context: Any) -> pb.SuggestTrialsResponse:
-        problems: wire.Problems = []
-        study = _read_study(request.parent, "parent", problems)
+        problems = _problems(context)
         labels = wire.read_labels(request.labels, "labels", problems)
         lease_s = wire.read_duration(request.lease_duration)
-        problems += requests.suggest_problems(
-            request.count, client_id=request.client_id, request_id=request.request_id, lease_s=lease_s
-        )
+        if not 0 < len(request.client_id) <= 256:
+            problems.append(Problem("client_id", "say who asks, in 1 to 256 characters"))
+        if lease_s is not None and not MIN_LEASE_S <= lease_s <= MAX_LEASE_S:
+            problems.append(Problem("lease_duration", f"{lease_s:g} s; use 0.1 s to 7 days, or none for no lease"))
+        problems += _request_id_problems(request.request_id)
         wire.raise_if(problems)
+        study = _study(context)
         suggestions = self._studies.suggest(
             study,
             request.count,
@@ -210,50 +218,47 @@ class SuggestServicer(SuggestServiceServicer):
         )
 
     def ReportMeasurements(self, request: pb.ReportMeasurementsRequest, context: Any) -> pb.ReportMeasurementsResponse:
-        problems: wire.Problems = []
-        study, number = _read_trial(request.name, "name", problems)
+        problems = _problems(context)
         measurements = wire.read_measurements(request.measurements, "measurements", problems)
-        if not measurements:
-            problems.append(Problem("measurements", "none; report at least one"))
-        problems += requests.measurement_problems(len(measurements))
         wire.raise_if(problems)
+        study, number = _trial(context)
         courtesy.give_way()
         advice = self._studies.report(study, number, measurements, tries=request.tries)
         return pb.ReportMeasurementsResponse(should_stop=advice.should_stop, reason=advice.reason)
 
     def RenewLeases(self, request: pb.RenewLeasesRequest, context: Any) -> pb.RenewLeasesResponse:
-        problems: wire.Problems = []
-        study = _read_study(request.parent, "parent", problems)
-        problems += requests.renewal_problems(len(request.leases))
+        problems = _problems(context)
         wire.raise_if(problems)
+        study = _study(context)
         lost = self._studies.renew_leases(study, {lease.number: lease.tries for lease in request.leases})
         return pb.RenewLeasesResponse(lost=sorted(lost))
 
     def CompleteTrial(self, request: pb.CompleteTrialRequest, context: Any) -> pb.Trial:
-        problems: wire.Problems = []
-        study, number = _read_trial(request.name, "name", problems)
+        problems = _problems(context)
         outcome = wire.read_outcome(request.outcome, "outcome", problems)
         measurements = wire.read_measurements(request.measurements, "measurements", problems)
-        problems += requests.completion_problems(outcome, measurements)
+        problems += _outcome_problems(outcome)
         wire.raise_if(problems)
+        study, number = _trial(context)
         completed = self._studies.complete(study, number, outcome, measurements=measurements, tries=request.tries)
         return wire.write_trial(study, completed)
 
     def ReopenTrials(self, request: pb.ReopenTrialsRequest, context: Any) -> pb.ReopenTrialsResponse:
-        problems: wire.Problems = []
-        study = _read_study(request.parent, "parent", problems)
-        problems += requests.reopening_problems(request.numbers)
+        problems = _problems(context)
+        if twice := [number for number, times in Counter(request.numbers).items() if times > 1]:
+            problems.append(Problem("numbers", f"{twice[0]} is there twice; send each number once"))
         wire.raise_if(problems)
+        study = _study(context)
         reopened = self._studies.reopen_trials(study, list(request.numbers))
         return pb.ReopenTrialsResponse(trials=[wire.write_trial(study, t) for t in reopened])
 
     def ListMeasurements(self, request: pb.ListMeasurementsRequest, context: Any) -> pb.ListMeasurementsResponse:
-        problems: wire.Problems = []
-        study, number = _reading(problems, _NO_TRIALS, lambda: names.parse_trials(request.parent, "parent"))
+        problems = _problems(context)
         limit = _limit(request.page_size, problems)
         first = -1 if request.latest else 0
         after = _reading(problems, first, lambda: _read_position(request.page_token, first=first))
         wire.raise_if(problems)
+        study, number = _study(context), _resource(context).number
         read = partial(self._studies.list_measurements, study, number, latest=request.latest)
         found = _by_and_by(read, after, limit + 1, position=lambda one: one[0])
         messages = (
@@ -264,7 +269,7 @@ class SuggestServicer(SuggestServiceServicer):
         return pb.ListMeasurementsResponse(measurements=page, next_page_token=rest)
 
     def ListOptimalTrials(self, request: pb.ListOptimalTrialsRequest, context: Any) -> pb.ListOptimalTrialsResponse:
-        study = names.parse_study(request.parent, "parent")
+        study = _study(context)
         found = self._studies.optimal_trials(study)
         return pb.ListOptimalTrialsResponse(trials=[wire.write_trial(study, t) for t in found])
 
@@ -278,12 +283,55 @@ def _reading(problems: wire.Problems, instead: T, read: Callable[[], T]) -> T:
         return instead
 
 
-def _read_study(name: str, path: str, problems: wire.Problems) -> StudyName:
-    return _reading(problems, _NO_STUDY, lambda: names.parse_study(name, path))
+def _resource(context: Any) -> Resource:
+    resource: Resource = context
+    return resource
 
 
-def _read_trial(name: str, path: str, problems: wire.Problems) -> tuple[StudyName, int]:
-    return _reading(problems, (_NO_STUDY, 0), lambda: names.parse_trial(name, path))
+def _problems(context: Any) -> wire.Problems:
+    """What is wrong with the call's resource; the method adds what else is wrong, and raises all at once."""
+    return list(_resource(context).problems)
+
+
+def _study(context: Any) -> StudyName:
+    """Raises InvalidArgument if the request does not name a study."""
+    wire.raise_if(_problems(context))
+    study = _resource(context).study
+    assert study is not None, "suggest.server.rpcs says that the method is about a study"
+    return study
+
+
+def _trial(context: Any) -> tuple[StudyName, int]:
+    """Raises InvalidArgument if the request does not name a trial."""
+    study, number = _study(context), _resource(context).number
+    assert number is not None, "suggest.server.rpcs says that the method is about a trial"
+    return study, number
+
+
+def _request_id_problems(request_id: str) -> list[Problem]:
+    if 0 < len(request_id) <= 128:
+        return []
+    return [Problem("request_id", "is needed to recognise a repetition; use 1 to 128 characters, best random ones")]
+
+
+def _outcome_problems(outcome: Outcome) -> list[Problem]:
+    if outcome.value is None or math.isfinite(outcome.value):
+        return []
+    path = f"outcome.{outcome.state.value}.value"
+    return [Problem(path, f"{outcome.value} is not finite; leave it out, or complete the trial as failed")]
+
+
+def _import_problems(trials: Sequence[FinishedTrial], *, source: str, request_id: str) -> list[Problem]:
+    problems = _request_id_problems(request_id)
+    if not 0 < len(source) <= 256:
+        problems.append(Problem("source", "say where they come from, in 1 to 256 characters"))
+    for i, trial in enumerate(trials):
+        problems += [Problem(f"trials[{i}].{p.path}", p.message) for p in _outcome_problems(trial.outcome)]
+        if len(trial.source_id) > 128:
+            problems.append(Problem(f"trials[{i}].source_id", "has more than 128 characters"))
+        if len(trial.labels) > 63:
+            problems.append(Problem(f"trials[{i}].labels", "at most 63: one more says where it comes from"))
+    return problems
 
 
 def _read_spec(message: pb.StudySpec, problems: wire.Problems) -> StudySpec:
@@ -292,7 +340,7 @@ def _read_spec(message: pb.StudySpec, problems: wire.Problems) -> StudySpec:
     spec = wire.read_spec(message, "spec", unread)
     parts = {_part(p) for p in unread}
     problems += unread
-    problems += [p for p in requests.spec_problems(spec) if _part(p) not in parts]
+    problems += [p for p in spec_problems(spec) if _part(p) not in parts]
     return spec
 
 

@@ -20,7 +20,7 @@ from suggest.address import parse_address
 from suggest.binding import refuse_taken
 from suggest.errors import InvalidArgument, NotFound, Problem, StoreUnavailable, TunerError
 from suggest.server.access.protection import Protection, watched_tokens
-from suggest.server.options import Bounds, Oversight
+from suggest.server.options import LimitsFile, ServerOptions
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -30,7 +30,7 @@ SOON_DAYS = 14
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class StartFinding:
     """`problem`: what keeps a server from starting, or its clients from it; None where all is well."""
 
     what: str
@@ -39,8 +39,8 @@ class Finding:
 
 
 def look(
-    address: str, storage_url: str, *, advertise: str, protection: Protection, oversight: Oversight
-) -> Iterator[Finding]:
+    address: str, storage_url: str, *, advertise: str, protection: Protection, options: ServerOptions
+) -> Iterator[StartFinding]:
     """One after the other, as each is known."""
     yield _judged("address", lambda: _address(address, protection))
     if advertise:
@@ -52,17 +52,17 @@ def look(
         yield _judged("certificate", lambda: _certificate(cert, key, client_ca, advertise or address))
     if protection.tokens:
         yield _judged("tokens", lambda: f"{protection.tokens}: {len(watched_tokens(Path(protection.tokens)).value)}")
-    if oversight.limits:
-        yield _judged("limits", lambda: _limits(str(oversight.limits)))
-    if oversight.metrics_address:
-        yield _judged("metrics", lambda: _metrics(oversight.metrics_address, address, protection))
+    if options.limits:
+        yield _judged("limits", lambda: _limits(str(options.limits)))
+    if options.metrics_address:
+        yield _judged("metrics", lambda: _metrics(options.metrics_address, address, protection))
 
 
-def _judged(what: str, judge: Callable[[], str]) -> Finding:
+def _judged(what: str, judge: Callable[[], str]) -> StartFinding:
     try:
-        return Finding(what, judge())
+        return StartFinding(what, judge())
     except TunerError as e:
-        return Finding(what, str(e), e)
+        return StartFinding(what, str(e), e)
 
 
 def _address(text: str, protection: Protection) -> str:
@@ -95,7 +95,7 @@ def _metrics(text: str, served: str, protection: Protection) -> str:
 
 
 def _limits(path: str) -> str:
-    return f"{path}: {len(Bounds(path).now().rooms)} namespaces with limits of their own"
+    return f"{path}: {len(LimitsFile(path).now().quotas)} namespaces with limits of their own"
 
 
 # The store

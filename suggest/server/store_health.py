@@ -12,7 +12,7 @@ from suggest import events
 from suggest.errors import StoreBroken, StoreUnavailable, TunerError
 
 
-class Outages:
+class StoreHealth:
     """Belongs to the server's loop. Reading and writing are lost and found separately: a full disk can be read."""
 
     def __init__(self) -> None:

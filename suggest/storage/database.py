@@ -24,7 +24,7 @@ class Readable(Protocol):
         """A consistent view for as long as it lasts."""
 
 
-class Connections(Readable, Protocol):
+class Database(Readable, Protocol):
     """Thread-safe. `single`: the caller executes one statement only, which may then be its own transaction."""
 
     @property

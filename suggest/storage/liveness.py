@@ -16,14 +16,14 @@ SILENCE_S = 1.5
 GAP_S = 1.0  # between two looks, at most: after a longer one silence is measured from the later one on
 
 
-class Verdict(enum.Enum):
+class Liveness(enum.Enum):
     ALIVE = "alive"
     SILENT = "silent"
     UNKNOWN = "unknown"  # not looked at for long enough
 
 
 @dataclass(slots=True)
-class _Heard:
+class _LastBeat:
     value: int
     since: float  # of looks at this value, without a gap
     looked: float
@@ -34,7 +34,7 @@ class FailureDetector:
     """Not thread-safe. A look `began` and `ended`: the heartbeats are of some moment between the two."""
 
     def __init__(self) -> None:
-        self._heard: dict[str, _Heard] = {}
+        self._heard: dict[str, _LastBeat] = {}
 
     def look(self, heartbeats: Mapping[str, int], *, began: float, ended: float) -> None:
         """At all servers there are."""
@@ -43,19 +43,19 @@ class FailureDetector:
         for server, value in heartbeats.items():
             self.look_at(server, value, began=began, ended=ended)
 
-    def look_at(self, server: str, value: int, *, began: float, ended: float) -> Verdict:
+    def look_at(self, server: str, value: int, *, began: float, ended: float) -> Liveness:
         heard = self._heard.get(server)
         if heard is None:
-            self._heard[server] = _Heard(value, since=ended, looked=ended)
-            return Verdict.UNKNOWN
+            self._heard[server] = _LastBeat(value, since=ended, looked=ended)
+            return Liveness.UNKNOWN
         if value != heard.value:
             heard.value, heard.since, heard.changed = value, ended, True
         elif ended - heard.looked > GAP_S:
             heard.since = ended
         heard.looked = ended
         if began - heard.since >= SILENCE_S:
-            return Verdict.SILENT
-        return Verdict.ALIVE if heard.changed else Verdict.UNKNOWN
+            return Liveness.SILENT
+        return Liveness.ALIVE if heard.changed else Liveness.UNKNOWN
 
     def interrupted(self) -> None:
         """A look has failed: others may have been unable to write their heartbeats as well."""

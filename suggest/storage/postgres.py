@@ -95,7 +95,7 @@ def _note_instance(connection: Any, record: Any) -> None:  # psycopg's, and unty
     connection.rollback()
 
 
-class Database:
+class PostgresDatabase:
     """`Connections` to the server and database that `url` names; made when first needed. close() ends them."""
 
     statements = Statements(insert, arrays=True)

@@ -2,17 +2,198 @@
 
 from __future__ import annotations
 
+import logging
+import secrets
+import threading
+import time
+from dataclasses import replace
+
+from sqlalchemy import BigInteger, Connection, cast, delete, func, select, update
+from sqlalchemy.dialects.postgresql import insert
+
+from suggest.deadline import locked
+from suggest.errors import NotFound, NotOwner, TunerError, Unavailable
 from suggest.storage import upgrades
-from suggest.storage.heartbeats import OwnedByHeartbeat
-from suggest.storage.postgres import Database
-from suggest.storage.sql_store import SqlStore
+from suggest.storage.liveness import SILENCE_S, FailureDetector, Liveness
+from suggest.storage.ownership import held, of, taken_by, taking
+from suggest.storage.postgres import INSTANCE, PostgresDatabase
+from suggest.storage.sql_store import SqlStudyStore
+from suggest.storage.store import Lease
+from suggest.storage.study_tables import owners, servers, studies
+from suggest.study import StudyName
+
+log = logging.getLogger(__name__)
+
+BEAT_S = 0.5
+_FORGOTTEN_S = 3600.0
+
+_NOW_US = cast(func.extract("epoch", func.clock_timestamp()) * 1_000_000, BigInteger)
 
 
-class PostgresStore(SqlStore):
+class OwnedByHeartbeat:
+    """`Ownership` of one process, from its first taking on; close() ends it."""
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        self._database = database
+        self._server = secrets.token_hex(8)
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._beaten_at = 0.0  # monotonic, before the last heartbeat was sent
+        self._instance = ""  # of the database server
+        self._gaps = 0  # how often leases became doubtful: a heartbeat came late, or the database is another one
+        self._checked: dict[str, int] = {}  # uid: the gaps there were when its lease was last known to hold
+        self._detector = FailureDetector()
+        self._detector_lock = threading.Lock()
+
+    def take(self, name: StudyName, *, uid: str, address: str) -> Lease:
+        self._live()
+        gaps = self._gaps
+        with self._database.writing() as connection:
+            here = (of(studies, name), studies.c.uid == uid)
+            # One after the other from here on; the next statement sees what the one before has done.
+            if connection.execute(select(studies.c.uid).where(*here).with_for_update()).one_or_none() is None:
+                raise NotFound(f"{name} does not exist")
+            began = time.monotonic()
+            holder = connection.execute(
+                select(
+                    owners.c.server,
+                    servers.c.heartbeat_us,
+                    (_NOW_US - servers.c.heartbeat_us).label("age_us"),
+                    studies.c.owner_address,
+                )
+                .join_from(owners, servers, owners.c.server == servers.c.id)
+                .join(studies, (studies.c.namespace == owners.c.namespace) & (studies.c.study == owners.c.study))
+                .where(of(owners, name))
+            ).one_or_none()
+            if holder is not None and holder.server != self._server:
+                verdict = self._verdict(holder.server, holder.heartbeat_us, began=began)
+                if verdict is Liveness.UNKNOWN and not 0 <= holder.age_us < SILENCE_S * 1e6:
+                    # By the database's clock it is silent, or not born yet. Both may be the clock's fault.
+                    raise Unavailable(
+                        f"{name} belongs to a server that may have died; unless it is heard of within "
+                        f"{SILENCE_S:g} s another takes over: try again in a moment"
+                    )
+                if verdict is not Liveness.SILENT and holder.owner_address == address:
+                    raise Unavailable(
+                        f"{name} still belongs to a process that listened at {address} before; try again in a moment, "
+                        "and if another machine's server uses that address too, give each its own: --advertise"
+                    )
+                if verdict is not Liveness.SILENT:
+                    raise taken_by(name, holder.owner_address)
+            mine = insert(owners).values(namespace=name.namespace, study=name.study, server=self._server)
+            connection.execute(
+                mine.on_conflict_do_update(
+                    index_elements=[owners.c.namespace, owners.c.study], set_={"server": self._server}
+                )
+            )
+            lease = taking(connection, name, uid=uid, address=address)
+            assert lease is not None, "its row is locked"
+            lease = replace(lease, instance=connection.info[INSTANCE])
+        self._checked[uid] = gaps
+        return lease
+
+    def still_held(self, lease: Lease) -> bool:
+        gaps = self._gaps
+        if time.monotonic() - self._beaten_at < SILENCE_S and self._checked.get(lease.uid) == gaps:
+            return True
+        with self._database.reading(single=True) as connection:
+            same = connection.info[INSTANCE] == lease.instance
+            if same and connection.execute(select(held(lease))).scalar_one():
+                self._checked[lease.uid] = gaps
+                return True
+        return False
+
+    def check(self, connection: Connection, lease: Lease) -> None:
+        if connection.info[INSTANCE] != lease.instance:
+            # The last commits may be lost: what this process knows of the study may be ahead of what is stored.
+            raise NotOwner(f"{lease.name}: the database was restarted or has failed over; take the study again")
+
+    def release(self, lease: Lease) -> None:
+        self.deleted(lease)
+        try:
+            with self._database.writing() as connection:
+                connection.execute(
+                    delete(owners).where(of(owners, lease.name), owners.c.server == self._server, held(lease))
+                )
+                connection.execute(update(studies).where(of(studies, lease.name), held(lease)).values(owner_address=""))
+        except TunerError as e:
+            log.warning("study=%s released=no error=%s", lease.name, e)  # this server's silence will do it
+
+    def deleted(self, lease: Lease) -> None:
+        self._checked.pop(lease.uid, None)
+
+    def close(self) -> None:
+        self._closing.set()
+        if self._thread is None:
+            return
+        self._thread.join()
+        try:
+            with self._database.writing(single=True) as connection:
+                connection.execute(delete(servers).where(servers.c.id == self._server))
+        except TunerError as e:
+            log.warning("server=%s deregistered=no error=%s", self._server, e)
+
+    def _live(self) -> None:
+        """From now on this server is known, and says so twice a second."""
+        with locked(self._lock, late=Unavailable(f"{self._database.place}: it takes long to answer; try again")):
+            if self._thread is None:
+                self._beat()
+                self._thread = threading.Thread(target=self._keep_living, name="heartbeat", daemon=True)
+                self._thread.start()
+
+    def _keep_living(self) -> None:
+        silent = False
+        while not self._closing.wait(BEAT_S):
+            try:
+                self._beat()
+            except Exception as e:  # nothing may end this thread: without it all studies are lost
+                with self._detector_lock:
+                    self._detector.interrupted()
+                if not silent:
+                    log.warning("heartbeat=failed error=%s", e)
+                silent = True
+            else:
+                if silent:
+                    log.warning("heartbeat=back")
+                silent = False
+
+    def _beat(self) -> None:
+        now = time.monotonic()
+        alive = insert(servers).values(id=self._server, heartbeat_us=_NOW_US)
+        alive = alive.on_conflict_do_update(index_elements=[servers.c.id], set_={"heartbeat_us": _NOW_US})
+        with self._database.writing(single=True) as connection:
+            connection.execute(alive)
+            instance = connection.info[INSTANCE]
+        if (now - self._beaten_at >= SILENCE_S or instance != self._instance) and self._beaten_at:
+            self._gaps += 1
+        self._instance = instance
+        self._beaten_at = now
+        self._look_at_others()
+
+    def _look_at_others(self) -> None:
+        query = select(servers.c.id, servers.c.heartbeat_us).where(servers.c.id != self._server)
+        began = time.monotonic()
+        with self._database.reading(single=True) as connection:
+            heartbeats = {row.id: row.heartbeat_us for row in connection.execute(query)}
+        with self._detector_lock:
+            self._detector.look(heartbeats, began=began, ended=time.monotonic())
+            forgotten = self._detector.silent_for(_FORGOTTEN_S, began)
+        for server, heartbeat_us in forgotten.items():
+            this = delete(servers).where(servers.c.id == server, servers.c.heartbeat_us == heartbeat_us)
+            with self._database.writing(single=True) as connection:
+                connection.execute(this)
+
+    def _verdict(self, server: str, heartbeat_us: int, *, began: float) -> Liveness:
+        with self._detector_lock:
+            return self._detector.look_at(server, heartbeat_us, began=began, ended=time.monotonic())
+
+
+class PostgresStore(SqlStudyStore):
     """`url`: postgresql+psycopg://USER@HOST:PORT/DATABASE, with libpq's options behind a question mark."""
 
     def __init__(self, url: str, *, sync: str = "normal") -> None:
-        database = Database(url, sync=sync)
+        database = PostgresDatabase(url, sync=sync)
         try:
             upgrades.prepare(database)
         except BaseException:

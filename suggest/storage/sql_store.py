@@ -29,8 +29,7 @@ from sqlalchemy.sql.dml import Insert
 from suggest import failpoints
 from suggest.curves import Curve
 from suggest.errors import NotFound, NotOwner
-from suggest.storage.counts import count
-from suggest.storage.database import Connections
+from suggest.storage.database import Database
 from suggest.storage.ownership import Ownership, held, of
 from suggest.storage.rows import (
     AnyRow,
@@ -70,10 +69,10 @@ _DELETE_TRIAL = failpoints.register("store.delete_trial")
 _AT_A_TIME = 500  # numbers in a statement
 
 
-class SqlStore:
+class SqlStudyStore:
     """`Store` in the database behind `connections`, which it closes."""
 
-    def __init__(self, connections: Connections, ownership: Ownership) -> None:
+    def __init__(self, connections: Database, ownership: Ownership) -> None:
         self._database = connections
         self._ownership = ownership
         self._statements = connections.statements
@@ -352,3 +351,15 @@ def _must_touch(connection: Connection, statement: Update | Delete, lease: Lease
 
 def _lost(lease: Lease) -> NotOwner:
     return NotOwner(f"{lease.name} was taken over by another process, or deleted; nothing was written")
+
+
+def count(database: Database, namespace: str) -> Counts:
+    """A deleted trial counts: its row keeps its number."""
+    with database.reading() as connection:
+        found = [
+            connection.execute(
+                select(func.count()).select_from(table).where(table.c.namespace == namespace)
+            ).scalar_one()
+            for table in (studies, trials, measurements)
+        ]
+    return Counts(*found)

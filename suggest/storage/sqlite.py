@@ -5,10 +5,11 @@ No table is named here. One writer connection, taken in turns; readers have thei
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -18,11 +19,69 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool, StaticPool
 
 from suggest.deadline import locked
-from suggest.errors import OutOfFiles, StoreBroken, StoreUnavailable
+from suggest.errors import OutOfFiles, StoreBroken, StoreUnavailable, TunerError
 from suggest.storage.sqlite_file import RECENT_S, DatabaseFile, out_of_descriptors
 from suggest.storage.statements import Statements
 from suggest.storage.study_json import read_json
-from suggest.storage.wal_checkpoints import Checkpoints
+
+WRITES = 200  # small ones, after which it is time again; a large one is as many
+_PAUSE_S = 2.0  # at least, from the end of one to the next
+_BESIDE = 2  # times beside the writes: what is left then is what came meanwhile, and is little
+
+log = logging.getLogger(__name__)
+
+
+class Checkpoints:
+    """`turn`: whoever writes holds it. Its thread lives from the first time that it is needed until close()."""
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection], turn: threading.Lock) -> None:
+        self._connect = connect
+        self._turn = turn
+        self._writes = 0
+        self._due = threading.Event()
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def written(self, *, large: bool) -> None:
+        """Something was. In the writer's turn."""
+        self._writes += WRITES if large else 1
+        if self._writes < WRITES:
+            return
+        self._writes = 0
+        self._due.set()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Nobody writes any more."""
+        self._closed.set()
+        self._due.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while self._due.wait():
+            self._due.clear()  # before the look: close() may come between the two, and would not be heard
+            if self._closed.is_set():
+                return
+            try:
+                self._bring_over()
+            except (
+                sqlite3.Error,
+                TunerError,
+            ) as e:  # it stays in the log until the next time; who writes meets the same
+                log.debug("checkpoint failed: %s", e)
+            self._closed.wait(_PAUSE_S)
+
+    def _bring_over(self) -> None:
+        with closing(self._connect()) as connection:
+            for _ in range(_BESIDE):
+                connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            # Only when all of it is over does the log begin anew, and only while nobody writes is that all.
+            with self._turn:
+                connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
 
 BUSY_TIMEOUT_S = 5.0
 SYNC = {"normal": "NORMAL", "full": "FULL"}
@@ -64,7 +123,7 @@ def translated(path: Path) -> Iterator[None]:
         raise error(f"{path}: {_CURES[primary]} (SQLite: {cause})") from e
 
 
-class Database:
+class SqliteDatabase:
     """`Connections` to `path`, created if need be. close() gives everything back."""
 
     statements = Statements(insert, arrays=False)

@@ -2,32 +2,84 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import os
 from pathlib import Path
 
 from sqlalchemy import Connection, select, update
 
 from suggest.errors import NotFound, OutOfFiles, TunerError, Unavailable
 from suggest.storage import upgrades
-from suggest.storage.locks import StudyLocks
 from suggest.storage.ownership import held, of, taken_by, taking
-from suggest.storage.sql_store import SqlStore
-from suggest.storage.sqlite import OUT_OF_FILES, Database
+from suggest.storage.sql_store import SqlStudyStore
+from suggest.storage.sqlite import OUT_OF_FILES, SqliteDatabase
 from suggest.storage.sqlite_file import NO_DESCRIPTOR
 from suggest.storage.store import Lease
 from suggest.storage.study_tables import studies
 from suggest.study import StudyName
 
+
+class StudyLocks:
+    """The locks that this process holds in `folder`. Not thread-safe for one uid; the caller takes turns there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._held: dict[str, int] = {}
+
+    def take(self, uid: str) -> bool:
+        """False if another holds it: another process, or another StudyLocks of this one."""
+        if uid in self._held:
+            return True
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        path = self._folder / f"{uid}.lock"
+        while True:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                return False
+            except OSError:
+                os.close(descriptor)
+                raise
+            # Whoever deletes a study removes its file: a lock on a file that is gone excludes nobody.
+            if _is_still(path, descriptor):
+                self._held[uid] = descriptor
+                return True
+            os.close(descriptor)
+
+    def release(self, uid: str, *, remove: bool = False) -> None:
+        """`remove`: the study is gone, its file goes too."""
+        descriptor = self._held.pop(uid, None)
+        if descriptor is None:
+            return
+        if remove:
+            (self._folder / f"{uid}.lock").unlink(missing_ok=True)
+        os.close(descriptor)
+
+    def release_all(self) -> None:
+        for uid in list(self._held):
+            self.release(uid)
+
+
+def _is_still(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))  # noqa: PTH116 - beside fstat
+    except FileNotFoundError:
+        return False
+
+
 log = logging.getLogger(__name__)
 
 
-class SqliteStore(SqlStore):
+class SqliteStore(SqlStudyStore):
     """The locks of its studies lie in `locks/` beside the file."""
 
     def __init__(self, path: Path, *, sync: str = "normal") -> None:
         # By whatever name the file was reached, its locks lie in one place.
         path = path.resolve()
-        database = Database(path, sync=sync)
+        database = SqliteDatabase(path, sync=sync)
         try:
             upgrades.prepare(database)
         except BaseException:
@@ -40,7 +92,7 @@ class SqliteStore(SqlStore):
 class OwnedByLocks:
     """`Ownership` among the processes of one machine."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: SqliteDatabase) -> None:
         self._database = database
         self._folder = database.path.parent / "locks"
         self._locks = StudyLocks(self._folder)

@@ -76,7 +76,7 @@ class Counts(NamedTuple):
         return Counts(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
 
 
-class Store(Protocol):
+class StudyStore(Protocol):
     # Studies
 
     def insert_study(self, record: StudyRecord) -> bool:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, insert, inspect, select
 
 from suggest import failpoints
 from suggest.errors import StoreBroken
-from suggest.storage.database import Connections, Readable
+from suggest.storage.database import Database, Readable
 from suggest.storage.study_tables import VERSION_TABLE, metadata, schema_version, version_metadata
 
 # All there ever were, oldest first: the revisions in `migrations/versions` (a test compares).
@@ -20,7 +20,7 @@ HEAD = VERSIONS[-1]
 _BEFORE, _AFTER = failpoints.register("store.make_schema")
 
 
-def prepare(database: Connections) -> None:
+def prepare(database: Database) -> None:
     """Bring the database to HEAD. Raises StoreBroken when it is newer, or another program's."""
     with database.reading() as connection:
         if _version(connection, database) == HEAD:

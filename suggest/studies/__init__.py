@@ -3,6 +3,6 @@
 `suggest.server` answers calls with it; programs that only read a store use it without a server.
 """
 
-from suggest.studies.study_service import Studies, check
+from suggest.studies.study_service import StudyService, check
 
-__all__ = ["Studies", "check"]
+__all__ = ["StudyService", "check"]

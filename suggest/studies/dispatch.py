@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from suggest.engine import Proposed
-from suggest.storage.store import Store
+from suggest.storage.store import StudyStore
 from suggest.studies import request_keys
 from suggest.studies.sessions import Writer
 from suggest.trial import REUSED, Trial, TrialState
@@ -54,10 +54,10 @@ def _at_most(trial: Trial) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class HandOut:
+class Dispatch:
     """One request for trials. `lease_s`: None for trials that run until somebody completes them."""
 
-    store: Store
+    store: StudyStore
     writer: Writer
     client_id: str
     request_id: str
@@ -138,7 +138,7 @@ class HandOut:
             self.writer.engine.put(trial)
 
 
-def revived(store: Store, writer: Writer, trials: Sequence[Trial]) -> dict[int, Trial]:
+def revived(store: StudyStore, writer: Writer, trials: Sequence[Trial]) -> dict[int, Trial]:
     """Expired trials that nobody else has taken run again, under the same try; by their numbers."""
     running = [replace(trial, state=TrialState.RUNNING) for trial in trials]
     if running:

@@ -19,7 +19,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class Ahead(Generic[T]):
+class Prefetcher(Generic[T]):
     """`prepare` is called for one at a time, and returns soon if there is nothing to do. Its thread lives from the
     first later() until close()."""
 
@@ -38,7 +38,7 @@ class Ahead(Generic[T]):
             self._due.pop(what, None)
             self._due[what] = time.monotonic() + AFTER_S
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="ahead", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="prefetch", daemon=True)
                 self._thread.start()
             elif len(self._due) == 1:
                 self._changed.notify()

@@ -1,9 +1,8 @@
-"""Which studies this process writes: the lease and the engine of each, taken when first written to.
+"""Study sessions: the studies that this process writes, each with its lease and engine, opened by the first write.
 
-One writer of a study at a time; different studies do not wait for each other. An engine is a cache of the store: one
-that may have run ahead of it is thrown away, and loaded again when next needed. So is one that nobody has called for a
-while, or that is the least recently used of too many: each lease on SQLite takes a file descriptor, each engine memory.
-What is written is not known here.
+A study has one writer at a time; studies do not wait for each other. An engine is a cache of the store: one that may
+have run ahead of the store is dropped and loaded again on demand. So are idle engines, and the least recently used
+when there are too many: each lease on SQLite takes a file descriptor, each engine memory.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from suggest.curves import Curve, Report
 from suggest.deadline import locked
 from suggest.engine import Engine
 from suggest.errors import LimitReached, NotFound, NotOwner, OutOfFiles, TunerError, Unavailable
-from suggest.storage.store import Lease, Store, StudyRecord
-from suggest.studies.prefetch import Ahead
+from suggest.storage.store import Lease, StudyRecord, StudyStore
+from suggest.studies.prefetch import Prefetcher
 from suggest.studies.trial_leases import AwakeClock, TrialLeases
 from suggest.study import StudyName
 from suggest.trial import Trial, TrialState
@@ -47,8 +46,8 @@ def most_open() -> int:
 
 
 @dataclass(slots=True)
-class _Seat:
-    """A study's place in memory. What is below the lock is touched under it only, what is above by `Seats` alone."""
+class _Session:
+    """One open study. Fields below `lock` need the lock; those above it belong to `StudySessions`."""
 
     name: StudyName
     pins: int = 0  # calls that have it, or wait for it
@@ -64,10 +63,10 @@ class _Seat:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
+class _StoredTrials:
     """A study's finished trials, told again by the store, which has them before any engine."""
 
-    store: Store
+    store: StudyStore
     name: StudyName
     metric: str
 
@@ -93,24 +92,24 @@ class Writer:
     lease: Lease
     engine: Engine
     _clock: AwakeClock
-    _seat: _Seat
+    _session: _Session
 
     def hold(self, trial: Trial) -> None:
         """Its lease, if it has one, begins now."""
-        if trial.lease_s is not None or self._seat.trial_leases:
-            self._seat.trial_leases.hold(trial, self._clock.now_s())
+        if trial.lease_s is not None or self._session.trial_leases:
+            self._session.trial_leases.hold(trial, self._clock.now_s())
 
     def renew(self, number: int) -> None:
-        if self._seat.trial_leases:
-            self._seat.trial_leases.renew(number, self._clock.now_s())
+        if self._session.trial_leases:
+            self._session.trial_leases.renew(number, self._clock.now_s())
 
     def drop(self, number: int) -> None:
         """The trial runs no more."""
-        self._seat.trial_leases.drop(number)
+        self._session.trial_leases.drop(number)
 
     def expired(self) -> list[int]:
         """Numbers of running trials whose lease is over; it is forgotten here."""
-        return self._seat.trial_leases.expired(self._clock.now_s()) if self._seat.trial_leases else []
+        return self._session.trial_leases.expired(self._clock.now_s()) if self._session.trial_leases else []
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -120,41 +119,41 @@ class Writer:
         except LimitReached:
             raise  # nothing was sent
         except NotOwner:
-            self._seat.engine = None
+            self._session.engine = None
             raise
         except BaseException:
             # What the store was sent may still come to pass, if only the reply was lost: a new lease shuts it out
             # before the engine is loaded.
-            self._seat.engine = None
-            self._seat.doubtful = True
+            self._session.engine = None
+            self._session.doubtful = True
             raise
 
     def forget_engine(self) -> None:
         """The store has changed in a way that this engine cannot follow."""
-        self._seat.engine = None
+        self._session.engine = None
 
     def expect_more(self) -> None:
         """Somebody has room for a further trial: the next proposal is made as soon as this is done."""
-        self._seat.wanted = not self.engine.is_prepared
+        self._session.wanted = not self.engine.is_prepared
 
     def warm_up(self) -> None:
         """Load in the background, once, what the algorithm will need when it is first asked in earnest."""
-        if not self._seat.warm:
-            self._seat.warm = True
+        if not self._session.warm:
+            self._session.warm = True
             threading.Thread(target=self.engine.warm_up, name="warm-up").start()
 
 
-class Seats:
+class StudySessions:
     """`idle_s`: after so long without a call a study is closed; from its first call on a thread sees to that."""
 
-    def __init__(self, store: Store, *, address: str, clock: AwakeClock, idle_s: float = IDLE_S) -> None:
+    def __init__(self, store: StudyStore, *, address: str, clock: AwakeClock, idle_s: float = IDLE_S) -> None:
         """Closes the clock."""
         self._store = store
         self._address = address
         self._idle_s = idle_s
-        self._seats: dict[StudyName, _Seat] = {}  # the least recently used first
-        self._seats_lock = threading.Lock()
-        self._ahead = Ahead(self._prepare)
+        self._sessions: dict[StudyName, _Session] = {}  # the least recently used first
+        self._sessions_lock = threading.Lock()
+        self._prefetcher = Prefetcher(self._prepare)
         self._clock = clock
         self._closing = threading.Event()
         self._closer: threading.Thread | None = None
@@ -162,48 +161,48 @@ class Seats:
     @contextmanager
     def writing(self, name: StudyName) -> Iterator[Writer]:
         """Raises NotFound, NotOwner."""
-        with self._seated(name) as seat:
-            lease = self._lease(seat)
-            if seat.engine is None:
-                seat.engine = self._loaded(seat)
-                if seat.engine.size >= LONG:
+        with self._locked_session(name) as session:
+            lease = self._lease(session)
+            if session.engine is None:
+                session.engine = self._loaded(session)
+                if session.engine.size >= LONG:
                     # What is left now stays: to look through all long studies for garbage, again and again, would each
                     # time stop every call for a tenth of a second.
                     gc.collect()
                     gc.freeze()
-            yield Writer(lease, seat.engine, self._clock, seat)
-            if seat.wanted:
-                seat.wanted = False
-                self._ahead.later(name)
+            yield Writer(lease, session.engine, self._clock, session)
+            if session.wanted:
+                session.wanted = False
+                self._prefetcher.later(name)
 
     @contextmanager
     def deleting(self, name: StudyName) -> Iterator[Lease]:
         """For a study that is gone at the end: needs no engine, and works where none can be made."""
-        with self._seated(name) as seat:
-            yield self._lease(seat)
-            seat.lease = seat.engine = None
-            seat.trial_leases = TrialLeases()
+        with self._locked_session(name) as session:
+            yield self._lease(session)
+            session.lease = session.engine = None
+            session.trial_leases = TrialLeases()
 
     def close(self) -> None:
         """Give back every study."""
         self._closing.set()
         if self._closer is not None:
             self._closer.join()
-        self._ahead.close()
+        self._prefetcher.close()
         self._clock.close()
-        for seat in list(self._seats.values()):
-            with seat.lock:
-                self._leave(seat, "study_given_back")
+        for session in list(self._sessions.values()):
+            with session.lock:
+                self._leave(session, "study_given_back")
 
     def in_memory(self) -> tuple[int, int]:
         """Studies held in memory, and their trials: how many there were just now."""
-        engines = [engine for seat in list(self._seats.values()) if (engine := seat.engine) is not None]
+        engines = [engine for session in list(self._sessions.values()) if (engine := session.engine) is not None]
         return len(engines), sum(engine.size for engine in engines)
 
     def with_expiry(self, name: StudyName, trials: list[Trial]) -> list[Trial]:
         """The same, with the times at which their leases expire; those of a study that others write have none."""
-        seat = self._seats.get(name)
-        leases = None if seat is None or seat.lease is None else seat.trial_leases
+        session = self._sessions.get(name)
+        leases = None if session is None or session.lease is None else session.trial_leases
         if not leases:
             return trials
         now_s, now = self._clock.now_s(), datetime.now(UTC)
@@ -215,67 +214,67 @@ class Seats:
         ]  # fmt: skip
 
     def record(self, name: StudyName) -> StudyRecord:
-        """What the store has; needs no seat."""
+        """What the store has; needs no session."""
         record = self._store.study(name)
         if record is None:
             raise NotFound(f"{name} does not exist")
         return record
 
     def _prepare(self, name: StudyName) -> None:
-        seat = self._seats.get(name)
-        if seat is None or not seat.lock.acquire(blocking=False):
+        session = self._sessions.get(name)
+        if session is None or not session.lock.acquire(blocking=False):
             return  # whoever has it asks for a trial himself, or ends another and comes by here
         try:
-            if seat.engine is not None and seat.prepares:
+            if session.engine is not None and session.prepares:
                 began = time.thread_time()
                 with courtesy.long_work():
-                    seat.engine.prepare()
-                seat.prepares = time.thread_time() - began < WORTH_S
+                    session.engine.prepare()
+                session.prepares = time.thread_time() - began < WORTH_S
         finally:
-            seat.lock.release()
+            session.lock.release()
 
     @contextmanager
-    def _seated(self, name: StudyName) -> Iterator[_Seat]:
-        seat = self._pin(name)
+    def _locked_session(self, name: StudyName) -> Iterator[_Session]:
+        session = self._pin(name)
         try:
-            with locked(seat.lock, late=Unavailable(f"{name} is busy with other calls; try again")):
+            with locked(session.lock, late=Unavailable(f"{name} is busy with other calls; try again")):
                 try:
-                    yield seat
+                    yield session
                 except NotOwner as e:
-                    self._leave(seat, "study_lost")
+                    self._leave(session, "study_lost")
                     if e.address:
                         raise
                     raise self._lost(name) from e
         finally:
-            self._unpin(seat)
+            self._unpin(session)
 
-    def _pin(self, name: StudyName) -> _Seat:
-        """Its seat, which stays where it is until `_unpin`."""
-        if name not in self._seats:
+    def _pin(self, name: StudyName) -> _Session:
+        """Its session, which stays where it is until `_unpin`."""
+        if name not in self._sessions:
             self.record(name)  # names that nobody created take no memory
             self._make_room()
-        with self._seats_lock:
-            seat = self._seats.pop(name, None) or _Seat(name)
-            self._seats[name] = seat
-            seat.pins += 1
-        return seat
+        with self._sessions_lock:
+            session = self._sessions.pop(name, None) or _Session(name)
+            self._sessions[name] = session
+            session.pins += 1
+        return session
 
-    def _unpin(self, seat: _Seat) -> None:
-        with self._seats_lock:
-            seat.pins -= 1
-            seat.used = time.monotonic()
-            if seat.lease is None and not seat.pins:
-                del self._seats[seat.name]  # it was deleted, or could not be taken
+    def _unpin(self, session: _Session) -> None:
+        with self._sessions_lock:
+            session.pins -= 1
+            session.used = time.monotonic()
+            if session.lease is None and not session.pins:
+                del self._sessions[session.name]  # it was deleted, or could not be taken
 
-    def _lease(self, seat: _Seat) -> Lease:
-        if seat.lease is not None and not seat.doubtful and not self._store.still_held(seat.lease):
-            self._leave(seat, "study_lost")
-        if seat.lease is None or seat.doubtful:
-            uid = self.record(seat.name).study.uid
-            seat.lease = self._taken(seat.name, uid)
-            seat.doubtful = False
-            events.tell("study_taken", study=seat.name, uid=uid, epoch=seat.lease.epoch)
-        return seat.lease
+    def _lease(self, session: _Session) -> Lease:
+        if session.lease is not None and not session.doubtful and not self._store.still_held(session.lease):
+            self._leave(session, "study_lost")
+        if session.lease is None or session.doubtful:
+            uid = self.record(session.name).study.uid
+            session.lease = self._taken(session.name, uid)
+            session.doubtful = False
+            events.tell("study_taken", study=session.name, uid=uid, epoch=session.lease.epoch)
+        return session.lease
 
     def _taken(self, name: StudyName, uid: str) -> Lease:
         while True:
@@ -289,18 +288,18 @@ class Seats:
 
     def _make_room(self) -> None:
         """For one more study."""
-        with self._seats_lock:
+        with self._sessions_lock:
             if self._closer is None and not self._closing.is_set():
                 self._closer = threading.Thread(target=self._keep_closing, name="idle-studies", daemon=True)
                 self._closer.start()
-            too_many = len(self._seats) + 1 - most_open()
+            too_many = len(self._sessions) + 1 - most_open()
         if too_many > 0:
             self._close_some(too_many)
 
     def _keep_closing(self) -> None:
         while not self._closing.wait(self._idle_s / 4):
             try:
-                self._close_some(len(self._seats), unused_since=time.monotonic() - self._idle_s)
+                self._close_some(len(self._sessions), unused_since=time.monotonic() - self._idle_s)
             except Exception:  # the next time may be better; without this thread nothing is ever closed
                 log.exception("idle studies cannot be closed; trying again")
 
@@ -312,35 +311,35 @@ class Seats:
         """
         to_make_room = unused_since == math.inf
         closed = 0
-        for seat in list(self._seats.values()):
+        for session in list(self._sessions.values()):
             if closed >= count:
                 break
-            if seat.trial_leases and not to_make_room:
+            if session.trial_leases and not to_make_room:
                 continue
-            if not seat.pins and seat.used <= unused_since and seat.lock.acquire(blocking=False):
+            if not session.pins and session.used <= unused_since and session.lock.acquire(blocking=False):
                 try:
-                    closed += self._closed(seat)
+                    closed += self._closed(session)
                 finally:
-                    seat.lock.release()
+                    session.lock.release()
         return closed
 
-    def _closed(self, seat: _Seat) -> bool:
+    def _closed(self, session: _Session) -> bool:
         """Under its lock. A call that comes meanwhile waits for that, and takes the study again."""
-        if seat.pins or seat.lease is None:
+        if session.pins or session.lease is None:
             return False
-        self._leave(seat, "study_closed")
-        with self._seats_lock:
-            if not seat.pins:
-                self._seats.pop(seat.name, None)
+        self._leave(session, "study_closed")
+        with self._sessions_lock:
+            if not session.pins:
+                self._sessions.pop(session.name, None)
         return True
 
-    def _loaded(self, seat: _Seat) -> Engine:
-        name = seat.name
+    def _loaded(self, session: _Session) -> Engine:
+        name = session.name
         contents = self._store.contents(name)
         leased = [t for t in contents.trials if t.lease_s is not None and not t.finished]
-        if leased or seat.trial_leases:
-            seat.trial_leases.load(leased, self._clock.now_s())
-        source = _Stored(self._store, name, contents.study.spec.objective.metric)
+        if leased or session.trial_leases:
+            session.trial_leases.load(leased, self._clock.now_s())
+        source = _StoredTrials(self._store, name, contents.study.spec.objective.metric)
         return Engine(contents.study, contents.trials, contents.measurements, source=source)
 
     def _lost(self, name: StudyName) -> TunerError:
@@ -350,9 +349,9 @@ class Seats:
             return Unavailable(f"{name} is changing hands; try again")
         return NotOwner(f"{name} was taken over by {study.owner_address}; send it there", address=study.owner_address)
 
-    def _leave(self, seat: _Seat, event: str) -> None:
-        lease, seat.lease, seat.engine, seat.doubtful = seat.lease, None, None, False
-        seat.trial_leases = TrialLeases()
+    def _leave(self, session: _Session, event: str) -> None:
+        lease, session.lease, session.engine, session.doubtful = session.lease, None, None, False
+        session.trial_leases = TrialLeases()
         if lease is not None:
             self._store.release(lease)
-            events.tell(event, study=seat.name, uid=lease.uid, epoch=lease.epoch)
+            events.tell(event, study=session.name, uid=lease.uid, epoch=lease.epoch)

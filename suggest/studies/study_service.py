@@ -1,7 +1,8 @@
-"""The service itself, as an object: what may be done with studies and trials. No gRPC, no protobuf, no SQL in here.
+"""The suggestion service as an object: what can be done with studies and trials. No gRPC, no protobuf, no SQL.
 
-Thread-safe and blocking; `suggest.studies.sessions` decides whose turn it is and which engine answers. All methods
-are safe to repeat. They raise what `suggest.errors` has; paths of problems are fields of the request.
+Thread-safe and blocking; `suggest.studies.sessions` orders the calls of a study. All methods can be repeated. They
+raise the types of `suggest.errors`; paths of problems are fields of the request. Requests have been validated by the
+caller, which is `suggest.server.service`; here is only what depends on the study.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
 from suggest.samplers import registry
 from suggest.settings import Setting
 from suggest.space import Assignment, Space
-from suggest.storage.store import Addition, Store, StudyRecord
+from suggest.storage.store import Addition, StudyRecord, StudyStore
 from suggest.storage.study_json import fingerprint, spec_document
-from suggest.studies import request_keys, requests
-from suggest.studies.dispatch import TURNS, HandOut, ReplyBudget, revived
+from suggest.studies import request_keys, spec_rules
+from suggest.studies.dispatch import TURNS, Dispatch, ReplyBudget, revived
 from suggest.studies.outcomes import finished_trial, in_words, same_way, taken
-from suggest.studies.sessions import IDLE_S, Seats, Writer
+from suggest.studies.sessions import IDLE_S, StudySessions, Writer
 from suggest.studies.space_growth import grown
 from suggest.studies.trial_leases import MAX_TRIES, AwakeClock
 from suggest.study import Pruning, Study, StudyName, StudySpec
@@ -40,24 +41,26 @@ def _nothing(noun: object) -> int:
 
 def check(spec: StudySpec) -> None:
     """Raises InvalidArgument with all problems of the spec: what ValidateStudy says. Needs no store."""
-    requests.raise_if(requests.spec_problems(spec))
+    spec_rules.raise_if(spec_rules.spec_problems(spec))
 
 
-class Studies:
-    """`address`: where this process can be reached; told to whoever finds a study taken. `idle_s`: `Seats`'s."""
+class StudyService:
+    """`address`: where other processes reach this one; `NotOwner` carries it. `idle_s`: see `StudySessions`."""
 
-    def __init__(self, store: Store, *, address: str, clock: AwakeClock | None = None, idle_s: float = IDLE_S) -> None:
+    def __init__(
+        self, store: StudyStore, *, address: str, clock: AwakeClock | None = None, idle_s: float = IDLE_S
+    ) -> None:
         """clock: what the leases of trials go by; closed with this."""
         self._store = store
-        self._seats = Seats(store, address=address, clock=clock or AwakeClock(), idle_s=idle_s)
+        self._sessions = StudySessions(store, address=address, clock=clock or AwakeClock(), idle_s=idle_s)
 
     def close(self) -> None:
         """Give back every study. The store stays open; it is the caller's."""
-        self._seats.close()
+        self._sessions.close()
 
     def in_memory(self) -> tuple[int, int]:
         """(studies, trials) that are held in memory just now."""
-        return self._seats.in_memory()
+        return self._sessions.in_memory()
 
     # Studies
 
@@ -67,13 +70,9 @@ class Studies:
             for a in registry.algorithms()
         )
 
-    def validate(self, spec: StudySpec) -> None:
-        check(spec)
-
     def create_study(
         self, name: StudyName, spec: StudySpec, *, request_id: str, labels: Mapping[str, str] = NO_LABELS
     ) -> Study:
-        requests.raise_if(requests.request_id_problems(request_id) + requests.spec_problems(spec))
         seed = spec.algorithm.seed
         study = Study(
             name=name,
@@ -87,7 +86,7 @@ class Studies:
         if self._store.insert_study(record):
             events.tell("study_created", study=name, uid=study.uid, algorithm=spec.algorithm.name)
             return study
-        there = self._seats.record(name)
+        there = self._sessions.record(name)
         if (there.request_id, there.fingerprint) == (request_id, record.fingerprint):
             return there.study
         raise AlreadyExists(
@@ -95,7 +94,7 @@ class Studies:
         )
 
     def study(self, name: StudyName) -> Study:
-        return self._seats.record(name).study
+        return self._sessions.record(name).study
 
     def list_studies(
         self,
@@ -123,7 +122,7 @@ class Studies:
         size_of: Callable[[Study], int] = _nothing,
     ) -> Study:
         """`size_of`: of the study in a reply, in bytes, of which there is a limit."""
-        with self._seats.writing(name) as writer:
+        with self._sessions.writing(name) as writer:
             engine = writer.engine
             study = engine.study
             if pruning is not KEEP:
@@ -131,13 +130,13 @@ class Studies:
             if space is not KEEP:
                 study = grown(study, space, trials=engine.next_number)
             if study.spec is not engine.study.spec:
-                self.validate(study.spec)
+                check(study.spec)
             if labels is not KEEP:
                 study = replace(study, labels=dict(labels))
             if study != engine.study:
                 size = size_of(study)
-                requests.raise_if(
-                    requests.size_problems("spec.parameters", "the study, with what it was before,", size)
+                spec_rules.raise_if(
+                    spec_rules.size_problems("spec.parameters", "the study, with what it was before,", size)
                 )
             if study != engine.study and not validate_only:
                 with writer.changing():
@@ -146,7 +145,7 @@ class Studies:
             return study
 
     def delete_study(self, name: StudyName) -> None:
-        with self._seats.deleting(name) as lease:
+        with self._sessions.deleting(name) as lease:
             self._store.delete_study(lease)
             events.tell("study_deleted", study=name, uid=lease.uid)
 
@@ -165,15 +164,14 @@ class Studies:
         size_of: Callable[[Trial], int] = _nothing,
     ) -> Suggestions:
         """`size_of`: of a trial in the reply, in bytes, of which there is a limit."""
-        requests.raise_if(requests.suggest_problems(count, client_id=client_id, request_id=request_id, lease_s=lease_s))
-        with self._seats.writing(name) as writer:
+        with self._sessions.writing(name) as writer:
             engine = writer.engine
             independent = not registry.learns(engine.study.spec.algorithm)
             budget = ReplyBudget(size_of)
-            handout = HandOut(self._store, writer, client_id, request_id, labels, lease_s, budget)
+            handout = Dispatch(self._store, writer, client_id, request_id, labels, lease_s, budget)
             if known := engine.trials_of_request(request_id):
                 # A replay says nothing of the search: whoever wants more trials than it brings asks anew.
-                replayed = self._seats.with_expiry(name, handout.again(known))
+                replayed = self._sessions.with_expiry(name, handout.again(known))
                 return Suggestions(tuple(replayed), exhausted=False, independent=independent)
             self._requeue_expired(name, writer)
             trials: list[Trial] = []
@@ -183,12 +181,11 @@ class Studies:
                 if proposal.exhausted or len(trials) == count or budget.full or expired_only:
                     break
             exhausted = proposal.exhausted and not budget.full
-            return Suggestions(tuple(self._seats.with_expiry(name, trials)), exhausted, independent)
+            return Suggestions(tuple(self._sessions.with_expiry(name, trials)), exhausted, independent)
 
     def renew_leases(self, name: StudyName, leases: Mapping[int, int]) -> frozenset[int]:
         """`leases`: the tries of trials, by their numbers. Those that could not be renewed."""
-        requests.raise_if(requests.renewal_problems(len(leases)))
-        with self._seats.writing(name) as writer:
+        with self._sessions.writing(name) as writer:
             lost: set[int] = set()
             back: list[Trial] = []
             for number, tries in leases.items():
@@ -234,8 +231,7 @@ class Studies:
         measurements: Sequence[Measurement] = (),
         labels: Mapping[str, str] = NO_LABELS,
     ) -> Trial:
-        requests.raise_if(requests.addition_problems(outcome, measurements, request_id=request_id))
-        with self._seats.writing(name) as writer:
+        with self._sessions.writing(name) as writer:
             engine = writer.engine
             key = request_keys.added(request_id)
             known = self._store.trial_added_by(name, key)
@@ -266,11 +262,10 @@ class Studies:
     def import_trials(
         self, name: StudyName, trials: Sequence[FinishedTrial], *, source: str, request_id: str
     ) -> list[ImportResult]:
-        requests.raise_if(requests.import_problems(trials, source=source, request_id=request_id))
         sources = [trial.source_id or str(place) for place, trial in enumerate(trials)]
         keys = [request_keys.imported(request_id, source_id) for source_id in sources]
         before = [request_keys.imported_before(request_id, source_id) for source_id in sources]
-        with self._seats.writing(name) as writer:
+        with self._sessions.writing(name) as writer:
             engine = writer.engine
             known = self._store.numbers_added_by(name, [*keys, *before])
             known.update({key: known[old] for key, old in zip(keys, before, strict=True) if old in known})
@@ -297,8 +292,7 @@ class Studies:
     def report(
         self, name: StudyName, number: int, measurements: Sequence[Measurement], *, tries: int = 0
     ) -> StopAdvice:
-        requests.raise_if(requests.measurement_problems(len(measurements)))
-        with self._seats.writing(name) as writer:
+        with self._sessions.writing(name) as writer:
             engine = writer.engine
             trial = engine.trial(number)
             _check_tries(name, trial, tries)
@@ -330,8 +324,7 @@ class Studies:
         measurements: Sequence[Measurement] = (),
         tries: int = 0,
     ) -> Trial:
-        requests.raise_if(requests.completion_problems(outcome, measurements))
-        with self._seats.writing(name) as writer:
+        with self._sessions.writing(name) as writer:
             engine = writer.engine
             trial = engine.trial(number)
             _check_tries(name, trial, tries)
@@ -362,8 +355,7 @@ class Studies:
 
     def reopen_trials(self, name: StudyName, numbers: Sequence[int]) -> list[Trial]:
         """All of them or none: failed trials run again. One that runs already is returned as it is."""
-        requests.raise_if(requests.reopening_problems(numbers))
-        with self._seats.writing(name) as writer:
+        with self._sessions.writing(name) as writer:
             engine = writer.engine
             found = [engine.trial(number) for number in numbers]
             for trial in found:
@@ -392,7 +384,7 @@ class Studies:
             return [engine.trial(number) for number in numbers]
 
     def relabel_trial(self, name: StudyName, number: int, labels: Mapping[str, str]) -> Trial:
-        with self._seats.writing(name) as writer:
+        with self._sessions.writing(name) as writer:
             engine = writer.engine
             there = engine.trial(number)
             if IMPORTED_FROM in there.labels:  # where it comes from, nobody changes
@@ -405,7 +397,7 @@ class Studies:
             return trial
 
     def delete_trial(self, name: StudyName, number: int) -> None:
-        with self._seats.writing(name) as writer:
+        with self._sessions.writing(name) as writer:
             engine = writer.engine
             state = engine.trial(number).state
             self._existing(name, number)
@@ -418,7 +410,7 @@ class Studies:
     def trial(self, name: StudyName, number: int) -> Trial:
         trial = self._store.trial(name, number)
         found = self._existing(name, number) if trial is None else trial
-        return self._seats.with_expiry(name, [found])[0]
+        return self._sessions.with_expiry(name, [found])[0]
 
     def list_trials(
         self,
@@ -431,8 +423,8 @@ class Studies:
     ) -> list[Trial]:
         found = self._store.trials(name, states=states, client_id=client_id, after=after, limit=limit)
         if not found:
-            self._seats.record(name)
-        return self._seats.with_expiry(name, found)
+            self._sessions.record(name)
+        return self._sessions.with_expiry(name, found)
 
     def list_measurements(
         self, name: StudyName, number: int | None, *, latest: bool = False, after: int = 0, limit: int
@@ -441,18 +433,18 @@ class Studies:
         read = self._store.latest_measurements if latest else self._store.measurements
         found = read(name, number, after=after, limit=limit)
         if not found:
-            self._seats.record(name) if number is None else self.trial(name, number)
+            self._sessions.record(name) if number is None else self.trial(name, number)
         return found
 
     def optimal_trials(self, name: StudyName) -> list[Trial]:
-        best = self._store.best_trial(name, self._seats.record(name).study.spec.objective.direction)
+        best = self._store.best_trial(name, self._sessions.record(name).study.spec.objective.direction)
         return [] if best is None else [best]
 
     def _existing(self, name: StudyName, number: int) -> Trial:
         """The trial, unless it was deleted (an engine still knows those)."""
         trial = self._store.trial(name, number)
         if trial is None:
-            self._seats.record(name)
+            self._sessions.record(name)
             raise NotFound(f"{name} has no trial {number}")
         return trial
 

@@ -20,7 +20,7 @@ LONGEST_GAP_S = 5.0  # between two ticks; in a longer one this process was froze
 
 
 @dataclass(slots=True)
-class _Held:
+class _TrialLease:
     duration_s: float
     end_s: float
 
@@ -29,7 +29,7 @@ class TrialLeases:
     """Of one study. Its owner holds the study's lock, but for `left_s`; `now_s` is that of one `AwakeClock`."""
 
     def __init__(self) -> None:
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, _TrialLease] = {}
         # (not later than its end, trial): a renewal leaves it as it is, and `expired` looks again.
         self._ends: list[tuple[float, int]] = []
 
@@ -41,7 +41,7 @@ class TrialLeases:
         if trial.lease_s is None:
             self.drop(trial.number)
             return
-        self._held[trial.number] = held = _Held(trial.lease_s, now_s + trial.lease_s)
+        self._held[trial.number] = held = _TrialLease(trial.lease_s, now_s + trial.lease_s)
         heapq.heappush(self._ends, (held.end_s, trial.number))
 
     def renew(self, number: int, now_s: float) -> None:

@@ -19,6 +19,7 @@ import yaml
 from controller.core.model import attempt_name
 from tests.cluster.api import BATCH, CORE, Api
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.jobset import define
 from tests.cluster.kwok import GPU
 from tests.cluster.objects import job, jobs, pods, quota
 from tests.cluster.searcher import Searcher
@@ -91,6 +92,22 @@ def told(person: Searcher, words: str) -> str:
         return next((line for line in out.splitlines() if code == 0 and words in line), "")
 
     return eventually(found, every_s=0.2, within_s=60, shows=lambda: person.tuner("describe", "tiny"))
+
+
+def kueue_definition(plural: str, kind: str) -> dict[str, Any]:
+    """As little of it as a server needs to store what is said to be Kueue's."""
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.kueue.x-k8s.io"},
+        "spec": {
+            "group": "kueue.x-k8s.io",
+            "scope": "Namespaced",
+            "names": {"plural": plural, "kind": kind},
+            "versions": [{"name": "v1beta1", "served": True, "storage": True, "schema": schema}],
+        },
+    }
 
 
 def finish(process: Any, within_s: float = 120) -> tuple[int, str]:
@@ -362,9 +379,22 @@ def test_a_strangers_job_under_the_computed_name_is_told_and_not_touched(api: Ap
 
 
 def test_a_job_that_kueue_holds_back_waits_until_it_is_let_go(api: Api, me: Searcher) -> None:
+    for plural, kind in (("workloads", "Workload"), ("localqueues", "LocalQueue")):
+        define(api, kueue_definition(plural, kind))
+    kueue = {"apiVersion": "kueue.x-k8s.io/v1beta1"}
+    path = f"/apis/kueue.x-k8s.io/v1beta1/namespaces/{me.namespace}"
+    api.post(f"{path}/localqueues", kueue | {"kind": "LocalQueue", "metadata": {"name": "team-a"}, "spec": {}})
     process = me.start("run", me.file(trials=2, spec="  parallelism: 2\n", trial="    queue: team-a\n"))
     held = eventually(lambda: names(api, me.namespace) if len(names(api, me.namespace)) == 2 else [])
     told(me, "queued by Kueue (queue team-a)")
+    for name in held:
+        uid = api.get(jobs(me.namespace, name))["metadata"]["uid"]
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
+        pending = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "no quota left"}
+        about = {"name": name, "ownerReferences": [owner]}
+        workload = {"kind": "Workload", "metadata": about, "spec": {}, "status": {"conditions": [pending]}}
+        api.post(f"{path}/workloads", kueue | workload)
+    told(me, "queued by Kueue (queue team-a): no quota left")
     assert api.items(pods(me.namespace)) == []
     for name in held:
         api.patch(jobs(me.namespace, name), {"spec": {"suspend": False}})

@@ -13,9 +13,9 @@ from sqlalchemy import select, update
 
 from suggest.errors import NotFound, NotOwner
 from suggest.space import Choice, Condition, Float, Int, Parameter, Scale, Space
-from suggest.storage.database import Connections
-from suggest.storage.sql_store import SqlStore
-from suggest.storage.store import MAX_METRICS, Addition, Counts, Lease, Store, StudyRecord
+from suggest.storage.database import Database
+from suggest.storage.sql_store import SqlStudyStore
+from suggest.storage.store import MAX_METRICS, Addition, Counts, Lease, StudyRecord, StudyStore
 from suggest.storage.study_json import fingerprint
 from suggest.storage.study_tables import studies
 from suggest.study import Algorithm, Direction, Objective, PastSpace, Pruning, Study, StudyName, StudySpec, ValueRule
@@ -73,26 +73,26 @@ def measured(step: int, value: float, *, metric: str = "accuracy", attempt: int 
 class StoreContract:
     """`opening()` may be entered several times at once: each is another process as far as the store can tell."""
 
-    def opening(self) -> AbstractContextManager[Store]:
+    def opening(self) -> AbstractContextManager[StudyStore]:
         raise NotImplementedError
 
     @pytest.fixture
-    def store(self) -> Iterator[Store]:
+    def store(self) -> Iterator[StudyStore]:
         with self.opening() as store:
             yield store
 
     @contextmanager
-    def a_leased_study(self, store: Store) -> Iterator[Lease]:
+    def a_leased_study(self, store: StudyStore) -> Iterator[Lease]:
         assert store.insert_study(a_study())
         lease = store.take(NAME, uid="default-digits", address="here")
         yield lease
 
     @pytest.fixture
-    def lease(self, store: Store) -> Iterator[Lease]:
+    def lease(self, store: StudyStore) -> Iterator[Lease]:
         with self.a_leased_study(store) as lease:
             yield lease
 
-    def test_a_study_comes_back_as_it_was_given(self, store: Store) -> None:
+    def test_a_study_comes_back_as_it_was_given(self, store: StudyStore) -> None:
         record = a_study(team="vision")
         assert store.insert_study(record)
         assert store.study(NAME) == record
@@ -102,23 +102,23 @@ class StoreContract:
         assert isinstance(kinds, Choice)
         assert [type(v) for v in kinds.values] == [str, int, float, bool]
 
-    def test_a_taken_name_is_left_alone(self, store: Store) -> None:
+    def test_a_taken_name_is_left_alone(self, store: StudyStore) -> None:
         store.insert_study(a_study())
         assert not store.insert_study(a_study(other="yes"))
         assert store.study(NAME) == a_study()
 
-    def test_names_of_different_namespaces_do_not_meet(self, store: Store) -> None:
+    def test_names_of_different_namespaces_do_not_meet(self, store: StudyStore) -> None:
         assert store.insert_study(a_study())
         assert store.insert_study(a_study(namespace="other"))
 
-    def test_an_unknown_study_is_nothing_to_read_and_an_error_to_take(self, store: Store) -> None:
+    def test_an_unknown_study_is_nothing_to_read_and_an_error_to_take(self, store: StudyStore) -> None:
         assert store.study(NAME) is None
         with pytest.raises(NotFound):
             store.contents(NAME)
         with pytest.raises(NotFound):
             store.take(NAME, uid="nobody", address="")
 
-    def test_studies_are_listed_in_order_by_namespace_labels_and_page(self, store: Store) -> None:
+    def test_studies_are_listed_in_order_by_namespace_labels_and_page(self, store: StudyStore) -> None:
         for namespace, study, team in (("b", "x", "1"), ("a", "y", "1"), ("a", "x", "2"), ("a", "z", "1")):
             store.insert_study(a_study(study, namespace=namespace, team=team))
 
@@ -132,7 +132,7 @@ class StoreContract:
         assert names(None, team="1") == ["a/y", "a/z"]
         assert names(None, **{"it's": '"odd"'}) == []
 
-    def test_what_a_namespace_takes_is_counted(self, store: Store, lease: Lease) -> None:
+    def test_what_a_namespace_takes_is_counted(self, store: StudyStore, lease: Lease) -> None:
         assert store.insert_study(a_study("second"))
         assert store.insert_study(a_study(namespace="other"))
         store.hand_out(lease, [running(0), running(1)])
@@ -143,7 +143,7 @@ class StoreContract:
         assert store.counts("other") == Counts(studies=1)
         assert store.counts("nobody") == Counts()
 
-    def test_a_label_is_found_whatever_its_characters(self, store: Store) -> None:
+    def test_a_label_is_found_whatever_its_characters(self, store: StudyStore) -> None:
         labels = {"équipe": "研究 🂡", "a.b\"c'd": "\\", "$": "[0]", "": ""}
         store.insert_study(a_study(**labels))
         store.insert_study(a_study("other", **dict.fromkeys(labels, "else")))
@@ -151,14 +151,14 @@ class StoreContract:
             found = store.studies(None, labels={key: value}, after=None, limit=9)
             assert [study.name for study in found] == [NAME], key
 
-    def test_an_update_changes_spec_and_labels(self, store: Store, lease: Lease) -> None:
+    def test_an_update_changes_spec_and_labels(self, store: StudyStore, lease: Lease) -> None:
         changed = replace(a_study().study, spec=replace(SPEC, pruning=None), labels={"a": "b"})
         store.update_study(lease, changed)
         read = store.study(NAME)
         assert read is not None
         assert (read.study.spec, read.study.labels) == (changed.spec, changed.labels)
 
-    def test_a_grown_space_is_kept_with_what_it_was(self, store: Store, lease: Lease) -> None:
+    def test_a_grown_space_is_kept_with_what_it_was(self, store: StudyStore, lease: Lease) -> None:
         grown = replace(SPEC, space=Space((*SPEC.space.parameters, Parameter("more", Choice((True, 1.0, "x"))))))
         store.update_study(lease, replace(a_study().study, spec=grown, past=(PastSpace(SPEC.space, 7, NOW),)))
         contents = store.contents(NAME)
@@ -167,7 +167,7 @@ class StoreContract:
         assert read is not None
         assert read.fingerprint == fingerprint(SPEC), "by which a repeated CreateStudy is known"
 
-    def test_trials_and_measurements_come_back_as_they_were_given(self, store: Store, lease: Lease) -> None:
+    def test_trials_and_measurements_come_back_as_they_were_given(self, store: StudyStore, lease: Lease) -> None:
         reports = [measured(0, 0.5), measured(2, math.inf), measured(1, -math.inf, attempt=2), measured(1, 1e-300)]
         store.hand_out(lease, [running(0), running(1)])
         store.add_measurements(lease, 1, reports)
@@ -177,7 +177,7 @@ class StoreContract:
         assert list(contents.measurements) == [(1, m) for m in reports]
 
     @pytest.mark.parametrize("count", [2, 99, 100, 101, 700, 1000, 2345])
-    def test_many_measurements_come_back_in_their_order(self, store: Store, lease: Lease, count: int) -> None:
+    def test_many_measurements_come_back_in_their_order(self, store: StudyStore, lease: Lease, count: int) -> None:
         reports = [measured(step, 0.1 * step) for step in reversed(range(count))]
         store.hand_out(lease, [running(0), running(1)])
         store.add_measurements(lease, 1, reports)
@@ -185,7 +185,7 @@ class StoreContract:
         assert [(trial, m) for _, trial, m in found] == [(1, m) for m in reports]
 
     def test_the_latest_of_each_metric_is_of_the_newest_attempt_at_its_last_step(
-        self, store: Store, lease: Lease
+        self, store: StudyStore, lease: Lease
     ) -> None:
         store.hand_out(lease, [running(n) for n in range(4)])
         store.add_measurements(lease, 0, [measured(5, 0.5), measured(3, 0.3), measured(1, 0.1, metric="loss")])
@@ -204,7 +204,7 @@ class StoreContract:
         assert store.latest_measurements(NAME, 2, after=-1, limit=9) == [third]
         assert store.latest_measurements(NAME, 1, after=-1, limit=9) == []
 
-    def test_the_latest_measurements_come_in_pages_of_any_size(self, store: Store, lease: Lease) -> None:
+    def test_the_latest_measurements_come_in_pages_of_any_size(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(n) for n in range(250)])
         for number in range(250):
             kinds = "abc" if number % 5 else [f"m{i:02}" for i in range(70)]
@@ -218,27 +218,27 @@ class StoreContract:
                 pages += store.latest_measurements(NAME, None, after=after, limit=size)
             assert pages == whole[: size * 9]
 
-    def test_trials_are_counted_by_state(self, store: Store, lease: Lease) -> None:
+    def test_trials_are_counted_by_state(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(n) for n in range(4)])
         store.add_trial(lease, queued(4), request_id="add", measurements=[])
         store.delete_trial(lease, 4)
         other = StudyName("default", "nothing-here")
         assert store.trial_counts([NAME, other]) == {NAME: {TrialState.RUNNING: 4}, other: {}}
 
-    def test_a_metric_is_kept_whatever_its_characters(self, store: Store, lease: Lease) -> None:
+    def test_a_metric_is_kept_whatever_its_characters(self, store: StudyStore, lease: Lease) -> None:
         odd = ['a"b', "a\\b", "a,b", "{a}", "NULL", " a ", "'a'", "é%s:a", "?", "line\nline"]
         reports = [measured(0, 0.5, metric=metric) for metric in odd]
         store.hand_out(lease, [running(0)])
         store.add_measurements(lease, 0, reports)
         assert [m for _, _, m in store.measurements(NAME, 0, after=0, limit=100)] == reports
 
-    def test_nan_is_kept(self, store: Store, lease: Lease) -> None:
+    def test_nan_is_kept(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(0)])
         store.add_measurements(lease, 0, [measured(0, math.nan)])
         [(_, _, read)] = store.measurements(NAME, 0, after=0, limit=10)
         assert math.isnan(read.value)
 
-    def test_a_queued_trial_is_handed_out_once(self, store: Store, lease: Lease) -> None:
+    def test_a_queued_trial_is_handed_out_once(self, store: StudyStore, lease: Lease) -> None:
         store.add_trial(lease, queued(0), request_id="add", measurements=[])
         store.hand_out(lease, [running(0), running(1)])
         assert store.trials(NAME, states=[], client_id="", after=-1, limit=9) == [running(0), running(1)]
@@ -247,14 +247,14 @@ class StoreContract:
             store.hand_out(lease, [running(0, request_id="again")])
         assert store.trial(NAME, 0) == running(0)
 
-    def test_a_finished_trial_has_its_outcome_and_last_measurements(self, store: Store, lease: Lease) -> None:
+    def test_a_finished_trial_has_its_outcome_and_last_measurements(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(0)])
         done = succeeded(running(0), 0.75)
         store.finish_trial(lease, done, [measured(4, 0.75)])
         assert store.trial(NAME, 0) == done
         assert [m for _, _, m in store.measurements(NAME, 0, after=0, limit=9)] == [measured(4, 0.75)]
 
-    def test_a_finished_trial_never_changes(self, store: Store, lease: Lease) -> None:
+    def test_a_finished_trial_never_changes(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(0)])
         store.finish_trial(lease, succeeded(running(0), 0.75), [])
         with pytest.raises(NotOwner):
@@ -262,14 +262,14 @@ class StoreContract:
         assert store.trial(NAME, 0) == succeeded(running(0), 0.75)
         assert store.measurements(NAME, 0, after=0, limit=9) == []
 
-    def test_an_imported_trial_is_there_with_its_measurements(self, store: Store, lease: Lease) -> None:
+    def test_an_imported_trial_is_there_with_its_measurements(self, store: StudyStore, lease: Lease) -> None:
         done = succeeded(running(0), 0.5)
         store.add_trial(lease, done, request_id="add", measurements=[measured(0, 0.5)])
         assert store.trial_added_by(NAME, "add") == done
         assert store.trial_added_by(NAME, "r") is None
         assert len(store.measurements(NAME, None, after=0, limit=9)) == 1
 
-    def test_trials_are_added_many_at_once_and_known_by_their_requests(self, store: Store, lease: Lease) -> None:
+    def test_trials_are_added_many_at_once_and_known_by_their_requests(self, store: StudyStore, lease: Lease) -> None:
         done = [succeeded(replace(running(n), request_id="", client_id=""), n / 2) for n in range(3)]
         reports = [measured(k, math.nan if k else 0.5) for k in range(2)]
         store.add_trials(lease, [Addition(done[0], "a"), Addition(done[1], "b", reports), Addition(done[2], "c")])
@@ -279,7 +279,7 @@ class StoreContract:
         assert store.numbers_added_by(NAME, ["c", "x", "a"]) == {"a": 0, "c": 2}
         assert store.numbers_added_by(StudyName("default", "other"), ["a"]) == {}
 
-    def test_trials_are_filtered_and_paged(self, store: Store, lease: Lease) -> None:
+    def test_trials_are_filtered_and_paged(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(n, client_id=f"c{n % 2}") for n in range(6)])
         store.finish_trial(lease, succeeded(running(2, client_id="c0"), 1.0), [])
 
@@ -292,7 +292,7 @@ class StoreContract:
         assert numbers(TrialState.SUCCEEDED) == [2]
         assert numbers(TrialState.RUNNING, client_id="c0") == [0, 4]
 
-    def test_measurements_are_paged_in_the_order_of_reports(self, store: Store, lease: Lease) -> None:
+    def test_measurements_are_paged_in_the_order_of_reports(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(0), running(1)])
         for step in (3, 1, 2):
             store.add_measurements(lease, 0, [measured(step, 0.0)])
@@ -301,7 +301,9 @@ class StoreContract:
         rest = store.measurements(NAME, None, after=first[-1][0], limit=4)
         assert [(trial, m.step) for _, trial, m in first + rest] == [(0, 3), (1, 3), (0, 1), (1, 1), (0, 2), (1, 2)]
 
-    def test_what_ended_is_left_out_of_the_measurements_and_told_as_curves(self, store: Store, lease: Lease) -> None:
+    def test_what_ended_is_left_out_of_the_measurements_and_told_as_curves(
+        self, store: StudyStore, lease: Lease
+    ) -> None:
         store.hand_out(lease, [running(n) for n in range(5)])
         store.add_measurements(lease, 0, [measured(2, 0.5), measured(0, math.nan), Measurement(1, "other", 1, 9.0)])
         store.finish_trial(lease, succeeded(running(0), 0.5), [measured(3, 0.75)])
@@ -316,7 +318,7 @@ class StoreContract:
         told = [(list(c.steps), [repr(v) for v in c.values]) for c in store.curves(NAME, "accuracy")]
         assert told == [([0, 2, 3], ["nan", "0.5", "0.75"]), ([1], ["0.3"])]
 
-    def test_the_best_is_the_first_of_the_best_succeeded(self, store: Store, lease: Lease) -> None:
+    def test_the_best_is_the_first_of_the_best_succeeded(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(n) for n in range(4)])
         for number, value in enumerate((0.5, 0.9, 0.9, 0.1)):
             store.finish_trial(lease, succeeded(running(number), value), [])
@@ -325,7 +327,7 @@ class StoreContract:
         assert worst is not None
         assert (best.number, worst.number) == (1, 3)
 
-    def test_a_deleted_trial_is_hidden_but_keeps_its_number(self, store: Store, lease: Lease) -> None:
+    def test_a_deleted_trial_is_hidden_but_keeps_its_number(self, store: StudyStore, lease: Lease) -> None:
         done = succeeded(running(0), 0.5)
         store.add_trial(lease, done, request_id="add", measurements=[measured(0, 0.5)])
         store.delete_trial(lease, 0)
@@ -336,7 +338,7 @@ class StoreContract:
         assert [(t.number, t.state, t.value) for t in contents.trials] == [(0, TrialState.CANCELLED, None)]
         assert list(contents.measurements) == []
 
-    def test_choices_of_any_json_value_come_back_with_their_types(self, store: Store) -> None:
+    def test_choices_of_any_json_value_come_back_with_their_types(self, store: StudyStore) -> None:
         values = (None, [1, 2.5, None, [True]], {"b": {"c": []}, "a": "ü\u2028"}, "null", 0.1, 1, True, {})
         space = Space(
             (Parameter("x", Choice(values)), Parameter("y", Float(0, 1), (Condition("x", (None, values[2])),)))
@@ -354,7 +356,7 @@ class StoreContract:
             [t.parameters["x"] for t in store.trials(NAME, states=(), client_id="", after=-1, limit=100)]
         ) == repr(list(values))
 
-    def test_failed_trials_are_reopened_all_or_none(self, store: Store, lease: Lease) -> None:
+    def test_failed_trials_are_reopened_all_or_none(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(0), running(1), running(2)])
         for number in (0, 1):
             failed = replace(running(number), state=TrialState.FAILED, reason="exit code 1", failure_class="userError")
@@ -367,12 +369,12 @@ class StoreContract:
         assert store.trials(NAME, states=[], client_id="", after=-1, limit=9) == [running(0), running(1), running(2)]
         assert len(store.measurements(NAME, None, after=0, limit=9)) == 2
 
-    def test_a_trial_is_relabelled(self, store: Store, lease: Lease) -> None:
+    def test_a_trial_is_relabelled(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(0)])
         store.relabel_trial(lease, 0, {"new": "label"})
         assert store.trial(NAME, 0) == replace(running(0), labels={"new": "label"})
 
-    def test_a_deleted_study_takes_everything_with_it(self, store: Store, lease: Lease) -> None:
+    def test_a_deleted_study_takes_everything_with_it(self, store: StudyStore, lease: Lease) -> None:
         store.add_trial(lease, succeeded(running(0), 0.5), request_id="add", measurements=[measured(0, 0.5)])
         store.delete_study(lease)
         assert store.study(NAME) is None
@@ -380,13 +382,13 @@ class StoreContract:
         assert list(store.contents(NAME).trials) == []
         assert store.measurements(NAME, None, after=0, limit=9) == []
 
-    def test_what_was_written_is_there_for_the_next_process(self, store: Store, lease: Lease) -> None:
+    def test_what_was_written_is_there_for_the_next_process(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(0)])
         store.close()
         with self.opening() as other:
             assert other.trial(NAME, 0) == running(0)
 
-    def test_each_taking_raises_the_epoch_and_names_the_taker(self, store: Store, lease: Lease) -> None:
+    def test_each_taking_raises_the_epoch_and_names_the_taker(self, store: StudyStore, lease: Lease) -> None:
         assert lease.epoch == 1
         store.release(lease)
         assert store.take(NAME, uid="default-digits", address="there").epoch == 2
@@ -394,7 +396,7 @@ class StoreContract:
         assert read is not None
         assert (read.study.owner_address, read.study.owner_epoch) == ("there", 2)
 
-    def test_only_one_process_at_a_time_may_take_a_study(self, store: Store, lease: Lease) -> None:
+    def test_only_one_process_at_a_time_may_take_a_study(self, store: StudyStore, lease: Lease) -> None:
         with self.opening() as other:
             with pytest.raises(NotOwner) as refused:
                 other.take(NAME, uid="default-digits", address="there")
@@ -403,7 +405,9 @@ class StoreContract:
             store.close()
             assert other.take(NAME, uid="default-digits", address="there").epoch == 2
 
-    def test_a_leased_trial_comes_back_with_its_tries_and_is_queued_again(self, store: Store, lease: Lease) -> None:
+    def test_a_leased_trial_comes_back_with_its_tries_and_is_queued_again(
+        self, store: StudyStore, lease: Lease
+    ) -> None:
         leased = replace(running(0), tries=1, lease_s=0.25)
         store.hand_out(lease, [leased, running(1)])
         assert store.trials(NAME, states=(), client_id="", after=-1, limit=9) == [leased, running(1)]
@@ -415,19 +419,19 @@ class StoreContract:
         store.hand_out(lease, [taken], queued=1)
         assert store.trial(NAME, 0) == taken
 
-    def test_only_running_trials_are_queued_again_and_all_or_none(self, store: Store, lease: Lease) -> None:
+    def test_only_running_trials_are_queued_again_and_all_or_none(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(0), running(1)])
         store.finish_trial(lease, succeeded(running(1), 0.5), ())
         with pytest.raises(NotOwner):
             store.requeue(lease, [0, 1])
         assert store.trial(NAME, 0) == running(0)
 
-    def test_many_trials_are_queued_again_at_once(self, store: Store, lease: Lease) -> None:
+    def test_many_trials_are_queued_again_at_once(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(number) for number in range(1200)])
         store.requeue(lease, range(1200))
         assert len(store.trials(NAME, states=(TrialState.QUEUED,), client_id="", after=-1, limit=2000)) == 1200
 
-    def test_an_outdated_lease_changes_nothing(self, store: Store, lease: Lease) -> None:
+    def test_an_outdated_lease_changes_nothing(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(0)])
         store.add_trial(lease, queued(1), request_id="add", measurements=[])
         store.hand_out(lease, [running(4)])
@@ -456,7 +460,7 @@ class StoreContract:
         assert store.contents(NAME) == before
 
     def test_a_lease_from_before_a_restore_changes_nothing_though_its_epoch_comes_again(
-        self, store: Store, lease: Lease
+        self, store: StudyStore, lease: Lease
     ) -> None:
         store.release(lease)
         earlier = self.ownership_of(store)
@@ -478,16 +482,16 @@ class StoreContract:
 
     lock_is_enough = False  # nobody can take a study from a living owner, so that it need not look
 
-    def ownership_of(self, store: Store) -> dict[str, object]:
+    def ownership_of(self, store: StudyStore) -> dict[str, object]:
         """The columns of the study's row that say who owns it."""
         with self.connections(store).reading() as connection:
             columns = [studies.c.owner_epoch, studies.c.owner_nonce, studies.c.owner_address]
             return dict(connection.execute(select(*columns)).mappings().one())
 
-    def restore_ownership(self, store: Store, earlier: dict[str, object]) -> None:
+    def restore_ownership(self, store: StudyStore, earlier: dict[str, object]) -> None:
         with self.connections(store).writing() as connection:
             connection.execute(update(studies).values(earlier))
 
-    def connections(self, store: Store) -> Connections:
-        assert isinstance(store, SqlStore)
+    def connections(self, store: StudyStore) -> Database:
+        assert isinstance(store, SqlStudyStore)
         return store._database

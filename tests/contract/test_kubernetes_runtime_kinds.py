@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from controller.model import FailureClass
+from controller.core.model import FailureClass
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
 from controller.runtime.protocol import Exit
 from tests.kube.experiment import Experiment, ended, look_until, on_a_loop, running

@@ -119,6 +119,12 @@ def make_children(api: FakeApi, operator: Operator, name: str) -> Raw:
     return owner
 
 
+async def stays_made(runtime: KubernetesRuntime, name: str) -> None:
+    for _ in range(20):
+        await runtime.wait(0.01, log_growth=False)
+        assert (await runtime.observe())[name] == Sighting(name, None)
+
+
 def refuse(api: FakeApi, about: Raw, operator: Operator, message: str) -> None:
     involved = {"apiVersion": about["apiVersion"], "kind": about["kind"], "name": about["metadata"]["name"],
                 "uid": about["metadata"]["uid"]}  # fmt: skip
@@ -147,12 +153,17 @@ async def test_without_quota_for_its_pods_the_object_is_taken_back_and_waits(
         return found is not None and found["metadata"]["uid"] != first
 
     await look_until(runtime, lambda seen: made_again())
-    # What was said of the first one's children, which had the same names, does not refuse the second.
+    before = experiment.asked("GET", "/events")
+    # What was said of the first one's children, which had the same names, does not refuse the second: neither here nor
+    # in another controller, which hears of it only now.
     make_children(api, operator, name)
     second = api.get(operator.plural, NAMESPACE, name)["metadata"]["uid"]
-    for _ in range(20):
-        await runtime.wait(0.01, log_growth=False)
-        assert (await runtime.observe())[name].waiting == ""
+    await stays_made(runtime, name)
+    await runtime.close()
+    successor = await experiment.open(template=operator.manifest)
+    await successor.start(attempt(experiment, operator))
+    await look_until(successor, lambda seen: experiment.asked("GET", "/events") > before)
+    await stays_made(successor, name)
     assert api.get(operator.plural, NAMESPACE, name)["metadata"]["uid"] == second
 
 

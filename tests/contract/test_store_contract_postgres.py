@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from suggest.storage.postgres_store import PostgresStore
-from suggest.storage.store import Store
+from suggest.storage.store import StudyStore
 from tests.contract.store_contract import StoreContract
 
 
@@ -18,7 +18,7 @@ class TestPostgresStore(StoreContract):
         self._url = postgres_url
 
     @contextmanager
-    def opening(self) -> Iterator[Store]:
+    def opening(self) -> Iterator[StudyStore]:
         store = PostgresStore(self._url)
         yield store
         store.close()

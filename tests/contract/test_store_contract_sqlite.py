@@ -10,7 +10,7 @@ import pytest
 
 from suggest.errors import NotOwner
 from suggest.storage.sqlite_store import SqliteStore
-from suggest.storage.store import Lease, Store
+from suggest.storage.store import Lease, StudyStore
 from tests.contract.store_contract import NAME, StoreContract, a_study
 
 
@@ -22,12 +22,12 @@ class TestSqliteStore(StoreContract):
         self._path = tmp_path / "studies.db"
 
     @contextmanager
-    def opening(self) -> Iterator[Store]:
+    def opening(self) -> Iterator[StudyStore]:
         store = SqliteStore(self._path)
         yield store
         store.close()
 
-    def test_a_file_reached_by_two_names_is_one_store(self, store: Store, lease: Lease) -> None:
+    def test_a_file_reached_by_two_names_is_one_store(self, store: StudyStore, lease: Lease) -> None:
         other_name = self._path.parent / "elsewhere" / "link.db"
         other_name.parent.mkdir()
         other_name.symlink_to(self._path)

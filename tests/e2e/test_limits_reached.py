@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from suggest.server import Oversight
+from suggest.server import ServerOptions
 from tests.e2e.somebody import eventually, experiment, somebody
 from tests.service.running import a_server
 
@@ -13,7 +13,7 @@ def test_a_full_namespace_pauses_and_resume_goes_on_when_there_is_room(tmp_path:
     limits = tmp_path / "limits.yaml"
     limits.write_text("defaults: {trials: 3, measurements: 1}")
     with (
-        a_server(tmp_path / "studies.db", oversight=Oversight(limits=str(limits))) as server,
+        a_server(tmp_path / "studies.db", oversight=ServerOptions(limits=str(limits))) as server,
         somebody(tmp_path) as person,
     ):
         person.file.write_text(experiment(trials=5))

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-# Run by .ci/run itself, each on a machine or in an environment that has nothing of ours.
+# Run by the scripts in .ci, each on a machine or in an environment that has nothing of ours.
 BY_CI = ("make demo", "make test", "pip install .")
 
 
@@ -39,7 +39,7 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 
 def test_ci_runs_what_needs_a_machine_of_its_own() -> None:
-    ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    ci = "".join((ROOT / ".ci" / script).read_text(encoding="utf-8") for script in ("run", "install"))
     assert [command for command in BY_CI if command in commands() and command not in ci] == []
 
 

@@ -103,12 +103,14 @@ class PlayedKueue:
         self._lives += 1
         about = owner["metadata"]
         name = f"{about['name']}-master-0" if owner["kind"] in _IN_RUN_POLICY else f"{about['name']}-{self._lives}"
-        ours = {key: value for key, value in about["labels"].items() if key.startswith("tuner.dev/")}
+        labels = {key: value for key, value in about["labels"].items() if key.startswith("tuner.dev/")}
+        if owner["kind"] not in _IN_RUN_POLICY:
+            labels["batch.kubernetes.io/job-name"] = about["name"]  # of all others a Job makes the pods in the end
         reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": about["name"],
                      "uid": about["uid"], "controller": True}  # fmt: skip
         container = {"name": "trial", "image": "tiny:1"}
         self._api.put("pods", {
-            "metadata": {"name": name, "namespace": NAMESPACE, "labels": ours, "ownerReferences": [reference]},
+            "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels, "ownerReferences": [reference]},
             "spec": {"restartPolicy": "Never", "containers": [container]},
             "status": {"phase": "Pending"},
         })  # fmt: skip

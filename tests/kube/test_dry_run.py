@@ -11,6 +11,7 @@ import yaml
 from controller.report.manifests import yaml_documents
 from tests.kube.console import Answer, experiment, tuner
 from tests.kube.fake_api import FakeApi, Raw
+from tests.kube.played_kueue import PlayedKueue
 
 MADE = ("ConfigMap tiny-dryru", "Job tiny-dryru-0", "Pod tiny-dryru-0")
 
@@ -107,6 +108,13 @@ def test_workers_that_fit_one_by_one_and_never_together_are_refused(tmp_path: Pa
     assert all(line.endswith(": accepted") for line in accepted)
     assert last.startswith("A trial as a whole: refused: ")
     assert "quota gpus" in last
+
+
+def test_a_queue_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    answer, _ = ask(tmp_path, text=experiment(trial="queue: team-a"), prepare=PlayedKueue)
+    said = "A trial as a whole: refused: LocalQueue team-a is not in user1; create it, or name another one"
+    assert answer.code == 2
+    assert said in answer.out
 
 
 def test_a_missing_right_is_named_with_its_rule(tmp_path: Path) -> None:

@@ -23,7 +23,9 @@ def name_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "path", sources("suggest", "controller", "trial_image", "examples", "bench", "proto", "tests"), ids=name_of
+    "path",
+    sources("suggest", "controller", "trial_image", "examples", "bench", "proto", "docs_site", "tests"),
+    ids=name_of,
 )
 def test_a_module_says_what_it_is_for(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from suggest.server import Oversight, Protection, Server
+from suggest.server import Protection, Server, ServerOptions
 from suggest.space import Choice, Float, Parameter, Space
 from suggest.study import Algorithm, Direction, Objective, Pruning, StudyName, StudySpec
 from suggest.trial import Measurement
@@ -42,12 +42,12 @@ def a_server(
     *,
     protection: Protection | None = None,
     advertise: str = "",
-    oversight: Oversight | None = None,
+    options: ServerOptions | None = None,
 ) -> Iterator[Server]:
     """In a thread of its own, with its own loop. At a port it is open to all, unless `protection` says otherwise."""
     protection = protection or Protection(insecure=True)
     server = Server(
-        _url(storage), address, protection=protection, advertise=advertise, oversight=oversight or Oversight()
+        _url(storage), address, protection=protection, advertise=advertise, options=options or ServerOptions()
     )
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)

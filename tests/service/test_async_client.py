@@ -17,7 +17,7 @@ from suggest import courtesy, deadline
 from suggest.client import AsyncClient, Client
 from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, TunerError, Unavailable
 from suggest.server import Server
-from suggest.studies import Studies
+from suggest.studies import StudyService
 from suggest.study import Algorithm
 from suggest.trial import Outcome, TrialState
 from tests.service.running import NAME, SPEC, score
@@ -105,7 +105,7 @@ def test_a_bug_of_the_server_is_told_by_its_number(
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Studies, "study", broken)
+    monkeypatch.setattr(StudyService, "study", broken)
 
     async def life() -> None:
         async with a_server(tmp_path) as server, client_of(server) as client:

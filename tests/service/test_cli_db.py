@@ -10,7 +10,7 @@ import pytest
 from controller.cli.main import main
 from suggest.server.admin import open_store
 from suggest.storage import postgres, sqlite, upgrades
-from suggest.storage.database import Connections
+from suggest.storage.database import Database
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -23,7 +23,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def of_the_first_schema(storage: str) -> None:
     path = storage.removeprefix("sqlite:///")
-    database: Connections = postgres.Database(storage) if path == storage else sqlite.Database(Path(path))
+    database: Database = postgres.PostgresDatabase(storage) if path == storage else sqlite.SqliteDatabase(Path(path))
     with closing(database), database.writing() as connection:
         upgrades.upgrade(connection, "0001")
 

@@ -13,7 +13,7 @@ import pytest
 
 from suggest import deadline
 from suggest.errors import TimedOut, Unavailable
-from suggest.studies.sessions import Seats
+from suggest.studies.sessions import StudySessions
 from suggest.studies.trial_leases import AwakeClock
 from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 from suggest.wire.status import error_of
@@ -40,24 +40,27 @@ def test_a_call_without_a_deadline_is_answered_by_the_servers(tmp_path: Path, mo
 
 def test_a_worker_waits_for_a_study_as_long_as_its_call_may(tmp_path: Path) -> None:
     from suggest.server.admin import open_store
-    from suggest.studies import Studies
+    from suggest.studies import StudyService
 
     store = open_store(f"sqlite:///{tmp_path}/s.db")
     try:
-        Studies(store, address="").create_study(NAME, SPEC, request_id="create")
-        seats = Seats(store, address="", clock=AwakeClock())
+        StudyService(store, address="").create_study(NAME, SPEC, request_id="create")
+        sessions = StudySessions(store, address="", clock=AwakeClock())
 
         def late() -> None:
             deadline.begin(0.05)
-            with pytest.raises(Unavailable, match="parabola is busy with other calls; try again"), seats.writing(NAME):
+            with (
+                pytest.raises(Unavailable, match="parabola is busy with other calls; try again"),
+                sessions.writing(NAME),
+            ):
                 pass
 
-        with seats.writing(NAME):
+        with sessions.writing(NAME):
             waiting = threading.Thread(target=contextvars.Context().run, args=(late,))
             waiting.start()
             waiting.join(20)
             assert not waiting.is_alive()
-        seats.close()
+        sessions.close()
     finally:
         store.close()
 

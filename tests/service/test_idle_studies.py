@@ -21,8 +21,8 @@ from suggest.errors import NotOwner
 from suggest.space import Float, Parameter, Space
 from suggest.storage.postgres_store import PostgresStore
 from suggest.storage.sqlite_store import SqliteStore
-from suggest.storage.store import Store
-from suggest.studies import Studies
+from suggest.storage.store import StudyStore
+from suggest.studies import StudyService
 from suggest.studies.sessions import LONG
 from suggest.study import Algorithm, StudyName
 from suggest.trial import Outcome, Trial, TrialState
@@ -40,18 +40,18 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def close_all(studies: Studies) -> int:
+def close_all(studies: StudyService) -> int:
     """As if all were idle for long. How many were closed."""
     return studies._seats._close_some(10**6)
 
 
-def ask(studies: Studies, name: StudyName, request: str) -> Trial:
+def ask(studies: StudyService, name: StudyName, request: str) -> Trial:
     [trial] = studies.suggest(name, 1, client_id="c", request_id=request).trials
     return trial
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def two_stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Store, Store]]:
+def two_stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[StudyStore, StudyStore]]:
     """One database, and two processes as far as it can tell."""
     if request.param == "sqlite":
         path = tmp_path / "studies.db"
@@ -63,13 +63,13 @@ def two_stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple
             yield c, d
 
 
-def test_an_idle_study_is_left_to_whoever_asks_for_it(two_stores: tuple[Store, Store]) -> None:
+def test_an_idle_study_is_left_to_whoever_asks_for_it(two_stores: tuple[StudyStore, StudyStore]) -> None:
     one, other = two_stores
-    with closing(Studies(one, address="one", idle_s=SHORT_S)) as studies:
+    with closing(StudyService(one, address="one", idle_s=SHORT_S)) as studies:
         studies.create_study(NAME, SPEC, request_id="create")
         ask(studies, NAME, "r0")
         eventually(lambda: studies.in_memory() == (0, 0))
-        with closing(Studies(other, address="other", idle_s=NEVER_S)) as others:
+        with closing(StudyService(other, address="other", idle_s=NEVER_S)) as others:
             assert ask(others, NAME, "r1").number == 1
             with pytest.raises(NotOwner):
                 ask(studies, NAME, "r2")
@@ -77,7 +77,7 @@ def test_an_idle_study_is_left_to_whoever_asks_for_it(two_stores: tuple[Store, S
 
 
 def test_a_study_in_use_stays_open(tmp_path: Path) -> None:
-    with closing(SqliteStore(tmp_path / "s.db")) as store, closing(Studies(store, address="")) as studies:
+    with closing(SqliteStore(tmp_path / "s.db")) as store, closing(StudyService(store, address="")) as studies:
         studies.create_study(NAME, SPEC, request_id="create")
         with studies._seats.writing(NAME) as writer:
             assert close_all(studies) == 0
@@ -91,7 +91,7 @@ def test_a_study_that_is_closed_again_and_again_proposes_the_same(tmp_path: Path
     space = Space((Parameter("x", Float(0.0, 1.0, points=50)), Parameter("y", Float(0.0, 1.0, points=50))))
     spec = replace(SPEC, space=space, algorithm=Algorithm(algorithm, seed=7))
     closed, open_ = StudyName("default", "closed"), StudyName("default", "open")
-    with closing(SqliteStore(tmp_path / "s.db")) as store, closing(Studies(store, address="")) as studies:
+    with closing(SqliteStore(tmp_path / "s.db")) as store, closing(StudyService(store, address="")) as studies:
         for name in (closed, open_):
             studies.create_study(name, spec, request_id="create")
         points: dict[StudyName, list[object]] = {closed: [], open_: []}
@@ -107,11 +107,11 @@ def test_a_study_that_is_closed_again_and_again_proposes_the_same(tmp_path: Path
         assert points[closed] == points[open_]
 
 
-def test_calls_that_come_while_a_study_is_closed_open_it_again(two_stores: tuple[Store, Store]) -> None:
+def test_calls_that_come_while_a_study_is_closed_open_it_again(two_stores: tuple[StudyStore, StudyStore]) -> None:
     store, _ = two_stores
     names = [StudyName("default", f"s{n}") for n in range(3)]
     ended = threading.Event()
-    with closing(Studies(store, address="", idle_s=NEVER_S)) as studies, ThreadPoolExecutor(8) as pool:
+    with closing(StudyService(store, address="", idle_s=NEVER_S)) as studies, ThreadPoolExecutor(8) as pool:
         for name in names:
             studies.create_study(name, SPEC, request_id="create")
 
@@ -138,7 +138,7 @@ def test_calls_that_come_while_a_study_is_closed_open_it_again(two_stores: tuple
 
 
 def test_a_deleted_study_leaves_nothing_behind(tmp_path: Path) -> None:
-    with closing(SqliteStore(tmp_path / "s.db")) as store, closing(Studies(store, address="")) as studies:
+    with closing(SqliteStore(tmp_path / "s.db")) as store, closing(StudyService(store, address="")) as studies:
         for number in range(20):
             name = StudyName("default", f"s{number}")
             studies.create_study(name, SPEC, request_id="create")
@@ -149,7 +149,7 @@ def test_a_deleted_study_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_a_closed_study_gives_its_memory_back(tmp_path: Path) -> None:
-    with closing(SqliteStore(tmp_path / "s.db")) as store, closing(Studies(store, address="")) as studies:
+    with closing(SqliteStore(tmp_path / "s.db")) as store, closing(StudyService(store, address="")) as studies:
         studies.create_study(NAME, SPEC, request_id="create")
         for number in range(LONG // 100):
             studies.suggest(NAME, 100, client_id="c", request_id=f"r{number}")
@@ -187,11 +187,11 @@ import contextlib, os, pathlib, resource, sys
 from suggest.errors import Unavailable
 from suggest.wire.status import code_of
 from suggest.storage.sqlite_store import SqliteStore
-from suggest.studies import Studies
+from suggest.studies import StudyService
 from suggest.study import StudyName
 from tests.service.running import SPEC
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-studies = Studies(SqliteStore(pathlib.Path(sys.argv[1])), address="")
+studies = StudyService(SqliteStore(pathlib.Path(sys.argv[1])), address="")
 names = [StudyName("default", f"s{n}") for n in range(9)]
 for name in names:
     studies.create_study(name, SPEC, request_id="create")

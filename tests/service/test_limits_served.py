@@ -14,7 +14,7 @@ from grpc_status import rpc_status
 
 from suggest.client import Client
 from suggest.errors import LimitReached, NotFound, RateLimited
-from suggest.server import Oversight
+from suggest.server import ServerOptions
 from suggest.study import StudyName
 from suggest.trial import Outcome, TrialState
 from suggest.v1 import suggest_pb2 as pb
@@ -30,9 +30,9 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "limits.yaml"
 
 
-def limited(file: Path, text: str) -> Oversight:
+def limited(file: Path, text: str) -> ServerOptions:
     file.write_text(text)
-    return Oversight(limits=str(file))
+    return ServerOptions(limits=str(file))
 
 
 def eventually(condition: Callable[[], bool], *, within_s: float = 20) -> None:
@@ -55,8 +55,8 @@ def refused(client: Client, request_id: str) -> bool:
 
 
 def test_a_client_that_sends_too_much_waits_and_goes_on(tmp_path: Path, file: Path) -> None:
-    oversight = limited(file, "defaults: {rate: 40, burst: 5}")
-    with a_server(tmp_path / "studies.db", oversight=oversight) as server, Client(server.address) as client:
+    options = limited(file, "defaults: {rate: 40, burst: 5}")
+    with a_server(tmp_path / "studies.db", options=options) as server, Client(server.address) as client:
         client.create_study(NAME, SPEC, request_id="create")
         with ThreadPoolExecutor(4) as pool:
             assert sum(pool.map(lambda n: suggest(client, f"r{n}"), range(25))) == 25
@@ -80,8 +80,8 @@ def test_a_client_that_sends_too_much_waits_and_goes_on(tmp_path: Path, file: Pa
 
 
 def test_a_client_without_the_time_to_wait_is_told(tmp_path: Path, file: Path) -> None:
-    oversight = limited(file, "defaults: {rate: 0.01, burst: 1}")
-    with a_server(tmp_path / "studies.db", oversight=oversight) as server, Client(server.address) as client:
+    options = limited(file, "defaults: {rate: 0.01, burst: 1}")
+    with a_server(tmp_path / "studies.db", options=options) as server, Client(server.address) as client:
         with pytest.raises(NotFound):
             client.get_study(NAME)
         with pytest.raises(RateLimited, match=r"sends more than 0\.01 calls a second"):
@@ -89,8 +89,8 @@ def test_a_client_without_the_time_to_wait_is_told(tmp_path: Path, file: Path) -
 
 
 def test_a_full_namespace_takes_no_more_trials_but_ends_those_it_has(tmp_path: Path, file: Path) -> None:
-    oversight = limited(file, "namespaces: {default: {trials: 3, measurements: 4}}")
-    with a_server(tmp_path / "studies.db", oversight=oversight) as server, Client(server.address) as client:
+    options = limited(file, "namespaces: {default: {trials: 3, measurements: 4}}")
+    with a_server(tmp_path / "studies.db", options=options) as server, Client(server.address) as client:
         client.create_study(NAME, SPEC, request_id="create")
         client.add_trial(NAME, {"x": 1.0, "kind": "a"}, request_id="queued")
         assert suggest(client, "r0") == 1, "the queued one"
@@ -115,8 +115,8 @@ def test_a_full_namespace_takes_no_more_trials_but_ends_those_it_has(tmp_path: P
 
 
 def test_queued_trials_are_handed_out_however_full_it_is(tmp_path: Path, file: Path) -> None:
-    oversight = limited(file, "defaults: {trials: 2}")
-    with a_server(tmp_path / "studies.db", oversight=oversight) as server, Client(server.address) as client:
+    options = limited(file, "defaults: {trials: 2}")
+    with a_server(tmp_path / "studies.db", options=options) as server, Client(server.address) as client:
         client.create_study(NAME, SPEC, request_id="create")
         for number in range(2):
             client.add_trial(NAME, {"x": 1.0, "kind": "a"}, request_id=f"q{number}")
@@ -127,8 +127,8 @@ def test_studies_are_counted_from_what_is_there_and_repetitions_are_answered(tmp
     names = [StudyName("default", f"s{number}") for number in range(3)]
     with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
         client.create_study(names[0], SPEC, request_id="create")
-    oversight = limited(file, "defaults: {studies: 2}")
-    with a_server(tmp_path / "studies.db", oversight=oversight) as server, Client(server.address) as client:
+    options = limited(file, "defaults: {studies: 2}")
+    with a_server(tmp_path / "studies.db", options=options) as server, Client(server.address) as client:
         for name in (names[0], names[1], names[0], names[1]):
             client.create_study(name, SPEC, request_id="create")
         with pytest.raises(LimitReached, match="has 2 of the 2 studies"):
@@ -139,8 +139,8 @@ def test_studies_are_counted_from_what_is_there_and_repetitions_are_answered(tmp
 def test_a_file_that_changes_holds_and_a_bad_one_changes_nothing(
     tmp_path: Path, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    oversight = limited(file, "defaults: {trials: 1}")
-    with a_server(tmp_path / "studies.db", oversight=oversight) as server, Client(server.address) as client:
+    options = limited(file, "defaults: {trials: 1}")
+    with a_server(tmp_path / "studies.db", options=options) as server, Client(server.address) as client:
         client.create_study(NAME, SPEC, request_id="create")
         assert suggest(client, "r0") == 1
         assert refused(client, "r1")
@@ -152,11 +152,11 @@ def test_a_file_that_changes_holds_and_a_bad_one_changes_nothing(
 
 
 def test_two_servers_on_one_store_keep_a_limit_together_once_they_have_counted(tmp_path: Path, file: Path) -> None:
-    oversight = limited(file, "defaults: {trials: 4}")
+    options = limited(file, "defaults: {trials: 4}")
     second = StudyName("default", "second")
     with (
-        a_server(tmp_path / "studies.db", oversight=oversight) as one,
-        a_server(tmp_path / "studies.db", oversight=oversight) as two,
+        a_server(tmp_path / "studies.db", options=options) as one,
+        a_server(tmp_path / "studies.db", options=options) as two,
         Client(one.address) as a,
         Client(two.address) as b,
     ):

@@ -17,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from suggest.client import AsyncClient, Client
 from suggest.errors import InvalidArgument, PermissionDenied, Unauthenticated, Unavailable
-from suggest.server import Oversight, Protection
+from suggest.server import Protection, ServerOptions
 from suggest.study import StudyName
 from tests.certificates import Authority, Certificate, replace
 from tests.service.granted import secret, tokens_file
@@ -187,8 +187,8 @@ def test_the_command_line_shows_a_certificate(tmp_path: Path, parties: Parties) 
 
 
 def test_metrics_beyond_this_machine_are_encrypted_and_need_no_certificate(tmp_path: Path, parties: Parties) -> None:
-    oversight = Oversight(metrics_address="0.0.0.0:0")
-    with a_server(tmp_path / "s.db", protection=parties.protection(), oversight=oversight) as server:
+    options = ServerOptions(metrics_address="0.0.0.0:0")
+    with a_server(tmp_path / "s.db", protection=parties.protection(), options=options) as server:
         context = ssl.create_default_context(cafile=parties.ca)
         url = f"https://localhost:{server.metrics_port}/healthz"
         with urllib.request.urlopen(url, timeout=20, context=context) as reply:

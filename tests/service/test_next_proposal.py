@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from suggest.server.admin import open_store
-from suggest.studies import Studies
+from suggest.studies import StudyService
 from suggest.study import Algorithm, StudySpec
 from suggest.trial import Outcome, TrialState
 from tests.service.running import NAME, SPEC
@@ -16,14 +16,14 @@ LEARNS = StudySpec(SPEC.space, SPEC.objectives, Algorithm("tpe", settings={"star
 WITHIN_S, MOMENT_S = 30, 0.1
 
 
-def is_prepared(studies: Studies) -> bool:
+def is_prepared(studies: StudyService) -> bool:
     with studies._seats.writing(NAME) as writer:
         return writer.engine.is_prepared
 
 
 def test_a_trials_end_makes_the_next_proposal_ready(tmp_path: Path) -> None:
     with closing(open_store(f"sqlite:///{tmp_path}/s.db")) as store:
-        studies = Studies(store, address="")
+        studies = StudyService(store, address="")
         studies.create_study(NAME, LEARNS, request_id="create")
         deadline, number = time.monotonic() + WITHIN_S, 0
         while True:  # on a busy machine a trial's end may be passed over: then the next one's

@@ -21,7 +21,7 @@ from tests.contract.store_contract import NAME, a_study, measured, running
 def shape(url: str) -> list[str]:
     """Every column, key and index of a database."""
     found = MetaData()
-    with closing(postgres.Database(url)) as database, database.reading() as connection:
+    with closing(postgres.PostgresDatabase(url)) as database, database.reading() as connection:
         found.reflect(connection)
         columns = [
             f"{t.name} {c.name} {c.type!r} {c.nullable} {c.primary_key}" for t in found.tables.values() for c in t.c
@@ -35,7 +35,7 @@ def test_the_migrations_make_what_a_new_database_is_made_with(
 ) -> None:
     other = request.getfixturevalue("postgres").new_database()
     PostgresStore(postgres_url).close()
-    with closing(postgres.Database(other)) as database, database.writing() as connection:
+    with closing(postgres.PostgresDatabase(other)) as database, database.writing() as connection:
         upgrades.upgrade(connection)
     assert shape(other) == shape(postgres_url)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from suggest.client import Client
-from suggest.server import Oversight, Protection
+from suggest.server import Protection, ServerOptions
 from suggest.server.admin import check_up
 from suggest.storage.upgrades import HEAD
 from tests.certificates import Authority
@@ -31,11 +31,11 @@ def told(
     *,
     advertise: str = "",
     protection: Protection = OPEN,
-    oversight: Oversight = Oversight(),  # noqa: B008 - a value
+    options: ServerOptions = ServerOptions(),  # noqa: B008 - a value
 ) -> dict[str, tuple[bool, str]]:
     """By what was looked at: whether it is well, and what is said."""
     url = f"sqlite:///{storage}" if isinstance(storage, Path) else storage
-    found = check_up(address, url, advertise=advertise, protection=protection, oversight=oversight)
+    found = check_up(address, url, advertise=advertise, protection=protection, options=options)
     return {finding.what: (finding.problem is None, finding.detail) for finding in found}
 
 
@@ -121,8 +121,8 @@ def test_what_befell_a_store_is_said_and_nothing_is_done_about_it(
 def test_an_address_that_is_taken_or_too_open_is_no_address(store: Path, tmp_path: Path) -> None:
     with socket.create_server(("localhost", 0)) as taken:
         address = f"localhost:{taken.getsockname()[1]}"
-        oversight = Oversight(metrics_address=address)
-        found = told(store, address, oversight=oversight)
+        options = ServerOptions(metrics_address=address)
+        found = told(store, address, options=options)
         assert "Address already in use" in found["address"][1]
         assert found["metrics"] == (
             False,
@@ -175,13 +175,13 @@ def test_certificates_are_judged_by_names_dates_and_keys(store: Path, tmp_path: 
 def test_files_of_tokens_and_limits_are_read(store: Path, tmp_path: Path) -> None:
     limits = tmp_path / "limits.yaml"
     limits.write_text("namespaces: {a: {trials: 5}}\nclients: {me: {rate: 5}}")
-    oversight = Oversight(limits=str(limits))
-    assert told(store, oversight=oversight)["limits"] == (
+    options = ServerOptions(limits=str(limits))
+    assert told(store, options=options)["limits"] == (
         True,
         f"{limits}: 1 namespaces with limits of their own",
     )
     limits.write_text("defaults: {trials: many}")
-    assert told(store, oversight=oversight)["limits"][0] is False
+    assert told(store, options=options)["limits"][0] is False
     missing = Protection(tokens=str(tmp_path / "none.yaml"))
     assert told(store, protection=missing)["tokens"] == (
         False,

@@ -21,15 +21,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from suggest import events
 from suggest.client import Client
 from suggest.errors import InvalidArgument, NotFound, StoreBroken, StoreUnavailable, Unavailable
-from suggest.server import Oversight
-from suggest.server.store_health import Outages
+from suggest.server import ServerOptions
+from suggest.server.store_health import StoreHealth
 from suggest.study import StudyName
 from suggest.trial import Outcome, TrialState
 from tests.service.running import NAME, SPEC, a_server
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
 TUNER = Path(sys.executable).parent / "tuner"
-WATCHED = Oversight(metrics_address="localhost:0")
+WATCHED = ServerOptions(metrics_address="localhost:0")
 
 
 def get(port: int, path: str) -> str:
@@ -63,7 +63,7 @@ def a_search(client: Client) -> None:
 
 
 def test_calls_studies_and_suggestions_are_counted(tmp_path: Path) -> None:
-    with a_server(tmp_path / "studies.db", oversight=WATCHED) as server, Client(server.address) as client:
+    with a_server(tmp_path / "studies.db", options=WATCHED) as server, Client(server.address) as client:
         a_search(client)
         refused = ("tuner_suggest_call_seconds_count", ("NOT_FOUND", "GetStudy"))
         eventually(lambda: refused in samples(server.metrics_port))  # it is counted when it has been sent
@@ -79,7 +79,7 @@ def test_calls_studies_and_suggestions_are_counted(tmp_path: Path) -> None:
 
 
 def test_names_are_those_of_the_page_and_no_label_is_a_clients_word(tmp_path: Path) -> None:
-    with a_server(tmp_path / "studies.db", oversight=WATCHED) as server, Client(server.address) as client:
+    with a_server(tmp_path / "studies.db", options=WATCHED) as server, Client(server.address) as client:
         a_search(client)
         families = list(text_string_to_metric_families(get(server.metrics_port, "/metrics")))
     ours = {family.name for family in families if family.name.startswith("tuner_")}
@@ -91,7 +91,7 @@ def test_names_are_those_of_the_page_and_no_label_is_a_clients_word(tmp_path: Pa
 
 
 def test_health_is_told_and_nothing_else_is_served(tmp_path: Path) -> None:
-    with a_server(tmp_path / "studies.db", oversight=WATCHED) as server:
+    with a_server(tmp_path / "studies.db", options=WATCHED) as server:
         assert get(server.metrics_port, "/healthz") == "ok\n"
         with pytest.raises(urllib.error.HTTPError, match="404") as refused:
             get(server.metrics_port, "/etc/passwd")
@@ -102,15 +102,15 @@ def test_health_is_told_and_nothing_else_is_served(tmp_path: Path) -> None:
 def test_a_port_that_is_taken_and_a_socket_are_refused_before_anything_is_served(tmp_path: Path) -> None:
     with socket.create_server(("localhost", 0)) as taken:
         port = taken.getsockname()[1]
-        oversight = Oversight(metrics_address=f"localhost:{port}")
+        options = ServerOptions(metrics_address=f"localhost:{port}")
         with (
             pytest.raises(Unavailable, match=f"cannot listen at localhost:{port}: Address already in use"),
-            a_server(tmp_path / "studies.db", oversight=oversight),
+            a_server(tmp_path / "studies.db", options=options),
         ):
             pass
     with (
         pytest.raises(InvalidArgument, match="is a socket; Prometheus needs HOST:PORT"),
-        a_server(tmp_path / "studies.db", oversight=Oversight(metrics_address="unix:/tmp/x")),
+        a_server(tmp_path / "studies.db", options=ServerOptions(metrics_address="unix:/tmp/x")),
     ):
         pass
 
@@ -135,7 +135,7 @@ def test_the_log_has_a_line_for_each_event(tmp_path: Path, caplog: pytest.LogCap
         "stop",
     ]
     assert re.fullmatch(f"event=study_taken study={NAME} uid=[0-9a-f]+ epoch=1", told[2])
-    listed = set(re.findall(r"^\| `(\w+)` \|", PAGE.partition("## Events")[2], re.MULTILINE))
+    listed = set(re.findall(r"^\| `(\w+)` \|", PAGE.partition("## Read the events")[2], re.MULTILINE))
     assert {line.split()[0].removeprefix("event=") for line in told} <= listed
 
 
@@ -146,7 +146,7 @@ def test_a_name_cannot_write_a_line_or_a_fact_of_its_own() -> None:
 
 
 def test_a_store_that_is_lost_is_told_once_and_found_once(caplog: pytest.LogCaptureFixture) -> None:
-    outages = Outages()
+    outages = StoreHealth()
     outages.answered(writing=True)
     for _ in range(5):
         outages.refused(StoreUnavailable("studies.db: the disk is full"), writing=True)

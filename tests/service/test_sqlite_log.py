@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from suggest.storage.sqlite import Database
-from suggest.storage.wal_checkpoints import WRITES, Checkpoints
+from suggest.storage.sqlite import WRITES, Checkpoints, SqliteDatabase
 
 WITHIN_S = 30.0
 BEGINNING = 32  # bytes of a log: other ones each time that it begins anew
@@ -25,14 +24,14 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def database(path: Path) -> Iterator[Database]:
-    with closing(Database(path)) as made:
+def database(path: Path) -> Iterator[SqliteDatabase]:
+    with closing(SqliteDatabase(path)) as made:
         with made.writing() as connection:
             connection.execute(text("CREATE TABLE words (word TEXT)"))
         yield made
 
 
-def write(database: Database, count: int) -> None:
+def write(database: SqliteDatabase, count: int) -> None:
     for _ in range(count):
         with database.writing(single=True) as connection:
             connection.execute(text("INSERT INTO words VALUES ('a word')"))
@@ -43,14 +42,14 @@ def beginning(path: Path) -> bytes:
         return log.read(BEGINNING)
 
 
-def test_the_log_begins_anew_while_writes_go_on(database: Database, path: Path) -> None:
+def test_the_log_begins_anew_while_writes_go_on(database: SqliteDatabase, path: Path) -> None:
     before, deadline = beginning(path), time.monotonic() + WITHIN_S
     while beginning(path) == before:
         assert time.monotonic() < deadline, "the log only grows"
         write(database, WRITES)
 
 
-def test_a_large_write_is_enough(database: Database, path: Path) -> None:
+def test_a_large_write_is_enough(database: SqliteDatabase, path: Path) -> None:
     before, deadline = beginning(path), time.monotonic() + WITHIN_S
     while beginning(path) == before:
         assert time.monotonic() < deadline, "the log only grows"
@@ -59,21 +58,24 @@ def test_a_large_write_is_enough(database: Database, path: Path) -> None:
         time.sleep(0.05)
 
 
-def test_what_a_killed_process_left_is_brought_over_by_the_next_one(database: Database, path: Path) -> None:
+def test_what_a_killed_process_left_is_brought_over_by_the_next_one(database: SqliteDatabase, path: Path) -> None:
     write(database, WRITES // 2)
     killed = path.with_name("killed.db")  # what it finds who comes after kill -9
     for suffix in ("", "-wal"):
         path.with_name(f"{killed.name}{suffix}").write_bytes(Path(f"{path}{suffix}").read_bytes())
-    with closing(Database(killed)), closing(sqlite3.connect(f"file:{killed}?immutable=1", uri=True)) as the_file_alone:
+    with (
+        closing(SqliteDatabase(killed)),
+        closing(sqlite3.connect(f"file:{killed}?immutable=1", uri=True)) as the_file_alone,
+    ):
         assert the_file_alone.execute("SELECT count(*) FROM words").fetchone() == (WRITES // 2,)
 
 
-def test_no_write_does_it_itself(database: Database) -> None:
+def test_no_write_does_it_itself(database: SqliteDatabase) -> None:
     with database.writing(single=True) as connection:
         assert connection.execute(text("PRAGMA wal_autocheckpoint")).scalar_one() == 0
 
 
-def test_a_reader_that_stays_stops_nothing(database: Database, path: Path) -> None:
+def test_a_reader_that_stays_stops_nothing(database: SqliteDatabase, path: Path) -> None:
     with closing(sqlite3.connect(path)) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM words").fetchone()
@@ -84,7 +86,7 @@ def test_a_reader_that_stays_stops_nothing(database: Database, path: Path) -> No
 
 def test_at_the_end_all_is_in_the_file_and_nothing_is_left(path: Path) -> None:
     before = set(threading.enumerate())  # another file's server may be up
-    with closing(Database(path)) as database:
+    with closing(SqliteDatabase(path)) as database:
         with database.writing() as connection:
             connection.execute(text("CREATE TABLE words (word TEXT)"))
         write(database, 2 * WRITES)

@@ -19,7 +19,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from suggest.client import Client
-from suggest.server import Oversight, Server
+from suggest.server import Server, ServerOptions
 from suggest.study import Algorithm, StudyName, StudySpec
 from suggest.trial import Outcome, TrialState
 from suggest.v1 import suggest_pb2 as pb
@@ -91,10 +91,10 @@ def told_of_health(address: str, begun: threading.Event) -> list[int]:
 
 
 def test_calls_that_were_begun_are_answered_and_health_says_that_it_ends(tmp_path: Path) -> None:
-    oversight = Oversight(metrics_address="localhost:0")
+    options = ServerOptions(metrics_address="localhost:0")
     watched = threading.Event()
     with ThreadPoolExecutor(8) as pool:
-        with a_server(tmp_path / "studies.db", oversight=oversight) as server:
+        with a_server(tmp_path / "studies.db", options=options) as server:
             client = Client(server.address, timeout_s=60)
             a_slow_study(client)
             health = pool.submit(told_of_health, server.address, watched)

@@ -21,10 +21,10 @@ from suggest.errors import FailedPrecondition, InvalidArgument, StoreBroken, Una
 from suggest.server.admin import open_store
 from suggest.storage import location, sqlite, upgrades
 from suggest.storage.rows import study_columns, trial_columns
-from suggest.storage.sqlite import Database
+from suggest.storage.sqlite import SqliteDatabase
 from suggest.storage.sqlite_store import SqliteStore
 from suggest.storage.study_tables import measurements, studies, trials
-from suggest.studies import Studies
+from suggest.studies import StudyService
 from suggest.trial import Outcome, TrialState
 from tests.contract.store_contract import NAME, a_study, measured, running
 from tests.service.running import NAME as PARABOLA
@@ -51,7 +51,7 @@ def tables_of(path: Path) -> list[str]:
 def test_the_migrations_make_what_a_new_store_is_made_with(tmp_path: Path) -> None:
     with opened(tmp_path / "new.db"):
         pass
-    database = Database(tmp_path / "migrated.db")
+    database = SqliteDatabase(tmp_path / "migrated.db")
     with closing(database), database.writing() as connection:
         upgrades.upgrade(connection)
     assert tables_of(tmp_path / "migrated.db") == tables_of(tmp_path / "new.db")
@@ -61,7 +61,7 @@ def test_the_migrations_make_what_a_new_store_is_made_with(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("version", upgrades.VERSIONS[:-1])
 def test_a_store_of_any_schema_is_upgraded_with_all_that_is_in_it(path: Path, version: str) -> None:
-    with closing(Database(path)) as database, database.writing() as connection:
+    with closing(SqliteDatabase(path)) as database, database.writing() as connection:
         upgrades.upgrade(connection, version)
         for table, columns in ((studies, study_columns(a_study())), (trials, trial_columns(NAME, running(3)))):
             there = {column["name"] for column in inspect(connection).get_columns(table.name)}
@@ -135,7 +135,7 @@ def test_a_completion_that_was_not_stored_has_not_happened(path: Path, monkeypat
     reported = [score(0, 0.5)]
     succeeded = Outcome(TrialState.SUCCEEDED)
     with opened(path) as store, closing(sqlite3.connect(path, isolation_level=None)) as other:
-        studies = Studies(store, address="")
+        studies = StudyService(store, address="")
         studies.create_study(name, SPEC, request_id="create")
         studies.suggest(name, 1, client_id="c", request_id="r")
         other.execute("BEGIN IMMEDIATE")

@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from suggest.server import Protection
-from suggest.server.access.verbs import NEEDS
+from suggest.server.rpcs import RPCS
 from suggest.space import Float, Parameter, Space
 from suggest.study import Algorithm, Direction, Objective, StudySpec
 from suggest.v1 import suggest_pb2 as pb
@@ -21,7 +21,7 @@ from tests.service.granted import SERVICE, Refusal, call, refusal, request_about
 from tests.service.running import a_server
 
 METHODS = tuple(SERVICE.methods_by_name)
-IN_NAMESPACE = tuple(m for m in METHODS if any(need.field for need in NEEDS.get(m, ())))
+IN_NAMESPACE = tuple(m for m in METHODS if RPCS[m].field)
 THERE, NOT_THERE = "namespaces/team-a/studies/there", "namespaces/team-a/studies/not-there"
 SPEC = StudySpec(Space((Parameter("x", Float(0, 1)),)), (Objective("score", Direction.MAXIMIZE),), Algorithm("random"))
 UNAUTHENTICATED, DENIED = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED
@@ -86,11 +86,10 @@ def test_a_foreign_namespace_is_shut_and_nobody_learns_what_is_in_it(channel: gr
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_token_has_its_verbs_and_no_others(channel: grpc.Channel, method: str) -> None:
-    verbs = {need.verb.value for need in NEEDS[method]}
     for name, verb in (("reader", "read"), ("worker", "run"), ("manager", "manage")):
         answer = call(channel, method, request_about(method, NOT_THERE), secret(name))
         refused = isinstance(answer, Refusal) and answer.reason == "PERMISSION_DENIED"
-        assert refused == (verbs != {verb}), answer
+        assert refused == (verb != RPCS[method].verb.value), answer
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -142,16 +141,15 @@ def test_what_is_there_may_be_used_by_whom_it_is_for(channel: grpc.Channel) -> N
 
 
 def test_every_method_says_which_verb_it_needs_and_where() -> None:
-    assert set(NEEDS) == set(METHODS), "a method of the service belongs into suggest/server/access/verbs.py"
-    for method, needs in NEEDS.items():
-        assert needs
-        for need in needs:
-            message = SERVICE.methods_by_name[method].input_type
-            if need.field:
-                *path, last = need.field.split(".")
-                for part in path:
-                    message = message.fields_by_name[part].message_type
-                assert message.fields_by_name[last].type == 9, "a string"
-            else:
-                named = {"parent", "name", "study", "trial"} & set(message.fields_by_name)
-                assert not named, f"{method} has a name in it that decides who may"
+    assert set(RPCS) == set(METHODS), "a method of the service belongs into suggest/server/rpcs.py"
+    for method, rpc in RPCS.items():
+        message = SERVICE.methods_by_name[method].input_type
+        assert rpc.items is None or rpc.items.field in message.fields_by_name
+        if rpc.field:
+            *path, last = rpc.field.split(".")
+            for part in path:
+                message = message.fields_by_name[part].message_type
+            assert message.fields_by_name[last].type == 9, "a string"
+        else:
+            named = {"parent", "name", "study", "trial"} & set(message.fields_by_name)
+            assert not named, f"{method} has a name in it that decides who may"

@@ -17,8 +17,8 @@ import pytest
 from suggest.client import Client, Float, Search, maximize
 from suggest.errors import FailedPrecondition, InvalidArgument, LeaseExpired
 from suggest.server.admin import open_store
-from suggest.storage.store import Store
-from suggest.studies import Studies
+from suggest.storage.store import StudyStore
+from suggest.studies import StudyService
 from suggest.studies.trial_leases import LONGEST_GAP_S, MAX_TRIES, AwakeClock
 from suggest.study import Algorithm, StudyName
 from suggest.trial import Measurement, Outcome, Trial, TrialState
@@ -50,7 +50,7 @@ class Hours:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def store(tmp_path: Path) -> Iterator[StudyStore]:
     with closing(open_store(f"sqlite:///{tmp_path}/s.db")) as store:
         yield store
 
@@ -61,8 +61,8 @@ def hours() -> Hours:
 
 
 @pytest.fixture
-def studies(store: Store, hours: Hours) -> Iterator[Studies]:
-    studies = Studies(store, address="", clock=hours.clock)
+def studies(store: StudyStore, hours: Hours) -> Iterator[StudyService]:
+    studies = StudyService(store, address="", clock=hours.clock)
     studies.create_study(NAME, SPEC, request_id="create")
     yield studies
     studies.close()
@@ -71,7 +71,7 @@ def studies(store: Store, hours: Hours) -> Iterator[Studies]:
 class Asker:
     """A client that asks for trials, each time under another request id unless it says one."""
 
-    def __init__(self, studies: Studies, client_id: str) -> None:
+    def __init__(self, studies: StudyService, client_id: str) -> None:
         self._studies = studies
         self._client_id = client_id
         self._ids = itertools.count()
@@ -91,12 +91,12 @@ class Asker:
 
 
 @pytest.fixture
-def alice(studies: Studies) -> Asker:
+def alice(studies: StudyService) -> Asker:
     return Asker(studies, "alice")
 
 
 @pytest.fixture
-def bob(studies: Studies) -> Asker:
+def bob(studies: StudyService) -> Asker:
     return Asker(studies, "bob")
 
 
@@ -122,7 +122,7 @@ def test_a_trial_without_a_lease_runs_until_somebody_completes_it(alice: Asker, 
 
 
 @pytest.mark.parametrize("by", ["report", "renewal", "the same request again"])
-def test_a_lease_is_renewed(by: str, studies: Studies, bob: Asker, hours: Hours) -> None:
+def test_a_lease_is_renewed(by: str, studies: StudyService, bob: Asker, hours: Hours) -> None:
     def ask() -> None:
         studies.suggest(NAME, 1, client_id="a", request_id="a", lease_s=LEASE_S)
 
@@ -142,7 +142,7 @@ def test_a_lease_is_renewed(by: str, studies: Studies, bob: Asker, hours: Hours)
 
 
 def test_a_late_client_changes_nothing_once_somebody_else_has_the_trial(
-    studies: Studies, alice: Asker, bob: Asker, hours: Hours
+    studies: StudyService, alice: Asker, bob: Asker, hours: Hours
 ) -> None:
     alice()
     studies.report(NAME, 0, [score(0, 0.1)], tries=1)
@@ -169,7 +169,7 @@ def test_a_late_client_changes_nothing_once_somebody_else_has_the_trial(
 
 @pytest.mark.parametrize("by", ["report", "renewal", "the same request again"])
 def test_a_late_client_goes_on_while_nobody_has_the_trial(
-    by: str, studies: Studies, alice: Asker, bob: Asker, hours: Hours
+    by: str, studies: StudyService, alice: Asker, bob: Asker, hours: Hours
 ) -> None:
     alice(2, request_id="a")
     hours.pass_by(LEASE_S + 1)
@@ -189,7 +189,7 @@ def test_a_late_client_goes_on_while_nobody_has_the_trial(
 
 
 def test_a_late_completion_is_taken_while_nobody_has_the_trial(
-    studies: Studies, alice: Asker, bob: Asker, hours: Hours
+    studies: StudyService, alice: Asker, bob: Asker, hours: Hours
 ) -> None:
     alice(2)
     hours.pass_by(LEASE_S + 1)
@@ -206,7 +206,7 @@ def test_a_repeated_request_leaves_out_what_others_have_taken(alice: Asker, bob:
 
 
 def test_a_trial_that_nobody_brings_to_an_end_fails_as_infrastructure(
-    studies: Studies, alice: Asker, hours: Hours
+    studies: StudyService, alice: Asker, hours: Hours
 ) -> None:
     for tries in range(1, MAX_TRIES + 1):
         assert [(t.number, t.tries) for t in alice()] == [(0, tries)]
@@ -219,7 +219,7 @@ def test_a_trial_that_nobody_brings_to_an_end_fails_as_infrastructure(
         studies.complete(NAME, 0, SUCCEEDED, tries=MAX_TRIES)
 
 
-def test_enqueued_and_new_points_are_not_expired_ones(studies: Studies, alice: Asker, hours: Hours) -> None:
+def test_enqueued_and_new_points_are_not_expired_ones(studies: StudyService, alice: Asker, hours: Hours) -> None:
     studies.add_trial(NAME, {"x": 1.0}, request_id="first")
     assert alice(expired_only=True) == []
     assert numbers(alice()) == [0]
@@ -233,11 +233,13 @@ def test_a_lease_of_no_length_or_of_weeks_is_refused(alice: Asker) -> None:
             alice(lease_s=lease_s)
 
 
-def test_a_restart_neither_loses_a_lease_nor_expires_one(store: Store, studies: Studies, alice: Asker) -> None:
+def test_a_restart_neither_loses_a_lease_nor_expires_one(
+    store: StudyStore, studies: StudyService, alice: Asker
+) -> None:
     alice()
     studies.close()
     hours = Hours()
-    with closing(Studies(store, address="", clock=hours.clock)) as after:
+    with closing(StudyService(store, address="", clock=hours.clock)) as after:
         bob = Asker(after, "bob")
         hours.pass_by(LEASE_S * 10)  # nobody has asked for the study yet: nobody could be answered
         assert bob(expired_only=True) == []
@@ -247,7 +249,7 @@ def test_a_restart_neither_loses_a_lease_nor_expires_one(store: Store, studies: 
         assert numbers(bob(expired_only=True)) == [0]
 
 
-def test_a_reloaded_engine_prolongs_no_lease(studies: Studies, alice: Asker, bob: Asker, hours: Hours) -> None:
+def test_a_reloaded_engine_prolongs_no_lease(studies: StudyService, alice: Asker, bob: Asker, hours: Hours) -> None:
     alice(2)
     studies.complete(NAME, 1, Outcome(TrialState.FAILED), tries=1)
     hours.pass_by(LEASE_S - 1)
@@ -265,7 +267,7 @@ def test_leases_do_not_expire_while_the_server_is_frozen(alice: Asker, bob: Aske
     assert numbers(bob(expired_only=True)) == [0]
 
 
-def test_the_time_of_expiry_is_shown(studies: Studies, alice: Asker, hours: Hours) -> None:
+def test_the_time_of_expiry_is_shown(studies: StudyService, alice: Asker, hours: Hours) -> None:
     [trial] = alice()
     assert trial.lease_expire_time is not None
     assert trial.create_time is not None
@@ -283,7 +285,7 @@ def test_the_search_goes_on_as_if_the_trial_had_never_left(tmp_path: Path) -> No
     hours = Hours()
     spec = replace(SPEC, space=SPEC.space.__class__(SPEC.space.parameters[1:]), algorithm=Algorithm("grid"))
     with closing(open_store(f"sqlite:///{tmp_path}/g.db")) as store:
-        studies = Studies(store, address="", clock=hours.clock)
+        studies = StudyService(store, address="", clock=hours.clock)
         studies.create_study(NAME, spec, request_id="create")
         ask = Asker(studies, "c")
         assert numbers(ask(5)) == [0, 1]

@@ -38,7 +38,7 @@ from controller.search import study_name
 from controller.store import Changes, SqlStore
 from suggest.errors import Unavailable
 from suggest.storage.sqlite_store import SqliteStore as StudyStore
-from suggest.studies import Studies
+from suggest.studies import StudyService
 from suggest.trial import Trial, TrialState
 from tests.sim.breaks import GOOD, Breaks, spent_since_rerun
 from tests.sim.finals import check_final_end, check_final_start
@@ -87,7 +87,7 @@ class Plan:
 class World:
     """One experiment's surroundings; they survive its controllers. `run` plays to the end."""
 
-    def __init__(self, plan: Plan, *, store: SqlStore, studies: Studies, uid: str) -> None:
+    def __init__(self, plan: Plan, *, store: SqlStore, studies: StudyService, uid: str) -> None:
         self.plan = plan
         self.clock = VirtualClock()
         self.store = store
@@ -464,7 +464,7 @@ class World:
 class _AsyncStudies:
     """The service's object behind the client's coroutines; what gRPC adds is tested elsewhere."""
 
-    def __init__(self, studies: Studies) -> None:
+    def __init__(self, studies: StudyService) -> None:
         self._studies = studies
 
     def __getattr__(self, method: str) -> Any:  # the loop's own calls, whatever they are
@@ -542,7 +542,7 @@ SPECS: dict[str, ExperimentSpec] = {}
 GRID_POINTS = 6
 
 
-def stores(folder: Path) -> tuple[SqlStore, Studies]:
+def stores(folder: Path) -> tuple[SqlStore, StudyService]:
     """Both real stores, shared by all worlds of a test session: each world has a uid of its own."""
     store = SqlStore(folder / "controller.db", lambda document: SPECS[str(document["uid"])])
-    return store, Studies(StudyStore(folder / "studies.db"), address="")
+    return store, StudyService(StudyStore(folder / "studies.db"), address="")

@@ -8,12 +8,12 @@ import pytest
 
 from suggest.errors import RateLimited
 from suggest.server import in_flight
-from suggest.server.in_flight import Admission
+from suggest.server.in_flight import InFlightLimits
 
 
 def test_a_caller_has_so_many_calls_and_streams_and_no_more() -> None:
     async def play() -> None:
-        them = Admission()
+        them = InFlightLimits()
         for _ in range(in_flight.MAX_CALLS):
             them.enter("a")
         with pytest.raises(RateLimited, match="a has 1000 calls in flight"):
@@ -41,7 +41,7 @@ def test_a_caller_has_so_many_calls_and_streams_and_no_more() -> None:
 
 def test_requests_of_a_caller_arrive_a_few_at_a_time_and_hold_up_no_other() -> None:
     async def play() -> None:
-        them = Admission()
+        them = InFlightLimits()
         for _ in range(in_flight.ARRIVING):
             them.enter("a")
             await them.begin_arriving("a")
@@ -65,7 +65,7 @@ def test_requests_of_a_caller_arrive_a_few_at_a_time_and_hold_up_no_other() -> N
 
 
 def test_a_caller_holds_so_many_bytes_of_requests() -> None:
-    them = Admission()
+    them = InFlightLimits()
     them.enter("a")
     them.take_request("a", in_flight.REQUEST_BYTES + 1)  # one alone is never too large: gRPC says what may be sent
     with pytest.raises(RateLimited, match="32 MiB of unanswered requests"):
@@ -76,7 +76,7 @@ def test_a_caller_holds_so_many_bytes_of_requests() -> None:
 
 def test_replies_that_are_not_taken_stop_the_next_ones_of_that_caller_until_they_are() -> None:
     told = list[str]()
-    them = Admission(lambda: told.append("room"))
+    them = InFlightLimits(lambda: told.append("room"))
     them.hold_reply("a", in_flight.REPLY_BYTES)
     assert them.full("a")
     assert not them.full("b")
@@ -86,7 +86,7 @@ def test_replies_that_are_not_taken_stop_the_next_ones_of_that_caller_until_they
 
 
 def test_all_together_hold_so_many_bytes_of_replies_but_each_gets_its_first() -> None:
-    them = Admission()
+    them = InFlightLimits()
     callers = [f"caller {n}" for n in range(20)]
     for caller in callers:
         while not them.full(caller):

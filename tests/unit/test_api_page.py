@@ -10,9 +10,9 @@ from suggest.domain import MAX_CHOICES
 from suggest.errors import InvalidArgument, NotOwner, TunerError
 from suggest.server import request_sizes
 from suggest.server.access.grants import Verb
-from suggest.server.access.verbs import NEEDS
+from suggest.server.rpcs import RPCS
 from suggest.server.service import DEFAULT_PAGE, MAX_PAGE
-from suggest.studies import requests
+from suggest.studies import spec_rules
 from suggest.v1 import suggest_pb2 as pb
 from suggest.wire.status import DOMAIN, InternalError, code_of
 
@@ -53,13 +53,13 @@ def test_every_error_is_in_the_table_with_its_code() -> None:
 
 def test_the_limits_are_those_of_the_code() -> None:
     limits = dict(table("Limits"))
-    assert limits["trials in a SuggestTrials (`count`)"] == f"{requests.MAX_COUNT:,}"
-    assert limits["measurements in a call"] == f"{requests.MAX_MEASUREMENTS:,}"
+    most = {method: f"{rpc.items.most:,}" for method, rpc in RPCS.items() if rpc.items is not None}
+    assert limits["trials in a SuggestTrials (`count`)"] == most["SuggestTrials"]
+    assert limits["measurements in a call"] == most["ReportMeasurements"] == f"{request_sizes.MAX_MEASUREMENTS:,}"
     assert limits["items in a page"].startswith(f"{MAX_PAGE:,}; {DEFAULT_PAGE} unless ")
-    assert limits["trials in an ImportTrials"] == f"{requests.MAX_IMPORTED:,}"
-    assert limits["trials in a RenewLeases"] == f"{requests.MAX_RENEWED:,}"
-    assert requests.MAX_RENEWED == request_sizes.MAX_LEASES
-    assert requests.MAX_STUDY_BYTES == 2.5 * 2**20
+    assert limits["trials in an ImportTrials"] == most["ImportTrials"]
+    assert limits["trials in a RenewLeases"] == most["RenewLeases"] == f"{request_sizes.MAX_LEASES:,}"
+    assert spec_rules.MAX_STUDY_BYTES == 2.5 * 2**20
     assert limits["a study in a reply, with what it was before it grew"] == "2.5 MiB"
     assert limits["values of a choice"] == f"{MAX_CHOICES:,}"
     assert limits["parameters of a study, or of a point"] == f"{request_sizes.MAX_PARAMETERS:,}"
@@ -72,10 +72,7 @@ def test_the_limits_are_those_of_the_code() -> None:
 
 def test_every_verb_opens_what_the_page_says() -> None:
     shown = {row[0].strip("`"): set(row[1].split(", ")) for row in table("Tokens")}
-    assert shown == {
-        verb.value: {method for method, needs in NEEDS.items() if verb in {need.verb for need in needs}}
-        for verb in Verb
-    }
+    assert shown == {verb.value: {method for method, rpc in RPCS.items() if rpc.verb is verb} for verb in Verb}
 
 
 def test_every_state_is_named() -> None:

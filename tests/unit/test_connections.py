@@ -7,16 +7,19 @@ from collections import Counter
 import pytest
 
 from suggest.server import connection_limits
-from suggest.server.connection_limits import SILENT_S, STRANGERS, UNKNOWN, Peer, Seen, too_many
+from suggest.server.connection_limits import SILENT_S, STRANGERS, UNKNOWN, Peer, SeenConnection, too_many
 
 NOW = 1000.0
 
 
 def seen(count: int, *, host: str = "h", since: float = NOW - 1, asked: bool = False, used: float = 0.0, port: int = 1):
-    return {Peer(host, port + n): Seen(host, 100 + n, since + n / 1e6, asked=asked, used=used) for n in range(count)}
+    return {
+        Peer(host, port + n): SeenConnection(host, 100 + n, since + n / 1e6, asked=asked, used=used)
+        for n in range(count)
+    }
 
 
-def closed(them: dict[Peer, Seen], *, noisy: tuple[str, ...] = (), most: int = 10_000) -> list[Peer]:
+def closed(them: dict[Peer, SeenConnection], *, noisy: tuple[str, ...] = (), most: int = 10_000) -> list[Peer]:
     return too_many(them, NOW, noisy=noisy, most=most)
 
 

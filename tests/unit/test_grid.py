@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suggest.engine import Engine, check_spec
-from suggest.samplers.axis import Points
+from suggest.samplers.axis import EvenPoints
 from suggest.samplers.grid import Grid
 from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Scale, Space
 from suggest.trial import Trial, TrialState
@@ -137,14 +137,16 @@ def test_points_are_written_as_a_person_would() -> None:
 @given(
     st.one_of(
         st.builds(
-            lambda k, width, n: Points(k / 8, k / 8 + width, Scale.LINEAR, n), WHOLE, st.floats(1e-3, 1e6), COUNT
+            lambda k, width, n: EvenPoints(k / 8, k / 8 + width, Scale.LINEAR, n), WHOLE, st.floats(1e-3, 1e6), COUNT
         ),
-        st.builds(lambda low, high, n: Points(low, high, Scale.LOG, n), st.floats(1e-9, 1), st.floats(2, 1e9), COUNT),
+        st.builds(
+            lambda low, high, n: EvenPoints(low, high, Scale.LOG, n), st.floats(1e-9, 1), st.floats(2, 1e9), COUNT
+        ),
     ),
     st.data(),
 )
 @examples(100)
-def test_an_axis_finds_every_point_it_gives_and_none_between(axis: Points, data: st.DataObject) -> None:
+def test_an_axis_finds_every_point_it_gives_and_none_between(axis: EvenPoints, data: st.DataObject) -> None:
     index = data.draw(st.integers(0, axis.count - 2))
     here, beyond = axis.at(index), axis.at(index + 1)
     assert axis.index_of(here) == index

@@ -227,6 +227,17 @@ def test_its_condition_says_that_it_is_suspended_where_the_field_does_not(name: 
         assert not is_suspended(resumed)  # its operator is about to say so
 
 
+@KINDS
+def test_what_stands_between_an_object_and_its_pods_is_named(name: str) -> None:
+    between = {
+        "TrainJob": ("jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet"),
+        "RayJob": ("ray.io/v1", "rayclusters", "RayCluster"),
+    }
+    preset = preset_of(OBJECTS[name])
+    assert preset is not None
+    assert preset.between == between.get(name)
+
+
 # Whose log is read
 
 
@@ -296,6 +307,8 @@ def test_a_coordinator_of_a_job_set_speaks() -> None:
     coordinator = {"replicatedJob": "a-worker", "jobIndex": 2, "podIndex": 1}
     reading = reading_of(shown("JobSet", {}, coordinator=coordinator))
     assert reading.labels == {REPLICATED: "a-worker", JOB_INDEX: "2", INDEX: "1"}
+    first = reading_of(shown("JobSet", {}, coordinator={"replicatedJob": "a-worker"}))
+    assert first.labels == {REPLICATED: "a-worker", JOB_INDEX: "0", INDEX: "0"}
     loose = reading_of(shown("JobSet", {}, replicatedJobs=[group("w", completionMode="NonIndexed")]))
     assert loose.labels == {REPLICATED: "w", JOB_INDEX: "0"}
 
@@ -381,6 +394,19 @@ def test_the_trials_program_is_told_who_it_is(name: str) -> None:
         assert {"name": "TUNER_TRIAL_NUMBER", "value": "12"} in container["env"]
 
 
+def test_a_step_before_the_program_is_told_too() -> None:
+    found = made("Job", template=template(initContainers=[{"name": "data"}]))["spec"]["template"]["spec"]
+    assert {"name": "TUNER_TRIAL_NUMBER", "value": "12"} in found["initContainers"][0]["env"]
+
+
+def test_a_train_job_that_says_nothing_of_its_pods_is_overridden_in_the_job_that_trains() -> None:
+    (override,) = made("TrainJob")["spec"]["podTemplateOverrides"]
+    assert (override["targetJobs"], set(override)) == ([{"name": "node"}], {"targetJobs", "metadata"})
+    only = [{"targetJobs": [{"name": "model-initializer"}]}]
+    named = [each["targetJobs"] for each in made("TrainJob", podTemplateOverrides=only)["spec"]["podTemplateOverrides"]]
+    assert named == [[{"name": "model-initializer"}], [{"name": "node"}]]
+
+
 def test_what_a_train_job_says_itself_of_its_pods_and_its_trainer_stays() -> None:
     overrides = [
         {"targetJobs": [{"name": "launcher"}], "metadata": {"labels": {"team": "x"}}},
@@ -400,7 +426,13 @@ def test_ray_submits_with_the_image_of_its_head_and_once() -> None:
     submitter = spec["submitterPodTemplate"]["spec"]
     assert (submitter["restartPolicy"], submitter["containers"][0]["image"]) == ("Never", "train:1")
     assert "command" not in submitter["containers"][0]  # KubeRay writes it
+    assert submitter["containers"][0]["resources"] == {
+        "requests": {"cpu": "500m", "memory": "200Mi"},
+        "limits": {"cpu": "1", "memory": "1Gi"},
+    }
+    assert submitter["containers"][0]["name"] == "ray-job-submitter"
     assert spec["submitterConfig"] == {"backoffLimit": 0}
+    assert made("RayJob", submissionMode="K8sJobMode")["spec"]["submitterPodTemplate"] == spec["submitterPodTemplate"]
     own = made("RayJob", submitterPodTemplate=template("mine"), submitterConfig={"backoffLimit": 3})["spec"]
     assert own["submitterPodTemplate"]["spec"]["containers"][0]["name"] == "mine"
     assert own["submitterConfig"] == {"backoffLimit": 3}

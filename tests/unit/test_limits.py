@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from suggest.errors import InvalidArgument, RateLimited
-from suggest.server.limits_file import Limits, Rate, Room, read_limits
-from suggest.server.rate_limits import Rates
+from suggest.server.limits_file import Limits, Quota, RateLimit, read_limits
+from suggest.server.rate_limits import RateLimiter
 
 
 def read(text: str) -> Limits:
@@ -24,11 +24,11 @@ def test_what_is_not_said_is_the_default_and_the_most_special_word_holds() -> No
           10.0.0.7: {burst: 7}
         """
     )
-    assert limits.rate_of("somebody") == Rate(50, Rate().burst)
-    assert limits.rate_of("nightly") == Rate(None, Rate().burst)
-    assert limits.rate_of("10.0.0.7") == Rate(50, 7)
-    assert limits.room_of("default") == Room(Room().studies, 1000, None)
-    assert limits.room_of("vision") == Room(2, 5, None)
+    assert limits.rate_of("somebody") == RateLimit(50, RateLimit().burst)
+    assert limits.rate_of("nightly") == RateLimit(None, RateLimit().burst)
+    assert limits.rate_of("10.0.0.7") == RateLimit(50, 7)
+    assert limits.quota_of("default") == Quota(Quota().studies, 1000, None)
+    assert limits.quota_of("vision") == Quota(2, 5, None)
     assert read("") == Limits()
 
 
@@ -66,7 +66,7 @@ class Clock:
         return self.now
 
 
-def calls(rates: Rates, client: str) -> int:
+def calls(rates: RateLimiter, client: str) -> int:
     """How many get through just now."""
     done = 0
     try:
@@ -80,8 +80,8 @@ def calls(rates: Rates, client: str) -> int:
 
 def test_a_client_may_send_a_burst_and_then_its_rate() -> None:
     clock = Clock()
-    limits = Limits(Rate(10, 20), rates={"nightly": Rate(None, 5), "slow": Rate(0.5, 1)})
-    rates = Rates(lambda: limits, clock)
+    limits = Limits(RateLimit(10, 20), rates={"nightly": RateLimit(None, 5), "slow": RateLimit(0.5, 1)})
+    rates = RateLimiter(lambda: limits, clock)
     assert calls(rates, "a") == 20
     assert calls(rates, "b") == 20, "each has its own"
     clock.now += 0.5
@@ -98,17 +98,17 @@ def test_a_client_may_send_a_burst_and_then_its_rate() -> None:
 
 
 def test_a_rate_that_is_changed_holds_at_once() -> None:
-    clock, limits = Clock(), [Limits(Rate(10, 20))]
-    rates = Rates(lambda: limits[0], clock)
+    clock, limits = Clock(), [Limits(RateLimit(10, 20))]
+    rates = RateLimiter(lambda: limits[0], clock)
     assert calls(rates, "a") == 20
-    limits[0] = Limits(Rate(1000, 20))
+    limits[0] = Limits(RateLimit(1000, 20))
     clock.now += 0.01
     assert calls(rates, "a") == 10
 
 
 def test_strangers_cannot_fill_the_memory() -> None:
     clock = Clock()
-    rates = Rates(lambda: Limits(Rate(10, 20)), clock)
+    rates = RateLimiter(lambda: Limits(RateLimit(10, 20)), clock)
     for number in range(25_000):
         rates.take(f"2001:db8::{number:x}")
         clock.now += 0.001

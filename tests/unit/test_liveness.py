@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 import pytest
 
-from suggest.storage.liveness import GAP_S, SILENCE_S, FailureDetector, Verdict
+from suggest.storage.liveness import GAP_S, SILENCE_S, FailureDetector, Liveness
 
 HOUR_US = 3600 * 10**6
-ALIVE, SILENT, UNKNOWN = Verdict.ALIVE, Verdict.SILENT, Verdict.UNKNOWN
+ALIVE, SILENT, UNKNOWN = Liveness.ALIVE, Liveness.SILENT, Liveness.UNKNOWN
 Looks = Iterable[tuple[float, int | None]]
 
 
-def verdict(looks: Looks) -> Verdict:
+def verdict(looks: Looks) -> Liveness:
     """Of the last look; one that fails has no value."""
     detector, last = FailureDetector(), UNKNOWN
     for at, value in looks:
@@ -48,7 +48,7 @@ def every_half_second(*values: int | None) -> Looks:
         ("the database was away, and nobody came back", every_half_second(7, None, 7, 7, 7, 7), SILENT),
     ],
 )
-def test_a_server_is_silent_after_regular_looks_at_one_heartbeat(what: str, looks: Looks, expected: Verdict) -> None:
+def test_a_server_is_silent_after_regular_looks_at_one_heartbeat(what: str, looks: Looks, expected: Liveness) -> None:
     assert verdict(looks) is expected, what
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from suggest.errors import InvalidArgument
 from suggest.redaction import redacted_url
-from suggest.storage.postgres import Database
+from suggest.storage.postgres import PostgresDatabase
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,6 @@ def test_a_storage_url_is_shown_without_its_secrets(url: str, expected: str) -> 
 @pytest.mark.parametrize("url", ["postgresql+psycopg://me:hu@sh@host/db", "postgresql+psycopg://me@host:hush/db"])
 def test_a_password_that_breaks_its_url_is_not_quoted(url: str) -> None:
     with pytest.raises(InvalidArgument) as refused:
-        Database(url)
+        PostgresDatabase(url)
     assert "sh" not in str(refused.value).replace("such", "")
     assert refused.value.__cause__ is None

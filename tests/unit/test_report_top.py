@@ -73,3 +73,19 @@ def test_what_an_experiment_that_nobody_controls_holds_is_what_was_last_seen() -
 def test_a_long_queue_is_cut() -> None:
     lines = shown(of("local"), *(waiting(number) for number in range(25)))
     assert (lines[-2].split()[0], lines[-1]) == ("19", "and 5 more")
+
+
+def test_the_gpus_of_a_template_are_read_from_its_pods() -> None:
+    def replicas(count: object, gpus: object) -> dict[str, object]:
+        container = {"name": "pytorch", "resources": {"limits": {"nvidia.com/gpu": gpus, "cpu": 4}}}
+        return {"replicas": count, "template": {"spec": {"containers": [container]}}}
+
+    def held(worker_gpus: object) -> str:
+        specs = {"Master": replicas(1, 1), "Worker": replicas(3, worker_gpus)}
+        manifest = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "spec": {"pytorchReplicaSpecs": specs}}
+        template = replace(a_template(), cluster={"template": manifest})
+        experiment = an_experiment(replace(a_spec(trial=template), runtime="kubernetes"))
+        return shown(experiment, running(0), rooms=[GPUS])[1].rpartition("; ")[2]
+
+    assert held(2) == "this experiment holds 7"
+    assert held("${gpus}") == "this experiment asks for none"

@@ -20,7 +20,7 @@ from scipy.special import log_ndtr
 from suggest.engine import Engine
 from suggest.optuna_storage import STUDY_ID, STUDY_NAME, WindowStorage, distributions
 from suggest.samplers import optuna_model
-from suggest.samplers.window import BEST, Window
+from suggest.samplers.tpe import BEST, Window
 from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
 from suggest.trial import Trial, TrialState
 from tests.unit.searches import (

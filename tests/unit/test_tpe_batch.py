@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from suggest.samplers import Wanted, parzen
+from suggest.samplers import PointRequest, parzen
 from suggest.samplers.sampler import generator
 from suggest.samplers.tpe import LIARS, OwnSettings
-from suggest.samplers.tpe_model import TOGETHER, Model
+from suggest.samplers.tpe_model import TOGETHER, TpeModel
 from suggest.samplers.uniform import draw
 from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Scale, Space
 from suggest.trial import Trial, TrialState
@@ -53,7 +53,7 @@ def history(space: Space, finished: int, running: int) -> tuple[list[Trial], lis
 
 
 def one_by_one(
-    space: Space, finished: list[Trial], running: list[Trial], wanted: list[Wanted], settings: OwnSettings
+    space: Space, finished: list[Trial], running: list[Trial], wanted: list[PointRequest], settings: OwnSettings
 ) -> list[Assignment]:
     points: list[Assignment] = []
     for one in wanted:
@@ -63,8 +63,8 @@ def one_by_one(
     return points
 
 
-def model(space: Space, settings: OwnSettings) -> Model:
-    return Model(study(space, "tpe", direction=MINIMIZE).spec, 7, settings)
+def model(space: Space, settings: OwnSettings) -> TpeModel:
+    return TpeModel(study(space, "tpe", direction=MINIMIZE).spec, 7, settings)
 
 
 @pytest.mark.parametrize("space", [MIXED, TREE], ids=["flat", "conditional"])
@@ -73,8 +73,12 @@ def test_a_batch_starts_as_one_would_and_its_length_changes_nothing(space: Space
     done, open_ = history(space, finished, running)
     name = "seed" if space is TREE else "momentum"
     fixed = {name: 0 if name == "seed" else 0.5}
-    old = [Wanted(11, {}), Wanted(31, fixed), Wanted(51, {})]  # enqueued long ago, their numbers between the others
-    new = [Wanted(1000 + k, {}) for k in range(10)]
+    old = [
+        PointRequest(11, {}),
+        PointRequest(31, fixed),
+        PointRequest(51, {}),
+    ]  # enqueued long ago, their numbers between the others
+    new = [PointRequest(1000 + k, {}) for k in range(10)]
     for settings in (OwnSettings(), OwnSettings(multivariate=False), OwnSettings(constant_liar=False)):
         for wanted in (old + new, new):
             batch = model(space, settings).propose(done, open_, wanted)
@@ -86,7 +90,7 @@ def test_a_batch_starts_as_one_would_and_its_length_changes_nothing(space: Space
 
 def test_after_sixty_four_points_a_batch_is_fitted_anew() -> None:
     done, open_ = history(MIXED, 60, 3)
-    wanted = [Wanted(500 + k, {}) for k in range(TOGETHER + 2)]
+    wanted = [PointRequest(500 + k, {}) for k in range(TOGETHER + 2)]
     batch = model(MIXED, OwnSettings()).propose(done, open_, wanted)
     asked = [Trial(one.number, RUNNING, point) for one, point in zip(wanted, batch, strict=True)]
     (alone,) = model(MIXED, OwnSettings()).propose(done, [*open_, *asked[:TOGETHER]][-LIARS:], [wanted[TOGETHER]])
@@ -98,7 +102,7 @@ def test_a_point_of_a_batch_is_a_kernel_as_wide_as_a_fit_would_make_it() -> None
     ours = model(WHOLE, OwnSettings())
     names = tuple(p.name for p in WHOLE.parameters)
     group = ours.group(ours.fit(done, open_), names)
-    group.draw([Wanted(500, {}), Wanted(501, {})], np.random.default_rng(1).random((len(names) + 1, 48)))
+    group.draw([PointRequest(500, {}), PointRequest(501, {})], np.random.default_rng(1).random((len(names) + 1, 48)))
     known, fitted = group.known().values, group.others()
     before = parzen.log_density(group.frame, fitted, group.drawn, parzen.masses(fitted, group.drawn))
     point = np.array([[0.03], [0.5], [33.0], [71.0], [999.0]])
@@ -119,18 +123,18 @@ def test_a_model_that_has_seen_other_windows_proposes_the_same() -> None:
     for count in (20, 50, 90):
         ended = [Trial(t.number, SUCCEEDED, t.parameters, value=0.5) for t in open_[:4]]
         past = sorted([*done[:count], *ended], key=lambda t: t.number)
-        lived.propose(done[:count], open_, [Wanted(900, {})])
-        lived.propose(past, open_[4:], [Wanted(901, {})])
-    wanted = [Wanted(1000, {}), Wanted(1001, {})]
+        lived.propose(done[:count], open_, [PointRequest(900, {})])
+        lived.propose(past, open_[4:], [PointRequest(901, {})])
+    wanted = [PointRequest(1000, {}), PointRequest(1001, {})]
     assert lived.propose(done[40:], open_[4:], wanted) == model(MIXED, settings).propose(done[40:], open_[4:], wanted)
 
 
 def test_running_trials_change_nothing_without_constant_liar_and_keep_points_apart_with_it() -> None:
     done, open_ = history(MIXED, 50, 9)
     proud = model(MIXED, OwnSettings(constant_liar=False))
-    assert proud.propose(done, open_, [Wanted(300, {})]) == proud.propose(done, [], [Wanted(300, {})])
+    assert proud.propose(done, open_, [PointRequest(300, {})]) == proud.propose(done, [], [PointRequest(300, {})])
     points = [
-        p["lr"] for p in model(MIXED, OwnSettings()).propose(done, open_, [Wanted(300 + k, {}) for k in range(8)])
+        p["lr"] for p in model(MIXED, OwnSettings()).propose(done, open_, [PointRequest(300 + k, {}) for k in range(8)])
     ]
     assert all(a != b for a, b in itertools.combinations(points, 2))
 
@@ -149,7 +153,7 @@ def test_a_batch_of_any_fixed_parts_gets_a_point_for_each(
     parts: list[Assignment] = [{}, {"share": 0.5}, {"kind": "net"}, {"kind": "tree", "depth": 3}]
     done, open_ = history(TREE, 12, 2)
     fixed = [parts[which] for which, count in runs for _ in range(count)]
-    wanted = [Wanted(500 + number, part) for number, part in enumerate(fixed)]
+    wanted = [PointRequest(500 + number, part) for number, part in enumerate(fixed)]
     points = model(TREE, OwnSettings(multivariate=multivariate, constant_liar=liar)).propose(done, open_, wanted)
     assert [TREE.point_problems(point, partial=False) for point in points] == [()] * len(wanted)
     assert [{name: point[name] for name in part} for point, part in zip(points, fixed, strict=True)] == fixed

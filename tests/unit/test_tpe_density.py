@@ -14,7 +14,7 @@ from optuna.samplers._tpe import sampler as theirs
 from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator
 
 from suggest.optuna_storage import STUDY_ID, STUDY_NAME, WindowStorage, distributions
-from suggest.samplers import Wanted, optuna_model, parzen, tpe_model
+from suggest.samplers import PointRequest, optuna_model, parzen, tpe_model
 from suggest.samplers.columns import decode
 from suggest.samplers.frame import points
 from suggest.samplers.normal import Floats
@@ -67,10 +67,10 @@ class Both:
         spec = study(space, "tpe", direction=MAXIMIZE if maximize else MINIMIZE).spec
         settings = OwnSettings(constant_liar=liar)
         self.space = space
-        self.ours = tpe_model.Model(spec, 7, settings)
+        self.ours = tpe_model.TpeModel(spec, 7, settings)
         finished = [t for t in trials if t.finished]
         self.batch = self.ours.fit(finished, [t for t in trials if not t.finished])
-        wrapped = optuna_model.Model(spec, 7, settings)
+        wrapped = optuna_model.OptunaTpeModel(spec, 7, settings)
         self.distributions = wrapped._distributions
         frozen = [wrapped._freeze(t) for t in trials if t.finished or liar]
         self.sampler = TPESampler(constant_liar=liar)
@@ -176,9 +176,9 @@ def test_what_is_chosen_is_the_best_of_the_candidates_by_optunas_own_measure() -
         trials = long_history(MIXED, 120, seed)
         both = Both(MIXED, trials)
         finished, running = [t for t in trials if t.finished], [t for t in trials if not t.finished]
-        (point,) = both.ours.propose(finished, running, [Wanted(500, {})])
+        (point,) = both.ours.propose(finished, running, [PointRequest(500, {})])
         group = both.ours.group(both.batch, names)
-        group.draw([Wanted(500, {})], both.ours._quantiles(Wanted(500, {}), names))
+        group.draw([PointRequest(500, {})], both.ours._quantiles(PointRequest(500, {}), names))
         numbers = group.drawn.numbers
         candidates = dict(zip(names, numbers, strict=True))
         estimators = both.estimator(names, good=True), both.estimator(names, good=False)

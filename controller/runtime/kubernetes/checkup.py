@@ -11,7 +11,7 @@ from typing import Any
 
 from controller.runtime.kubernetes.client import LIMIT_RANGES, NAMESPACES, NODES, QUOTAS, Client, Kind
 from controller.runtime.kubernetes.credentials import Credentials, moment
-from controller.runtime.kubernetes.demand import parse_quantity
+from controller.runtime.kubernetes.demand import is_gpu, parse_quantity
 from controller.runtime.kubernetes.errors import ApiError, NotAllowed, Unreachable
 from controller.runtime.kubernetes.findings import Finding, fail, ok, warn
 from controller.runtime.kubernetes.kubeconfig import Access
@@ -211,8 +211,3 @@ def gpus_of(node: Raw) -> dict[str, str]:
     """What a node offers of them."""
     allocatable = node.get("status", {}).get("allocatable") or {}
     return {name: amount for name, amount in allocatable.items() if is_gpu(name)}
-
-
-def is_gpu(resource: str) -> bool:
-    """A device that people of clusters call so, a slice of one too."""
-    return "/" in resource and ("gpu" in resource or resource.startswith(("nvidia.com/", "amd.com/", "habana.ai/")))

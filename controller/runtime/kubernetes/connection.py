@@ -29,7 +29,7 @@ Raw: TypeAlias = dict[str, Any]  # an object as the server sends it
 
 _TRIES = 6  # one, and five more after a 429
 _LONGEST_PAUSE_S = 10.0
-_RENEWAL_PAUSE_S = 10.0  # after a renewal that brought nothing: hundreds of requests may ask for one
+_RENEWAL_PAUSE_S = 3.0  # after a renewal that brought nothing: hundreds of requests may ask for one
 _CONNECT_S = 5.0
 _ANSWER_S = 15.0
 _REQUEST_S = 60.0  # the server's own limit for what is no watch

@@ -90,6 +90,11 @@ def demand_of(objects: Sequence[Raw]) -> Demand:
     return replace(first, objects=dict(counts), others=tuple(others))
 
 
+def is_gpu(resource: str) -> bool:
+    """A device that people of clusters call so, a slice of one too."""
+    return "/" in resource and ("gpu" in resource or resource.startswith(("nvidia.com/", "amd.com/", "habana.ai/")))
+
+
 def _templates(node: object, copies: int) -> Iterator[tuple[Raw, int]]:
     """Every pod template, and whatever is under `template`, with how many of it exist at once: `replicas`, `numOfHosts`
     and `parallelism` beside it and above it multiply."""

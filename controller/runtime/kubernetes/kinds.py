@@ -75,6 +75,7 @@ class Preset:
         places: where an object says what its pods are like: mappings with `metadata` and `spec`, added where they are
             missing. Labels and affinity go there.
         containers: where the environment goes.
+        between: what stands between the object and the Jobs or pods that events are about: version, plural and kind.
         policy_beside: `restartPolicy` is read beside the pod template, not in it.
         restarts: a container is restarted where nothing is said of it.
         unfit: why an object of this kind cannot be a trial, with the cure; "" if it can.
@@ -91,6 +92,7 @@ class Preset:
     speaker: Callable[[Raw], Speaker] = lambda obj: Speaker()
     places: Callable[[Raw], list[Raw]] = lambda obj: list(pod_templates(obj))
     containers: Callable[[Raw], list[Raw]] = lambda obj: list(_containers(obj))
+    between: tuple[str, str, str] | None = None
     policy_beside: bool = False
     restarts: bool = False
     unfit: Callable[[Raw], str] = lambda obj: ""
@@ -259,6 +261,7 @@ PRESETS = (
         "trainer.kubeflow.org/v1alpha1", "TrainJob", "Trainer 2.1", (ByType("Complete"),),
         speaker=_rank_0_of_train_job, places=_overrides,
         containers=lambda obj: [below(below(obj, "spec"), "trainer")],
+        between=("jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet"),
     ),
     # jobStatus alone is not enough: it is SUCCEEDED before the submitter has printed the last lines, and FAILED also
     # when KubeRay is about to try again.
@@ -270,7 +273,8 @@ PRESETS = (
             ByPath("status.jobStatus", "STOPPED"),
         ),
         suspended=ByPath("status.jobDeploymentStatus", "Suspended"),
-        speaker=_submitter, places=_with_submitter, unfit=_unfit_ray_job,
+        speaker=_submitter, places=_with_submitter, between=("ray.io/v1", "rayclusters", "RayCluster"),
+        unfit=_unfit_ray_job,
     ),
     # An aborted Job may be resumed by hand; policies abort it where a pod has failed, and then nobody does.
     Preset(

@@ -20,6 +20,7 @@ from controller.runtime.kubernetes.notices import Notices
 Raw = dict[str, Any]
 
 DEPTH = 4  # TrainJob, JobSet, Job, and one to spare
+_AT_ONCE = 8  # requests: every attempt of a large experiment may be refused in the same second
 _AGAIN_S = 5.0
 
 
@@ -37,6 +38,7 @@ class Owners:
         self._found = found
         self._above: dict[str, frozenset[str]] = {}
         self._climbing: set[asyncio.Task[None]] = set()
+        self._turns = asyncio.Semaphore(_AT_ONCE)
 
     def above(self, involved: Raw) -> frozenset[str]:
         """The uids of its owners and theirs, as far as they are known yet. involved: as an event refers to it."""
@@ -76,7 +78,8 @@ class Owners:
     async def _owner_of(self, at: Raw) -> Raw | None:
         """None: it has none, or is gone. Raises what the client raises."""
         try:
-            shown = await self._client.get(await kind_of(self._client, at), self._namespace, at["name"])
+            async with self._turns:
+                shown = await self._client.get(await kind_of(self._client, at), self._namespace, at["name"])
         except ApiError as error:
             if error.status != 404:
                 raise

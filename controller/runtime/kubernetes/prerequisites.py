@@ -21,7 +21,7 @@ from controller.runtime.kubernetes.client import (
 )
 from controller.runtime.kubernetes.demand import demand_of
 from controller.runtime.kubernetes.errors import ApiError
-from controller.runtime.kubernetes.findings import Finding, fail, ok, warn
+from controller.runtime.kubernetes.findings import Finding, Level, fail, ok, warn
 from controller.runtime.kubernetes.kueue import NOT_INSTALLED, served
 from controller.runtime.kubernetes.members import queue_of
 from controller.runtime.kubernetes.pods import condition
@@ -93,6 +93,13 @@ async def check_queue(client: Client, namespace: str, queue: str) -> Finding | N
         of = "" if active.get("reason") == "Stopped" else f"ClusterQueue {cluster_queue}: "
         return warn(what, f"{of}{active.get('message') or active.get('reason')}; trials wait until it is active")
     return ok(what, f"ClusterQueue {cluster_queue}")
+
+
+async def no_queue(client: Client, namespace: str, objects: Sequence[Raw]) -> str:
+    """Why Kueue will admit none of them before somebody changes the file or the cluster; "" if it may, or is unknown.
+    Raises what the client raises."""
+    found = [await check_queue(client, namespace, queue) for queue in filter(None, map(queue_of, objects))]
+    return "; ".join(each.detail for each in found if each is not None and each.level is Level.FAIL)
 
 
 async def no_room(client: Client, namespace: str, objects: Sequence[Raw], *, nodes: Sequence[Raw]) -> str:

@@ -22,7 +22,7 @@ from controller.runtime.kubernetes.client import (
     Kind,
 )
 from controller.runtime.kubernetes.errors import ApiError
-from controller.runtime.kubernetes.kinds import kind_of
+from controller.runtime.kubernetes.kinds import kind_of, preset_of
 from controller.runtime.kubernetes.kueue import served
 from controller.runtime.kubernetes.members import queue_of
 
@@ -73,11 +73,6 @@ QUEUE_RIGHTS = (
     Right(Kind("kueue.x-k8s.io/v1beta1", "localqueues", "LocalQueue"), ("list",),
           without="whether spec.trial.queue exists, before anything runs"),
 )  # fmt: skip
-# What stands between an attempt's object and the Jobs or pods of its operator: events about pods are about those.
-_BETWEEN = {
-    ("trainer.kubeflow.org", "TrainJob"): Kind("jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet"),
-    ("ray.io", "RayJob"): Kind("ray.io/v1", "rayclusters", "RayCluster"),
-}
 
 
 async def missing_rights(
@@ -108,8 +103,10 @@ async def rights_to(client: Client, objects: Sequence[Raw]) -> list[Right]:
             if kind in (JOBS, SERVICES):
                 continue
             found.append(Right(kind, ALL_OF_AN_ATTEMPT))
-            if between := _BETWEEN.get((kind.api_version.rpartition("/")[0], kind.kind)):
-                found.append(Right(between, ("get",), without=f"why the pods of a {kind.kind} are refused"))
+            if (preset := preset_of(manifest)) is not None and preset.between is not None:
+                found.append(
+                    Right(Kind(*preset.between), ("get",), without=f"why the pods of a {kind.kind} are refused")
+                )
     return found + (list(QUEUE_RIGHTS) if any(map(queue_of, objects)) and await served(client, "Workload") else [])
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from suggest.errors import PermissionDenied, TunerError, Unauthenticated
 from suggest.events import line
 from suggest.server.access.caller import host_of, name
-from suggest.server.access.verbs import NEEDS, resource
+from suggest.server.rpcs import NO_RESOURCE, Resource
 
 log = logging.getLogger("suggest.audit")
 
@@ -25,7 +25,7 @@ EVERY_S = 60.0
 _MANY = 10_000  # peers and tokens, after which all that is not known yet is one
 
 
-class Denials:
+class DenialLog:
     """Which denied calls are written. Belongs to the server's loop."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -54,19 +54,20 @@ class Denials:
                     yield key, left_out
 
 
-class Entry:
+class AuditEntry:
     """Of one call. `method`: its bare name. `peer`: gRPC's word for where it comes from."""
 
     def __init__(self, method: str, peer: str) -> None:
         self.begun = False
-        self.request: Any = None  # unread so far
+        self.resource = NO_RESOURCE
+        self.request: Any = None  # not read yet
         self._method = method
         self._host = host_of(peer)
 
-    def run(self, behaviour: Callable[[Any, Any], Any], request: Any) -> Any:
+    def run(self, behaviour: Callable[[Any, Any], Any], request: Any, resource: Resource) -> Any:
         self.begun = True
         try:
-            reply = behaviour(request, None)
+            reply = behaviour(request, resource)
         except TunerError as e:
             self._write("failed", e.reason)
             raise
@@ -76,7 +77,7 @@ class Entry:
         self._write("allowed")
         return reply
 
-    def refused(self, error: TunerError, denials: Denials) -> None:
+    def refused(self, error: TunerError, denials: DenialLog) -> None:
         """Before the work was begun; else it is written already."""
         if self.begun:
             return
@@ -99,7 +100,7 @@ class Entry:
                 time=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
                 who=name() or self._host,
                 method=self._method,
-                resource=_resource(self._method, self.request) if known else "",
+                resource=_changed(self.resource, self.request) if known else "",
                 request=getattr(self.request, "request_id", "") if known else "",
                 decision=decision,
                 reason=reason,
@@ -117,8 +118,7 @@ def recorded() -> bool:
     return log.isEnabledFor(logging.INFO)
 
 
-def _resource(method: str, request: Any) -> str:
-    """What is changed: a study or a trial, by its name; one that shall be made, by the name that it shall have."""
-    names = [resource(request, need) for need in NEEDS.get(method, ()) if need.field]
+def _changed(resource: Resource, request: Any) -> str:
+    """The name of the study or trial that is changed, or of the study that is to be created."""
     made = getattr(request, "study_id", "")
-    return (names[0] if names else "") + (f"/studies/{made}" if made else "")
+    return resource.text + (f"/studies/{made}" if made else "")

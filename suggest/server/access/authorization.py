@@ -1,26 +1,25 @@
-"""Who is let in: each call of a server with tokens passes here, before its bytes are read and again before it is done.
+"""Authentication and authorization by tokens: a call passes before its bytes are read, and again before it runs.
 
-Looks at names in the request only, never at a study: whoever may not read a namespace learns nothing of what is in it.
+Looks at names only, never at a study: a caller without rights in a namespace learns nothing of what is in it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from suggest import names
 from suggest.errors import PermissionDenied, Unauthenticated
 from suggest.server.access.caller import known_as
-from suggest.server.access.grants import Grant, held, hold
+from suggest.server.access.grants import held, hold
 from suggest.server.access.tokens import Tokens
-from suggest.server.access.verbs import NEEDS, Need, resource
+from suggest.server.rpcs import RPCS, Form, Resource
 
 HEALTH = "/grpc.health.v1.Health/"
 REFLECTION = ("/grpc.reflection.v1alpha.ServerReflection/", "/grpc.reflection.v1.ServerReflection/")
 KEY = "authorization"
 
 
-class Gate:
+class Authorizer:
     """`tokens`: those that hold now."""
 
     def __init__(self, tokens: Callable[[], Tokens]) -> None:
@@ -47,31 +46,25 @@ class Gate:
         """Whether the method needs a token."""
         return not method.startswith(HEALTH)
 
-    def check(self, method: str, request: Any) -> None:
+    def check(self, method: str, resource: Resource) -> None:
         """Raises PermissionDenied. For a caller that was admitted."""
         grant = held()
         if method.startswith((HEALTH, *REFLECTION)):
             return
         assert grant is not None, "admitted first"
         name = method.rpartition("/")[2]
-        needs = NEEDS.get(name)
-        if needs is None:
+        rpc = RPCS.get(name)
+        if rpc is None:
             raise PermissionDenied(f"no token opens {name}")
-        for need in needs:
-            _check(grant, name, need, request)
-
-
-def _check(grant: Grant, method: str, need: Need, request: Any) -> None:
-    if need.verb not in grant.verbs:
-        raise PermissionDenied(
-            f"the token {grant.name} may not {need.verb.value}, which {method} needs; its operator can change that"
-        )
-    if not need.field:
-        return
-    namespace = names.namespace_in(resource(request, need))
-    if namespace is None:
-        return  # it names nothing, and the method will say so
-    if not (grant.reaches(namespace) or (need.filtered and namespace == names.ALL)):
+        if rpc.verb not in grant.verbs:
+            raise PermissionDenied(
+                f"the token {grant.name} may not {rpc.verb.value}, which {name} needs; its operator can change that"
+            )
+        namespace = resource.namespace
+        if namespace is None or grant.reaches(namespace):
+            return  # a request that names nothing is refused by the method
+        if namespace == names.ALL and rpc.form is Form.NAMESPACES:
+            return  # the method lists only what the caller may read
         raise PermissionDenied(
             f"the token {grant.name} is not for the namespace {namespace[:80]}; its operator can change that"
         )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from suggest.errors import InvalidArgument, Problem
-from suggest.server.access.file_reloader import Watched
+from suggest.server.access.file_reloader import FileReloader
 
 if TYPE_CHECKING:
     import grpc
@@ -28,10 +28,10 @@ class KeyPair:
         self._paths = certificate, key
         self._client_ca = client_ca
         paths = self._paths if client_ca is None else (*self._paths, client_ca)
-        self._watched: Watched[tuple[bytes, bytes, bytes | None]] = Watched(paths, self._checked)
+        self._watched: FileReloader[tuple[bytes, bytes, bytes | None]] = FileReloader(paths, self._checked)
 
     def look(self) -> bool:
-        """Reads the files again if they have changed: see `Watched`."""
+        """Reads the files again if they have changed: see `FileReloader`."""
         return self._watched.look()
 
     def context(self) -> ssl.SSLContext:
@@ -66,7 +66,7 @@ class KeyPair:
         )
 
     def _checked(self, contents: Sequence[bytes]) -> tuple[bytes, bytes, bytes | None]:
-        """By OpenSSL, from the files: it takes no bytes. Should they change meanwhile, `Watched` sees it."""
+        """By OpenSSL, from the files: it takes no bytes. Should they change meanwhile, `FileReloader` sees it."""
         certificate, key = self._paths
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Watched(Generic[T]):
+class FileReloader(Generic[T]):
     """`read` makes the value of the files' contents, or raises InvalidArgument. So does this, the first time."""
 
     def __init__(self, paths: Sequence[Path], read: Callable[[Sequence[bytes]], T]) -> None:

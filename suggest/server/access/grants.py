@@ -1,6 +1,6 @@
 """What a caller may do: verbs, in some namespaces or in all. The grant of the call that is being answered.
 
-Pure. Which verb a method needs is said in `suggest.server.access.verbs`; who is given which grant, in a file of tokens.
+Pure. `suggest.server.rpcs` says which verb a method needs; a file of tokens says who has which grant.
 """
 
 from __future__ import annotations

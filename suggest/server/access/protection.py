@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from suggest.address import Address
 from suggest.errors import InvalidArgument, Problem
-from suggest.server.access.file_reloader import Watched
+from suggest.server.access.file_reloader import FileReloader
 
 if TYPE_CHECKING:
-    from suggest.server.access.authorization import Gate
+    from suggest.server.access.authorization import Authorizer
     from suggest.server.access.certificates import KeyPair
     from suggest.server.access.tokens import Tokens
 
@@ -76,18 +76,18 @@ class Protection:
             )
 
 
-class Doors:
+class LoadedProtection:
     """What `Protection` says, read from the files. Raises InvalidArgument."""
 
     def __init__(self, protection: Protection) -> None:
-        self.gate: Gate | None = None  # none: everybody may do everything
+        self.authorizer: Authorizer | None = None  # none: everybody may do everything
         self.pair: KeyPair | None = None  # none: in the clear
-        self._watched: list[KeyPair | Watched[Tokens]] = []
+        self._watched: list[KeyPair | FileReloader[Tokens]] = []
         if protection.tokens:
-            from suggest.server.access.authorization import Gate
+            from suggest.server.access.authorization import Authorizer
 
             tokens = watched_tokens(Path(protection.tokens))
-            self.gate = Gate(lambda: tokens.value)
+            self.authorizer = Authorizer(lambda: tokens.value)
             self._watched.append(tokens)
         if protection.tls_cert:
             from suggest.server.access.certificates import KeyPair
@@ -107,7 +107,7 @@ class Doors:
             each.look()
 
 
-def watched_tokens(path: Path) -> Watched[Tokens]:
+def watched_tokens(path: Path) -> FileReloader[Tokens]:
     """Raises InvalidArgument."""
     from suggest.server.access.tokens import read_tokens
 
@@ -125,7 +125,7 @@ def watched_tokens(path: Path) -> Watched[Tokens]:
             )
         return tokens
 
-    return Watched((path,), read)
+    return FileReloader((path,), read)
 
 
 def _refused(path: str, message: str) -> InvalidArgument:

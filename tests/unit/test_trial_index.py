@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from suggest.curves import Curve, Report
 from suggest.engine import Engine
-from suggest.engine.trial_index import Ledger
-from suggest.samplers.window import Window
+from suggest.engine.trial_index import TrialIndex
+from suggest.samplers.tpe import Window
 from suggest.trial import Measurement, Trial, TrialState
 from tests.unit.searches import MINIMIZE, MIXED, QUEUED, RUNNING, SUCCEEDED, accuracy, study
 
@@ -107,7 +107,7 @@ def test_nobody_is_asked_while_trials_come_and_go() -> None:
 
 
 def test_a_cancelled_trial_is_kept_for_it_may_be_a_deleted_one() -> None:
-    ledger = Ledger(Book())
+    ledger = TrialIndex(Book())
     cancelled = Trial(3, TrialState.CANCELLED, {"lr": 0.1}, request_id="asked")
     ledger.put(cancelled)
     assert (ledger.get(3), ledger.of_request("asked")) == (cancelled, (cancelled,))
@@ -127,7 +127,7 @@ def test_a_label_put_on_a_finished_trial_teaches_nothing_twice() -> None:
 
 def test_a_trial_changes_its_request_until_it_ends() -> None:
     book = Book()
-    ledger = Ledger(book)
+    ledger = TrialIndex(book)
     ledger.put(Trial(0, QUEUED, {}, request_id="added"))
     running = Trial(0, RUNNING, {}, request_id="asked")
     ledger.put(running)
@@ -139,7 +139,7 @@ def test_a_trial_changes_its_request_until_it_ends() -> None:
 
 def test_a_ledger_filled_at_once_is_as_one_filled_bit_by_bit() -> None:
     trials = [Trial(n, SUCCEEDED, {}, request_id=f"r{n % 4}") for n in range(9)]
-    slow, fast = Ledger(None), Ledger(None)
+    slow, fast = TrialIndex(None), TrialIndex(None)
     for trial in trials:
         slow.put(trial)
     assert list(fast.fill(trials)) == trials

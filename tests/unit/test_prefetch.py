@@ -8,12 +8,12 @@ from contextlib import closing
 
 import pytest
 
-from suggest.studies.prefetch import LATE_S, Ahead
+from suggest.studies.prefetch import LATE_S, Prefetcher
 
 WITHIN_S = 10
 
 
-def prepared(ahead: Ahead[str], what: str, done: threading.Event) -> None:
+def prepared(ahead: Prefetcher[str], what: str, done: threading.Event) -> None:
     """It changes until it is prepared: on a busy machine a change may be passed over."""
     deadline = time.monotonic() + WITHIN_S
     done.clear()
@@ -30,7 +30,7 @@ def test_what_changes_is_prepared_and_again_when_it_changes_again() -> None:
         order.append(what)
         done.set()
 
-    with closing(Ahead(prepare)) as ahead:
+    with closing(Prefetcher(prepare)) as ahead:
         for what in ("a", "b", "a"):
             prepared(ahead, what, done)
             assert order[-1] == what
@@ -44,7 +44,7 @@ def test_what_has_waited_too_long_is_left_to_who_asks_for_it() -> None:
         busy.set()
         go_on.wait(WITHIN_S)
 
-    with closing(Ahead(prepare)) as ahead:
+    with closing(Prefetcher(prepare)) as ahead:
         prepared(ahead, "slow", busy)
         ahead.later("waits")
         time.sleep(2 * LATE_S)
@@ -61,7 +61,7 @@ def test_what_cannot_be_prepared_is_logged_and_holds_up_nothing(caplog: pytest.L
             raise ValueError(what)
         done.set()
 
-    with closing(Ahead(prepare)) as ahead:
+    with closing(Prefetcher(prepare)) as ahead:
         while "what=broken could not be prepared" not in caplog.text:
             prepared(ahead, "whole", done)
             ahead.later("broken")
@@ -72,7 +72,7 @@ def test_what_cannot_be_prepared_is_logged_and_holds_up_nothing(caplog: pytest.L
 
 def test_it_leaves_no_thread_and_begins_none_for_nothing() -> None:
     before = threading.active_count()
-    ahead: Ahead[str] = Ahead(lambda what: None)
+    ahead: Prefetcher[str] = Prefetcher(lambda what: None)
     assert threading.active_count() == before
     ahead.later("a")
     ahead.close()

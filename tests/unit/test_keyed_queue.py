@@ -13,15 +13,15 @@ from contextlib import asynccontextmanager
 import pytest
 
 from suggest.errors import StudyBusy, Unavailable
-from suggest.server.keyed_queue import ANY_KIND, BULKY_BYTES, MAX_WAITING, NOBODY, Flow, Kind, Turns
+from suggest.server.keyed_queue import ANY_KIND, BULKY_BYTES, MAX_WAITING, NOBODY, CallKind, Flow, KeyedQueue
 
 WITHIN_S = 10
 
 
 @asynccontextmanager
-async def turns(workers: int = 2) -> AsyncIterator[Turns]:
+async def turns(workers: int = 2) -> AsyncIterator[KeyedQueue]:
     with ThreadPoolExecutor(workers) as executor:
-        yield Turns(executor, workers=workers)
+        yield KeyedQueue(executor, workers=workers)
 
 
 async def until(condition: threading.Event) -> None:
@@ -113,7 +113,7 @@ def test_who_gives_up_waiting_is_never_served_and_makes_room() -> None:
 def test_who_gives_up_just_before_its_turn_leaves_it_to_the_next() -> None:
     async def play() -> None:
         with ThreadPoolExecutor(1) as executor:
-            them, gate = Turns(executor, workers=1), threading.Event()
+            them, gate = KeyedQueue(executor, workers=1), threading.Event()
             first = asyncio.create_task(them.run("s", lambda: gate.wait(WITHIN_S)))
             waiting = [asyncio.create_task(them.run("s", lambda: True)) for _ in range(3)]
             await asyncio.sleep(0)
@@ -162,7 +162,7 @@ def test_work_that_fails_passes_its_turn_on() -> None:
     asyncio.run(play())
 
 
-async def begun_by(them: Turns, flows: list[Flow], kinds: list[Kind] | None = None) -> list[str]:
+async def begun_by(them: KeyedQueue, flows: list[Flow], kinds: list[CallKind] | None = None) -> list[str]:
     """Work that lasts until the end is wanted for each flow in turn; of whom it has been begun."""
     gate, begun = threading.Event(), list[str]()
 
@@ -205,7 +205,7 @@ def test_one_namespace_of_a_caller_leaves_a_thread_for_its_others() -> None:
 def test_calls_that_are_known_to_be_long_have_a_quarter_of_the_threads() -> None:
     async def play() -> None:
         async with turns(16) as them:
-            long = Kind("long")
+            long = CallKind("long")
             await them.run("", lambda: burn(0.15), kind=long)
             flows = [Flow(caller) for caller in "abc" for _ in range(10)]
             begun = await begun_by(them, flows, [long] * len(flows))
@@ -249,8 +249,8 @@ def test_a_caller_that_takes_no_replies_is_given_no_further_large_ones() -> None
     async def play() -> None:
         full = {"slow reader": True}
         with ThreadPoolExecutor(4) as executor:
-            them = Turns(executor, workers=4, full=lambda caller: full.get(caller, False))
-            lists, flow = Kind("list"), Flow("slow reader")
+            them = KeyedQueue(executor, workers=4, full=lambda caller: full.get(caller, False))
+            lists, flow = CallKind("list"), Flow("slow reader")
             await them.run("", lambda: b"x" * 2 * BULKY_BYTES, flow=Flow("other"), kind=lists, reply_bytes=len)
             waits = asyncio.create_task(them.run("", lambda: b"", flow=flow, kind=lists, reply_bytes=len))
             assert await them.run("", lambda: "small", flow=flow) == "small"

@@ -1,0 +1,156 @@
+"""What each RPC needs: the one table. A method that is not in it is closed to every token.
+
+Pure. It says for each method which verb a token needs, which field of the request names its resource, how many items a
+request may have, and whether the call is recorded. What writes follows from the verb. Sizes of nested messages are in
+`suggest.server.request_sizes`; quota is reserved where rows are written, in `suggest.server.quota`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Final
+
+from suggest import names
+from suggest.errors import InvalidArgument, Problem
+from suggest.server.access.grants import Verb
+from suggest.study import StudyName
+
+
+class Form(enum.Enum):
+    """What the name of a resource must be."""
+
+    NAMESPACE = "a namespace"
+    NAMESPACES = "a namespace, or - for all that the caller may read"
+    STUDY = "a study"
+    TRIAL = "a trial"
+    TRIALS = "a trial, or - for all trials of the study"
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """How many of something a request may have: items of a repeated field, or the value of a number field."""
+
+    field: str
+    least: int
+    most: int
+
+    def problems(self, request: Any) -> list[Problem]:  # any message
+        given = getattr(request, self.field)
+        is_number = isinstance(given, int)
+        count = given if is_number else len(given)
+        if self.least <= count <= self.most:
+            return []
+        what = "trials at once; ask for" if is_number else "at once; send"
+        return [Problem(self.field, f"{count} {what} {self.least} to {self.most}")]
+
+
+@dataclass(frozen=True, slots=True)
+class Rpc:
+    """`field`: of the request, with the name of the resource in the given form; "" if it names none.
+
+    audited: a call that writes is in the audit log.
+    """
+
+    verb: Verb
+    field: str = ""
+    form: Form = Form.STUDY
+    items: Items | None = None
+    audited: bool = True
+
+    @property
+    def writes(self) -> bool:
+        """Calls that write the same study run one at a time."""
+        return self.verb is not Verb.READ
+
+    @property
+    def recorded(self) -> bool:
+        return self.writes and self.audited
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What one call is about: the name in its request, parsed once.
+
+    namespace: as the name says even where the rest is malformed, so that authorization comes before validation; None
+    where it names none. study, number: None where it names none. problems: of the name and of the number of items.
+    """
+
+    text: str = ""
+    namespace: str | None = None
+    study: StudyName | None = None
+    number: int | None = None
+    problems: tuple[Problem, ...] = ()
+
+
+NO_RESOURCE: Final = Resource()
+
+RPCS: Mapping[str, Rpc] = {
+    "CreateStudy": Rpc(Verb.MANAGE, "parent", Form.NAMESPACE),
+    "GetStudy": Rpc(Verb.READ, "name"),
+    "ListStudies": Rpc(Verb.READ, "parent", Form.NAMESPACES),
+    "UpdateStudy": Rpc(Verb.MANAGE, "study.name"),
+    "DeleteStudy": Rpc(Verb.MANAGE, "name"),
+    "ValidateStudy": Rpc(Verb.READ),
+    "ListAlgorithms": Rpc(Verb.READ),
+    "AddTrial": Rpc(Verb.RUN, "parent"),
+    "ImportTrials": Rpc(Verb.RUN, "parent", items=Items("trials", 1, 1000)),
+    "GetTrial": Rpc(Verb.READ, "name", Form.TRIAL),
+    "ListTrials": Rpc(Verb.READ, "parent"),
+    "UpdateTrial": Rpc(Verb.RUN, "trial.name", Form.TRIAL),
+    "DeleteTrial": Rpc(Verb.MANAGE, "name", Form.TRIAL),
+    "SuggestTrials": Rpc(Verb.RUN, "parent", items=Items("count", 1, 1000)),
+    "ReportMeasurements": Rpc(Verb.RUN, "name", Form.TRIAL, items=Items("measurements", 1, 10_000)),
+    # Not audited: it stores nothing, and comes three times a minute from each running trial.
+    "RenewLeases": Rpc(Verb.RUN, "parent", items=Items("leases", 1, 1000), audited=False),
+    "CompleteTrial": Rpc(Verb.RUN, "name", Form.TRIAL),
+    "ReopenTrials": Rpc(Verb.RUN, "parent", items=Items("numbers", 1, 1000)),
+    "ListMeasurements": Rpc(Verb.READ, "parent", Form.TRIALS),
+    "ListOptimalTrials": Rpc(Verb.READ, "parent"),
+}
+
+_UNKNOWN = Rpc(Verb.MANAGE)  # a method of another service; this one's are all in the table
+
+
+def rpc_of(method: str) -> Rpc:
+    """Of a whole path (`/package.Service/Name`); a method that is not in the table is taken to write."""
+    return RPCS.get(method.rpartition("/")[2], _UNKNOWN)
+
+
+def resource_of(rpc: Rpc, request: Any) -> Resource:  # any message
+    """Never raises: what is wrong with the name is in the result, for the method to raise with all other problems."""
+    sizes = () if rpc.items is None else tuple(rpc.items.problems(request))
+    if not rpc.field:
+        return Resource(problems=sizes) if sizes else NO_RESOURCE
+    text: str = reduce(getattr, rpc.field.split("."), request)
+    namespace = names.namespace_in(text)
+    try:
+        study, number = _PARSERS[rpc.form](text, rpc.field)
+    except InvalidArgument as e:
+        return Resource(text, namespace, problems=(*e.problems, *sizes))
+    return Resource(text, namespace, study, number, sizes)
+
+
+def _namespace(text: str, field: str) -> tuple[None, None]:
+    names.parse_namespace(text, field)
+    return None, None
+
+
+def _namespaces(text: str, field: str) -> tuple[None, None]:
+    names.parse_namespace(text, field, wildcard=True)
+    return None, None
+
+
+def _study(text: str, field: str) -> tuple[StudyName, None]:
+    return names.parse_study(text, field), None
+
+
+_PARSERS: Mapping[Form, Callable[[str, str], tuple[StudyName | None, int | None]]] = {
+    Form.NAMESPACE: _namespace,
+    Form.NAMESPACES: _namespaces,
+    Form.STUDY: _study,
+    Form.TRIAL: names.parse_trial,
+    Form.TRIALS: names.parse_trials,
+}

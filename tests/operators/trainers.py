@@ -1,6 +1,6 @@
 """Images for trials that really train under the operators: those of examples/operators/, each from its own Dockerfile.
 
-`python -m tests.operators.images` builds them once, as root, on the real node's `base` image, and keeps them in the
+`python -m tests.operators.trainers` builds them once, as root, on the real node's `base` image, and keeps them in the
 cache. `MPI_DELIVERY` is the init container of an MPIJob's launcher: it copies kubectl to where the launcher expects it.
 The build downloads Debian packages; packages from PyPI are downloaded before it, with this machine's settings of pip.
 """
@@ -21,7 +21,7 @@ from tests.cluster.binaries import build, cache, locked, module_of, program
 
 EXAMPLES = images.ROOT / "examples" / "operators"
 MPI_DELIVERY = "localhost/tuner-test/mpi-delivery:1"
-TRAINERS = {
+IMAGES = {
     framework: f"localhost/tuner-test/{framework}:1" for framework in ("pytorchjob", "tfjob", "mpijob")
 }  # by the folder of the example
 DELIVERY = f'FROM {images.BASE}\nCOPY kubectl /bin/kubectl\nCMD ["cp", "/bin/kubectl", "/opt/kube/kubectl"]\n'
@@ -41,7 +41,7 @@ def archive(tag: str) -> Path:
 
 def missing() -> str:
     """Why they are not there, in one line with the cure, or nothing."""
-    lacking = [_name(tag) for tag in (MPI_DELIVERY, *TRAINERS.values()) if not archive(tag).exists()]
+    lacking = [_name(tag) for tag in (MPI_DELIVERY, *IMAGES.values()) if not archive(tag).exists()]
     return f"images for the operators are not built ({', '.join(lacking)}): make operator-images, as root" * bool(
         lacking
     )
@@ -110,7 +110,7 @@ def main() -> int:
         return 1
     try:
         images.build_base()
-        for tag in (MPI_DELIVERY, *TRAINERS.values()):
+        for tag in (MPI_DELIVERY, *IMAGES.values()):
             build_image(tag)
     except RuntimeError as failed:
         print(failed, file=sys.stderr)

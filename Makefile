@@ -49,7 +49,7 @@ operator-binaries: cluster-binaries  ## build what the tests with operators need
 
 .PHONY: operator-images
 operator-images: operator-binaries cluster-images  ## as root: build the images that train under the operators, once: ten minutes
-	$(BIN)/python -m tests.operators.images
+	$(BIN)/python -m tests.operators.trainers
 
 .PHONY: cluster-images
 cluster-images: $(VENV)/dev.stamp  ## as root: make the images for those with a real node, once: two minutes

@@ -38,7 +38,7 @@ from tests.cluster.jobset import DEFINITIONS, define
 from tests.cluster.pki import Authority, Certificate
 from tests.cluster.processes import PartFailed
 from tests.cluster.waiting import eventually
-from tests.operators.images import MPI_DELIVERY
+from tests.operators.trainers import MPI_DELIVERY
 
 KUEUE, JOBSET, TRAINING, TRAINER = "kueue", "jobset", "training-operator", "trainer"
 VERSIONS = {"Kueue": "0.15.2", "JobSet": "0.10.1", "Training Operator": "1.9.3", "Trainer": "2.1.0"}

@@ -23,8 +23,7 @@ from tests.cluster.objects import pods
 from tests.cluster.realnode import RealNode
 from tests.cluster.searcher import Searcher
 from tests.cluster.waiting import eventually
-from tests.operators import images
-from tests.operators.conftest import lacks
+from tests.operators import trainers
 from tests.operators.operators import Operators
 
 WITHIN_S = 900.0  # three trials, each on two busy cores
@@ -62,11 +61,11 @@ TRAININGS = (
 
 @pytest.fixture(params=TRAININGS, ids=str)
 def training(request: pytest.FixtureRequest, real: Operators) -> Training:
-    lacks(images.missing())
+    """An example, whose images the node has."""
     assert isinstance(real.cluster, RealNode)
     chosen: Training = request.param
-    for tag in (images.TRAINERS[chosen.name], images.MPI_DELIVERY):
-        real.cluster.import_image(images.archive(tag))
+    for tag in (trainers.IMAGES[chosen.name], trainers.MPI_DELIVERY):
+        real.cluster.import_image(trainers.archive(tag))
     return chosen
 
 
@@ -104,8 +103,8 @@ def test_replicas_train_one_model_and_the_main_pod_tells_the_metrics(
 def here(cluster: ControlPlane, me: Searcher, training: Training) -> Path:
     """The example with the image that was built here."""
     assert isinstance(cluster, RealNode)
-    text = (images.EXAMPLES / f"{training.name}.yaml").read_text()
-    content = yaml.safe_load(text.replace(f"tuner/{training.name}:1", images.TRAINERS[training.name]))
+    text = (trainers.EXAMPLES / f"{training.name}.yaml").read_text()
+    content = yaml.safe_load(text.replace(f"tuner/{training.name}:1", trainers.IMAGES[training.name]))
     server = {"HOST": cluster.gateway, "PORT": cluster.server.rpartition(":")[2]}
     for replica in replicas(content):
         (container,) = replica["template"]["spec"]["containers"]

@@ -1,7 +1,7 @@
-"""One study in memory: what it proposes, what it knows of each trial, whom it advises to stop.
+"""One study in memory: proposes points, knows the state of each trial, advises which trials to stop.
 
 A function of the study, its trials and their measurements: an engine rebuilt from the store answers as the lost one
-would have. No store, no clock, no lock in here; the owner stores first and tells the engine afterwards.
+would have. It has no store, no clock and no lock; its owner writes to the store first and then tells the engine.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import numpy as np
 from suggest import courtesy, deadline
 from suggest.samplers import parzen
 from suggest.samplers.columns import Columns, decode, dimension, encode
-from suggest.samplers.frame import Candidates, Frame, points
+from suggest.samplers.frame import CandidatePoints, Frame, points
 from suggest.samplers.normal import Floats, Indexes, log_mass
 from suggest.samplers.parzen import Mixture, coefficients, correction, narrowest
 from suggest.samplers.sampler import PointRequest
@@ -262,7 +262,7 @@ class ParameterGroup:
         return best
 
 
-def _density(frame: Frame, mixture: Mixture, at: Candidates) -> Floats:
+def _density(frame: Frame, mixture: Mixture, at: CandidatePoints) -> Floats:
     """In parts that stay in the nearest caches."""
     courtesy.breathe()
     tables = parzen.masses(mixture, at)
@@ -278,7 +278,7 @@ def _density(frame: Frame, mixture: Mixture, at: Candidates) -> Floats:
 class Pending:
     """Kernels beside those of `base`, at the candidates `at` only; each counts as its most recent trial does."""
 
-    def __init__(self, frame: Frame, base: Mixture, at: Candidates, *, room: int) -> None:
+    def __init__(self, frame: Frame, base: Mixture, at: CandidatePoints, *, room: int) -> None:
         self._frame = frame
         self._at = at
         self._count = 0

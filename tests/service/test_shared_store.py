@@ -16,8 +16,7 @@ import pytest
 
 from suggest.client import Client
 from suggest.errors import NotFound, NotOwner, Unavailable
-from suggest.storage.liveness import SILENCE_S
-from suggest.storage.postgres_store import OwnedByHeartbeat, PostgresStore
+from suggest.storage.postgres_store import SILENCE_S, OwnedByHeartbeat, PostgresStore
 from suggest.storage.store import Lease
 from suggest.trial import Outcome, TrialState
 from tests.contract.store_contract import NAME as DIGITS

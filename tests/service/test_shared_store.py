@@ -26,7 +26,7 @@ from tests.postgres import Postgres, a_postgres
 from tests.service.load import PATIENCE_S, a_client, eventually, started, under_load
 from tests.service.running import NAME, SPEC, ServerProcess, a_process, score
 
-OUTAGE_S = 5.0
+OUTAGE_S = 3.0  # twice the silence after which another server may take a study
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ How to use them:
     ...
     cluster.close()                                 # ends them too
 
-or, in a test, the fixtures `fakes` and `real` of tests/operators/conftest.py. `python -m tests.operators.by_hand [--real]`
+or, in a test, the fixtures `fakes` and `real` of conftest.py. `python -m tests.operators.by_hand [--real]`
 starts the same for a person. Versions are pinned in tests/cluster/go/{operators,trainingoperator}/go.mod; the programs
 are built by `make operator-binaries`. Needs root: the Training Operator reads its certificate from a fixed folder below
 /tmp and therefore gets a /tmp of its own.

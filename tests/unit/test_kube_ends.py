@@ -741,6 +741,16 @@ def test_a_crash_loop_that_we_stopped_was_stopped() -> None:
     assert end_of(None, gone, stopped=True, now=99).stopped
 
 
+def test_a_job_that_gives_up_restarting_failed_by_its_program() -> None:
+    """With backoffLimit 0 it deletes the pod after the first restart, and the second life ends by SIGTERM."""
+    gone = restarted(ended(143, "Error", start=stamp(6)), 1)
+    gone["metadata"] |= {"deletionTimestamp": stamp(5), "deletionGracePeriodSeconds": 0}
+    said = "its container was restarted, and its pod then deleted, after exit code 1"
+    judged = end_of(a_job(), gone)
+    assert (judged.failure_class, judged.reason) == (FailureClass.USER_ERROR, said)
+    assert end_of(None, gone).failure_class is INFRASTRUCTURE, "the object was deleted, not given up"
+
+
 # Whose log
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from controller.core.model import FailureClass
 from controller.runtime.kubernetes.kinds import JOB, Reading, preset_of
 from controller.runtime.kubernetes.naming import JOB_NAME, QUEUE
-from controller.runtime.kubernetes.pod_end import end_of
+from controller.runtime.kubernetes.pod_end import ITS_POD, end_of
 from controller.runtime.kubernetes.pods import (
     Shown,
     container_in,
@@ -73,7 +73,7 @@ def members_of(
         ranks = [main, *(pod for pod in ranks if pod is not main)]
     workers = workers_in(obj) if ends_by_pods(obj, reading) else 0
     if obj is not None and "deletionTimestamp" not in obj.get("metadata", {}):
-        deleted = "its pod"
+        deleted = ITS_POD
     else:
         deleted = f"its {(obj or {}).get('kind', 'Job')}"
     members = []

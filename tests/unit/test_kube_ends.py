@@ -743,8 +743,9 @@ def test_a_crash_loop_that_we_stopped_was_stopped() -> None:
 
 def test_a_job_that_gives_up_restarting_failed_by_its_program() -> None:
     """With backoffLimit 0 it deletes the pod after the first restart, and the second life ends by SIGTERM."""
-    gone = restarted(ended(143, "Error", start=stamp(6)), 1)
+    gone = restarted(ended(143, start=stamp(5), after=6), 1)
     gone["metadata"] |= {"deletionTimestamp": stamp(5), "deletionGracePeriodSeconds": 0}
+    gone["status"]["phase"] = "Failed"
     said = "its container was restarted, and its pod then deleted, after exit code 1"
     judged = end_of(a_job(), gone)
     assert (judged.failure_class, judged.reason) == (FailureClass.USER_ERROR, said)

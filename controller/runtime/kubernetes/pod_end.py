@@ -30,6 +30,7 @@ from controller.runtime.protocol import Exit
 
 GIVEN_UP_S = 30.0  # past the end of a pod's grace: its node is not there to end it
 MOST_RESTARTS = 5  # with the kubelet's back-off of 10, 20, 40… s that is after five minutes
+NOTICED_S = 10.0  # by a Job, that a container was restarted
 ITS_POD = "its pod"  # what was deleted, if not the object that it belongs to
 KILLED = frozenset({137, 143})  # 128 + SIGKILL, 128 + SIGTERM
 
@@ -62,8 +63,8 @@ def end_of(pod: Shown, container: str, *, stopped: bool, now: datetime, deleted:
         return Exit(time, code=code or 137, out_of_memory=True)
     if ended.get("reason") in _CONTAINER_FAILED_TO_START:
         return _never_started(pod, container, time, str(ended.get("message", "")))
-    if deleted == ITS_POD and (was_ending or code in KILLED) and (given_up := _given_up(pod, container, time)):
-        return given_up
+    if deleted == ITS_POD and was_ending and (failure := given_up(pod, container)):
+        return failure
     if was_ending:
         return _lost(time, f"{deleted} was deleted by somebody else (exit code {code})")
     if ended.get("reason") == "ContainerStatusUnknown":
@@ -164,14 +165,15 @@ def crash_loop(pod: Shown, container: str, now: datetime) -> Exit | None:
     return None
 
 
-def _given_up(pod: Shown, container: str, time: datetime) -> Exit | None:
-    """Of a pod that was deleted although its object is still there: its container had failed before. A Job deletes such
-    a pod when the restarts in place have used up its backoffLimit. None: nothing had failed."""
-    status = container_status(pod, container)
+def given_up(pod: Shown, container: str) -> Exit | None:
+    """Of a pod that was deleted though its object was not: its container had failed and was being restarted. A Job
+    deletes such a pod, and all others, once restarts in place have used up its backoffLimit. None: it was not that."""
+    status, asked = container_status(pod, container), deletion_asked(pod)
     last = (status.get("lastState") or {}).get("terminated") or {}
-    if not restarts_of(status) or not last.get("exitCode"):
+    again = parse_time((terminated(pod, container) or {}).get("startedAt"))
+    if not last.get("exitCode") or asked is None or again is None or (asked - again).total_seconds() > NOTICED_S:
         return None
-    return _by_last(last, "its container was restarted, and its pod then deleted, after", time)
+    return _by_last(last, "its container was restarted, and its pod then deleted, after", asked)
 
 
 def _by_last(last: Mapping[str, Any], what: str, now: datetime) -> Exit:

@@ -19,7 +19,7 @@ from controller.core.model import (
     FinalRun,
     attempt_name,
 )
-from controller.store import Changes, Store
+from controller.store import Changes, ExperimentStore
 from suggest.errors import Unavailable
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ PERCENTAGE = "percentage"  # the kind of an event
 class Journal:
     """`experiment` is always the experiment as stored, but for the running time (`spend`)."""
 
-    def __init__(self, experiment: Experiment, store: Store, on_event: Callable[[Event], None]) -> None:
+    def __init__(self, experiment: Experiment, store: ExperimentStore, on_event: Callable[[Event], None]) -> None:
         self.experiment = experiment
         self.in_doubt = False  # a write of attempts failed, which the store may have all the same: read them again
         self._store = store

@@ -27,7 +27,7 @@ from controller.memory import Memory, Opened
 from controller.reports import MAX_REPORT, Reports
 from controller.runtime.protocol import CannotStart, Launch, Runtime, RuntimeLost
 from controller.search import Search, Studies
-from controller.store import Store
+from controller.store import ExperimentStore
 from suggest import failpoints
 from suggest.errors import LimitReached, Unavailable
 from suggest.trial import Outcome, Trial, TrialState
@@ -61,7 +61,7 @@ class Loop:
         self,
         experiment: Experiment,
         *,
-        store: Store,
+        store: ExperimentStore,
         studies: Studies,
         runtime: Runtime,
         launcher: Launcher,
@@ -425,7 +425,7 @@ class Loop:
         self._save([(known, step(known.attempts[-1], event))])
 
     def _save(self, changes: list[tuple[Opened, Attempt]]) -> None:
-        """Store first, then remember: what is not stored has not happened."""
+        """ExperimentStore first, then remember: what is not stored has not happened."""
         changed = [(known, after) for known, after in changes if after != known.attempts[-1]]
         pairs = [(known.attempts[-1], after) for known, after in changed]
         self._journal.attempts_changed(pairs, now=self._clock.now())

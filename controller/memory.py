@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from controller.core.breaker import BY_ITSELF, Streak
-from controller.core.decide import better
 from controller.core.metrics import LogReader, Reading
 from controller.core.model import FINAL, Attempt, AttemptState, ExperimentSpec, FinalRun, StopCause
 from controller.core.progress import RunningTrial
@@ -134,7 +133,7 @@ class Memory:
         if trial.state is not TrialState.SUCCEEDED or trial.value is None:
             return
         so_far = self.best_value
-        value = better(so_far, trial.value, maximize=self._spec.objective.maximize)
+        value = self._spec.objective.better(so_far, trial.value)
         if value is not None and value != so_far:
             self.best = trial
         self.trend.append(trial.value if value is None else value)

@@ -61,7 +61,7 @@ class Changes:
         return self.experiment is not None or bool(self.attempts) or bool(self.events)
 
 
-class Store(Protocol):
+class ExperimentStore(Protocol):
     """What the loop needs. Every method is atomic, and durable when it returns (survives the process).
 
     Raises Unavailable (try again) and StoreBroken (a person is needed) with sentences for people.
@@ -76,8 +76,8 @@ class Store(Protocol):
     def stop_requested(self, uid: Uid) -> bool: ...
 
 
-class SqlStore:
-    """`Store` on SQLite, and what the command line needs beside it. `load_spec` reads a stored document."""
+class SqlExperimentStore:
+    """`ExperimentStore` on SQLite, and what the command line needs beside it. `load_spec` reads a stored document."""
 
     def __init__(self, path: Path, load_spec: Callable[[Mapping[str, object]], ExperimentSpec]) -> None:
         self._path = path

@@ -1,10 +1,11 @@
-"""What tuner says of itself: its version, and where tests may kill it."""
+"""`tuner version` and `tuner debug failpoints`."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
 
+from controller import version
 from controller.cli.exits import ExitCode
 
 # Every module that declares a failpoint. tests/unit/test_cli_about.py finds the one that is missing here.
@@ -17,16 +18,6 @@ FAILPOINT_MODULES = (
     "suggest.storage.upgrades",
     "suggest.storage.sql_store",
 )
-
-
-def version() -> str:
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed
-
-    try:
-        return installed("tuner")
-    except PackageNotFoundError:
-        return "0+source"  # run from a checkout that was not installed
 
 
 def print_version(_arguments: argparse.Namespace) -> ExitCode:

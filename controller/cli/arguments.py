@@ -172,7 +172,7 @@ class _PrintVersion(argparse.Action):
     """Looked up only when asked for: importlib.metadata is slower than all of our help."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_unused: object) -> None:
-        from controller.cli.about import version
+        from controller import version
 
         print(f"tuner {version()}")
         parser.exit()
@@ -189,14 +189,14 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         return _add(verbs, name, does, module, *takes, example=example, more=more)
 
     yield verb(
-        "run", "run an experiment; the same file again resumes it", "run:run",
+        "run", "run an experiment; the same file again resumes it", "lifecycle:run",
         flags.file, flags.overrides, flags.where, flags.service, flags.dry_run,
         example="tuner run experiment.yaml --set spec.parallelism=4",
         more="Progress on stderr, the best trial on stdout. Ctrl-C stops cleanly: interrupted trials cost nothing and\n"
         "run again on resume. A second Ctrl-C kills.",
     )  # fmt: skip
     yield verb(
-        "resume", "go on after a stop, a pause or an allowed change", "run:resume",
+        "resume", "go on after a stop, a pause or an allowed change", "lifecycle:resume",
         flags.file_or_name, flags.overrides, flags.where, flags.service, flags.from_cluster,
         example="tuner resume experiment.yaml",
         more="With a file: changes under spec.trial, spec.final, spec.parallelism, spec.budget and spec.pruning are\n"
@@ -204,7 +204,7 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         "experiment that has ended it runs a final stage that failed, or is new in the file.",
     )  # fmt: skip
     yield verb(
-        "retry", "run failed trials again, then go on with the search", "retrying:retry",
+        "retry", "run failed trials again, then go on with the search", "lifecycle:retry",
         flags.file_or_name_to_retry, flags.which_failed, flags.overrides, flags.service,
         example="tuner retry digits --failed --reason outOfMemory",
         more="Each runs as a new attempt of the same trial: same number, same parameters. Its earlier failure no\n"
@@ -212,7 +212,7 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         "FILE, its changes are accepted as tuner resume accepts them.",
     )  # fmt: skip
     yield verb(
-        "extend", "more trials, wider ranges, new choices: then on with the search", "growing:extend",
+        "extend", "more trials, wider ranges, new choices: then on with the search", "lifecycle:extend",
         flags.file_or_name_to_extend, flags.trials, flags.overrides, flags.service,
         example="tuner extend digits --trials +20 --set spec.parameters.lr.max=10",
         more="Of an experiment that nobody runs now, finished or not. All its trials are kept, and the search learns\n"
@@ -221,7 +221,7 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         "With a file: takes what has changed in it.",
     )  # fmt: skip
     yield verb(
-        "import", "take finished trials from elsewhere, to learn from them", "importing:import_trials",
+        "import", "take finished trials from elsewhere, to learn from them", "lifecycle:import_trials",
         flags.name_or_file_to_fill, flags.sources, flags.overrides, flags.where, flags.service,
         example="tuner import experiment.yaml --from results.csv",
         more="SOURCE is an experiment's name, the URL of a store (sqlite:///studies.db, postgresql+psycopg://…) or of\n"
@@ -252,7 +252,7 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         example="tuner get experiments",
     )  # fmt: skip
     yield _add(
-        of, "studies", "list the studies of a service or a store", "studies:studies", flags.listing, flags.service,
+        of, "studies", "list the studies of a service or a store", "show:studies", flags.listing, flags.service,
         example="tuner get studies --server localhost:7117",
         more="Of --server or --storage, else of the state directory's store; those of experiments too.",
     )  # fmt: skip
@@ -269,13 +269,13 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         example="tuner describe digits/12",
     )  # fmt: skip
     yield verb(
-        "logs", "print what a trial printed", "logs:logs", flags.name_or_trial, flags.log_part, flags.service,
+        "logs", "print what a trial printed", "show:logs", flags.name_or_trial, flags.log_part, flags.service,
         example="tuner logs -f digits/12",
         more="NAME alone: the running trials (each line after its trial's number), else the last one.\n"
         "--since is exact to ten seconds, and rather too long than too short.",
     )  # fmt: skip
     yield verb(
-        "report", "list the trials, best first, and what each parameter does to the value", "reporting:report",
+        "report", "list the trials, best first, and what each parameter does to the value", "show:report",
         flags.name, flags.reporting, flags.service,
         example="tuner report digits",
         more="Of any experiment, running or not. The first 20 trials; -o json, yaml and csv have all of them.",
@@ -290,22 +290,22 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         example="tuner export digits --format csv > digits.csv",
     )  # fmt: skip
     yield verb(
-        "stop", "end an experiment's trials for good", "control:stop", flags.name, flags.service,
+        "stop", "end an experiment's trials for good", "lifecycle:stop", flags.name, flags.service,
         example="tuner stop digits",
         more="What runs is cancelled. tuner resume NAME goes on with new trials.",
     )  # fmt: skip
     yield verb(
-        "delete", "remove an experiment with its trials' folders", "control:delete",
+        "delete", "remove an experiment with its trials' folders", "lifecycle:delete",
         flags.name, flags.yes, flags.service,
         example="tuner delete digits --yes",
     )  # fmt: skip
     yield verb(
-        "top", "show what runs, what it holds, and what waits for what", "top:top",
+        "top", "show what runs, what it holds, and what waits for what", "show:top",
         flags.name, flags.watch, flags.service,
         example="tuner top digits -w",
     )  # fmt: skip
     yield verb(
-        "doctor", "check this machine, the cluster and a file for what stands in the way", "doctor:doctor",
+        "doctor", "check this machine, the cluster and a file for what stands in the way", "check:doctor",
         flags.optional_file, flags.overrides, flags.where, flags.service,
         example="tuner doctor experiment.yaml --context lab",
         more="Changes nothing. Exit code 0 when nothing FAILs, 4 where a right is missing, else 7.",

@@ -1,45 +1,30 @@
-"""`tuner validate`, `init`, `schema`: about files. Starts nothing and stores nothing."""
+"""`tuner validate`, `init`, `schema`, `doctor` and `run --dry-run`: check or show something, and run nothing."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from controller.cli import exits
 from controller.cli.exits import ExitCode
+from controller.cli.options import file_options_of, workspace_of
 from controller.phrases import command, quantity
-from suggest.errors import FailedPrecondition, InvalidArgument
-from suggest.study import StudySpec
+from suggest.errors import FailedPrecondition
 
 if TYPE_CHECKING:
+    from controller.core.model import ExperimentSpec
+    from controller.runtime.kubernetes.findings import Finding
     from controller.spec import Document
 
 
-def checked(arguments: argparse.Namespace) -> Document:
-    """The file, by the service's rules too. Raises SpecErrors with all of its problems."""
-    from controller.cli.file import read_document
-    from controller.cli.preflight import check_file
-    from controller.search import study_spec
-    from suggest.server.admin import check
-
-    document = read_document(arguments.file, arguments)
-    check_file(document)
-    try:
-        if arguments.server:
-            _ask(arguments.server, arguments, study_spec(document.spec))
-        else:
-            check(study_spec(document.spec))
-    except InvalidArgument as error:
-        raise document.locate(error.problems) from error
-    return document
-
-
 def validate(arguments: argparse.Namespace) -> ExitCode:
-    document = checked(arguments)
-    from controller.cli.preflight import warnings
+    document = _validated(arguments)
+    from controller.app.validate import warnings
 
     for warning in warnings(document):
         print(f"warning: {warning}", file=sys.stderr)
@@ -53,14 +38,10 @@ def validate(arguments: argparse.Namespace) -> ExitCode:
     return ExitCode.OK
 
 
-def _ask(address: str, arguments: argparse.Namespace, spec: StudySpec) -> None:
-    from controller.cli.embedded import Access
-    from controller.cli.facts import with_client
-    from controller.cli.home import Home
+def _validated(arguments: argparse.Namespace) -> Document:
+    from controller.app.validate import validate
 
-    with_client(
-        address, Home.find(arguments.state_dir), lambda client: client.validate(spec), access=Access.of(arguments)
-    )
+    return asyncio.run(validate(arguments.file, file_options_of(arguments), workspace_of(arguments)))
 
 
 def init(arguments: argparse.Namespace) -> ExitCode:
@@ -88,3 +69,53 @@ def schema(_arguments: argparse.Namespace) -> ExitCode:
 
     print(json.dumps(make(), indent=2, ensure_ascii=False))
     return ExitCode.OK
+
+
+def doctor(arguments: argparse.Namespace) -> ExitCode:
+    """Print a line for each finding, as soon as it is known."""
+    from controller.app.doctor import check_up
+
+    async def tell() -> list[Finding]:
+        found = []
+        async for finding in check_up(workspace_of(arguments), arguments.file, file_options_of(arguments)):
+            detail = finding.detail.replace("\n", "\n      ")
+            print(f"{finding.level.value:<4}  {finding.what:<20}  {detail}", flush=True)
+            found.append(finding)
+        return found
+
+    return exits.of_findings(asyncio.run(tell()))
+
+
+def dry_run(arguments: argparse.Namespace) -> ExitCode:
+    """Print what a cluster would be sent, or have its server check that."""
+    from controller.app.validate import ask_server
+    from controller.app.validate import dry_run as make
+    from controller.report.manifests import yaml_documents
+    from controller.runtime.kubernetes.rehearsal import pods_of
+
+    run = make(_validated(arguments).spec)
+    if arguments.dry_run == "client":
+        sys.stdout.write(_heading(run.spec) + yaml_documents([*run.trial, *pods_of(run.trial)]))
+        if run.final:
+            sys.stdout.write(_FINAL_HEADING + yaml_documents([*run.final, *pods_of(run.final)]))
+        return ExitCode.OK
+    answer = asyncio.run(ask_server(run, context=arguments.context))
+    for verdict in answer.verdicts:
+        print(verdict)
+    for what, why in answer.never_runs.items():
+        print(f"{what} as a whole: refused: {why}")
+    return exits.of_verdicts(answer)
+
+
+_FINAL_HEADING = "# Its final stage, after the last trial; it will have the parameters of the best one.\n"
+
+
+def _heading(spec: ExperimentSpec) -> str:
+    from controller.app.sample_manifests import first_point
+    from controller.report import figures
+
+    whence = "the first of spec.initial" if spec.initial else "in the middle of their ranges"
+    return (
+        f"# Trial 0 of {spec.name} as namespace {spec.namespace} would get it; the pod is what comes of it.\n"
+        f"# Its parameters are {whence}, where a search need not begin: {figures.parameters(first_point(spec))}\n"
+    )

@@ -248,6 +248,6 @@ def _help(parser: argparse.ArgumentParser, name: str) -> str:
 
 
 def _state_directory(flag: str | None) -> Path:
-    from controller.cli.home import Home
+    from controller.app.state_directory import StateDirectory
 
-    return Home.find(flag).root
+    return StateDirectory.find(flag).root

@@ -1,4 +1,4 @@
-"""`tuner db`: for people who look after a database: its schema, backups, restores."""
+"""`tuner db`: the schema of the databases, backups, restores."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from controller.cli.embedded import asked_for
+from controller.app.state_directory import StateDirectory
 from controller.cli.exits import ExitCode
-from controller.cli.home import Home
 from controller.cli.invocation import rendered
+from controller.cli.options import state_of, storage_of
 from controller.phrases import command
 from suggest.errors import InvalidArgument, NotFound, Problem
 
@@ -19,7 +19,7 @@ from suggest.errors import InvalidArgument, NotFound, Problem
 def check(arguments: argparse.Namespace) -> ExitCode:
     from suggest.server.admin import schema_versions
 
-    there, newest = schema_versions(_storage(arguments))
+    there, newest = schema_versions(storage_of(arguments))
     if there == newest:
         print(f"schema {there}, the newest")
         return ExitCode.OK
@@ -32,7 +32,7 @@ def check(arguments: argparse.Namespace) -> ExitCode:
 def upgrade(arguments: argparse.Namespace) -> ExitCode:
     from suggest.server.admin import open_store, schema_versions
 
-    storage = _storage(arguments)
+    storage = storage_of(arguments)
     before, newest = schema_versions(storage)
     if before == newest:
         print(f"schema {before}, the newest: nothing to do")
@@ -43,8 +43,7 @@ def upgrade(arguments: argparse.Namespace) -> ExitCode:
 
 
 def back_up(arguments: argparse.Namespace) -> ExitCode:
-    from controller import backup
-    from controller.cli.about import version
+    from controller import backup, version
 
     databases = {name: path for name, path in _databases(arguments).items() if path.exists()}
     target = Path(arguments.target).expanduser().absolute()
@@ -90,23 +89,23 @@ def _check_copy(name: str, copy: Path) -> None:
     if name == backup.STUDIES:
         from suggest.server.admin import schema_versions
 
-        schema_versions(Home(copy.parent).storage_url)
+        schema_versions(StateDirectory(copy.parent).storage_url)
     else:
         from controller.spec import from_document
-        from controller.store import SqlStore
+        from controller.store import SqlExperimentStore
 
-        SqlStore(copy, from_document).close()
+        SqlExperimentStore(copy, from_document).close()
 
 
 def _databases(arguments: argparse.Namespace) -> dict[str, Path]:
-    """By their names in a backup. Raises InvalidArgument: PostgreSQL, which has programs of its own for this."""
+    """By their names in a backup. Raises InvalidArgument: PostgreSQL has its own programs for this."""
     from controller import backup
     from suggest.server.admin import sqlite_file
 
     if arguments.storage is None:
-        home = Home.find(arguments.state_dir)
-        return {backup.STUDIES: home.studies_db, backup.CONTROLLER: home.controller_db}
-    path = sqlite_file(_storage(arguments))
+        state = state_of(arguments)
+        return {backup.STUDIES: state.studies_db, backup.CONTROLLER: state.controller_db}
+    path = sqlite_file(storage_of(arguments))
     if path is None:
         raise InvalidArgument(
             [
@@ -139,8 +138,3 @@ _ONE = {
     "attempts": "attempt",
     "events": "event",
 }
-
-
-def _storage(arguments: argparse.Namespace) -> str:
-    arguments.server = None
-    return asked_for(arguments) or Home.find(arguments.state_dir).storage_url

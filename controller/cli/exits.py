@@ -1,8 +1,20 @@
-"""Exit codes, the numbers that scripts rely on (docs/cli.md). No verb invents its own."""
+"""Exit codes, the numbers that scripts rely on (docs/cli.md), and what each error and result means in them.
+
+No verb maps anything by itself. Light to import: what a mapping needs to know is imported when it is used.
+"""
 
 from __future__ import annotations
 
 import enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from controller.app.run import RunResult
+    from controller.app.validate import ServerVerdicts
+    from controller.runtime.kubernetes.findings import Finding
+    from suggest.server.admin import StartFinding
 
 
 class ExitCode(enum.IntEnum):
@@ -18,3 +30,100 @@ class ExitCode(enum.IntEnum):
     BUG = 70
     INTERRUPTED = 130
     TERMINATED = 143
+
+
+def of_error(error: Exception) -> tuple[ExitCode, str]:
+    """The code, and what stderr says."""
+    from controller.runtime.kubernetes.errors import ApiError, BadKubeconfig, NotAllowed
+    from controller.runtime.protocol import RuntimeLost
+    from controller.spec.problems import SpecErrors
+    from suggest.errors import TunerError
+
+    match error:
+        case SpecErrors():
+            return ExitCode.USAGE, str(error)  # begins with the file's name, as compilers do
+        case TunerError():
+            return _of_tuner_error(error), f"tuner: {error}"
+        case NotAllowed():
+            return ExitCode.NOT_ALLOWED, f"tuner: {error}"
+        case BadKubeconfig():
+            return ExitCode.USAGE, f"tuner: {error}"
+        case ApiError():
+            return ExitCode.UNAVAILABLE, f"tuner: the cluster answers: {error}"
+        case RuntimeLost():
+            return ExitCode.UNAVAILABLE, f"tuner: {error}; what runs goes on running, the same command continues"
+        case OSError() if error.filename is not None:
+            return ExitCode.UNAVAILABLE, f"tuner: {error.filename}: {error.strerror}"
+        case _:
+            return ExitCode.BUG, (
+                f"tuner: this is a bug in tuner: {type(error).__name__}: {error}\n"
+                "Nothing that was recorded is lost; the same command usually goes on where it was.\n"
+                "Please report it with what you did, the output of `tuner version`, and of the same command with -v."
+            )
+
+
+def _of_tuner_error(error: Exception) -> ExitCode:
+    from suggest import errors
+
+    match error:
+        case errors.InvalidArgument():
+            return ExitCode.USAGE
+        case errors.Unauthenticated() | errors.PermissionDenied():
+            return ExitCode.NOT_ALLOWED
+        case errors.NotFound():
+            return ExitCode.NOT_FOUND
+        case errors.AlreadyExists() | errors.FailedPrecondition():
+            return ExitCode.CONFLICT
+        case errors.Unavailable() | errors.StoreBroken() | errors.LimitReached():
+            return ExitCode.UNAVAILABLE
+        case _:
+            return ExitCode.BUG
+
+
+def of_run(result: RunResult, *, stopped: ExitCode) -> ExitCode:
+    """stopped: what a stopped experiment means here."""
+    from controller.core import budget
+    from controller.core.model import ExperimentState
+
+    experiment = result.experiment
+    match experiment.state:
+        case ExperimentState.SUCCEEDED if result.final_failed:
+            return ExitCode.FAILED
+        case ExperimentState.SUCCEEDED:
+            return ExitCode.OK if result.some_succeeded else ExitCode.NO_RESULT
+        case ExperimentState.FAILED:
+            return ExitCode.FAILED if budget.too_many_failed(experiment.spec, result.counts) else ExitCode.NO_RESULT
+        case ExperimentState.PAUSED:
+            return ExitCode.PAUSED
+        case _:
+            return stopped
+
+
+def of_verdicts(answer: ServerVerdicts) -> ExitCode:
+    """Of `tuner run --dry-run=server`."""
+    from controller.runtime.kubernetes.rehearsal import Answer
+
+    answers = {verdict.answer for verdict in answer.verdicts}
+    if Answer.NOT_ALLOWED in answers:
+        return ExitCode.NOT_ALLOWED
+    return ExitCode.USAGE if Answer.REFUSED in answers or answer.never_runs else ExitCode.OK
+
+
+def of_findings(findings: Iterable[Finding]) -> ExitCode:
+    """Of `tuner doctor`: a missing right outweighs everything else that fails."""
+    from controller.runtime.kubernetes.findings import Level
+
+    failed = [finding for finding in findings if finding.level is Level.FAIL]
+    if any(finding.rights for finding in failed):
+        return ExitCode.NOT_ALLOWED
+    return ExitCode.UNAVAILABLE if failed else ExitCode.OK
+
+
+def of_server_check(findings: Iterable[StartFinding]) -> ExitCode:
+    """Of `tuner serve --check`: wrong flags and files outweigh what does not answer."""
+    from suggest.errors import InvalidArgument
+
+    problems = [finding.problem for finding in findings if finding.problem is not None]
+    if any(isinstance(problem, InvalidArgument) for problem in problems):
+        return ExitCode.USAGE
+    return ExitCode.UNAVAILABLE if problems else ExitCode.OK

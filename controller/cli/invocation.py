@@ -1,7 +1,6 @@
-"""How this process was called, so that the commands in its messages work when they are typed as they are printed.
+"""How this process was called, so that the commands in its messages work when they are typed as printed.
 
-`rendered` is the one place where a hint gets the program's name and the flags that were typed. Imported only when
-there is a message to render.
+Only `rendered` adds the program's name and the flags that were typed to a command. Imported only for messages.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from controller.cli.arguments import options_of
+from controller.cli.options import is_name
 from controller.phrases import render
 from suggest.redaction import redacted_url
 
@@ -31,7 +31,7 @@ _REPEATED = (
 
 
 def rendered(text: str, arguments: argparse.Namespace) -> str:
-    """`text` with each command as this person would have to type it in this shell."""
+    """`text` with each command as it must be typed in this shell."""
     if "`tuner " not in text:
         return text
     program, file = program_words(), _file(arguments)
@@ -81,10 +81,8 @@ def _flags(words: Sequence[str], arguments: argparse.Namespace, file: str | None
 
 def _file(arguments: argparse.Namespace) -> str | None:
     """The experiment's file, if that is what was named: only there `--set` goes with it."""
-    from controller.cli.admission import named
-
     for attribute in ("file", "target", "name"):
         word = getattr(arguments, attribute, None)
         if isinstance(word, str):
-            return word if attribute == "file" or not named(word) else None
+            return word if attribute == "file" or not is_name(word) else None
     return None

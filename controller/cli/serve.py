@@ -8,10 +8,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from controller.cli import terminal
-from controller.cli.embedded import asked_for
-from controller.cli.exits import ExitCode
-from controller.cli.home import Home
-from suggest.errors import InvalidArgument
+from controller.cli.exits import ExitCode, of_server_check
+from controller.cli.options import state_of, storage_of
 
 if TYPE_CHECKING:
     from suggest.server.admin import StartFinding
@@ -26,13 +24,9 @@ def serve(arguments: argparse.Namespace) -> int:
     logging.getLogger("suggest").setLevel(logging.DEBUG if arguments.verbose else logging.WARNING)
     for told in ("suggest.audit", "suggest.events"):
         logging.getLogger(told).setLevel(logging.WARNING if arguments.quiet else logging.INFO)
-    arguments.server = None
-    storage = asked_for(arguments)
-    if not storage:
-        home = Home.find(arguments.state_dir)
-        if not arguments.check:
-            home.make()
-        storage = home.storage_url
+    storage = storage_of(arguments)
+    if not arguments.storage and not arguments.check:
+        state_of(arguments).make()
     protection = Protection(
         insecure=arguments.insecure,
         tokens=arguments.tokens,
@@ -63,15 +57,9 @@ def serve(arguments: argparse.Namespace) -> int:
 
 
 def _check(findings: Iterable[StartFinding]) -> ExitCode:
-    """A line each; what is wrong with the flags or the files weighs more than what is not there just now."""
-    code = ExitCode.OK
+    """Print a line for each."""
+    found = []
     for finding in findings:
         print(f"{'ok' if finding.problem is None else 'FAIL':<4}  {finding.what:<12}  {finding.detail}", flush=True)
-        match finding.problem:
-            case None:
-                pass
-            case InvalidArgument():
-                code = ExitCode.USAGE
-            case _ if code is ExitCode.OK:
-                code = ExitCode.UNAVAILABLE
-    return code
+        found.append(finding)
+    return of_server_check(found)

@@ -1,183 +1,232 @@
-"""`tuner get`, `describe`, `best`, `export`: what is known, on stdout. Changes nothing."""
+"""`tuner get`, `describe`, `top`, `report`, `best`, `export`, `logs`: what is known, on stdout. Changes nothing."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
-import time
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from controller.cli import studies
-from controller.cli.embedded import Access, SessionClient, asked_for
+from controller.app import query
+from controller.app.attempt_logs import LogPart, print_logs
+from controller.app.workspace import described
 from controller.cli.exits import ExitCode
-from controller.cli.facts import gather, keep_looking, look_up, opened, split_name, with_client
-from controller.cli.final import with_outputs
-from controller.cli.home import Home
 from controller.cli.invocation import rendered
 from controller.cli.listing import Printer
-from controller.core.model import FINAL, Experiment, ExperimentState
+from controller.cli.options import split_name, workspace_of
+from controller.core.model import FINAL
 from controller.phrases import command
-from controller.report import documents, figures, story, tables
-from controller.report.record import ExperimentRecord, StudyTrials, TrialRecord
+from controller.report import documents, figures, ranking, story, tables
+from controller.report.record import ExperimentRecord, StudyTrials
+from controller.report.top import top as top_text
 from controller.spec import redacted_document
-from controller.store import SqlStore
-from suggest.errors import NotFound, PermissionDenied, StoreBroken, Unauthenticated, Unavailable
+from suggest.errors import NotFound
+
+if TYPE_CHECKING:
+    from suggest.client import StudySummary
+    from suggest.study import Importance, Study
 
 WATCH_S = 1.0
+TOP_S = 2.0
+CLEAR_SCREEN = "\x1b[2J\x1b[H"
+
+# Lists
 
 
 def experiments(arguments: argparse.Namespace) -> ExitCode:
-    records = _all_experiments(arguments)
-    if not records and not arguments.quiet:
-        of = f" of namespace {arguments.namespace}" if arguments.namespace else ""
-        print(f"no experiments{of} in {Home.find(arguments.state_dir).root}", file=sys.stderr)
+    workspace = workspace_of(arguments)
     printer = Printer(arguments)
-    printer.experiments(records)
-    while arguments.watch:
-        time.sleep(WATCH_S)
-        printer.experiments(_all_experiments(arguments))
+
+    async def read() -> list[ExperimentRecord]:
+        return await query.all_experiments(
+            workspace, arguments.namespace, on_error=lambda error: print(f"tuner: {error}", file=sys.stderr)
+        )
+
+    async def list_them() -> None:
+        records = await read()
+        if not records and not arguments.quiet:
+            print(f"no experiments{_of_namespace(arguments)} in {workspace.state.root}", file=sys.stderr)
+        printer.experiments(records)
+        while arguments.watch:
+            await asyncio.sleep(WATCH_S)
+            printer.experiments(await read())
+
+    asyncio.run(list_them())
+    return ExitCode.OK
+
+
+def studies(arguments: argparse.Namespace) -> ExitCode:
+    workspace = workspace_of(arguments)
+    printer = Printer(arguments)
+
+    def see(found: list[tuple[Study, StudySummary | None]]) -> bool:
+        shown = [
+            documents.study(study, None if it is None else it.trials, None if it is None else it.best)
+            for study, it in found
+        ]
+        if not shown and not arguments.quiet:
+            print(f"no studies{_of_namespace(arguments)} in the {described(workspace.service)}", file=sys.stderr)
+        printer.studies(shown)
+        return not arguments.watch
+
+    asyncio.run(query.watch_studies(workspace, arguments.namespace, see, every_s=WATCH_S))
     return ExitCode.OK
 
 
 def trials(arguments: argparse.Namespace) -> ExitCode:
-    """Watched: until the experiment has ended."""
+    """With --watch: until the experiment has ended."""
+    workspace, name, namespace = workspace_of(arguments), arguments.name, arguments.namespace
     printer = Printer(arguments)
 
     async def see(record: ExperimentRecord) -> bool:
         printer.trials(record)
-        return not arguments.watch or over(record)
+        return not arguments.watch or query.over(record)
 
-    async def see_study(record: StudyTrials) -> bool:
+    def see_study(record: StudyTrials) -> bool:
         printer.trials(record)
         return not arguments.watch
 
-    if studies.is_study(arguments):
-        studies.keep_looking(arguments, see_study)
+    if query.is_study(workspace, name, namespace):
+        asyncio.run(query.watch_study(workspace, name, namespace, see_study, every_s=WATCH_S))
     else:
-        keep_looking(arguments, see, every_s=WATCH_S)
+        asyncio.run(query.watch(workspace, name, namespace, see, every_s=WATCH_S))
     return ExitCode.OK
 
 
-def over(record: ExperimentRecord) -> bool:
-    """Nothing will change any more, unless somebody resumes it."""
-    state = record.experiment.state
-    return state.finished or (state is ExperimentState.STOPPED and not record.controlled_by)
+def _of_namespace(arguments: argparse.Namespace) -> str:
+    return f" of namespace {arguments.namespace}" if arguments.namespace else ""
+
+
+# One experiment
 
 
 def describe(arguments: argparse.Namespace) -> ExitCode:
     name, number = split_name(arguments.name)
-    record = look_up(arguments, name=name, trial=number, measurements=number not in (None, FINAL), latest=True)
-    record = with_outputs(record) if number == FINAL else record
-    folders = Home.find(arguments.state_dir).folders(record.experiment.uid)
+    workspace = workspace_of(arguments)
+    record = asyncio.run(
+        query.look_up(
+            workspace,
+            name,
+            arguments.namespace,
+            trial=number,
+            measurements=number not in (None, FINAL),
+            latest=True,
+        )
+    )
+    folders = workspace.state.folders(record.experiment.uid)
     now = datetime.now(UTC)
-
-    def write(text: str) -> None:
-        sys.stdout.write(rendered(text, arguments))
-
     if number is None:
-        write(story.describe_experiment(record, folder=folders.root, now=now))
-        return ExitCode.OK
-    if number == FINAL:
+        text = story.describe_experiment(record, folder=folders.root, now=now)
+    elif number == FINAL:
+        record = query.with_outputs(record)
         if record.final is None:
-            raise NotFound(f"{name} has no final stage that was begun; see {command('describe', name)}")
-        final_log = folders.attempt(FINAL, record.final.newest.number).log
-        write(story.describe_final(record, record.final, log=final_log if final_log.exists() else None, now=now))
-        return ExitCode.OK
-    one = find_trial(record, number)
-    log = None if one.newest is None else folders.attempt(number, one.newest.number).log
-    shown = log if log is not None and log.exists() else None  # it may have failed before it printed anything
-    write(story.describe_trial(record, one, log=shown, now=now))
+            raise NotFound(f"the final stage of {name} has not begun; see {command('describe', name)}")
+        log = folders.attempt(FINAL, record.final.newest.number).log
+        text = story.describe_final(record, record.final, log=log if log.exists() else None, now=now)
+    else:
+        one = query.find_trial(record, number)
+        trial_log = None if one.newest is None else folders.attempt(number, one.newest.number).log
+        shown = trial_log if trial_log is not None and trial_log.exists() else None
+        text = story.describe_trial(record, one, log=shown, now=now)
+    sys.stdout.write(rendered(text, arguments))
     return ExitCode.OK
 
 
+def top(arguments: argparse.Namespace) -> ExitCode:
+    again = False
+
+    async def see(record: ExperimentRecord) -> bool:
+        nonlocal again
+        quotas, trouble = await query.gpu_quotas(record.experiment)
+        text = top_text(record, quotas=quotas, trouble=trouble, now=datetime.now(UTC))
+        if arguments.watch and sys.stdout.isatty():
+            text = f"{CLEAR_SCREEN}{text}"
+        elif again:
+            text = f"\n{text}"
+        again = True
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return not arguments.watch or query.over(record)
+
+    asyncio.run(query.watch(workspace_of(arguments), arguments.name, arguments.namespace, see, every_s=TOP_S))
+    return ExitCode.OK
+
+
+def report(arguments: argparse.Namespace) -> ExitCode:
+    found = asyncio.run(query.look_up(workspace_of(arguments), arguments.name, arguments.namespace, latest=True))
+    record = ranking.ranked(found)
+    match arguments.output:
+        case "json":
+            print(figures.json_text(ranking.document(record, _importances(record))))
+        case "yaml":
+            sys.stdout.write(figures.yaml_text(ranking.document(record, _importances(record))))
+        case "csv":
+            sys.stdout.write(tables.csv_text(tables.trial_csv_columns(record), tables.trial_csv_rows(record)))
+        case _:
+            sys.stdout.write(ranking.text(record, _importances(record), most=None if arguments.all else ranking.SHOWN))
+    return ExitCode.OK
+
+
+def _importances(record: ExperimentRecord) -> list[Importance]:
+    from suggest.server import admin
+
+    spec = record.experiment.spec
+    return admin.importances(spec.space, ranking.trials_that_ran(record), maximize=spec.objective.maximize)
+
+
 def best(arguments: argparse.Namespace) -> ExitCode:
-    """Exit code 3, as a run's: there is no succeeded trial."""
+    """NO_RESULT without a succeeded trial, as a run."""
     from controller.report.ending import final_stage, result
 
-    record = with_outputs(look_up(arguments))
-    found = record.best
-    if found is None:
+    found = asyncio.run(query.look_up(workspace_of(arguments), arguments.name, arguments.namespace))
+    record = query.with_outputs(found)
+    trial = record.best
+    if trial is None:
         name = record.experiment.name
         see = rendered(command("get", "trials", name), arguments)
         print(f"tuner: no trial of {name} has succeeded; see {see}", file=sys.stderr)
         return ExitCode.NO_RESULT
     match arguments.output:
         case "json":
-            print(figures.json_text(documents.best(record, find_trial(record, found.number))))
+            print(figures.json_text(documents.best(record, query.find_trial(record, trial.number))))
         case "yaml":
-            sys.stdout.write(figures.yaml_text(documents.best(record, find_trial(record, found.number))))
+            sys.stdout.write(figures.yaml_text(documents.best(record, query.find_trial(record, trial.number))))
         case _:
-            print(result(record.experiment, found))
+            print(result(record.experiment, trial))
             if said := final_stage(record):
                 print(said)
     return ExitCode.OK
 
 
 def export(arguments: argparse.Namespace) -> ExitCode:
-    if studies.is_study(arguments):
-        return _export_study(arguments)
-    record = look_up(arguments, measurements=arguments.format == "json", latest=True)
-    if arguments.format == "json":
-        print(figures.json_text(documents.whole(record, redacted_document(record.experiment.spec.document))))
-    else:
-        sys.stdout.write(tables.csv_text(tables.trial_csv_columns(record), tables.trial_csv_rows(record)))
-    return ExitCode.OK
-
-
-def _export_study(arguments: argparse.Namespace) -> ExitCode:
+    workspace, name, namespace = workspace_of(arguments), arguments.name, arguments.namespace
     as_json = arguments.format == "json"
-    record = with_client(
-        asked_for(arguments),
-        Home.find(arguments.state_dir),
-        lambda client: studies.gather(arguments, client, measurements=as_json),
-        access=Access.of(arguments),
-    )
-    if as_json:
+    record: ExperimentRecord | StudyTrials
+    if query.is_study(workspace, name, namespace):
+        record = asyncio.run(query.look_up_study(workspace, name, namespace, measurements=as_json))
+    else:
+        record = asyncio.run(query.look_up(workspace, name, namespace, measurements=as_json, latest=True))
+    if not as_json:
+        sys.stdout.write(tables.csv_text(tables.trial_csv_columns(record), tables.trial_csv_rows(record)))
+    elif isinstance(record, StudyTrials):
         print(figures.json_text(documents.whole_study(record)))
     else:
-        sys.stdout.write(tables.csv_text(tables.trial_csv_columns(record), tables.trial_csv_rows(record)))
+        print(figures.json_text(documents.whole(record, redacted_document(record.experiment.spec.document))))
     return ExitCode.OK
 
 
-def find_trial(record: ExperimentRecord, number: int) -> TrialRecord:
-    for one in record.trials:
-        if one.trial.number == number:
-            return one
-    first, last = (record.trials[0].trial.number, record.trials[-1].trial.number) if record.trials else (0, None)
-    there = "it has none yet" if last is None else f"its trials are {first} to {last}"
-    if first == last:
-        there = f"its only trial is {first}"
-    raise NotFound(f"{record.experiment.name} has no trial {number}; {there}")
+def logs(arguments: argparse.Namespace) -> ExitCode:
+    name, number = split_name(arguments.name)
+    part = LogPart.parse(name, number, tail=arguments.tail, since=arguments.since, attempt=arguments.attempt)
 
+    def write(data: bytes) -> None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
 
-async def _gathered(home: Home, store: SqlStore, experiment: Experiment, client: SessionClient) -> ExperimentRecord:
-    """One whose study is lost is listed without its trials, and does not hide the others."""
-    try:
-        return await gather(home, store, experiment, client)
-    except StoreBroken as error:
-        print(f"tuner: {error}", file=sys.stderr)
-        return ExperimentRecord(experiment)
-
-
-def _all_experiments(arguments: argparse.Namespace) -> list[ExperimentRecord]:
-    """One service after the other; one that does not answer hides its trials, not the experiments."""
-    home = Home.find(arguments.state_dir)
-    try:
-        with opened(home) as store:
-            known = [e for e in store.experiments() if arguments.namespace in (None, e.namespace)]
-            records: dict[str, ExperimentRecord] = {}
-            for service in dict.fromkeys(experiment.server for experiment in known):
-                mine = [experiment for experiment in known if experiment.server == service]
-
-                async def collect(client: SessionClient, mine: list[Experiment] = mine) -> list[ExperimentRecord]:
-                    return [await _gathered(home, store, experiment, client) for experiment in mine]
-
-                try:
-                    found = with_client(service, home, collect, access=Access.of(arguments))
-                except (Unavailable, Unauthenticated, PermissionDenied) as error:
-                    print(f"tuner: {error}", file=sys.stderr)
-                    found = [ExperimentRecord(experiment) for experiment in mine]
-                records.update((record.experiment.uid, record) for record in found)
-            return [records[experiment.uid] for experiment in known]
-    except NotFound:
-        return []
+    asyncio.run(
+        print_logs(
+            workspace_of(arguments), name, arguments.namespace, number, part, follow=arguments.follow, write=write
+        )
+    )
+    return ExitCode.OK

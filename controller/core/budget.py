@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from controller.core.model import ExperimentSpec, ExperimentState
@@ -57,11 +57,9 @@ def ending(
     if too_many_failed(spec, counts) and not suspended:
         failed = quantity(counts[TrialState.FAILED], "trial")
         return Ending(ExperimentState.FAILED, f"{failed} failed (budget.failedTrials: {budget.failed_trials})", False)
-    if objective.target is not None and best is not None:
-        reached = best >= objective.target if objective.maximize else best <= objective.target
-        if reached:
-            goal = f"the target was reached: {objective.metric} {best:g} (objective.target: {objective.target:g})"
-            return Ending(ExperimentState.SUCCEEDED, goal, False)
+    if best is not None and objective.reaches_target(best):
+        goal = f"the target was reached: {objective.metric} {best:g} (objective.target: {objective.target:g})"
+        return Ending(ExperimentState.SUCCEEDED, goal, False)
     if budget.wall_clock_s is not None and running_s >= budget.wall_clock_s:
         return _spent(f"the wall clock is spent (budget.wallClock: {budget.wall_clock_s:g} s)", best, drain=False)
     if suspended:
@@ -72,6 +70,19 @@ def ending(
     if exhausted:
         return _spent("every point of the search space was tried", best, drain=True)
     return None
+
+
+def ending_of(
+    spec: ExperimentSpec, outcomes: Iterable[tuple[TrialState, float | None]], *, running_s: float
+) -> Ending | None:
+    """How an experiment whose trials ended like this would end at once if it went on under `spec`."""
+    counts: dict[TrialState, int] = {}
+    best: float | None = None
+    for state, value in outcomes:
+        counts[state] = counts.get(state, 0) + 1
+        if state is TrialState.SUCCEEDED:
+            best = spec.objective.better(best, value)
+    return ending(spec, counts, best=best, exhausted=False, running_s=running_s)
 
 
 def _spent(reason: str, best: float | None, *, drain: bool) -> Ending:

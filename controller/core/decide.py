@@ -55,7 +55,7 @@ def decide(snapshot: Snapshot) -> list[Action]:
             counts[outcome.state] = counts.get(outcome.state, 0) + 1
             streak = streak.after(closing.trial, outcome)
             if outcome.state is TrialState.SUCCEEDED:
-                best = better(best, outcome.value, maximize=snapshot.spec.objective.maximize)
+                best = snapshot.spec.objective.better(best, outcome.value)
     # Judged with what ends in this very turn: nothing new is asked for after the last failure, or past the target.
     ending = budget.ending(snapshot.spec, counts, best=best, exhausted=snapshot.exhausted, running_s=snapshot.running_s)
     # The breaker comes before every ending that would be a failure: what it sets aside is not one.
@@ -184,13 +184,6 @@ def beginnings(snapshot: Snapshot) -> list[CreateAttempt]:
 def follow_ups(snapshot: Snapshot) -> list[Action]:
     """What is to be done after acting, without another look: all but to start again what was not seen to run yet."""
     return [action for action in decide(snapshot) if not isinstance(action, StartAttempt)]
-
-
-def better(best: float | None, value: float | None, *, maximize: bool) -> float | None:
-    """The better of two values, either of which may be missing."""
-    if best is None or value is None:
-        return value if best is None else best
-    return max(best, value) if maximize else min(best, value)
 
 
 def _stop_cause(snapshot: Snapshot, ending: budget.Ending | None) -> tuple[StopCause, str] | None:

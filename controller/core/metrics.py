@@ -299,9 +299,7 @@ class LogReader:
             readings.append(Reading(metric, step, value))
 
     def _better(self, best: float | None, value: float) -> float | None:
-        if not math.isfinite(value):
-            return best
-        return value if best is None else (max if self._objective.maximize else min)(best, value)
+        return self._objective.better(best, value) if math.isfinite(value) else best
 
     def _bar_at(self, position: int, length: int, metrics: Sequence[str], readings: list[Reading]) -> _Bar:
         """The bar of that length, at its new position."""

@@ -73,6 +73,17 @@ class Objective:
     target: float | None = None
     value: str = "last"  # last | best
 
+    def better(self, first: float | None, second: float | None) -> float | None:
+        """The better of two values, either of which may be missing."""
+        if first is None or second is None:
+            return second if first is None else first
+        return max(first, second) if self.maximize else min(first, second)
+
+    def reaches_target(self, value: float) -> bool:
+        if self.target is None:
+            return False
+        return value >= self.target if self.maximize else value <= self.target
+
 
 @dataclass(frozen=True, slots=True)
 class MetricsRule:

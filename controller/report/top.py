@@ -16,8 +16,8 @@ MOST_QUEUED = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """What one quota says of one resource, as the cluster writes it."""
+class GpuQuota:
+    """What one ResourceQuota says of one GPU resource, as the cluster writes it."""
 
     resource: str
     used: str
@@ -25,11 +25,11 @@ class Room:
     quota: str
 
 
-def top(record: ExperimentRecord, *, rooms: Sequence[Room] | None, trouble: str, now: datetime) -> str:
-    """rooms: of GPUs in its namespace; None: unknown, for `trouble`, or because it runs on no cluster."""
+def top(record: ExperimentRecord, *, quotas: Sequence[GpuQuota] | None, trouble: str, now: datetime) -> str:
+    """quotas: of GPUs in its namespace; None: unknown, for `trouble`, or because it runs on no cluster."""
     parts = [_headline(record)]
     if record.experiment.spec.runtime != "local":
-        parts.append(_gpus(record, rooms, trouble))
+        parts.append(_gpus(record, quotas, trouble))
     running = [one for one in record.trials if one.state is TrialState.RUNNING]
     queued = [one for one in record.trials if one.state is TrialState.QUEUED]
     final = record.final
@@ -59,7 +59,7 @@ def _headline(record: ExperimentRecord) -> str:
     return f"{it.name}  {shown_state(record)}  {states}{limit}{shown}\n"
 
 
-def _gpus(record: ExperimentRecord, rooms: Sequence[Room] | None, trouble: str) -> str:
+def _gpus(record: ExperimentRecord, quotas: Sequence[GpuQuota] | None, trouble: str) -> str:
     running = sum(one.state is TrialState.RUNNING for one in record.trials)
     gpus = record.gpus * running
     if record.final is not None and record.final.state == "running":
@@ -67,11 +67,11 @@ def _gpus(record: ExperimentRecord, rooms: Sequence[Room] | None, trouble: str) 
     holds = "holds" if record.controlled_by or not running else "when last seen held"
     held = f"this experiment {holds} {gpus:g}" if record.gpus or gpus else "this experiment asks for none"
     where = f"GPUs in {record.experiment.namespace}"
-    if rooms is None:
+    if quotas is None:
         return f"{where}: unknown, {trouble}; {held}\n"
-    if not rooms:
+    if not quotas:
         return f"{where}: no quota limits them; {held}\n"
-    used = ", ".join(f"{room.used} of {room.allowed} {room.resource} used (quota {room.quota})" for room in rooms)
+    used = ", ".join(f"{each.used} of {each.allowed} {each.resource} used (quota {each.quota})" for each in quotas)
     return f"{where}: {used}; {held}\n"
 
 

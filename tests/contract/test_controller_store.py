@@ -25,15 +25,15 @@ from controller.core.model import (
     Revision,
     StopCause,
 )
-from controller.store import Changes, SqlStore
+from controller.store import Changes, SqlExperimentStore
 from suggest.errors import AlreadyExists, StoreBroken, TunerError, Unavailable
 from tests.unit.builders import FAILED, RUNNING, SUCCEEDED, a_spec, an_experiment, at, attempt
 
 OTHER = "zzzzzbbbbbbbbbbb"
 
 
-def opened(path: Path) -> SqlStore:
-    return SqlStore(path, lambda document: a_spec(name=str(document["name"])))
+def opened(path: Path) -> SqlExperimentStore:
+    return SqlExperimentStore(path, lambda document: a_spec(name=str(document["name"])))
 
 
 @pytest.fixture
@@ -42,18 +42,18 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(path: Path) -> Iterator[SqlStore]:
+def store(path: Path) -> Iterator[SqlExperimentStore]:
     with closing(opened(path)) as store:
         yield store
 
 
-def created(store: SqlStore, *, name: str = "digits", uid: str = "x7k2qaaaaaaaaaaa") -> Experiment:
+def created(store: SqlExperimentStore, *, name: str = "digits", uid: str = "x7k2qaaaaaaaaaaa") -> Experiment:
     experiment = an_experiment(a_spec(name=name), uid=uid)
     store.create_experiment(experiment, Revision(1, experiment.spec, "kind: Experiment\n", at(0)))
     return experiment
 
 
-def test_an_experiment_reads_back_as_it_was_written(store: SqlStore) -> None:
+def test_an_experiment_reads_back_as_it_was_written(store: SqlExperimentStore) -> None:
     experiment = replace(
         created(store),
         state=ExperimentState.PAUSED,
@@ -92,13 +92,13 @@ def test_an_experiment_reads_back_as_it_was_written(store: SqlStore) -> None:
         ),
     ],
 )
-def test_an_attempt_reads_back_as_it_was_written(store: SqlStore, written: Attempt) -> None:
+def test_an_attempt_reads_back_as_it_was_written(store: SqlExperimentStore, written: Attempt) -> None:
     uid = created(store).uid
     store.save(uid, Changes(attempts=[written]))
     assert store.attempts(uid) == [written]
 
 
-def test_saving_an_attempt_again_replaces_it(store: SqlStore) -> None:
+def test_saving_an_attempt_again_replaces_it(store: SqlExperimentStore) -> None:
     uid = created(store).uid
     store.save(uid, Changes(attempts=[attempt(1), attempt(1, trial=1)]))
     store.save(uid, Changes(attempts=[attempt(1, SUCCEEDED, value=0.5)]))
@@ -106,7 +106,7 @@ def test_saving_an_attempt_again_replaces_it(store: SqlStore) -> None:
     assert store.attempts(uid, trial=1) == [attempt(1, trial=1)]
 
 
-def test_events_are_kept_in_order(store: SqlStore) -> None:
+def test_events_are_kept_in_order(store: SqlExperimentStore) -> None:
     uid = created(store).uid
     story = [Event(at(5), "created", "a", 3, 1), Event(at(1), "paused", "b"), Event(at(9), "running", "c", 3, 2)]
     store.save(uid, Changes(events=story[:2]))
@@ -115,7 +115,7 @@ def test_events_are_kept_in_order(store: SqlStore) -> None:
     assert store.events(uid, trial=3) == [story[0], story[2]]
 
 
-def test_a_turns_changes_are_all_there_or_none(store: SqlStore) -> None:
+def test_a_turns_changes_are_all_there_or_none(store: SqlExperimentStore) -> None:
     experiment = created(store)
     broken = Event(at(1), "ended", None)  # type: ignore[arg-type]  # refused by the database, last of all
     changes = Changes(replace(experiment, reason="new"), [attempt(1, RUNNING)], [broken])
@@ -125,14 +125,14 @@ def test_a_turns_changes_are_all_there_or_none(store: SqlStore) -> None:
     assert (store.attempts(experiment.uid), store.events(experiment.uid)) == ([], [])
 
 
-def test_what_was_saved_survives_its_writer(store: SqlStore, path: Path) -> None:
+def test_what_was_saved_survives_its_writer(store: SqlExperimentStore, path: Path) -> None:
     uid = created(store).uid
     store.save(uid, Changes(attempts=[attempt(1, RUNNING)]))
     with closing(opened(path)) as other:
         assert other.attempts(uid) == [attempt(1, RUNNING)]
 
 
-def test_two_experiments_never_meet(store: SqlStore) -> None:
+def test_two_experiments_never_meet(store: SqlExperimentStore) -> None:
     one, two = created(store), created(store, name="cifar", uid=OTHER)
     store.save(one.uid, Changes(attempts=[attempt(1, RUNNING)], events=[Event(at(1), "created", "one", 0, 1)]))
     store.save(two.uid, Changes(attempts=[attempt(1)], events=[Event(at(2), "created", "two", 0, 1)]))
@@ -142,7 +142,7 @@ def test_two_experiments_never_meet(store: SqlStore) -> None:
     assert (store.stop_requested(one.uid), store.stop_requested(two.uid)) == (False, True)
 
 
-def test_a_name_is_taken_once_in_its_namespace(store: SqlStore) -> None:
+def test_a_name_is_taken_once_in_its_namespace(store: SqlExperimentStore) -> None:
     first = created(store)
     with pytest.raises(AlreadyExists, match="there is an experiment digits in default"):
         created(store, uid=OTHER)
@@ -150,7 +150,7 @@ def test_a_name_is_taken_once_in_its_namespace(store: SqlStore) -> None:
     assert store.revisions(OTHER) == []
 
 
-def test_deleting_takes_all_that_belongs_to_it_and_nothing_else(store: SqlStore, path: Path) -> None:
+def test_deleting_takes_all_that_belongs_to_it_and_nothing_else(store: SqlExperimentStore, path: Path) -> None:
     one, two = created(store), created(store, name="cifar", uid=OTHER)
     for experiment in (one, two):
         store.save(experiment.uid, Changes(attempts=[attempt(1)], events=[Event(at(1), "created", "x", 0, 1)]))
@@ -162,7 +162,7 @@ def test_deleting_takes_all_that_belongs_to_it_and_nothing_else(store: SqlStore,
     created(store, uid="yyyyyccccccccccc")  # the name is free again
 
 
-def test_a_revision_and_the_experiment_under_it_are_one_write(store: SqlStore) -> None:
+def test_a_revision_and_the_experiment_under_it_are_one_write(store: SqlExperimentStore) -> None:
     experiment = created(store)
     revision = Revision(2, a_spec(), "parallelism: 2\n", at(5))
     revised = store.add_revision(experiment, revision, Event(at(5), "revised", "parallelism: 1 -> 2"))
@@ -173,7 +173,7 @@ def test_a_revision_and_the_experiment_under_it_are_one_write(store: SqlStore) -
     assert [e.message for e in store.events(experiment.uid)] == ["parallelism: 1 -> 2"]
 
 
-def test_a_stop_that_another_process_asks_for_is_not_overwritten(store: SqlStore, path: Path) -> None:
+def test_a_stop_that_another_process_asks_for_is_not_overwritten(store: SqlExperimentStore, path: Path) -> None:
     experiment = created(store)
     with closing(opened(path)) as other:
         other.request_stop(experiment.uid)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.cli.embedded import Access, connected
-from controller.cli.home import Home
+from controller.app.state_directory import StateDirectory
+from controller.app.workspace import Workspace
 from suggest.server import Protection
 from tests.certificates import Authority
 from tests.e2e.somebody import experiment
@@ -78,11 +78,11 @@ def test_who_may_not_is_told_so_with_exit_code_4(closed: Closed) -> None:
 
 def test_the_embedded_service_is_reached_by_its_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNER_TOKEN_FILE", str(tmp_path / "missing"))  # nobody needs it there
-    home = Home(tmp_path)
+    home = StateDirectory(tmp_path)
     home.make()
 
     async def look() -> tuple[int, int, int]:
-        async with connected("", home, Access()) as client:
+        async with Workspace(home).connected("") as client:
             assert await client.list_studies() == []
             path = Path(client.address.removeprefix("unix:"))
             found = path.stat()

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.cli import recovery
-from controller.cli.runtimes import anchor
-from controller.cli.specimen import UID, specimen
+from controller.app import recovery
+from controller.app.runtimes import anchor
+from controller.app.sample_manifests import UID, sample_launch
 from controller.core.model import FINAL as FINAL_NUMBER
 from controller.runtime.kubernetes.manifests import job_for
 from controller.spec import read
@@ -122,7 +122,7 @@ def test_a_final_stage_is_adopted_by_the_next_controller_and_is_no_trial(tmp_pat
 
 def test_a_lost_database_does_not_make_a_trial_of_it(tmp_path: Path) -> None:
     spec = read(experiment(trial=TRIAL) + FINAL, source="x.yaml").spec
-    stage = specimen(spec, FINAL_NUMBER)
+    stage = sample_launch(spec, FINAL_NUMBER)
 
     async def go() -> None:
         async with FakeApi() as api:

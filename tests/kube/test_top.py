@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.cli.home import Home
+from controller.app.state_directory import StateDirectory
 from controller.core.model import Experiment, Revision
 from controller.spec import from_document, read
-from controller.store import SqlStore
+from controller.store import SqlExperimentStore
 from tests.kube.console import Answer, experiment, tuner
 from tests.kube.fake_api import FakeApi
 from tests.unit.builders import START
@@ -19,11 +19,11 @@ from tests.unit.builders import START
 
 def known(folder: Path) -> None:
     """An experiment that was admitted, and whose controller has made nothing yet."""
-    home = Home(folder / "state")
+    home = StateDirectory(folder / "state")
     home.make()
     text = experiment(trial="resources: {gpu: 1}")
     spec = read(text, source="x.yaml").spec
-    store = SqlStore(home.controller_db, from_document)
+    store = SqlExperimentStore(home.controller_db, from_document)
     study = "namespaces/user1/studies/tiny-aaaaa"
     store.create_experiment(
         Experiment("a" * 16, spec, 1, "/work", study, context="fake"), Revision(1, spec, text, START)

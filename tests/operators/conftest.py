@@ -25,7 +25,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.processes import PartFailed
 from tests.cluster.realnode import RealNode
 from tests.cluster.searcher import Searcher
-from tests.operators import operators
+from tests.operators import operators, trainers
 from tests.operators.kinds import prepare
 from tests.operators.operators import Operators
 from tests.operators.table import Table
@@ -89,7 +89,7 @@ def fakes() -> Iterator[Operators]:
 
 @pytest.fixture(scope="session")
 def real() -> Iterator[Operators]:
-    lacks(operators.missing() or realnode.missing())
+    lacks(operators.missing() or realnode.missing() or trainers.missing())
     yield from _beside(RealNode())
 
 

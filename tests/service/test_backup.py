@@ -17,7 +17,7 @@ import pytest
 from controller import backup
 from controller.cli.main import main
 from controller.core.model import Revision, Uid
-from controller.store import SqlStore
+from controller.store import SqlExperimentStore
 from suggest.errors import StoreBroken
 from suggest.storage.sqlite_store import SqliteStore
 from tests.contract.store_contract import a_study
@@ -47,7 +47,7 @@ def state(folder: Path) -> Path:
 def add(state: Path, name: str) -> None:
     with closing(SqliteStore(state / "studies.db")) as studies:
         studies.insert_study(a_study(name))
-    with closing(SqlStore(state / "controller.db", lambda _: a_spec(name=name))) as store:
+    with closing(SqlExperimentStore(state / "controller.db", lambda _: a_spec(name=name))) as store:
         experiment = an_experiment(a_spec(name=name), uid=Uid(f"{name:a<16}"[:16]))
         store.create_experiment(experiment, Revision(1, experiment.spec, "kind: Experiment\n", at(0)))
 
@@ -56,7 +56,9 @@ def names(state: Path) -> tuple[list[str], list[str]]:
     """Of the studies and of the experiments."""
     with (
         closing(SqliteStore(state / "studies.db")) as studies,
-        closing(SqlStore(state / "controller.db", lambda document: a_spec(name=str(document["name"])))) as store,
+        closing(
+            SqlExperimentStore(state / "controller.db", lambda document: a_spec(name=str(document["name"])))
+        ) as store,
     ):
         found = studies.studies(None, labels={}, after=None, limit=9)
         return [study.name.study for study in found], sorted(each.name for each in store.experiments())

@@ -6,13 +6,13 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from controller.cli.admission import Desk
-from controller.cli.embedded import SessionClient
-from controller.cli.facts import gather
-from controller.cli.home import Home
+from controller.app.experiment_service import ExperimentService
+from controller.app.local_experiments import LocalExperiments
+from controller.app.query import gather
+from controller.app.state_directory import StateDirectory
+from controller.app.suggestion_service import SessionClient
 from controller.search import study_name, study_spec
-from controller.spec import from_document, read
-from controller.store import SqlStore
+from controller.spec import read
 from suggest.trial import Measurement
 from tests.e2e.somebody import experiment
 from tests.service.running import a_server
@@ -33,13 +33,13 @@ class Counting(SessionClient):
 
 
 def test_the_figures_of_all_running_trials_come_with_one_call(tmp_path: Path) -> None:
-    home = Home(tmp_path / "state")
-    home.make()
-    store = SqlStore(home.controller_db, from_document)
-    desk = Desk(home, store)
+    state = StateDirectory(tmp_path / "state")
+    state.make()
+    experiments = LocalExperiments(state)
+    to = ExperimentService(experiments)
     document = read(experiment(trials=RUNNING), source="tiny.yaml")
-    admitted = desk.create(document, tmp_path, desk.reserve("tiny"), service="", context="")
-    admitted.lock.release()
+    admitted = to.create(document, tmp_path, to.reserve("tiny"), service="", context="")
+    admitted.lease.release()
     known = admitted.experiment
 
     async def look(address: str) -> None:
@@ -51,10 +51,10 @@ def test_the_figures_of_all_running_trials_come_with_one_call(tmp_path: Path) ->
                 reports = [Measurement(1, "score", 3, 0.5), Measurement(1, "loss", 3, float(trial.number))]
                 await client.report(name, trial.number, reports)
         async with Counting(address) as client:
-            record = await gather(home, store, known, client, latest=True)
+            record = await gather(experiments, known, client, latest=True)
             assert client.sent == ["ListTrials", "ListMeasurements"]
         assert record.metrics == {number: {"loss": float(number)} for number in range(RUNNING)}
 
     with a_server(tmp_path / "s.db") as server:
         asyncio.run(look(server.address))
-    store.close()
+    experiments.close()

@@ -2,38 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from controller.cli.embedded import Access, SessionClient
-from controller.cli.facts import gather, with_client
-from controller.cli.home import ControllerLock, Home
+from controller.app.local_experiments import LocalExperiments
+from controller.app.query import gather
+from controller.app.state_directory import StateDirectory
+from controller.app.workspace import Workspace
 from controller.core.model import ExperimentState, Revision
 from controller.report.record import ExperimentRecord
 from controller.report.tables import shown_state
-from controller.store import Changes, SqlStore
-from tests.unit.builders import START, a_spec, an_experiment
+from controller.spec import read
+from controller.store import Changes
+from tests.e2e.somebody import experiment
+from tests.unit.builders import START, an_experiment
 
 
 def test_a_run_that_has_just_ended_is_not_shown_as_left_alone(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-    home.make()
-    running = an_experiment()
-    folder = home.folders(running.uid).root
-    folder.mkdir()
-    with closing(SqlStore(home.controller_db, lambda _document: a_spec())) as store:
-        store.create_experiment(running, Revision(1, running.spec, "", START))
-        lock = ControllerLock(folder)
-        lock.take(running.name)
+    state = StateDirectory(tmp_path)
+    state.make()
+    running = an_experiment(read(experiment(trials=1), source="tiny.yaml").spec)
+    with closing(LocalExperiments(state)) as experiments:
+        lease = experiments.lease(running.uid, running.name)
+        experiments.create_experiment(running, Revision(1, running.spec, "", START))
 
         def shown() -> str:
-            async def look(client: SessionClient) -> ExperimentRecord:
-                return await gather(home, store, running, client)  # as it was read before
+            async def look() -> ExperimentRecord:
+                async with Workspace(state).connected("") as client:
+                    return await gather(experiments, running, client)  # as it was read before
 
-            return shown_state(with_client("", home, look, access=Access()))
+            return shown_state(asyncio.run(look()))
 
         assert shown() == "running"
-        store.save(running.uid, Changes(replace(running, state=ExperimentState.SUCCEEDED, reason="done")))
-        lock.release()
+        experiments.save(running.uid, Changes(replace(running, state=ExperimentState.SUCCEEDED, reason="done")))
+        lease.release()
         assert shown() == "succeeded"

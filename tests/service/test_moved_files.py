@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from controller.core.model import Revision
-from controller.store import Changes, SqlStore
+from controller.store import Changes, SqlExperimentStore
 from suggest.errors import StoreBroken, TunerError
 from suggest.storage.sqlite_file import DatabaseFile
 from suggest.storage.sqlite_store import SqliteStore
@@ -155,7 +155,7 @@ def test_the_controllers_store_refuses_to_write_to_a_file_that_is_gone(folder: P
     revision = Revision(1, experiment.spec, "kind: Experiment\n", at(0))
     for harm in (remove, remove_log, remove_index, move_away):
         remove_all(path)
-        with closing(SqlStore(path, lambda _: experiment.spec)) as store:
+        with closing(SqlExperimentStore(path, lambda _: experiment.spec)) as store:
             store.create_experiment(experiment, revision)
             harm(path)
             with pytest.raises(StoreBroken, match=r"was removed while .*tuner db restore"):
@@ -169,7 +169,7 @@ def test_the_controllers_store_refuses_to_write_to_a_file_that_is_gone(folder: P
 
 def opened(path: Path) -> None:
     if path.name == "controller.db":
-        SqlStore(path, lambda _: a_spec()).close()
+        SqlExperimentStore(path, lambda _: a_spec()).close()
     else:
         SqliteStore(path).close()
 

@@ -35,7 +35,7 @@ from controller.loop import Loop
 from controller.runtime.protocol import Launch, RuntimeLost
 from controller.runtime.simulated import EPOCH, Script, SimulatedRuntime, VirtualClock
 from controller.search import study_name
-from controller.store import Changes, SqlStore
+from controller.store import Changes, SqlExperimentStore
 from suggest.errors import Unavailable
 from suggest.storage.sqlite_store import SqliteStore as StudyStore
 from suggest.studies import StudyService
@@ -87,7 +87,7 @@ class Plan:
 class World:
     """One experiment's surroundings; they survive its controllers. `run` plays to the end."""
 
-    def __init__(self, plan: Plan, *, store: SqlStore, studies: StudyService, uid: str) -> None:
+    def __init__(self, plan: Plan, *, store: SqlExperimentStore, studies: StudyService, uid: str) -> None:
         self.plan = plan
         self.clock = VirtualClock()
         self.store = store
@@ -542,7 +542,7 @@ SPECS: dict[str, ExperimentSpec] = {}
 GRID_POINTS = 6
 
 
-def stores(folder: Path) -> tuple[SqlStore, StudyService]:
+def stores(folder: Path) -> tuple[SqlExperimentStore, StudyService]:
     """Both real stores, shared by all worlds of a test session: each world has a uid of its own."""
-    store = SqlStore(folder / "controller.db", lambda document: SPECS[str(document["uid"])])
+    store = SqlExperimentStore(folder / "controller.db", lambda document: SPECS[str(document["uid"])])
     return store, StudyService(StudyStore(folder / "studies.db"), address="")

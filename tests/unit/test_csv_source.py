@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.cli import csv_source
-from controller.cli.csv_source import read_csv
+from controller.app import csv_source
+from controller.app.csv_source import read_csv
 from controller.spec import read
 from suggest.client import Outcome, TrialState
 from suggest.errors import InvalidArgument, NotFound
@@ -77,14 +77,14 @@ def test_the_columns_of_our_export_and_of_optunas_frames_are_known(tmp_path: Pat
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ("nan,0.5,3,1", "score: 'nan' is no finite number, so there is nothing to compare"),
-        ("inf,0.5,3,1", "score: 'inf' is no finite number"),
+        ("nan,0.5,3,1", "score: 'nan' is not a finite number, so there is nothing to compare"),
+        ("inf,0.5,3,1", "score: 'inf' is not a finite number"),
         (",0.5,3,1", "score: is empty, so there is nothing to compare; take the row out, or give it a state: failed"),
-        ("1,wide,3,1", "x: 'wide' is no number"),
-        ("1,nan,3,1", "x: 'nan' is no number"),
-        ("1,0.5,some,1", "n: 'some' is no whole number"),
+        ("1,wide,3,1", "x: 'wide' is not a number"),
+        ("1,nan,3,1", "x: 'nan' is not a number"),
+        ("1,0.5,some,1", "n: 'some' is not a whole number"),
         ("1,0.5,3", "has 3 cells, and the header 4"),
-        ("__import__('os'),0.5,3,1", "is no finite number"),
+        ("__import__('os'),0.5,3,1", "is not a finite number"),
     ],
 )
 def test_a_row_that_means_nothing_is_told_by_its_line_and_the_others_are_taken(
@@ -128,9 +128,9 @@ def test_what_is_no_such_file_or_far_too_long_is_said(tmp_path: Path, monkeypatc
     with pytest.raises(NotFound, match="there is no such file"):
         read_csv(str(tmp_path / "none.csv"), SPEC, value="", fill={})
     (tmp_path / "b.csv").write_bytes(b"score,x\n\xff\xfe\x00")
-    with pytest.raises(InvalidArgument, match="is no text in UTF-8"):
+    with pytest.raises(InvalidArgument, match="is not text in UTF-8"):
         read_csv(str(tmp_path / "b.csv"), SPEC, value="", fill={})
-    with pytest.raises(InvalidArgument, match="line 2 is no CSV"):
+    with pytest.raises(InvalidArgument, match="line 2 is not CSV"):
         source(tmp_path, 'score,x,n,kind\n1,"' + "x" * 200_000 + '",3,1\n')
     monkeypatch.setattr(csv_source, "MAX_ROWS", 3)
     with pytest.raises(InvalidArgument, match="has more than 3 rows; import the part of it that matters most"):

@@ -29,7 +29,7 @@ def test_every_command_on_the_page_is_one() -> None:
     for line in block.splitlines():
         program, *words = shlex.split(line, comments=True)
         assert program == "tuner"
-        assert parse(words).verb in ("show:describe", "logs:logs", "show:best", "run:resume")
+        assert parse(words).verb in ("show:describe", "show:logs", "show:best", "lifecycle:resume")
 
 
 def test_every_variable_that_it_names_is_told() -> None:

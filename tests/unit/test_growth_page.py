@@ -19,7 +19,7 @@ def test_every_command_on_the_page_is_one() -> None:
     for line in lines:
         program, *words = shlex.split(line, comments=True)
         assert program == "tuner"
-        assert parse(words).verb in ("growing:extend", "importing:import_trials")
+        assert parse(words).verb in ("lifecycle:extend", "lifecycle:import_trials")
 
 
 def test_the_limit_is_that_of_the_code() -> None:

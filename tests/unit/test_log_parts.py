@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.cli.arguments import parse
-from controller.cli.logs import PORTION, _moment, _Part
+from controller.app.attempt_logs import PORTION, LogPart, parse_moment
 from controller.core.model import Attempt, AttemptState
 from controller.runtime.log_file import LogTimes, size_at
 from suggest.errors import InvalidArgument
@@ -29,7 +28,7 @@ def a_log(folder: Path, content: bytes) -> Path:
     return path
 
 
-def part_of(log: Path, part: _Part, attempt: Attempt | None = None) -> bytes:
+def part_of(log: Path, part: LogPart, attempt: Attempt | None = None) -> bytes:
     with log.open("rb") as file:
         file.seek(part.begins_at(file, log, attempt or Attempt(0, 1, start_time=START)))
         return file.read()
@@ -49,7 +48,7 @@ def part_of(log: Path, part: _Part, attempt: Attempt | None = None) -> bytes:
     ],
 )
 def test_the_tail_is_so_many_lines(tmp_path: Path, content: bytes, lines: int, expected: bytes) -> None:
-    assert part_of(a_log(tmp_path, content), _Part(tail=lines)) == expected
+    assert part_of(a_log(tmp_path, content), LogPart(tail=lines)) == expected
 
 
 def test_nothing_that_was_written_since_is_left_out(tmp_path: Path) -> None:
@@ -63,13 +62,13 @@ def test_nothing_that_was_written_since_is_left_out(tmp_path: Path) -> None:
         times.note("t", log, log.stat().st_size)
     for second in (0, 5, 29, 30, 31, 59):
         since = START + timedelta(seconds=second)
-        shown = [int(line) for line in part_of(log, _Part(since=since)).split()]
+        shown = [int(line) for line in part_of(log, LogPart(since=since)).split()]
         assert set(shown) >= set(range(second + 1, 61))
         assert len(shown) <= 61 - second + 10
-    assert part_of(log, _Part(since=START + timedelta(seconds=40), tail=2)) == b"59\n60\n"
+    assert part_of(log, LogPart(since=START + timedelta(seconds=40), tail=2)) == b"59\n60\n"
     ended = Attempt(0, 1, AttemptState.SUCCEEDED, start_time=START, end_time=START + timedelta(seconds=61))
-    assert part_of(log, _Part(since=START + timedelta(seconds=62)), ended) == b""
-    assert part_of(log, _Part(since=START - timedelta(seconds=1)), ended).startswith(b"0\n")
+    assert part_of(log, LogPart(since=START + timedelta(seconds=62)), ended) == b""
+    assert part_of(log, LogPart(since=START - timedelta(seconds=1)), ended).startswith(b"0\n")
 
 
 def test_a_controller_that_reads_again_does_not_make_old_lines_new(tmp_path: Path) -> None:
@@ -86,27 +85,28 @@ def test_a_controller_that_reads_again_does_not_make_old_lines_new(tmp_path: Pat
 def test_a_part_begins_with_a_whole_line(tmp_path: Path) -> None:
     log = a_log(tmp_path, b"first\nsecond\n")
     (tmp_path / "log.times").write_text(f"{START.timestamp():.0f} 9\n")
-    assert part_of(log, _Part(since=START + timedelta(seconds=5))) == b"second\n"
+    assert part_of(log, LogPart(since=START + timedelta(seconds=5))) == b"second\n"
 
 
 def test_a_short_log_has_no_times(tmp_path: Path) -> None:
     log = a_log(tmp_path, b"a\n")
     LogTimes(Clock()).note("t", log, 2)
     assert not (tmp_path / "log.times").exists()
-    assert part_of(log, _Part(since=START + timedelta(seconds=5))) == b"a\n"
+    assert part_of(log, LogPart(since=START + timedelta(seconds=5))) == b"a\n"
 
 
 def test_since_is_a_duration_or_a_time_with_its_zone() -> None:
-    assert _moment("2026-01-31T10:00:00+01:00") == START
-    assert _moment("2026-01-31T09:00:00Z") == START
-    assert _moment("1h30m") < datetime.now(UTC)
+    assert parse_moment("2026-01-31T10:00:00+01:00") == START
+    assert parse_moment("2026-01-31T09:00:00Z") == START
+    assert parse_moment("1h30m") < datetime.now(UTC)
     for text in ("yesterday", "2026-01-31T09:00:00", "10", ""):
         with pytest.raises(InvalidArgument, match=r"--since: .* is neither a duration nor a time; write 90s, 10m"):
-            _moment(text)
+            parse_moment(text)
 
 
-@pytest.mark.parametrize("line", ["logs x/1 --tail -3", "logs x --attempt 2", "logs x --since x"])
-def test_what_makes_no_part_is_usage(line: str) -> None:
-    arguments = parse(line.split())
+@pytest.mark.parametrize(
+    ("trial", "tail", "since", "attempt"), [(1, -3, None, None), (None, None, None, 2), (None, None, "x", None)]
+)
+def test_a_wrong_part_is_usage(trial: int | None, tail: int | None, since: str | None, attempt: int | None) -> None:
     with pytest.raises(InvalidArgument):
-        _Part.of(arguments, 1 if "/" in arguments.name else None)
+        LogPart.parse("x", trial, tail=tail, since=since, attempt=attempt)

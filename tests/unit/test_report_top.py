@@ -7,12 +7,12 @@ from datetime import timedelta
 
 from controller.core.model import Attempt, AttemptState, Experiment, Resources
 from controller.report.record import ExperimentRecord, TrialRecord
-from controller.report.top import Room, top
+from controller.report.top import GpuQuota, top
 from suggest.trial import Trial, TrialState
 from tests.unit.builders import START, a_spec, a_template, an_experiment
 
 NOW = START + timedelta(seconds=12)
-GPUS = Room("nvidia.com/gpu", "6", "8", "gpus")
+GPUS = GpuQuota("nvidia.com/gpu", "6", "8", "gpus")
 
 
 def of(runtime: str, *, gpu: float = 0.0) -> Experiment:
@@ -30,14 +30,14 @@ def waiting(number: int) -> TrialRecord:
 
 
 def shown(
-    experiment: Experiment, *trials: TrialRecord, rooms: list[Room] | None = None, trouble: str = ""
+    experiment: Experiment, *trials: TrialRecord, quotas: list[GpuQuota] | None = None, trouble: str = ""
 ) -> list[str]:
     record = ExperimentRecord(experiment, trials, controlled_by="process 1")
-    return top(record, rooms=rooms, trouble=trouble, now=NOW).splitlines()
+    return top(record, quotas=quotas, trouble=trouble, now=NOW).splitlines()
 
 
 def test_on_a_cluster_nodes_gpus_and_the_queue_are_shown() -> None:
-    assert shown(of("kubernetes", gpu=2), running(0, node="node1"), waiting(1), rooms=[GPUS]) == [
+    assert shown(of("kubernetes", gpu=2), running(0, node="node1"), waiting(1), quotas=[GPUS]) == [
         "digits  running  1 queued, 1 running of 9",
         "GPUs in default: 6 of 8 nvidia.com/gpu used (quota gpus); this experiment holds 2",
         "",
@@ -61,13 +61,13 @@ def test_here_there_are_no_columns_of_a_cluster() -> None:
 def test_what_is_not_known_of_the_namespace_is_said() -> None:
     line = "GPUs in default: unknown, it is away; this experiment asks for none"
     assert shown(of("kubernetes"), trouble="it is away")[1:] == [line, "", "nothing runs"]
-    assert "GPUs in default: no quota limits them; this experiment holds 0" in shown(of("kubernetes", gpu=1), rooms=[])
+    assert "GPUs in default: no quota limits them; this experiment holds 0" in shown(of("kubernetes", gpu=1), quotas=[])
 
 
 def test_what_an_experiment_that_nobody_controls_holds_is_what_was_last_seen() -> None:
     left = ExperimentRecord(of("kubernetes", gpu=2), (running(0),), controlled_by="")
     line = "GPUs in default: no quota limits them; this experiment when last seen held 2"
-    assert top(left, rooms=[], trouble="", now=NOW).splitlines()[1] == line
+    assert top(left, quotas=[], trouble="", now=NOW).splitlines()[1] == line
 
 
 def test_a_long_queue_is_cut() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.cli.arguments import parse
-from controller.cli.home import Home
-from controller.cli.sources import _fill, _fitting, _most, read_source
+from controller.app.import_sources import SourceChoice, _fill, _fitting, _most, read_source
+from controller.app.state_directory import StateDirectory
+from controller.app.workspace import Workspace
 from controller.spec import read
 from suggest.client import FinishedTrial, Measurement, Outcome, TrialState
 from suggest.errors import FailedPrecondition, InvalidArgument
@@ -40,9 +40,8 @@ def test_a_database_is_named_by_its_url(tmp_path: Path) -> None:
     path = tmp_path / "optuna.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE studies (study_id INTEGER)")
-    arguments = parse(["import", "tiny.yaml", "--from", str(path)])
     with pytest.raises(InvalidArgument, match=f"is an SQLite database; write its URL: sqlite:///{path}"):
-        asyncio.run(read_source(arguments, Home(tmp_path), SPEC))
+        asyncio.run(read_source(SourceChoice(str(path)), Workspace(StateDirectory(tmp_path)), SPEC))
 
 
 def test_another_direction_is_refused() -> None:
@@ -64,7 +63,7 @@ def test_what_is_missing_there_is_filled_in_by_type() -> None:
     for word, said in (
         ("k", "write NAME=VALUE"),
         ("k=", "write NAME=VALUE"),
-        ("kk=1", "no parameter; did you mean k?"),
+        ("kk=1", "unknown parameter kk; did you mean k?"),
     ):
         with pytest.raises(InvalidArgument) as refused:
             _fill([word], SPEC)

@@ -1,0 +1,222 @@
+"""What trials printed, as bytes, in the order they came. Reads files and controller.db only.
+
+The suggestion service is asked only whether a trial without a log exists.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO
+
+from controller.app.experiments import find
+from controller.app.local_experiments import LocalExperiments
+from controller.app.workspace import Workspace
+from controller.core.model import FINAL, Attempt, Experiment, trial_label
+from controller.phrases import command
+from controller.runtime.log_file import size_at
+from suggest.errors import InvalidArgument, NotFound, Problem
+
+POLL_S = 0.1
+PORTION = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """Which part of a log is wanted, of which attempt. None: all of it, the newest.
+
+    since: what was printed then or later. tail: the last so many lines.
+    """
+
+    tail: int | None = None
+    since: datetime | None = None
+    attempt: int | None = None
+
+    @classmethod
+    def parse(
+        cls, name: str, trial: int | None, *, tail: int | None, since: str | None, attempt: int | None
+    ) -> LogPart:
+        """Of an experiment, or one of its trials. Raises InvalidArgument."""
+        if attempt is not None and trial is None:
+            raise InvalidArgument([Problem("--attempt", f"goes with a trial: {name}/N --attempt {attempt}")])
+        if tail is not None and tail < 0:
+            raise InvalidArgument([Problem("--tail", f"{tail} is not a number of lines; write 0 or more")])
+        return cls(tail, None if since is None else parse_moment(since), attempt)
+
+    def begins_at(self, file: BinaryIO, log: Path, attempt: Attempt) -> int:
+        """The offset of the first byte that is wanted."""
+        begin = 0
+        if self.since is not None and (attempt.start_time is None or attempt.start_time < self.since):
+            over = attempt.end_time is not None and attempt.end_time < self.since
+            begin = file.seek(0, 2) if over else _line_at(file, size_at(log, self.since.timestamp()))
+        return begin if self.tail is None else max(begin, _tail(file, self.tail))
+
+
+async def print_logs(
+    workspace: Workspace,
+    name: str,
+    namespace: str | None,
+    trial: int | None,
+    part: LogPart,
+    *,
+    follow: bool,
+    write: Callable[[bytes], None],
+) -> None:
+    """Pass the log of a trial to `write`, or of all that run; until they end, if `follow`.
+
+    Raises NotFound: there is no log.
+    """
+    with workspace.opened() as experiments:
+        experiment = find(experiments, name, namespace)
+        reader = _LogFollower(experiments, experiment, part, write)
+        chosen = reader.chosen(trial)
+        if not chosen:
+            raise await _no_log(workspace, experiments, experiment, namespace, trial, part)
+        prefix = len(chosen) > 1
+        while True:
+            # Look for the end before reading, so that the last lines are not missed.
+            over = not follow or reader.all_ended(trial)
+            for attempt in reader.chosen(trial) if follow else chosen:
+                reader.write_new(attempt, prefix=prefix, last=over)
+            if over:
+                return
+            await asyncio.sleep(POLL_S)
+
+
+async def _no_log(
+    workspace: Workspace,
+    experiments: LocalExperiments,
+    experiment: Experiment,
+    namespace: str | None,
+    trial: int | None,
+    part: LogPart,
+) -> NotFound:
+    """Why there is no log."""
+    name = experiment.name
+    trials = command("get", "trials", name)
+    if trial is None:
+        return NotFound(f"{name} has not started yet: there is no log; see {trials}")
+    whose = f"{name}/{trial_label(trial)}"
+    if attempts := experiments.attempts(experiment.uid, trial):
+        last = attempts[-1].number
+        has = "only attempt 1" if last == 1 else f"attempts 1 to {last}"
+        return NotFound(f"{whose} has no attempt {part.attempt}; it has {has}")
+    if trial != FINAL:
+        from controller.app.query import find_trial, look_up
+
+        one = find_trial(await look_up(workspace, name, namespace), trial)  # raises NotFound: there is no such trial
+        if one.trial.finished:
+            return NotFound(f"{whose} was not run here: there is no log; see {command('describe', whose)}")
+    return NotFound(f"{whose} has not started yet: there is no log; see {trials}")
+
+
+def parse_moment(text: str) -> datetime:
+    """`10m` ago, or a time with its zone. Raises InvalidArgument."""
+    from datetime import timedelta
+
+    from controller.spec.quantities import parse_duration
+
+    try:
+        return datetime.now(UTC) - timedelta(seconds=parse_duration(text))
+    except (ValueError, OverflowError):
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        cure = "write 90s, 10m or 1h30m, or a time with its zone: 2026-01-31T09:00:00Z"
+        raise InvalidArgument([Problem("--since", f"{text!r} is neither a duration nor a time; {cure}")])
+    return moment
+
+
+def _tail(file: BinaryIO, lines: int) -> int:
+    """Where the last so many lines begin; the rest of a line without an end counts as one."""
+    end = at = file.seek(0, 2)
+    if lines == 0:
+        return end
+    while at > 0:
+        size = min(PORTION, at)
+        at -= size
+        file.seek(at)
+        data = file.read(size)
+        stop = len(data)
+        while (found := data.rfind(b"\n", 0, stop)) >= 0:
+            if at + found + 1 < end:  # the last byte ends the last line, and begins none
+                lines -= 1
+                if lines == 0:
+                    return at + found + 1
+            stop = found
+    return 0
+
+
+def _line_at(file: BinaryIO, offset: int) -> int:
+    """Where the line begins that this byte is in."""
+    at = offset
+    while at > 0:
+        size = min(PORTION, at)
+        at -= size
+        file.seek(at)
+        found = file.read(size).rfind(b"\n")
+        if found >= 0:
+            return at + found + 1
+    return 0
+
+
+class _LogFollower:
+    def __init__(
+        self, experiments: LocalExperiments, experiment: Experiment, part: LogPart, write: Callable[[bytes], None]
+    ) -> None:
+        self._experiments = experiments
+        self._experiment = experiment
+        self._part = part
+        self._write = write
+        self._offsets: dict[Path, int] = {}
+        self._partial: dict[Path, bytes] = {}
+
+    def chosen(self, number: int | None) -> list[Attempt]:
+        """The newest attempt of the trial, or the one asked for; without a trial, of all that run, else of the trial
+        that started last."""
+        attempts = self._experiments.attempts(self._experiment.uid, number)
+        if self._part.attempt is not None:
+            return [each for each in attempts if each.number == self._part.attempt]
+        newest = {each.trial: each for each in attempts}
+        if number is not None:
+            return list(newest.values())
+        running = [each for each in newest.values() if not each.ended]
+        started = sorted(newest.values(), key=_began)
+        return running or started[-1:]
+
+    def all_ended(self, number: int | None) -> bool:
+        """Whether nothing more will be written unless the experiment is resumed."""
+        if all(each.ended for each in self.chosen(number)):
+            return number is not None or self._experiments.holder(self._experiment.uid) is None
+        return False
+
+    def write_new(self, attempt: Attempt, *, prefix: bool, last: bool) -> None:
+        path = self._experiments.folders(self._experiment.uid).attempt(attempt.trial, attempt.number).log
+        try:
+            with path.open("rb") as file:
+                if path not in self._offsets:
+                    self._offsets[path] = self._part.begins_at(file, path, attempt)
+                file.seek(self._offsets[path])
+                while data := file.read(PORTION):
+                    self._offsets[path] = file.tell()
+                    self._write(self._prefixed(path, data, attempt.trial) if prefix else data)
+        except FileNotFoundError:
+            return
+        rest = self._partial.pop(path, b"") if last else b""
+        if rest:
+            self._write(b"%s| %s\n" % (trial_label(attempt.trial).encode(), rest))
+
+    def _prefixed(self, path: Path, data: bytes, trial: int) -> bytes:
+        """Whole lines, each after its trial's number; the rest of the last one waits."""
+        *lines, self._partial[path] = (self._partial.get(path, b"") + data).split(b"\n")
+        return b"".join(b"%s| %s\n" % (trial_label(trial).encode(), line) for line in lines)
+
+
+def _began(attempt: Attempt) -> float:
+    return 0.0 if attempt.start_time is None else attempt.start_time.timestamp()

@@ -1,0 +1,204 @@
+"""Finished trials in a CSV file: a column for each parameter and one for the value. Problems are reported by line.
+
+Reads what `tuner export` and Optuna's `trials_dataframe` write, and files written by hand. Only the domains of the
+parameters decide what a text means.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from controller.core.model import ExperimentSpec
+from suggest.client import FinishedTrial, Outcome, TrialState
+from suggest.domain import NO_MEMBER, Choice, Domain, Float, Int, Value, json_problem
+from suggest.errors import InvalidArgument, NotFound, Problem, did_you_mean
+from suggest.server.admin import MAX_ROWS, Source
+from suggest.space import Parameter
+
+_PREFIXES = ("parameters.", "params_")  # of tuner's and Optuna's columns
+_VALUES = ("value", "values_0")
+_STATES = {
+    "": TrialState.SUCCEEDED,
+    "complete": TrialState.SUCCEEDED,
+    "fail": TrialState.FAILED,
+    **{state.value: state for state in TrialState if state.finished and state is not TrialState.CANCELLED},
+}
+_OPEN = {"running", "queued", "waiting", "cancelled"}
+
+
+def read_csv(path: str, spec: ExperimentSpec, *, value: str, fill: Mapping[str, str]) -> Source:
+    """`value`: the column of the value, "" for the objective's metric or `value`. `fill`: text for parameters that have
+    no column, or an empty cell. Raises InvalidArgument, NotFound."""
+    if path == "-":
+        return _read(sys.stdin, "standard input", spec, value, fill)
+    try:
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+            return _read(file, path, spec, value, fill)
+    except FileNotFoundError:
+        raise NotFound(f"{path}: there is no such file") from None
+    except UnicodeDecodeError as error:
+        raise _wrong(path, f"is not text in UTF-8 ({error.reason} at byte {error.start}); save it as such") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Which column has what. `state`: "" if there is none."""
+
+    parameters: Mapping[str, str]
+    value: str
+    state: str
+
+
+def _read(file: TextIO, title: str, spec: ExperimentSpec, value: str, fill: Mapping[str, str]) -> Source:
+    rows = csv.reader(file)
+    taken: list[tuple[str, FinishedTrial]] = []
+    refused: list[Problem] = []
+    left_out: Counter[str] = Counter()
+    seen: Counter[str] = Counter()
+    try:
+        header = [name.strip() for name in next(rows, [])]
+        columns = _columns(header, title, spec, value, fill)
+        for cells in rows:
+            place = f"line {rows.line_num}"
+            if not any(cell.strip() for cell in cells):
+                continue
+            if len(taken) + len(refused) >= MAX_ROWS:
+                raise _wrong(title, f"has more than {MAX_ROWS:,} rows; import the part of it that matters most")
+            if len(cells) != len(header):
+                refused.append(Problem(place, f"has {len(cells)} cells, and the header {len(header)}"))
+                continue
+            row = dict(zip(header, (cell.strip() for cell in cells), strict=True))
+            if row.get(columns.state, "").lower() in _OPEN:
+                left_out["not finished"] += 1
+                continue
+            digest = hashlib.sha256("\0".join(cells).encode()).hexdigest()[:32]
+            seen[digest] += 1
+            try:
+                taken.append((place, _trial(row, columns, spec, fill, f"{digest}-{seen[digest]}")))
+            except ValueError as error:
+                refused.append(Problem(place, str(error)))
+    except csv.Error as error:
+        raise _wrong(title, f"line {rows.line_num} is not CSV ({error})") from None
+    # By its rows: the same row in another file is the same result.
+    return Source(title[-256:], "csv", taken, left_out=left_out, refused=refused)
+
+
+def _columns(header: Sequence[str], title: str, spec: ExperimentSpec, value: str, fill: Mapping[str, str]) -> _Columns:
+    """Raises InvalidArgument."""
+    shown = ", ".join(header[:12]) + (", …" if len(header) > 12 else "") if any(header) else "nothing"
+    problems = [_problem(title, f"has two columns {name!r}") for name, n in Counter(header).items() if n > 1 and name]
+    parameters: dict[str, str] = {}
+    for parameter in spec.space.parameters:
+        name = parameter.name
+        there = [column for column in (*(p + name for p in _PREFIXES), name) if column in header]
+        if there:
+            parameters[name] = there[0]
+        elif not parameter.when and name not in fill:
+            hint = did_you_mean(name, header) or f"; it has {shown}"
+            problems.append(_problem(title, f"has no column for {name}{hint}; or say --fill {name}=VALUE"))
+    wanted = [value] if value else [spec.objective.metric, *_VALUES]
+    found = [column for column in wanted if column in header]
+    if not found:
+        named = f"column {value!r}" if value else f"column {' or '.join(map(repr, wanted[:2]))} for the value"
+        problems.append(_problem(title, f"has no {named}; it has {shown}; say which with --value COLUMN"))
+    if problems:
+        raise InvalidArgument(problems)
+    return _Columns(parameters, found[0], "state" if "state" not in parameters.values() else "")
+
+
+def _trial(
+    row: Mapping[str, str], columns: _Columns, spec: ExperimentSpec, fill: Mapping[str, str], source_id: str
+) -> FinishedTrial:
+    """Raises ValueError: what is wrong with the row."""
+    word = row.get(columns.state, "").lower()
+    if word not in _STATES:
+        raise ValueError(f"state: {word!r} is not one of {', '.join(filter(None, _STATES))}")
+    parameters: dict[str, Value] = {}
+    for parameter in spec.space.parameters:
+        column = columns.parameters.get(parameter.name)
+        text = (row[column] if column else "") or fill.get(parameter.name, "")
+        if text:
+            parameters[parameter.name] = read_value(parameter, text)
+    return FinishedTrial(parameters, _outcome(row, columns.value, _STATES[word]), source_id=source_id)
+
+
+def _outcome(row: Mapping[str, str], column: str, state: TrialState) -> Outcome:
+    text, reason = row[column], row.get("reason", "")
+    if state not in (TrialState.SUCCEEDED, TrialState.PRUNED):
+        return Outcome(state, reason=reason, failure_class=row.get("failureClass", ""))
+    value = _number(text)
+    if value is None and (text or state is TrialState.SUCCEEDED):
+        said = f"{text!r} is not a finite number" if text else "is empty"
+        cure = "take the row out, or give it a state: failed"
+        raise ValueError(f"{column}: {said}, so there is nothing to compare; {cure}")
+    return Outcome(state, value, reason=reason if state is TrialState.PRUNED else "")
+
+
+def read_value(parameter: Parameter, text: str) -> Value:
+    """Raises ValueError: the domain needs a number, and this is not one."""
+    read = next(_readings(parameter.domain, text), NO_MEMBER)
+    if read is NO_MEMBER:
+        raise ValueError(f"{parameter.name}: {text!r} is not a {'whole ' * isinstance(parameter.domain, Int)}number")
+    return read
+
+
+def _readings(domain: Domain, text: str) -> Iterator[Value]:
+    """What the text may mean there, the likeliest first."""
+    number = _number(text)
+    match domain:
+        case Float() | Int():
+            if number is not None:
+                yield _whole(text, number) if isinstance(domain, Int) else number
+        case Choice():
+            known: list[Value] = [text]
+            if text.lower() in ("true", "false"):
+                known.append(text.lower() == "true")
+            if number is not None:
+                known.append(_whole(text, number))
+            known += _json(text)
+            yield from (member for one in known if (member := domain.canonical(one)) is not NO_MEMBER)
+            yield known[-1]
+
+
+def _json(text: str) -> list[Value]:
+    """What `tuner export` writes for null, lists and objects."""
+    if text != "null" and not text.startswith(("[", "{")):
+        return []
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    return [] if json_problem(value) else [value]
+
+
+def _whole(text: str, number: float) -> Value:
+    try:
+        return int(text)
+    except ValueError:
+        return int(number) if number.is_integer() else number
+
+
+def _number(text: str) -> float | None:
+    """Finite."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and "_" not in text else None
+
+
+def _problem(title: str, message: str) -> Problem:
+    return Problem("", f"{title}: {message}")
+
+
+def _wrong(title: str, message: str) -> InvalidArgument:
+    return InvalidArgument([_problem(title, message)])

@@ -1,0 +1,90 @@
+"""An experiment's file with what changes it: `--set`, a namespace, a runtime. Starts and stores nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from controller.app.state_directory import StateDirectory
+from controller.spec import Document, read_path
+from suggest.errors import InvalidArgument, Problem
+
+if TYPE_CHECKING:
+    from suggest.study import StudySpec
+
+
+@dataclass(frozen=True, slots=True)
+class FileOptions:
+    """What changes a file's meaning. None: as the file says.
+
+    context: of the Kubernetes configuration. checked_by_server: a running service will check the file, so this process
+    does not.
+    """
+
+    overrides: tuple[str, ...] = ()
+    namespace: str | None = None
+    runtime: str | None = None
+    context: str | None = None
+    checked_by_server: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentFile:
+    """A file as read, and the folder that relative paths in it begin at."""
+
+    document: Document
+    directory: Path
+
+    @classmethod
+    def read(cls, path: str, options: FileOptions, state: StateDirectory) -> ExperimentFile:
+        """path: `-` is standard input. Raises SpecErrors; InvalidArgument: a context without a cluster."""
+        document = read_document(path, options, state)
+        if options.context and document.spec.runtime == "local":
+            raise InvalidArgument(
+                [Problem("--context", "is of a cluster, and trials run here; add --runtime kubernetes")]
+            )
+        return cls(document, directory_of(path))
+
+
+def directory_of(path: str) -> Path:
+    return Path.cwd() if path == "-" else Path(path).absolute().parent
+
+
+def read_document(path: str, options: FileOptions, state: StateDirectory) -> Document:
+    """The file with the options applied. Raises SpecErrors."""
+    overrides = list(options.overrides)
+    if options.namespace:
+        overrides.append(f"metadata.namespace={options.namespace}")
+    if options.runtime:
+        overrides.append(f"spec.runtime={options.runtime}")
+    return read_path(
+        path,
+        overrides=overrides,
+        service=None if options.checked_by_server else _check,
+        namespace_of=lambda name: _namespace_of(name, options.context, state),
+    )
+
+
+def _namespace_of(name: str, context: str | None, state: StateDirectory) -> str:
+    """The namespace of a file that names none: as kubectl, that of the context; but a known experiment keeps its own.
+
+    "": the default.
+    """
+    from controller.runtime.kubernetes.kubeconfig import namespace_of
+
+    of_context = namespace_of(context or None)
+    if of_context == "default" or not state.controller_db.exists():
+        return of_context
+    from controller.app.local_experiments import opened
+
+    with opened(state) as experiments:
+        having = {experiment.namespace for experiment in experiments.experiments() if experiment.name == name}
+    return having.pop() if len(having) == 1 else of_context
+
+
+def _check(spec: StudySpec) -> None:
+    """By the rules of the service in this process. Without a server to ask, all problems of a file come at once."""
+    from suggest.server.admin import check  # here: only files with problems need it before the service is there
+
+    check(spec)

@@ -1,0 +1,445 @@
+"""Which experiment a file or a name means, and whether it may run now: created, continued, revised, or refused.
+
+Everything is decided under the experiment's lease, on what is read under it; an `Admitted` comes with the lease. A
+finished experiment is reported without one: that changes nothing, and its controller may be about to leave. Nothing
+runs here, and nothing here knows where experiments are kept (`experiments.Experiments`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from controller.app.experiments import (
+    Changed,
+    ControllerLease,
+    Experiments,
+    Held,
+    final_attempts,
+    final_has_failed,
+    find,
+    new_uid,
+)
+from controller.core import breaker, budget
+from controller.core.model import (
+    FINAL,
+    Attempt,
+    AttemptState,
+    Event,
+    Experiment,
+    ExperimentState,
+    Revision,
+    Uid,
+    short_name,
+)
+from controller.phrases import command
+from controller.spec import (
+    Change,
+    Document,
+    allowed_in_extension,
+    allowed_in_revision,
+    diff,
+    is_label,
+    redacted_document,
+)
+from controller.store import Changes
+from suggest.errors import FailedPrecondition, NotFound
+from suggest.study import StudyName
+from suggest.trial import TrialState
+
+EXTENDED = ", as tuner extend has made it."  # ends the first line of a revision that `extend NAME` wrote
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """To be run now. The caller releases the lease. `notes`: sentences for the person."""
+
+    experiment: Experiment
+    lease: ControllerLease
+    text: str  # the file in force
+    source: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NothingToRun:
+    """The experiment is finished, or paused until a person acts. `notes`: as of `Admitted`."""
+
+    experiment: Experiment
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A new uid with its lease: nothing is recorded under it yet."""
+
+    uid: Uid
+    lease: ControllerLease
+
+
+@dataclass(frozen=True, slots=True)
+class _FileInForce:
+    """The file in force, after a file was given for a known experiment. `labels`: its changes of labels."""
+
+    text: str
+    source: str
+    notes: tuple[str, ...] = ()
+    labels: tuple[Change, ...] = ()
+
+
+class ExperimentService:
+    """Admits experiments to one store of experiments."""
+
+    def __init__(self, experiments: Experiments) -> None:
+        self._store = experiments
+
+    def run(self, document: Document, directory: Path) -> Admitted | NothingToRun | None:
+        """`tuner run FILE` for a known experiment; None: there is none of that name yet."""
+        known = self._store.experiment(document.spec.namespace, document.spec.name)
+        if known is None:
+            return None
+        if known.state.finished:
+            return NothingToRun(known, self._read_again(known, document).notes)
+        with ExitStack() as undo:
+            lease, known = self.leased(known, undo)
+            again = self._read_again(known, document)
+            if known.state.finished or known.state is ExperimentState.PAUSED:
+                return NothingToRun(known, again.notes)
+            known, notes = self._follow(known, directory)
+            notes = (*again.notes, *notes)
+            if again.labels:
+                known, notes = self._revised(known, document, again.labels, notes)
+            admitted = self._go_on(known, lease, again.text, again.source, notes)
+            undo.pop_all()
+        return admitted
+
+    def known(self, document: Document) -> Experiment | None:
+        """The experiment that the file means, in any state. Raises Changed: the file is of another experiment."""
+        known = self._store.experiment(document.spec.namespace, document.spec.name)
+        if known is not None:
+            self._read_again(known, document)
+        return known
+
+    def reserve(self, name: str, *, uid: Uid = "") -> Reservation:
+        """For a new experiment; nothing is recorded yet. The caller discards the lease or passes it to `create`.
+
+        uid: of an experiment that is recovered from a cluster.
+        """
+        uid = uid or new_uid()
+        return Reservation(uid, self._store.lease(uid, name))
+
+    def create(
+        self, document: Document, directory: Path, reserved: Reservation, *, service: str, context: str
+    ) -> Admitted:
+        """Raises AlreadyExists: another process was faster."""
+        spec, uid = document.spec, reserved.uid
+        now = datetime.now(UTC)
+        experiment = Experiment(
+            uid=uid,
+            spec=spec,
+            revision=1,
+            directory=str(directory),
+            study=str(StudyName(spec.namespace, short_name(spec.name, uid))),
+            server=service,
+            context=context,
+            start_time=now,
+        )
+        self._store.create_experiment(experiment, Revision(1, spec, document.text, now))
+        return Admitted(experiment, reserved.lease, document.text, document.source)
+
+    def resume_file(self, document: Document, directory: Path) -> Admitted | NothingToRun:
+        """`tuner resume FILE`: accepts allowed changes, lifts a pause."""
+        spec = document.spec
+        known = self._store.experiment(spec.namespace, spec.name)
+        if known is None:
+            raise NotFound(f"there is no experiment {spec.name} to resume; start it with: {_again('run', document)}")
+        if (
+            known.state.finished
+            and not diff(known.spec.document, spec.document)
+            and not final_has_failed(self._store, known)
+        ):
+            return NothingToRun(known)
+        with ExitStack() as undo:
+            lease, known = self.leased(known, undo)
+            old = self._earlier(known, document, extended_since=True)
+            changes = [] if old is not None else allowed_changes(known, document)
+            told = () if old is None else old.notes
+            if known.state.finished and all(map(is_label, changes)) and not final_has_failed(self._store, known):
+                return NothingToRun(known, told)
+            if changes:
+                self._refuse_an_end(known, document)
+            known, notes = self._follow(known, directory)
+            notes = (*told, *notes)
+            if changes:
+                known, notes = self._revised(known, document, changes, notes)
+            text, source = (document.text, document.source) if old is None else (old.text, old.source)
+            admitted = self._go_on(known, lease, text, source, notes)
+            undo.pop_all()
+        return admitted
+
+    def _refuse_an_end(self, known: Experiment, document: Document) -> None:
+        """Raises FailedPrecondition: an experiment that has failed would fail again at once."""
+        if known.state is not ExperimentState.FAILED:
+            return
+        outcomes = _outcomes(self._store.attempts(known.uid))
+        ending = budget.ending_of(document.spec, outcomes, running_s=known.running_s)
+        if ending is not None and ending.state is ExperimentState.FAILED:
+            raise FailedPrecondition(
+                f"{known.name} has failed, and would fail again at once: {ending.reason}; nothing was changed. "
+                f"Run its failed trials again with this file: {_again('retry', document, '--failed')}; "
+                "or raise spec.budget in the file"
+            )
+
+    def resume_name(self, name: str, namespace: str | None) -> Admitted | NothingToRun:
+        """`tuner resume NAME`: the file as it was last accepted."""
+        known = find(self._store, name, namespace)
+        if known.state.finished and not final_has_failed(self._store, known):
+            return NothingToRun(known)
+        with ExitStack() as undo:
+            lease, known = self.leased(known, undo)
+            if known.state.finished and not final_has_failed(self._store, known):
+                return NothingToRun(known)
+            revision = self._store.revisions(known.uid)[-1]
+            source = self._store.revision_source(known.uid, revision.number)
+            admitted = self._go_on(known, lease, revision.file_text, source, ())
+            undo.pop_all()
+        return admitted
+
+    def extend(
+        self,
+        known: Experiment,
+        lease: ControllerLease,
+        document: Document,
+        changes: Sequence[Change],
+        *,
+        directory: Path | None,
+    ) -> Admitted:
+        """`tuner extend` of an experiment whose lease the caller has. `directory`: of a file that it named."""
+        notes: tuple[str, ...] = ()
+        if directory is not None:
+            known, notes = self._follow(known, directory)
+        if changes:
+            known, notes = self._revised(known, document, changes, notes)
+        return self._go_on(known, lease, document.text, document.source, notes)
+
+    def retry(
+        self,
+        known: Experiment,
+        lease: ControllerLease,
+        failures: Sequence[Attempt],
+        *,
+        document: Document | None,
+        changes: Sequence[Change],
+        directory: Path | None,
+    ) -> Admitted:
+        """`tuner retry` of an experiment whose lease the caller has.
+
+        Args:
+            failures: The newest attempts of the trials that run again.
+            document: The file that the command named, if it named one.
+        """
+        notes: tuple[str, ...] = ()
+        if directory is not None:
+            known, notes = self._follow(known, directory)
+        if document is not None and changes:
+            known, notes = self._revised(known, document, changes, notes)
+        revision = self._store.revisions(known.uid)[-1]
+        source = self._store.revision_source(known.uid, revision.number)
+        text, source = (revision.file_text, source) if document is None else (document.text, document.source)
+        return self._go_on(known, lease, text, source, notes, rerun=failures)
+
+    def take_over(self, known: Experiment) -> Admitted:
+        """The lease of an experiment without a controller, to stop or delete it. Changes nothing."""
+        with ExitStack() as undo:
+            lease, known = self.leased(known, undo)
+            undo.pop_all()
+        return Admitted(known, lease, "", "")
+
+    @contextmanager
+    def known_and_leased(
+        self, target: Document | str, namespace: str | None, *, refused: str
+    ) -> Iterator[tuple[Experiment, ControllerLease]]:
+        """The experiment of a file or a name, with its lease, which an error in the block releases.
+
+        refused: how the message begins when the experiment is running. Raises NotFound; FailedPrecondition.
+        """
+        if isinstance(target, Document):
+            known = find(self._store, target.spec.name, target.spec.namespace)
+        else:
+            known = find(self._store, target, namespace)
+        with ExitStack() as undo:
+            try:
+                lease, known = self.leased(known, undo)
+            except Held as error:
+                raise FailedPrecondition(f"{refused.format(name=known.name)}: {error}") from error
+            yield known, lease
+            undo.pop_all()
+
+    def leased(self, known: Experiment, undo: ExitStack) -> tuple[ControllerLease, Experiment]:
+        """The lease, which `undo` releases, and the experiment as read under it."""
+        lease = self._store.lease(known.uid, known.name)
+        undo.callback(lease.release)
+        fresh = self._store.experiment(known.namespace, known.name)
+        if fresh is None or fresh.uid != known.uid:
+            lease.discard()
+            raise NotFound(f"{known.name} was deleted just now")
+        return lease, fresh
+
+    def _go_on(
+        self,
+        known: Experiment,
+        lease: ControllerLease,
+        text: str,
+        source: str,
+        notes: tuple[str, ...],
+        *,
+        rerun: Sequence[Attempt] = (),
+    ) -> Admitted:
+        """`rerun`: what `tuner retry` marks, in the same write."""
+        if known.stop_requested:
+            self._store.request_stop(known.uid, wanted=False)
+        now = datetime.now(UTC)
+        attempts = self._store.attempts(known.uid)
+        marked = {each.trial: replace(each, rerun=True) for each in rerun}
+        events = [
+            Event(now, "retried", f"trial {each.trial} runs again; it failed: {each.reason}", each.trial, each.number)
+            for each in rerun
+        ]
+        if known.state is not ExperimentState.RUNNING:
+            before = known.state.value
+            # A person has seen these failures, unless it was only stopped: the circuit breaker starts over.
+            if known.state is not ExperimentState.STOPPED:
+                marked = {each.trial: each for each in breaker.reviewed(attempts)} | marked
+            known = self._without_old_final(known) if known.state.finished else known
+            known = replace(known, state=ExperimentState.RUNNING, reason="", end_time=None, stop_requested=False)
+            events.append(Event(now, "resumed", f"resumed; it was {before}"))
+            marks = list(marked.values())
+            self._store.save(known.uid, Changes(experiment=known, attempts=marks, events=events, final=True))
+            notes = (*notes, f"{known.name} goes on; it was {before}")
+        elif marked:
+            self._store.save(known.uid, Changes(attempts=list(marked.values()), events=events))
+        elif attempts:
+            notes = (*notes, f"{known.name} goes on; its controller had ended without finishing it")
+        return Admitted(replace(known, stop_requested=False), lease, text, source, notes)
+
+    def _without_old_final(self, known: Experiment) -> Experiment:
+        """A final stage that ran to its end belongs to the search up to then: after the next end it runs again."""
+        attempts = final_attempts(self._store, known)
+        if not attempts or attempts[-1].state not in (AttemptState.SUCCEEDED, AttemptState.FAILED):
+            return known
+        return replace(known, final=None)
+
+    def _revised(
+        self, known: Experiment, document: Document, changes: Sequence[Change], notes: tuple[str, ...]
+    ) -> tuple[Experiment, tuple[str, ...]]:
+        known = self._revise(known, document, changes)
+        return known, (*notes, f"revision {known.revision}:\n{listed(changes)}")
+
+    def _revise(self, known: Experiment, document: Document, changes: Sequence[Change]) -> Experiment:
+        number = known.revision + 1
+        now = datetime.now(UTC)
+        event = Event(now, "revised", f"revision {number}: " + "; ".join(str(_shown(change)) for change in changes))
+        known = self._without_old_final(known)
+        return self._store.add_revision(known, Revision(number, document.spec, document.text, now), event)
+
+    def _follow(self, known: Experiment, directory: Path) -> tuple[Experiment, tuple[str, ...]]:
+        """Trials run in the folder of the file, even after both have moved."""
+        if known.directory == str(directory):
+            return known, ()
+        note = f"trials run in {directory} from now on; it was {known.directory}"
+        moved = replace(known, directory=str(directory))
+        self._store.save(known.uid, Changes(experiment=moved, events=(Event(datetime.now(UTC), "moved", note),)))
+        return moved, (note,)
+
+    def _read_again(self, known: Experiment, document: Document) -> _FileInForce:
+        """The file in force, for a file of a known experiment. Raises Changed: the file means another search."""
+        changes = diff(known.spec.document, document.spec.document)
+        if all(map(is_label, changes)):
+            return _FileInForce(document.text, document.source, labels=tuple(changes))
+        old = self._earlier(known, document, extended_since=False)
+        if old is not None:
+            return old
+        way_on = "a search cannot change these under way: "
+        if all(map(allowed_in_revision, changes)):
+            way_on = f"take them with: {_again('resume', document)}, or "
+        elif all(map(allowed_in_extension, changes)):
+            way_on = f"if they are growth, take them with: {_again('extend', document)}, or "
+        in_force = self._store.revision_source(known.uid, known.revision)
+        since = f"The file in force since revision {known.revision}: {in_force}\n" if known.revision > 1 else ""
+        raise Changed(
+            f"{document.source} is not the {known.name} that is there:\n{listed(changes)}\n{since}"
+            f"{way_on}choose another metadata.name, or remove the old one with: {command('delete', known.name)}"
+        )
+
+    def _earlier(self, known: Experiment, document: Document, *, extended_since: bool) -> _FileInForce | None:
+        """The revision in force, if the file is an earlier revision: then the experiment has changed, not the file.
+
+        extended_since: and only `extend NAME` made newer ones. To return to an earlier revision that `resume` accepted
+        is an edit.
+        """
+        if known.revision == 1 or not diff(known.spec.document, document.spec.document):
+            return None
+        *earlier, newest = self._store.revisions(known.uid)
+        for at in reversed(range(len(earlier))):
+            if not all(map(is_label, diff(earlier[at].spec.document, document.spec.document))):
+                continue
+            newer = [*earlier[at + 1 :], newest]
+            if extended_since and not all(each.file_text.partition("\n")[0].endswith(EXTENDED) for each in newer):
+                return None
+            path = self._store.revision_source(known.uid, newest.number)
+            changes = diff(earlier[at].spec.document, newest.spec.document)
+            note = (
+                f"{document.source} is revision {earlier[at].number} of {known.name}; going on with revision "
+                f"{newest.number}, {path}:\n{listed(changes)}"
+            )
+            return _FileInForce(newest.file_text, path, notes=(note,))
+        return None
+
+
+def allowed_changes(known: Experiment, document: Document) -> Sequence[Change]:
+    """What the file changes. Raises Changed: some of it cannot be changed any more."""
+    changes = diff(known.spec.document, document.spec.document)
+    refused = [change for change in changes if not allowed_in_revision(change)]
+    if refused:
+        growth = f"wider ranges and new choices go with: {_again('extend', document)}; "
+        raise Changed(
+            f"{document.source} changes what {known.name} cannot change any more:\n{listed(refused)}\n"
+            "tuner resume accepts changes under spec.trial, spec.final, spec.parallelism, spec.budget and "
+            "spec.pruning; "
+            f"{growth if all(map(allowed_in_extension, refused)) else ''}for anything else choose another metadata.name"
+        )
+    return changes
+
+
+def _outcomes(attempts: Sequence[Attempt]) -> list[tuple[TrialState, float | None]]:
+    """How the trials of a finished experiment ended, by their newest attempts."""
+    newest = {each.trial: each for each in attempts if each.trial != FINAL}
+    return [(TrialState(each.state.value), each.value) for each in newest.values() if each.ended and not each.rerun]
+
+
+def _again(verb: str, document: Document, *flags: str) -> str:
+    """The verb with the file that was named; the command line adds the flags that change the file."""
+    return command(verb, "-" if document.source == "standard input" else document.source, *flags)
+
+
+def listed(changes: Sequence[Change]) -> str:
+    return "\n".join(f"  {_shown(change)}" for change in changes)
+
+
+def _shown(change: Change) -> Change:
+    """Without the values of variables that look like secrets."""
+    above, _, key = change.path.rpartition(".")
+    old, new = (_redacted(key, value, env=above.endswith(".env")) for value in (change.old, change.new))
+    if change.old is not None and change.new is not None and old == new:
+        new = "[redacted, another value]"
+    return Change(change.path, old if change.old is not None else None, new if change.new is not None else None)
+
+
+def _redacted(key: str, value: object, *, env: bool) -> object:
+    shown = redacted_document({"env": {key: value}} if env else {key: value})
+    inner = shown["env"] if env else shown
+    assert isinstance(inner, dict)
+    return inner[key]

@@ -1,0 +1,204 @@
+"""More trials, wider ranges and new choices for a known experiment.
+
+Survives a kill between any two steps. The service only says whether it would grow the study; the revision is recorded;
+the study grows when the experiment is next controlled, by this process or another. The same request again, before
+anything of the revision has run, is the same extension.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from controller.app.experiment_file import ExperimentFile
+from controller.app.experiment_service import EXTENDED, Admitted, ExperimentService, listed
+from controller.app.experiments import Changed
+from controller.app.local_experiments import LocalExperiments
+from controller.app.suggestion_service import SessionClient
+from controller.app.validate import notices
+from controller.app.workspace import Workspace
+from controller.core import budget
+from controller.core.model import Experiment, ExperimentSpec
+from controller.phrases import command
+from controller.search import space_to_have, study_name, study_spec
+from controller.spec import (
+    Change,
+    Document,
+    allowed_in_extension,
+    diff,
+    file_text,
+    from_document,
+    read,
+)
+from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem
+from suggest.space import Choice, Space, Value
+from suggest.trial import Trial
+
+MOST_TRIED_FIRST = 16  # new choices; with more, nothing says which are meant to be tried first
+UNGUIDED = ("random", "grid")  # algorithms that try new choices without being told
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """What to change of the experiment that is named. trials: `+20`, or `120` for the total. overrides: PATH=VALUE."""
+
+    trials: str = ""
+    overrides: tuple[str, ...] = ()
+
+
+async def extend(
+    workspace: Workspace,
+    experiments: LocalExperiments,
+    target: ExperimentFile | str,
+    extension: Extension,
+    *,
+    namespace: str | None,
+    say: Callable[[str], None],
+) -> Admitted:
+    """Record the extension of an experiment that no controller runs. target: a changed file, or the name.
+
+    Raises NotFound, FailedPrecondition, Changed, InvalidArgument (SpecErrors).
+    """
+    file = target if isinstance(target, ExperimentFile) else None
+    if file is not None and extension.trials:
+        raise InvalidArgument([Problem("--trials", "goes with the experiment's name; in a file write spec.budget")])
+    service = ExperimentService(experiments)
+    named = target.document if isinstance(target, ExperimentFile) else target
+    with service.known_and_leased(named, namespace, refused="{name} cannot be extended while it runs") as (
+        known,
+        lease,
+    ):
+        server = workspace.service_of(known)
+        document, again = (file.document, False) if file is not None else _from_request(experiments, known, extension)
+        changes = allowed_extension(known, document)
+        if changes:
+            async with workspace.connected(server) as client:
+                await _check(known, document, client)
+        elif known.state.finished and not again:
+            raise FailedPrecondition(
+                f"that changes nothing of {known.name}, which {known.state.value}: {known.reason}; "
+                "say what shall be more, such as --trials +20"
+            )
+        admitted = service.extend(known, lease, document, changes, directory=None if file is None else file.directory)
+    for sentence in notices(document):
+        say(sentence)
+    experiment = admitted.experiment
+    if not changes:
+        say(f"revision {experiment.revision} says so already, and nothing of it has run yet")
+    elif file is None:
+        source = experiments.revision_source(experiment.uid, experiment.revision)
+        say(f"in force from now on: {source}; your own file works as before, and goes on with this one")
+    return admitted
+
+
+def _from_request(experiments: LocalExperiments, known: Experiment, extension: Extension) -> tuple[Document, bool]:
+    """The file in force with the extension; or (True) the file in force, if it came about by this same extension."""
+    if not extension.trials and not extension.overrides:
+        raise InvalidArgument([Problem("", "say what shall be more: --trials +20, or --set PATH=VALUE")])
+    revisions = experiments.revisions(known.uid)
+    if len(revisions) > 1 and not _ran_since(experiments, known, revisions[-1].time):
+        try:
+            again = edited(known, revisions[-2].spec, extension)
+        except InvalidArgument:
+            pass
+        else:
+            if not diff(known.spec.document, again.spec.document):
+                return again, True
+    return edited(known, known.spec, extension), False
+
+
+def _ran_since(experiments: LocalExperiments, known: Experiment, time: datetime) -> bool:
+    return any(event.kind == "created" and event.time >= time for event in experiments.events(known.uid))
+
+
+def edited(known: Experiment, spec: ExperimentSpec, extension: Extension) -> Document:
+    """`spec` with the extension, as a file. Raises InvalidArgument (SpecErrors)."""
+    overrides = [*_more_trials(known.name, spec, extension.trials), *extension.overrides]
+    made = read(file_text(spec.document), source=known.name, overrides=overrides)
+    whole = dict(made.spec.document)
+    if made.spec.algorithm.name not in UNGUIDED:
+        first = list(_tried_first(spec.space, made.spec.space))[:MOST_TRIED_FIRST]
+        inner = whole["spec"]
+        assert isinstance(inner, dict)
+        there = inner["initial"]
+        whole["spec"] = {**inner, "initial": [*there, *(point for point in first if point not in there)]}
+    text = f"# {known.name}{EXTENDED}\n{file_text(whole)}"
+    return replace(made, text=text, spec=from_document(whole))
+
+
+def _more_trials(name: str, spec: ExperimentSpec, trials: str) -> Iterator[str]:
+    if not trials:
+        return
+    if not re.fullmatch(r"\+?[0-9]{1,9}", trials):
+        raise InvalidArgument(
+            [Problem("--trials", f"{trials} is not a number of trials; write +20, or 120 for the total")]
+        )
+    if not trials.startswith("+"):
+        yield f"spec.budget.trials={trials}"
+    elif spec.budget.trials is None:
+        raise InvalidArgument(
+            [Problem("--trials", f"{name} has no limit of trials to raise; widen its parameters with --set")]
+        )
+    else:
+        yield f"spec.budget.trials={spec.budget.trials + int(trials)}"
+
+
+def _tried_first(old: Space, new: Space) -> Iterator[dict[str, Value]]:
+    """A partial point for each new choice: a model that has no trial with it may not try it for long."""
+    for parameter in new.parameters:
+        was = old.by_name.get(parameter.name)
+        if was is None or not isinstance(parameter.domain, Choice):
+            continue
+        for value in parameter.domain.values:
+            point = {**_leading_to(new, parameter.name), parameter.name: value}
+            if not was.domain.contains(value) and not new.point_problems(point, partial=True):
+                yield point
+
+
+def _leading_to(space: Space, name: str) -> dict[str, Value]:
+    """Values that make the parameter active."""
+    point: dict[str, Value] = {}
+    for condition in space.by_name[name].when:
+        point |= {**_leading_to(space, condition.parameter), condition.parameter: condition.values[0]}
+    return point
+
+
+def allowed_extension(known: Experiment, document: Document) -> list[Change]:
+    """What the document changes. Raises Changed: some of it makes another search."""
+    changes = diff(known.spec.document, document.spec.document)
+    refused = [change for change in changes if not allowed_in_extension(change)]
+    if refused:
+        raise Changed(
+            f"this would make another search of {known.name}:\n{listed(refused)}\n"
+            "tuner extend accepts more under spec.parameters and at the end of spec.initial, changes of "
+            "spec.objective.target, and what tuner resume accepts. For anything else write a file with another "
+            f"metadata.name, and take these trials along: {command('import', 'FILE', '--from', known.name)}"
+        )
+    return changes
+
+
+async def _check(known: Experiment, document: Document, client: SessionClient) -> None:
+    """Whether the study would grow so, and whether anything would run then. Raises SpecErrors, FailedPrecondition."""
+    name = study_name(known)
+    wanted = study_spec(document.spec)
+    try:
+        try:
+            space = space_to_have(await client.get_study(name), wanted.space)
+            await client.update_study(name, space=space, pruning=wanted.pruning, validate_only=True)
+        except NotFound:  # its controller was killed before it created the study
+            await client.validate(wanted)
+            return
+    except InvalidArgument as error:
+        raise document.locate(error.problems) from error
+    refuse_an_end(known, document.spec, await client.list_trials(name, client_id=known.uid))
+
+
+def refuse_an_end(known: Experiment, spec: ExperimentSpec, trials: Sequence[Trial]) -> None:
+    """Raises FailedPrecondition: with these trials it would end at once."""
+    ending = budget.ending_of(spec, ((trial.state, trial.value) for trial in trials), running_s=known.running_s)
+    if ending is not None:
+        raise FailedPrecondition(
+            f"{known.name} would end again at once: {ending.reason}; raise that too, with --trials or --set"
+        )

@@ -1,0 +1,189 @@
+"""Where imported trials come from: an experiment here, a study in a store, an Optuna database, a CSV file.
+
+Everything is read before anything is written: a store is opened, read and closed before the target's is opened.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from controller.app.csv_source import read_csv, read_value
+from controller.app.experiments import find
+from controller.app.suggestion_service import SessionClient
+from controller.app.workspace import Workspace
+from controller.core.model import ExperimentSpec
+from controller.phrases import command
+from controller.search import study_name
+from suggest.client import FinishedTrial, Measurement, Outcome, StudyName, Trial, TrialState
+from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, did_you_mean
+from suggest.redaction import redacted_url
+from suggest.server import admin
+from suggest.server.admin import MAX_ROWS, Source
+from suggest.space import Assignment
+from suggest.study import Direction, Study
+
+MOST_MEASURED = 10_000  # measurements of one trial: what one request takes
+
+
+@dataclass(frozen=True, slots=True)
+class SourceChoice:
+    """Where trials come from, as a person says it.
+
+    source: the name of an experiment, the URL of a store, or a CSV file. study: of a store with several. value: what
+    the value is there: a column, a metric, an objective. fill: NAME=VALUE of parameters that are missing there.
+    """
+
+    source: str
+    study: str = ""
+    value: str = ""
+    fill: tuple[str, ...] = ()
+
+
+async def read_source(chosen: SourceChoice, workspace: Workspace, spec: ExperimentSpec) -> Source:
+    """The trials, fitted to the experiment. Raises InvalidArgument, NotFound, FailedPrecondition."""
+    text, value = chosen.source, chosen.value
+    fill = _fill(chosen.fill, spec)
+    if "://" in text:
+        url = _absolute(text)
+        if admin.is_optunas(url):
+            return _fitting(admin.optuna_source(url, chosen.study, value), spec, value, fill)
+        there, newest = admin.schema_versions(url)
+        place = redacted_url(text)
+        if there != newest:
+            raise FailedPrecondition(
+                f"{place} has schema {there}, not {newest}; upgrade it with: "
+                f"{command('db', 'upgrade', '--storage', place)}"
+            )
+        async with workspace.connected(url) as client:
+            study = await _study_named(client, chosen.study, place)
+            return _fitting(await _of_study(client, study, f"{study.name} in {place}"), spec, value, fill)
+    if _is_sqlite(text):
+        raise InvalidArgument([Problem("--from", f"{text} is an SQLite database; write its URL: sqlite:///{text}")])
+    if text == "-" or text.endswith(".csv") or "/" in text or Path(text).is_file():
+        return read_csv(text, spec, value=value, fill=fill)
+    with workspace.opened() as experiments:
+        known = find(experiments, text, None)
+    if (known.name, known.namespace) == (spec.name, spec.namespace):
+        raise InvalidArgument([Problem("--from", f"{text} is the experiment itself, and has its own trials")])
+    async with workspace.connected(known.server) as client:
+        source = await _of_study(client, await client.get_study(study_name(known)), known.name)
+    return _fitting(source, spec, value, fill)
+
+
+def _is_sqlite(path: str) -> bool:
+    """Whether the file is an SQLite database."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(16) == b"SQLite format 3\0"
+    except (OSError, ValueError):
+        return False
+
+
+def _fill(words: Sequence[str], spec: ExperimentSpec) -> dict[str, str]:
+    """Raises InvalidArgument."""
+    filled: dict[str, str] = {}
+    known = spec.space.by_name
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals or not text:
+            raise InvalidArgument([Problem("--fill", f"{word}: write NAME=VALUE")])
+        if name not in known:
+            raise InvalidArgument([Problem("--fill", f"unknown parameter {name}{did_you_mean(name, known)}")])
+        try:
+            read_value(known[name], text)
+        except ValueError as error:
+            raise InvalidArgument([Problem("--fill", str(error))]) from None
+        filled[name] = text
+    return filled
+
+
+def _absolute(url: str) -> str:
+    prefix = "sqlite:///"
+    return prefix + str(Path(url.removeprefix(prefix)).expanduser().absolute()) if url.startswith(prefix) else url
+
+
+async def _study_named(client: SessionClient, name: str, place: str) -> Study:
+    studies = {str(study.name): study for study in await client.list_studies()}
+    wanted = name if name in studies or not name else str(StudyName("default", name))
+    if wanted in studies:
+        return studies[wanted]
+    if not name and len(studies) == 1:
+        return next(iter(studies.values()))
+    some = ", ".join([*studies][:8]) + (", …" if len(studies) > 8 else "")
+    if not name:
+        raise InvalidArgument([Problem("--study", f"say which of the studies in {place}: {some or 'there is none'}")])
+    raise NotFound(f"{place} has no study {name}{did_you_mean(wanted, studies) or f'; there are {some or None}'}")
+
+
+async def _of_study(client: SessionClient, study: Study, title: str) -> Source:
+    measured: dict[int, list[Measurement]] = {}
+    for number, measurement in await client.list_measurements(study.name):
+        measured.setdefault(number, []).append(measurement)
+    taken: list[tuple[str, FinishedTrial]] = []
+    left_out: Counter[str] = Counter()
+    found = await client.list_trials(study.name)
+    if len(found) > MAX_ROWS:
+        raise InvalidArgument(
+            [Problem("--from", f"{title} has more than {MAX_ROWS:,} trials; export the best to a CSV")]
+        )
+    for trial in found:
+        if not trial.finished:
+            left_out["not finished"] += 1
+        elif trial.state is TrialState.CANCELLED:
+            left_out["cancelled"] += 1
+        else:
+            one = FinishedTrial(
+                trial.parameters,
+                _outcome(trial),
+                _most(measured.get(trial.number, []), study.spec.objective.metric),
+                source_id=str(trial.number),
+            )
+            taken.append((f"trial {trial.number}", one))
+    objective = study.spec.objective
+    return Source(title[:256], f"study-{study.uid}", taken, objective.direction, objective.metric, left_out=left_out)
+
+
+def _outcome(trial: Trial) -> Outcome:
+    return Outcome(trial.state, trial.value, trial.reason, trial.failure_class)
+
+
+def _most(measured: list[Measurement], metric: str) -> list[Measurement]:
+    if len(measured) > MOST_MEASURED:
+        measured = [one for one in measured if one.metric == metric]
+    return measured[-MOST_MEASURED:]
+
+
+def _fitting(source: Source, spec: ExperimentSpec, value: str, fill: dict[str, str]) -> Source:
+    """With this experiment's metric name, and missing parameters filled in. Raises FailedPrecondition."""
+    objective = spec.objective
+    direction = Direction.MAXIMIZE if objective.maximize else Direction.MINIMIZE
+    if source.direction not in (None, direction):
+        raise FailedPrecondition(
+            f"{source.title} is made to {Direction(source.direction).value}, and {spec.name} to {direction.value} "
+            f"{objective.metric}: its good trials would count as bad ones"
+        )
+    if source.metric and source.metric != objective.metric and value != source.metric:
+        raise FailedPrecondition(
+            f"{source.title} has {source.metric} for its objective, and {spec.name} has {objective.metric}; if the two "
+            f"are the same, say --value {source.metric}"
+        )
+    filled: Assignment = {name: read_value(spec.space.by_name[name], text) for name, text in fill.items()}
+    taken = [
+        (
+            place,
+            replace(
+                trial,
+                parameters={**filled, **trial.parameters},
+                measurements=[_renamed(one, source.metric, objective.metric) for one in trial.measurements],
+            ),
+        )
+        for place, trial in source.trials
+    ]
+    return replace(source, trials=taken)
+
+
+def _renamed(one: Measurement, old: str, new: str) -> Measurement:
+    return one._replace(metric=new) if one.metric == old != new else one

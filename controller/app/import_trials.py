@@ -1,0 +1,144 @@
+"""Import finished trials from elsewhere into an experiment, to learn from them. Runs nothing.
+
+May be repeated, and while the experiment runs: each trial is taken once. An experiment that is not there yet is
+created, and waits to be run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from controller.app.experiment_file import ExperimentFile
+from controller.app.experiment_service import ExperimentService
+from controller.app.experiments import find
+from controller.app.import_sources import SourceChoice, read_source
+from controller.app.local_experiments import LocalExperiments
+from controller.app.suggestion_service import SessionClient
+from controller.app.workspace import Workspace
+from controller.core.model import Experiment, ExperimentState
+from controller.search import Search, study_name, study_spec
+from controller.store import Changes
+from suggest.client import FinishedTrial, ImportResult
+from suggest.errors import InvalidArgument, NotFound
+from suggest.server.admin import Source
+
+AT_ONCE = 500  # trials
+MEASURED_AT_ONCE = 10_000
+NOT_RUN = "trials were imported; it has not run yet"
+
+
+@dataclass(slots=True)
+class ImportTally:
+    """What became of the trials. known: those that were imported before. remarks: on how many values, by parameter."""
+
+    new: int = 0
+    known: int = 0
+    remarks: Counter[str] = field(default_factory=Counter)
+    refused: list[str] = field(default_factory=list)
+
+    def count(self, place: str, result: ImportResult) -> None:
+        if result.number is None:
+            self.refused.append(f"{place}: " + "; ".join(f"{p.path}: {p.message}" for p in result.problems))
+            return
+        self.known += result.known
+        self.new += not result.known
+        self.remarks.update(p.path for p in result.problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """begun: the experiment has attempts of its own."""
+
+    experiment: Experiment
+    source: Source
+    tally: ImportTally
+    begun: bool
+
+
+async def import_trials(
+    workspace: Workspace,
+    target: ExperimentFile | str,
+    chosen: SourceChoice,
+    *,
+    namespace: str | None,
+    context: str | None,
+) -> Imported:
+    """target: the experiment's file or its name. Raises NotFound, InvalidArgument, FailedPrecondition, Changed."""
+    with workspace.opened(make=isinstance(target, ExperimentFile)) as experiments:
+        known: Experiment | None
+        if isinstance(target, ExperimentFile):
+            spec = target.document.spec
+            known = ExperimentService(experiments).known(target.document)
+        else:
+            known = find(experiments, target, namespace)
+            spec = known.spec
+        source = await read_source(chosen, workspace, spec)
+        if not source.trials and not source.refused:
+            raise NotFound(f"{source.title} has no finished trial{left_out(source)}")
+        service = workspace.service if known is None else workspace.service_of(known)
+        async with workspace.connected(service) as client:
+            if known is None:
+                assert isinstance(target, ExperimentFile)
+                known = await _create(experiments, target, client, service, context)
+            await Search(known, client).make(begun=bool(experiments.attempts(known.uid)))
+            tally = ImportTally(refused=[f"{p.path}: {p.message}" for p in source.refused])
+            for batch in _batches(source.trials):
+                results = await client.import_trials(
+                    study_name(known),
+                    [trial for _, trial in batch],
+                    source=source.title,
+                    request_id=source.identity,
+                )
+                for (place, _), result in zip(batch, results, strict=True):
+                    tally.count(place, result)
+        now = experiments.experiment(known.namespace, known.name) or known
+        begun = bool(experiments.attempts(now.uid))
+        if now.state is ExperimentState.RUNNING and not begun and experiments.holder(now.uid) is None:
+            # Created for an import, by this process or by one that was killed.
+            experiments.save(now.uid, Changes(replace(now, state=ExperimentState.STOPPED, reason=NOT_RUN)))
+        return Imported(now, source, tally, begun)
+
+
+async def _create(
+    experiments: LocalExperiments, file: ExperimentFile, client: SessionClient, service: str, context: str | None
+) -> Experiment:
+    """As a run would, without running it."""
+    from controller.app import runtimes
+
+    spec = file.document.spec
+    try:
+        await client.validate(study_spec(spec))
+    except InvalidArgument as error:
+        raise file.document.locate(error.problems) from error
+    cluster = await runtimes.connect(spec, context)
+    context = "" if cluster is None else cluster.context
+    if cluster is not None:
+        await cluster.close()
+    of = ExperimentService(experiments)
+    reserved = of.reserve(spec.name)
+    try:
+        admitted = of.create(file.document, file.directory, reserved, service=service, context=context)
+    except BaseException:
+        reserved.lease.discard()
+        raise
+    admitted.lease.release()
+    return admitted.experiment
+
+
+def _batches(trials: Sequence[tuple[str, FinishedTrial]]) -> Iterator[list[tuple[str, FinishedTrial]]]:
+    batch: list[tuple[str, FinishedTrial]] = []
+    measured = 0
+    for place, trial in trials:
+        if batch and (len(batch) == AT_ONCE or measured + len(trial.measurements) > MEASURED_AT_ONCE):
+            yield batch
+            batch, measured = [], 0
+        batch.append((place, trial))
+        measured += len(trial.measurements)
+    if batch:
+        yield batch
+
+
+def left_out(source: Source) -> str:
+    return "".join(f"; {n} left out, {what}" for what, n in source.left_out.items())

@@ -1,0 +1,148 @@
+"""`Experiments` in a state directory: rows in controller.db, the texts of revisions and the lock files in folders."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from controller.app.experiments import Held, Holder
+from controller.app.state_directory import StateDirectory
+from controller.core.model import Event, Experiment, Revision, Uid
+from controller.phrases import command
+from controller.spec import from_document
+from controller.store import SqlExperimentStore
+from suggest.errors import NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from controller.folders import ExperimentFolders
+
+
+class ControllerLock:
+    """`ControllerLease` as a lock file, which the kernel frees when the process that has it ends.
+
+    Held from `take` on. The content of the file is for people.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._path = folder / "controller.lock"
+        self._descriptor: int | None = None
+
+    def take(self, name: str, *, within_s: float = 0.1) -> None:
+        """Raises Held, with its holder. Waits a moment, because `holder` takes the lock too."""
+        deadline = time.monotonic() + within_s
+        while not self._try():
+            if time.monotonic() >= deadline:
+                holder = self.holder()
+                by = f"by {holder}" if holder else "by another process"
+                raise Held(
+                    f"{name} is being run {by}; see it with {command('describe', name)}, "
+                    f"end it with {command('stop', name)}"
+                )
+            time.sleep(0.02)
+
+    def _try(self) -> bool:
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "host": os.uname().nodename, "since": now}).encode(), 0)
+        self._descriptor = descriptor
+        return True
+
+    def release(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def discard(self) -> None:
+        import shutil  # slow to import, and rarely needed
+
+        self.release()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def holder(self) -> Holder | None:
+        """The process that controls the experiment now. Does not disturb it."""
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            # A shared lock, so that two processes that ask at once do not see each other.
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _written(os.pread(descriptor, 4096, 0))
+        finally:
+            os.close(descriptor)
+        return None
+
+
+def _written(content: bytes) -> Holder:
+    try:
+        facts = json.loads(content)
+        return Holder(facts["pid"], facts["host"], facts["since"])
+    except (ValueError, KeyError, TypeError):
+        return Holder(0, "this machine", "just now")  # it has the lock and has not written yet
+
+
+class LocalExperiments(SqlExperimentStore):
+    """The experiments of one state directory, which exists."""
+
+    def __init__(self, directory: StateDirectory) -> None:
+        super().__init__(directory.controller_db, from_document)
+        self.directory = directory
+
+    def folders(self, uid: Uid) -> ExperimentFolders:
+        return self.directory.folders(uid)
+
+    def lease(self, uid: Uid, name: str) -> ControllerLock:
+        folder = self.folders(uid).root
+        folder.mkdir(mode=0o700, exist_ok=True)
+        lock = ControllerLock(folder)
+        lock.take(name)
+        return lock
+
+    def holder(self, uid: Uid) -> Holder | None:
+        return ControllerLock(self.folders(uid).root).holder()
+
+    def revision_source(self, uid: Uid, number: int) -> str:
+        return str(self.folders(uid).revision(number))
+
+    def create_experiment(self, experiment: Experiment, revision: Revision) -> None:
+        self._write_file(experiment.uid, revision)
+        super().create_experiment(experiment, revision)
+
+    def add_revision(self, experiment: Experiment, revision: Revision, event: Event) -> Experiment:
+        self._write_file(experiment.uid, revision)
+        return super().add_revision(experiment, revision, event)
+
+    def _write_file(self, uid: Uid, revision: Revision) -> None:
+        path = self.folders(uid).revision(revision.number)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(revision.file_text)
+
+
+@contextmanager
+def opened(directory: StateDirectory, *, make: bool = False) -> Iterator[LocalExperiments]:
+    """The experiments of the directory, which is made if `make` says so. Raises NotFound: nothing was ever run there;
+    Unavailable: it cannot be a state directory."""
+    if make:
+        directory.make()
+    elif directory.root.exists() and not directory.root.is_dir():
+        raise Unavailable(f"the state directory {directory.root} is not a directory; name another one with --state-dir")
+    elif not directory.controller_db.exists():
+        raise NotFound(f"nothing was run yet with the state directory {directory.root}; see --state-dir")
+    with closing(LocalExperiments(directory)) as experiments:
+        yield experiments

@@ -1,0 +1,91 @@
+"""What an experiment needs of this machine when its trials run here: GPUs, cores, a folder. Starts nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from controller.core.model import FINAL, ExperimentSpec, TrialTemplate
+from controller.runtime.processes import cores
+from controller.spec import Document
+from suggest.errors import Problem
+
+CROWDED = 4  # busy cores per core: more than waiting for disks and networks explains
+_GPU, _DEVICES, _DIRECTORY = "spec.trial.resources.gpu", "spec.trial.devices", "spec.trial.workingDir"
+_REFUSED = (_DEVICES, _DIRECTORY)
+
+
+def warnings(spec: ExperimentSpec) -> Iterator[str]:
+    if spec.runtime != "local" or spec.trial.resources.gpu:
+        return  # trials that need GPUs wait for them
+    cpu = spec.trial.resources.cpu or 1.0
+    each = cpu * spec.trial.workers
+    at_once = min(spec.parallelism, spec.budget.trials or spec.parallelism)
+    here = cores()
+    fits = max(1, int(here / each))
+    if at_once * each <= CROWDED * here or at_once <= fits:
+        return
+    asks = f" of {each:g} cores each" if each != 1 else ""
+    yield (
+        f"spec.parallelism: {at_once} trials at a time{asks} on {here} core{'s' if here > 1 else ''}: they slow each "
+        f"other down and may use up the memory; lower it: --set spec.parallelism={fits}"
+    )
+
+
+def check(document: Document, directory: Path) -> None:
+    """Raises SpecErrors: what `run` refuses before it creates anything. For missing GPUs it pauses instead."""
+    template = document.spec.trial
+    if not (template.devices or template.working_dir):
+        return
+    problems = [Problem(path, said) for path, said in _problems(document.spec, directory) if path in _REFUSED]
+    if problems:
+        raise document.locate(problems)
+
+
+def obstacles(spec: ExperimentSpec, directory: Path) -> Iterator[str]:
+    """What prevents trials from running, each with its place and its cure."""
+    for path, said in _problems(spec, directory):
+        yield f"{path}: {said}"
+
+
+def _problems(spec: ExperimentSpec, directory: Path) -> Iterator[tuple[str, str]]:
+    """directory: the file's."""
+    if spec.trial.working_dir and not Path(directory, spec.trial.working_dir).is_dir():
+        yield _DIRECTORY, f"{Path(directory, spec.trial.working_dir)} is not a folder; make it, or name another"
+    asking = [each for each in (spec.trial, spec.template_of(FINAL)) if each.resources.gpu]
+    if not asking:
+        return
+    from controller.runtime import gpus  # here: it runs nvidia-smi, which is slow
+
+    strange = gpus.not_lent(os.environ, spec.trial.devices)
+    lent = gpus.pool(os.environ)
+    if strange:
+        have = ", ".join(device.id for device in lent) or "none"
+        yield (
+            _DEVICES,
+            f"this machine does not lend {', '.join(strange)}; {gpus.source(os.environ)} {have}: name some of these, "
+            f"or set {gpus.POOL}",
+        )
+        return
+    for template in asking:
+        if said := _too_few(template, len(gpus.pool(os.environ, spec.trial.devices)), gpus.source(os.environ)):
+            yield _GPU if template is spec.trial else _GPU.replace("trial", "final"), said
+            return
+
+
+def _too_few(template: TrialTemplate, count: int, source: str) -> str:
+    """count: GPUs that its attempts may use; source: who says so."""
+    from controller.runtime import gpus
+
+    asked = template.resources.gpu
+    if gpus.slots(count, asked) >= template.workers:
+        return ""
+    each = f" for each of {template.workers} workers" if template.workers > 1 else ""
+    asks = f"a trial asks for {asked:g} {'GPU' if asked <= 1 else 'GPUs'}{each}"
+    if template.devices:
+        return f"{asks}, and {_DEVICES} names {count}; name more, or lower this"
+    if count:
+        return f"{asks}, and {source} {count}; lower it"
+    there = f"name some in {gpus.POOL}" if gpus.LISTED in source else "name some there"
+    return f"{asks}, and {source} none; {there}, or set gpu: 0 to train without"

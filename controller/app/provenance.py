@@ -1,0 +1,126 @@
+"""The `provenance.json` of an attempt, for people: which file, which code, which versions, where and when.
+
+git is run once a session, while everything else starts; without it the facts are left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import platform
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from controller import version
+from controller.core.model import FINAL, Attempt, Experiment, SecretRef, attempt_name
+from controller.folders import AttemptFolders, ExperimentFolders
+from controller.launch import cluster_launch, kept_apart, launch
+from controller.runtime.protocol import Launch
+from controller.spec import redacted
+from suggest.errors import Unavailable
+from suggest.trial import Trial
+
+GIT_PATIENCE_S = 1.0  # a large checkout is not worth waiting for
+
+
+async def git_facts(folder: Path) -> dict[str, object]:
+    """The commit of the folder's checkout and whether files differ from it; empty outside a checkout."""
+    try:
+        async with asyncio.timeout(GIT_PATIENCE_S):
+            commit = await _git(folder, "rev-parse", "HEAD")
+            if not commit:
+                return {}
+            changed = await _git(folder, "status", "--porcelain", "--untracked-files=no")
+    except (OSError, TimeoutError):
+        return {}
+    return {"commit": commit, "dirty": bool(changed)}
+
+
+async def _git(folder: Path, *arguments: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        "git", "-C", str(folder), *arguments,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+        env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+    )  # fmt: skip
+    try:
+        output, _ = await process.communicate()
+    except asyncio.CancelledError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        raise
+    return output.decode(errors="replace").strip() if process.returncode == 0 else ""
+
+
+@dataclass(slots=True)
+class AttemptLauncher:
+    """`controller.loop.Launcher` of this machine: makes an attempt's folder with its records, and its command."""
+
+    folders: ExperimentFolders
+    source: str  # the file's name, as the person gave it
+    text: str
+    seed: Callable[[], int | None]
+    git: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._session = {
+            "file": self.source,
+            "fileSha256": hashlib.sha256(self.text.encode()).hexdigest(),
+            "tuner": version(),
+            "python": platform.python_version(),
+            "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
+            "host": platform.node(),
+        }
+
+    _session: dict[str, object] = field(init=False)
+
+    def __call__(self, experiment: Experiment, trial: Trial, attempts: Sequence[Attempt]) -> Launch:
+        attempt = attempts[-1]
+        where = self.folders.attempt(attempt.trial, attempt.number, apart=kept_apart(experiment, attempt))
+        launched = (
+            launch(
+                experiment, trial, attempt, where, environ=os.environ, interpreter_directory=Path(sys.executable).parent
+            )
+            if experiment.spec.runtime == "local"
+            else cluster_launch(experiment, trial, attempts, where)
+        )
+        self._record(experiment, trial, attempt, where, launched)
+        return launched
+
+    def _record(
+        self, experiment: Experiment, trial: Trial, attempt: Attempt, where: AttemptFolders, launched: Launch
+    ) -> None:
+        template = experiment.spec.template_of(attempt.trial)
+        own = {
+            name: f"[secret {value.name}/{value.key}]"
+            if isinstance(value, SecretRef)
+            else launched.env.get(name, value)
+            for name, value in template.env.items()
+        }
+        provenance = {
+            "experiment": experiment.name,
+            "namespace": experiment.namespace,
+            "uid": experiment.uid,
+            "trial": trial.number,
+            "attempt": attempt.number,
+            "name": attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number),
+            **({"stage": "final"} if attempt.trial == FINAL else {}),
+            "revision": experiment.revision,
+            **self._session,
+            **({"git": dict(self.git)} if self.git else {}),
+            **({} if (seed := self.seed()) is None else {"seed": seed}),
+            "command": list(launched.command),
+            "environment": redacted(own),
+            "workingDirectory": str(launched.working_directory),
+            "parameters": dict(trial.parameters),
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        }
+        try:
+            where.prepare(parameters=trial.parameters, provenance=provenance, form=template.parameters_file)
+        except OSError as error:
+            raise Unavailable(f"{where.root}: {error.strerror}; nothing is lost, make room and it goes on") from error

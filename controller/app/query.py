@@ -1,0 +1,345 @@
+"""What is known of experiments, studies and trials: controller.db and the suggestion service together. Changes nothing.
+
+Takes no lease and owns no study, so it works while a controller is alive and while none is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from controller.app.experiments import final_attempts, find
+from controller.app.local_experiments import LocalExperiments
+from controller.app.suggestion_service import SessionClient
+from controller.app.workspace import Workspace, described
+from controller.core.model import FINAL, Attempt, Experiment, ExperimentState, trial_name
+from controller.phrases import command
+from controller.report.final import FinalRecord, OutputFile
+from controller.report.record import ExperimentRecord, StudyTrials, TrialRecord, last_values
+from controller.report.top import GpuQuota
+from controller.search import CHOOSES, lost, study_name
+from suggest.client import StudyName
+from suggest.errors import NotFound, PermissionDenied, StoreBroken, TunerError, Unauthenticated, Unavailable
+from suggest.space import Value
+from suggest.trial import Measurement, Trial, TrialState
+
+if TYPE_CHECKING:
+    from suggest.client import StudySummary
+    from suggest.study import Study
+
+# Experiments
+
+
+async def gather(
+    experiments: LocalExperiments, experiment: Experiment, client: SessionClient, *, measurements: bool = False,
+    latest: bool = False, trial: int | None = None,
+) -> ExperimentRecord:  # fmt: skip
+    """All that is known of the experiment.
+
+    Args:
+        measurements: Read the measurements too, of one trial or of all.
+        latest: Read the last value of each metric; running trials show the objective's as their value.
+    """
+    # Look for the controller first: it stores how it ended before it releases its lease.
+    holder = experiments.holder(experiment.uid)
+    if holder is None:
+        now = experiments.experiment(experiment.namespace, experiment.name)
+        experiment = now if now is not None and now.uid == experiment.uid else experiment
+    name = study_name(experiment)
+    attempts: dict[int, list[Attempt]] = {}
+    for attempt in experiments.attempts(experiment.uid):
+        attempts.setdefault(attempt.trial, []).append(attempt)
+    found: Sequence[Trial] = ()
+    measured: dict[int, list[Measurement]] = {}
+    last: list[tuple[int, Measurement]] = []
+    settings: Mapping[str, Value] = {}
+    try:
+        if latest and experiment.spec.algorithm.name == CHOOSES:
+            settings = (await client.get_study(name)).spec.algorithm.settings
+        found = [
+            each
+            for each in await client.list_trials(name)
+            if each.client_id == experiment.uid or TrialRecord(each).imported_from or TrialRecord(each).value_of
+        ]
+        there = trial is None or any(each.number == trial for each in found)
+        if measurements and there:
+            for number, measurement in await client.list_measurements(name, trial):
+                measured.setdefault(number, []).append(measurement)
+        if latest and there:
+            last = await client.list_measurements(name, trial, latest=True)
+    except NotFound as error:
+        if attempts:
+            raise lost(name, experiment.name) from error
+        # else its controller was killed before it created the study
+    objective = experiment.spec.objective.metric
+    reported: dict[int, list[Measurement]] = {}
+    for number, one in last:
+        if one.metric == objective:
+            reported.setdefault(number, []).append(one)
+    return ExperimentRecord(
+        experiment=experiment,
+        trials=[
+            _so_far(
+                TrialRecord(each, attempts.get(each.number, ())),
+                reported.get(each.number, ()) if each.state is TrialState.RUNNING else (),
+                objective,
+            )
+            for each in found
+        ],
+        events=experiments.events(experiment.uid, trial),
+        controlled_by="" if holder is None else str(holder),
+        measurements=measured,
+        settings=settings,
+        final=_final_record(experiments, experiment),
+        metrics=last_values(last, without=objective),
+    )
+
+
+def _so_far(record: TrialRecord, measured: Sequence[Measurement], metric: str) -> TrialRecord:
+    """With the last value of the running attempt: the study has none before the trial ends."""
+    newest = record.newest
+    if newest is None or newest.ended:
+        return record
+    own = [each for each in measured if each.metric == metric and each.attempt == newest.number]
+    if not own:
+        return record
+    last = max(own, key=lambda each: each.step)
+    return replace(record, trial=replace(record.trial, value=last.value, step=last.step))
+
+
+async def look_up(
+    workspace: Workspace,
+    name: str,
+    namespace: str | None,
+    *,
+    measurements: bool = False,
+    latest: bool = False,
+    trial: int | None = None,
+) -> ExperimentRecord:
+    """The experiment of that name, as `gather` reads it. Raises NotFound."""
+    with workspace.opened() as experiments:
+        experiment = find(experiments, name, namespace)
+        async with workspace.connected(workspace.service_of(experiment)) as client:
+            return await gather(experiments, experiment, client, measurements=measurements, latest=latest, trial=trial)
+
+
+async def watch(
+    workspace: Workspace,
+    name: str,
+    namespace: str | None,
+    see: Callable[[ExperimentRecord], Awaitable[bool]],
+    *,
+    every_s: float,
+) -> None:
+    """What `look_up` finds, shown to `see` again and again until it returns True."""
+    with workspace.opened() as experiments:
+        experiment = find(experiments, name, namespace)
+        async with workspace.connected(workspace.service_of(experiment)) as client:
+            while not await see(await gather(experiments, experiment, client, latest=True)):
+                await asyncio.sleep(every_s)
+                experiment = find(experiments, experiment.name, experiment.namespace)
+
+
+async def all_experiments(
+    workspace: Workspace, namespace: str | None, *, on_error: Callable[[TunerError], None]
+) -> list[ExperimentRecord]:
+    """Every experiment, of one namespace or of all. What cannot be read of one is left out, and said by `on_error`."""
+    try:
+        with workspace.opened() as experiments:
+            known = [each for each in experiments.experiments() if namespace in (None, each.namespace)]
+            records: dict[str, ExperimentRecord] = {}
+            for service in dict.fromkeys(experiment.server for experiment in known):
+                own = [experiment for experiment in known if experiment.server == service]
+                try:
+                    async with workspace.connected(service) as client:
+                        found = [await _without_lost_trials(experiments, each, client, on_error) for each in own]
+                except (Unavailable, Unauthenticated, PermissionDenied) as error:
+                    on_error(error)
+                    found = [ExperimentRecord(experiment) for experiment in own]
+                records.update((record.experiment.uid, record) for record in found)
+            return [records[experiment.uid] for experiment in known]
+    except NotFound:
+        return []
+
+
+async def _without_lost_trials(
+    experiments: LocalExperiments,
+    experiment: Experiment,
+    client: SessionClient,
+    on_error: Callable[[TunerError], None],
+) -> ExperimentRecord:
+    try:
+        return await gather(experiments, experiment, client)
+    except StoreBroken as error:
+        on_error(error)
+        return ExperimentRecord(experiment)
+
+
+def over(record: ExperimentRecord) -> bool:
+    """Whether nothing will change any more unless it is resumed."""
+    state = record.experiment.state
+    return state.finished or (state is ExperimentState.STOPPED and not record.controlled_by)
+
+
+def find_trial(record: ExperimentRecord, number: int) -> TrialRecord:
+    """Raises NotFound."""
+    for one in record.trials:
+        if one.trial.number == number:
+            return one
+    first, last = (record.trials[0].trial.number, record.trials[-1].trial.number) if record.trials else (0, None)
+    there = "it has none yet" if last is None else f"its trials are {first} to {last}"
+    if first == last:
+        there = f"its only trial is {first}"
+    raise NotFound(f"{record.experiment.name} has no trial {number}; {there}")
+
+
+# The final stage
+
+
+def _final_record(experiments: LocalExperiments, experiment: Experiment) -> FinalRecord | None:
+    """None: it has not begun since the search last went on, or the experiment has none."""
+    attempts = final_attempts(experiments, experiment)
+    if experiment.final is None or not attempts:
+        return None
+    directory = experiments.folders(experiment.uid).attempt(FINAL, attempts[-1].number).output
+    here = experiment.spec.runtime == "local"
+    return FinalRecord(
+        run=experiment.final,
+        attempts=attempts,
+        name=trial_name(experiment.name, experiment.uid, FINAL),
+        over=experiment.state.finished,
+        directory=str(directory) if here else "",
+    )
+
+
+def with_outputs(record: ExperimentRecord) -> ExperimentRecord:
+    """With the files that the final stage wrote; there may be many, so only callers that list them ask."""
+    final = record.final
+    if final is None or not final.directory:
+        return record
+    found = sorted(_files(Path(final.directory)), key=lambda file: file.path)
+    return replace(record, final=replace(final, outputs=found))
+
+
+def _files(directory: Path) -> Iterator[OutputFile]:
+    """Follows links to files, not to folders. Skips files that vanish meanwhile."""
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            path = Path(folder, name)
+            if path.is_file():
+                yield OutputFile(path.relative_to(directory).as_posix(), path.stat().st_size)
+
+
+# Studies without an experiment
+
+
+def is_study(workspace: Workspace, name: str, namespace: str | None) -> bool:
+    """Whether the name can only be that of a study: there is no such experiment, and there is a service to ask."""
+    try:
+        with workspace.opened() as experiments:
+            known = {each.name for each in experiments.experiments() if namespace in (None, each.namespace)}
+    except NotFound:
+        known = set()
+    return name not in known and bool(workspace.service or workspace.state.studies_db.exists())
+
+
+async def watch_studies(
+    workspace: Workspace,
+    namespace: str | None,
+    see: Callable[[list[tuple[Study, StudySummary | None]]], bool],
+    *,
+    every_s: float,
+) -> None:
+    """The studies of the workspace's service, until `see` returns True. Raises NotFound: nothing was ever run there."""
+    if not workspace.service and not workspace.state.studies_db.exists():
+        with workspace.opened():
+            pass
+    async with workspace.connected(workspace.service) as client:
+        while True:
+            if see(await client.study_summaries(namespace or "-")):
+                return
+            await asyncio.sleep(every_s)
+
+
+async def watch_study(
+    workspace: Workspace, name: str, namespace: str | None, see: Callable[[StudyTrials], bool], *, every_s: float
+) -> None:
+    """The study's trials, until `see` returns True. Raises NotFound."""
+    async with workspace.connected(workspace.service) as client:
+        while True:
+            if see(await _study_trials(workspace, client, name, namespace)):
+                return
+            await asyncio.sleep(every_s)
+
+
+async def look_up_study(
+    workspace: Workspace, name: str, namespace: str | None, *, measurements: bool = False
+) -> StudyTrials:
+    """Raises NotFound."""
+    async with workspace.connected(workspace.service) as client:
+        return await _study_trials(workspace, client, name, namespace, measurements=measurements)
+
+
+async def _study_trials(
+    workspace: Workspace, client: SessionClient, text: str, namespace: str | None, *, measurements: bool = False
+) -> StudyTrials:
+    name = _study_named(text, namespace)
+    try:
+        study = await client.get_study(name)
+    except NotFound:
+        experiment = "" if "/" in text else f"no experiment {name.study} here, and "
+        raise NotFound(
+            f"there is {experiment}no study {name} in the {described(workspace.service)}; "
+            f"see {command('get', 'experiments')} and {command('get', 'studies')}"
+        ) from None
+    trials = [TrialRecord(each, by_client=True) for each in await client.list_trials(name)]
+    last = await client.list_measurements(name, latest=True)
+    measured: dict[int, list[Measurement]] = {}
+    for number, one in await client.list_measurements(name) if measurements else ():
+        measured.setdefault(number, []).append(one)
+    return StudyTrials(study, trials, last_values(last, without=study.spec.objective.metric), measured)
+
+
+def _study_named(text: str, namespace: str | None) -> StudyName:
+    """`counter`, or `namespaces/default/studies/counter` as the service calls it."""
+    match text.split("/"):
+        case ["namespaces", of_namespace, "studies", study]:
+            return StudyName(of_namespace, study)
+    return StudyName(namespace or "default", text)
+
+
+# The cluster
+
+
+async def gpu_quotas(experiment: Experiment) -> tuple[list[GpuQuota] | None, str]:
+    """What the quotas of its namespace say of GPUs now; None where there is no cluster, or with why that is unknown."""
+    if experiment.spec.runtime == "local":
+        return None, ""
+    from controller.runtime.kubernetes.client import QUOTAS, Client
+    from controller.runtime.kubernetes.errors import ApiError, BadKubeconfig, NotAllowed, Unreachable
+
+    try:
+        client = await Client.connect(experiment.context or None)
+        try:
+            quotas, _ = await client.list(QUOTAS, experiment.namespace)
+        finally:
+            await client.close()
+    except (ApiError, BadKubeconfig, NotAllowed, Unreachable) as error:
+        return None, str(error)
+    return [each for quota in quotas for each in _of_gpus(quota)], ""
+
+
+def _of_gpus(quota: dict[str, Any]) -> list[GpuQuota]:  # Any: an object as the cluster sends it
+    from controller.runtime.kubernetes.demand import is_gpu
+
+    status = quota.get("status") or {}
+    used = status.get("used") or {}
+    return [
+        GpuQuota(resource, str(used.get(key, 0)), str(allowed), quota["metadata"]["name"])
+        for key, allowed in (status.get("hard") or {}).items()
+        if is_gpu(resource := key.removeprefix("requests."))
+    ]

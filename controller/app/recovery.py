@@ -1,0 +1,189 @@
+"""Rebuild an experiment whose database is lost from its objects on a cluster.
+
+Each trial whose Job still exists keeps its number and is adopted as after any restart. Trials that ended and were
+removed before are lost: they are cancelled in the new study, so that no number is used twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import cast
+
+from controller.app.experiment_service import Admitted, ExperimentService
+from controller.app.local_experiments import LocalExperiments
+from controller.app.suggestion_service import SessionClient
+from controller.core.model import FINAL, Attempt, AttemptState, Experiment, ExperimentSpec, FailureClass
+from controller.phrases import command
+from controller.runtime.kubernetes.client import CONFIG_MAPS, JOBS, Client, Kind, Raw
+from controller.runtime.kubernetes.fence import wait_until_free
+from controller.runtime.kubernetes.kinds import kind_of
+from controller.runtime.kubernetes.naming import EXPERIMENT, MANAGED_BY, PARAMETERS, UID
+from controller.runtime.kubernetes.scene import attempt_of
+from controller.search import study_name, study_spec
+from controller.spec import Document, from_document
+from controller.spec.problems import Marks
+from controller.store import Changes
+from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+from suggest.nesting import load_json
+from suggest.space import Assignment
+from suggest.trial import Outcome, TrialState
+
+_BATCH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What a cluster still has of an experiment. trials: the parameters of each, and its attempts' numbers."""
+
+    uid: str
+    context: str
+    document: Document
+    trials: dict[int, tuple[Assignment, list[int]]]
+
+    @property
+    def lost(self) -> list[int]:
+        return [number for number in range(max(self.trials, default=-1) + 1) if number not in self.trials]
+
+
+async def look(
+    name: str, *, context: str | None, namespace: str | None, say: Callable[[str], None] = lambda _text: None
+) -> Remains:
+    """Raises NotFound; FailedPrecondition: there are several of that name, or a controller still runs it."""
+    client = await Client.connect(context)
+    try:
+        where = namespace or client.default_namespace
+        labels = f"{EXPERIMENT}={name},{MANAGED_BY}=tuner"
+        anchors, _ = await client.list(CONFIG_MAPS, where, labels=labels)
+        anchor = _only(anchors, name, where)
+        await wait_until_free(client, where, anchor["metadata"]["name"], say=say)
+        uid = anchor["metadata"]["labels"][UID]
+        text = anchor["data"]["experiment"]
+        spec = from_document(load_json(text))
+        objects, _ = await client.list(await _kind(client, spec), where, labels=f"{UID}={uid}")
+        _refuse_ended(objects, name, anchor["metadata"]["name"], where)
+        document = Document(f"the cluster of context {client.context}", text, spec, (), Marks({}, {}), overridden=False)
+        return Remains(uid, client.context, document, _trials(objects))
+    finally:
+        await client.close()
+
+
+def _only(anchors: Sequence[Raw], name: str, namespace: str) -> Raw:
+    if not anchors:
+        raise NotFound(
+            f"namespace {namespace} has nothing of an experiment {name}; "
+            f"see kubectl -n {namespace} get configmaps -l {MANAGED_BY}=tuner"
+        )
+    if len(anchors) > 1:
+        names = ", ".join(anchor["metadata"]["name"] for anchor in anchors)
+        raise FailedPrecondition(
+            f"namespace {namespace} has several experiments {name} ({names}); delete the ConfigMap of each that is over"
+        )
+    return anchors[0]
+
+
+async def _kind(client: Client, spec: ExperimentSpec) -> Kind:
+    """What its attempts are."""
+    match spec.trial.cluster.get("template"):
+        case {"apiVersion": str(), "kind": str()} as template:
+            return await kind_of(client, cast(Raw, template))
+    return JOBS
+
+
+def _refuse_ended(objects: Sequence[Raw], name: str, anchor: str, namespace: str) -> None:
+    """Raises FailedPrecondition: the final stage runs. The values of the trials are lost, and the search had ended."""
+    for each in objects:
+        whose = attempt_of(each)
+        if whose is not None and whose[0] == FINAL:
+            running = each["metadata"]["name"]
+            raise FailedPrecondition(
+                f"the search of {name} had ended, and {running} is its final stage: how its trials ended is lost with "
+                f"the database, so there is nothing to go on with. It runs on: kubectl -n {namespace} logs -f "
+                f"job/{running}. To start over, delete it and all else of it: kubectl -n {namespace} delete configmap "
+                f"{anchor}"
+            )
+
+
+def _trials(objects: Sequence[Raw]) -> dict[int, tuple[Assignment, list[int]]]:
+    found: dict[int, tuple[Assignment, list[int]]] = {}
+    for each in objects:
+        whose = attempt_of(each)
+        written = each["metadata"].get("annotations", {}).get(PARAMETERS)
+        if whose is None or written is None:
+            continue
+        _, attempts = found.setdefault(whose[0], (load_json(written), []))
+        attempts.append(whose[1])
+    return found
+
+
+async def rebuild(
+    remains: Remains, *, experiments: LocalExperiments, client: SessionClient, service: str, directory: Path
+) -> Admitted:
+    """The experiment with its study and attempts, as a killed controller would have left them.
+
+    Raises AlreadyExists: the database has it; nothing is lost.
+    """
+    spec = remains.document.spec
+    if experiments.experiment(spec.namespace, spec.name) is not None:
+        raise AlreadyExists(
+            f"the database has {spec.name} in {spec.namespace}: nothing is lost; go on with: "
+            f"{command('resume', spec.name)}"
+        )
+    to = ExperimentService(experiments)
+    reserved = to.reserve(spec.name, uid=remains.uid)
+    admitted = to.create(remains.document, directory, reserved, service=service, context=remains.context)
+    try:
+        await _refill(admitted.experiment, remains, client)
+        experiments.save(remains.uid, Changes(attempts=_attempts(remains)))
+    except BaseException:
+        experiments.delete_experiment(remains.uid)  # the cluster still has it all: the same command starts over
+        raise
+    return admitted
+
+
+async def _refill(experiment: Experiment, remains: Remains, client: SessionClient) -> None:
+    uid, name = experiment.uid, study_name(experiment)
+    await client.create_study(name, study_spec(experiment.spec), request_id=uid)
+    initial = len(experiment.spec.initial)
+    for number in range(max(remains.trials, default=-1) + 1):
+        known = remains.trials.get(number)
+        # As the experiment itself asks for its fixed points: they are not added a second time.
+        request_id = f"{uid}-initial-{number}" if number < initial else f"{uid}-recovered-{number}"
+        try:
+            await client.add_trial(name, {} if known is None else known[0], request_id=request_id)
+        except InvalidArgument as error:
+            raise FailedPrecondition(
+                f"trial {number} has values that the file on the cluster does not know ({error}): "
+                f"{experiment.name} was extended since, and how far is lost with the database; "
+                "restore controller.db and studies.db from a backup"
+            ) from error
+        if known is None:
+            lost = Outcome(TrialState.CANCELLED, reason="lost with the database")
+            await client.complete(name, number, lost)
+    left = len(remains.trials)
+    while left:
+        count = min(left, _BATCH)
+        await client.suggest(name, count, client_id=uid, request_id=f"{uid}-recovered-batch-{left}")
+        left -= count
+
+
+def _attempts(remains: Remains) -> list[Attempt]:
+    """The newest of each trial as one that was recorded; how earlier ones ended went with the database."""
+    lost = "how it ended was lost with the database"
+    now = datetime.now(UTC)
+    return [
+        Attempt(number, each)
+        if each == max(attempts)
+        else Attempt(
+            number,
+            each,
+            AttemptState.FAILED,
+            end_time=now,
+            failure_class=FailureClass.INFRASTRUCTURE,
+            reason=lost,
+        )
+        for number, (_, attempts) in sorted(remains.trials.items())
+        for each in range(1, max(attempts) + 1)
+    ]

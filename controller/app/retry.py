@@ -1,0 +1,169 @@
+"""Run failed trials again, as new attempts of the same trials, and then continue the search.
+
+Survives a kill between any two steps. One write marks the attempts and sets the experiment running; the study's trials
+are reopened when the experiment is next controlled, by this process or another. The same request again is the same
+retry: a trial that already runs again is not an error.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from controller.app.experiment_file import ExperimentFile
+from controller.app.experiment_service import Admitted, ExperimentService, allowed_changes
+from controller.app.local_experiments import LocalExperiments
+from controller.app.workspace import Workspace
+from controller.core import budget
+from controller.core.model import Attempt, AttemptState, Experiment, ExperimentSpec, FailureClass
+from controller.phrases import command
+from controller.report.figures import ranges
+from controller.search import study_name
+from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem
+from suggest.trial import Trial, TrialState
+
+
+@dataclass(frozen=True, slots=True)
+class RetrySelection:
+    """Which trials run again: those of `numbers`, or, if there are none, all failed ones that `reason` matches."""
+
+    numbers: tuple[int, ...] = ()
+    reason: str = ""
+
+    @classmethod
+    def parse(cls, numbers: Sequence[str], *, failed: bool, reason: str) -> RetrySelection:
+        """Raises InvalidArgument."""
+        if numbers and (failed or reason):
+            raise InvalidArgument([Problem("", "name trials by their numbers or with --failed, not both")])
+        if not (numbers or failed or reason):
+            raise InvalidArgument([Problem("", "say which trials run again: their numbers, or --failed for all")])
+        bad = [text for text in numbers if not (text.isascii() and text.isdigit())]
+        if bad:
+            raise InvalidArgument([Problem("", f"{text} is not the number of a trial") for text in bad])
+        return cls(tuple(dict.fromkeys(map(int, numbers))), reason)
+
+    def matches(self, trial: Trial) -> bool:
+        return not self.reason or self.reason == trial.failure_class or self.reason in trial.reason
+
+
+@dataclass(frozen=True, slots=True)
+class RetryChoice:
+    """failures: the newest attempts of the trials to mark. already: trials that were marked before."""
+
+    failures: tuple[Attempt, ...]
+    already: tuple[int, ...]
+
+
+def choose(
+    name: str, wanted: RetrySelection, trials: Sequence[Trial], attempts: Mapping[int, Sequence[Attempt]]
+) -> RetryChoice:
+    """Raises NotFound: there is no such trial; FailedPrecondition: one has not failed, or none fits."""
+    by_number = {trial.number: trial for trial in trials}
+    missing = [number for number in wanted.numbers if number not in by_number]
+    if missing:
+        there = f"its trials are {ranges(sorted(by_number))}" if by_number else "it has none yet"
+        raise NotFound(f"{name} has no trial {ranges(missing)}; {there}")
+    again = {trial.number for trial in trials if _runs_again(trial, attempts.get(trial.number, ()))}
+    failed = [t for t in trials if t.state is TrialState.FAILED and t.number not in again]
+    if wanted.numbers:
+        named_ones = set(wanted.numbers)
+        others = sorted(named_ones - again - {trial.number for trial in failed})
+        if others:
+            states = ", ".join(f"trial {n} is {by_number[n].state.value}" for n in others[:10])
+            raise FailedPrecondition(f"{name}: only failed trials can run again; {states}")
+        failed = [trial for trial in failed if trial.number in named_ones]
+        again &= named_ones
+    elif wanted.reason:
+        fitting = [trial for trial in failed if wanted.matches(trial)]
+        if failed and not fitting and not again:
+            there = ", ".join(f"{word} ({n})" for word, n in Counter(t.failure_class for t in failed).most_common())
+            raise FailedPrecondition(f"no trial of {name} failed with the reason {wanted.reason!r}; there are {there}")
+        failed = fitting
+    if not failed and not again:
+        raise FailedPrecondition(f"{name} has no failed trial; see {command('get', 'trials', name)}")
+    untold = [t.number for t in failed if not _failed_here(attempts.get(t.number, ()))]
+    if untold:
+        raise FailedPrecondition(
+            f"{name}: trial {ranges(untold)} was completed as failed by another client, and has no attempt to repeat; "
+            "name the others by their numbers"
+        )
+    return RetryChoice(tuple(attempts[trial.number][-1] for trial in failed), tuple(sorted(again)))
+
+
+def _failed_here(attempts: Sequence[Attempt]) -> bool:
+    return bool(attempts) and attempts[-1].state is AttemptState.FAILED
+
+
+def _runs_again(trial: Trial, attempts: Sequence[Attempt]) -> bool:
+    """Whether an earlier retry or the circuit breaker marked it and it has not ended since.
+
+    A configuration failure leaves its trial open, which runs again without a mark.
+    """
+    if trial.state is TrialState.FAILED:
+        return bool(attempts) and attempts[-1].rerun
+    configuration = bool(attempts) and attempts[-1].failure_class is FailureClass.CONFIGURATION
+    return not trial.finished and (configuration or any(attempt.rerun for attempt in attempts))
+
+
+async def retry(
+    workspace: Workspace,
+    experiments: LocalExperiments,
+    target: ExperimentFile | str,
+    wanted: RetrySelection,
+    *,
+    namespace: str | None,
+    say: Callable[[str], None],
+) -> Admitted:
+    """Mark the trials of an experiment that no controller runs. target: its corrected file, or its name.
+
+    Raises NotFound, FailedPrecondition, Changed.
+    """
+    file = target if isinstance(target, ExperimentFile) else None
+    service = ExperimentService(experiments)
+    named = target.document if isinstance(target, ExperimentFile) else target
+    refused = "trials of {name} cannot be retried while it runs"
+    with service.known_and_leased(named, namespace, refused=refused) as (known, lease):
+        server = workspace.service_of(known)
+        changes = [] if file is None else allowed_changes(known, file.document)
+        async with workspace.connected(server) as client:
+            try:
+                trials = await client.list_trials(study_name(known), client_id=known.uid)
+            except NotFound:  # its controller was killed before it created the study
+                trials = []
+        attempts: dict[int, list[Attempt]] = {}
+        for attempt in experiments.attempts(known.uid):
+            attempts.setdefault(attempt.trial, []).append(attempt)
+        chosen = choose(known.name, wanted, trials, attempts)
+        again = {attempt.trial for attempt in chosen.failures}
+        again |= {trial.number for trial in trials if _runs_again(trial, attempts.get(trial.number, ()))}
+        spec = known.spec if file is None else file.document.spec
+        _refuse_an_end(known, spec, [trial for trial in trials if trial.number not in again])
+        admitted = service.retry(
+            known,
+            lease,
+            chosen.failures,
+            document=None if file is None else file.document,
+            changes=changes,
+            directory=None if file is None else file.directory,
+        )
+    name = admitted.experiment.name
+    if numbers := [attempt.trial for attempt in chosen.failures]:
+        say(f"{name}: {_trials(numbers)} again as new attempts, and cost no budget of failures")
+    if chosen.already:
+        say(f"{name}: {_trials(chosen.already)} again already")
+    return admitted
+
+
+def _trials(numbers: Sequence[int]) -> str:
+    return f"trial {numbers[0]} runs" if len(numbers) == 1 else f"trials {ranges(sorted(numbers))} run"
+
+
+def _refuse_an_end(known: Experiment, spec: ExperimentSpec, others: Sequence[Trial]) -> None:
+    """Raises FailedPrecondition: what is to run again would be cancelled at once. others: all other trials."""
+    ending = budget.ending_of(spec, ((trial.state, trial.value) for trial in others), running_s=known.running_s)
+    if ending is not None and not ending.drain:
+        raise FailedPrecondition(
+            f"{known.name} would end again at once: {ending.reason}; retry more of its trials, or raise that limit "
+            "in the file and name the file"
+        )

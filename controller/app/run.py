@@ -1,0 +1,351 @@
+"""Run an experiment: admit a file or a name, control its trials until they end, and say what came of it.
+
+The order is for speed: what other processes do (git, the supervisor, the cluster) is begun before this one imports what
+it needs. Decides nothing about trials (`core.decide`) nor about which experiment may run (`experiment_service`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from controller.app.experiment_file import ExperimentFile
+from controller.app.workspace import Workspace
+from controller.core.model import Experiment, ExperimentState
+from controller.report.lines import View
+from controller.spec import Document
+from suggest.errors import AlreadyExists, InvalidArgument
+from suggest.trial import TrialState
+
+if TYPE_CHECKING:
+    from controller.app.experiment_service import Admitted, ExperimentService, NothingToRun
+    from controller.app.local_experiments import LocalExperiments
+    from controller.app.suggestion_service import SessionClient
+    from controller.core.progress import Progress
+    from controller.loop import Loop
+    from controller.runtime.kubernetes.client import Client
+    from controller.runtime.protocol import Runtime
+    from suggest.trial import Trial
+
+logger = logging.getLogger(__name__)
+
+REFRESH_S = 0.2
+LAST_LINES, LAST_BYTES = 10, 8192
+
+
+class Controls(Protocol):
+    """How a run is interrupted from outside, such as by signals of a terminal."""
+
+    def attach(self, loop: Loop, *, detaches: bool) -> None:
+        """The loop to interrupt. detaches: the first interruption leaves the trials running, on a cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What came of a run, or of a finished experiment that was to be run.
+
+    counts: its own finished trials by outcome. best: of all trials in its study, imported ones too. final_failed: its
+    final stage has failed for good. opened_breaker: the trial for which it is paused, and the last lines of its log.
+    """
+
+    experiment: Experiment
+    counts: Mapping[TrialState, int]
+    best: Trial | None = None
+    final_failed: bool = False
+    opened_breaker: tuple[int, list[str]] | None = None
+
+    @property
+    def some_succeeded(self) -> bool:
+        return self.counts.get(TrialState.SUCCEEDED, 0) > 0 or self.best is not None
+
+
+@dataclass(slots=True)
+class _Beside:
+    """What other processes do while this one imports: the runtime is reached, git says which commit it is."""
+
+    runtime: Runtime
+    git: asyncio.Task[dict[str, object]]
+    _reached: asyncio.Task[object]
+    checked: asyncio.Task[None] | None = None  # of a new experiment: would its cluster take it?
+
+    @classmethod
+    def begin(cls, runtime: Runtime, directory: Path, *, check: Coroutine[Any, Any, None] | None = None) -> _Beside:
+        from controller.app.provenance import git_facts
+
+        return cls(
+            runtime,
+            asyncio.create_task(git_facts(directory)),
+            asyncio.create_task(runtime.observe()),
+            None if check is None else asyncio.create_task(check),
+        )
+
+    async def end(self) -> None:
+        """Idempotent. Errors are not raised: the loop met the same ones and reported them, or there was no loop."""
+        self.git.cancel()
+        left = [self.git, self._reached, *([] if self.checked is None else [self.checked])]
+        await asyncio.gather(*left, return_exceptions=True)
+        await self.runtime.close()
+
+
+class Session:
+    """One request's way from a file or a name to a result."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        experiments: LocalExperiments,
+        *,
+        view: View,
+        controls: Controls,
+        context: str | None = None,
+    ) -> None:
+        """context: of the Kubernetes configuration, where one was asked for."""
+        self.workspace = workspace
+        self.experiments = experiments
+        self.view = view
+        self._controls = controls
+        self._context = context
+
+    async def run(self, file: ExperimentFile) -> RunResult:
+        """Create the experiment of the file, or continue it."""
+        from controller.app.experiment_service import ExperimentService
+
+        service = ExperimentService(self.experiments)
+        admitted = service.run(file.document, file.directory)
+        return await self._create(file, service) if admitted is None else await self.go_on(admitted)
+
+    async def resume(self, target: ExperimentFile | str, namespace: str | None) -> RunResult:
+        """Continue with the changes of a file, or by name with the file as last accepted. Lifts a pause."""
+        from controller.app.experiment_service import ExperimentService
+
+        service = ExperimentService(self.experiments)
+        if isinstance(target, str):
+            return await self.go_on(service.resume_name(target, namespace))
+        return await self.go_on(service.resume_file(target.document, target.directory))
+
+    async def recover(self, name: str, namespace: str | None) -> RunResult:
+        """Rebuild an experiment whose database is lost from what its cluster still has, and continue it."""
+        from controller.app import recovery, runtimes
+        from controller.report.figures import ranges
+
+        remains = await recovery.look(name, context=self._context, namespace=namespace, say=self.view.say)
+        service = self.workspace.service
+        async with self.workspace.connected(service) as client:
+            admitted = await recovery.rebuild(
+                remains, experiments=self.experiments, client=client, service=service, directory=Path.cwd()
+            )
+            self.view.say(f"{name}: found trials {ranges(remains.trials) or 'none'} on {remains.context}")
+            if remains.lost:
+                self.view.say(
+                    f"{name}: lost with the database are trials {ranges(remains.lost)}; they count as cancelled"
+                )
+            runtime = await runtimes.of(self.workspace.state, admitted.experiment)
+            return await self._control(admitted, client, _Beside.begin(runtime, Path.cwd()))
+
+    async def go_on(self, admitted: Admitted | NothingToRun) -> RunResult:
+        """Control an admitted experiment, or say how a finished one ended."""
+        from controller.app import runtimes
+        from controller.app.experiment_service import NothingToRun
+
+        experiment = admitted.experiment
+        runtimes.same_context(experiment, self._context)
+        service = self.workspace.service_of(experiment)
+        for note in admitted.notes:
+            self.view.say(note)
+        if isinstance(admitted, NothingToRun):
+            async with self.workspace.connected(service) as client:
+                return await self._as_it_ended(experiment, client)
+        runtime = await runtimes.of(self.workspace.state, experiment)
+        beside = _Beside.begin(runtime, Path(experiment.directory))
+        async with self.workspace.connected(service) as client:
+            return await self._control(admitted, client, beside)
+
+    async def _create(self, file: ExperimentFile, service: ExperimentService) -> RunResult:
+        from controller.app import runtimes
+        from controller.search import study_spec
+
+        workspace = self.workspace
+        spec = file.document.spec
+        reserved = service.reserve(spec.name)
+        beside: _Beside | None = None
+        created = False
+        try:
+            cluster = await runtimes.connect(spec, self._context)
+            runtime = runtimes.make(workspace.state, spec, reserved.uid, cluster)
+            check = None if cluster is None else self._check(cluster, file.document)
+            beside = _Beside.begin(runtime, file.directory, check=check)
+            async with workspace.connected(workspace.service) as client:
+                try:
+                    await client.validate(study_spec(spec))
+                except InvalidArgument as error:
+                    raise file.document.locate(error.problems) from error
+                if beside.checked is not None:
+                    await beside.checked
+                context = runtimes.context_of(runtime)
+                admitted = service.create(
+                    file.document, file.directory, reserved, service=workspace.service, context=context
+                )
+                created = True
+                return await self._control(admitted, client, beside)
+        except AlreadyExists:
+            if created:
+                raise
+        finally:
+            if not created:
+                if beside is not None:
+                    await beside.end()
+                reserved.lease.discard()
+        # Two were started at once and the other was faster: now it is one that exists.
+        found = service.run(file.document, file.directory)
+        assert found is not None
+        return await self.go_on(found)
+
+    async def _check(self, cluster: Client, document: Document) -> None:
+        from controller.app.validate import check_cluster
+
+        await check_cluster(cluster, document, self.workspace.state)
+
+    async def _control(self, admitted: Admitted, client: SessionClient, beside: _Beside) -> RunResult:
+        try:
+            experiment, progress = await control(
+                admitted, experiments=self.experiments, client=client, controls=self._controls, view=self.view,
+                runtime=beside.runtime, git=beside.git,
+            )  # fmt: skip
+            if experiment.state is ExperimentState.PAUSED and experiment.spec.runtime != "local":
+                await self._free_quota(experiment, beside.runtime)
+        finally:
+            await beside.end()
+            admitted.lease.release()
+        return self._result(experiment, progress.counts, await _best(experiment, progress.best, client))
+
+    async def _free_quota(self, experiment: Experiment, runtime: Runtime) -> None:
+        """Remove ended attempts: a pod that waits for an image that does not exist still counts against the quota."""
+        from controller.core.model import attempt_name
+        from controller.runtime.kubernetes.errors import NotAllowed
+        from controller.runtime.protocol import RuntimeLost
+
+        ended = [attempt for attempt in self.experiments.attempts(experiment.uid) if attempt.ended]
+        with suppress(RuntimeLost, NotAllowed):  # the next controller removes it
+            for attempt in ended:
+                await runtime.remove(attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number))
+
+    async def _as_it_ended(self, experiment: Experiment, client: SessionClient) -> RunResult:
+        from controller.app.query import gather
+
+        record = await gather(self.experiments, experiment, client)
+        self.view.close(None)
+        return self._result(experiment, record.counts, record.best)
+
+    def _result(self, experiment: Experiment, counts: Mapping[TrialState, int], best: Trial | None) -> RunResult:
+        from controller.app.experiments import final_has_failed
+
+        return RunResult(
+            experiment,
+            counts,
+            best,
+            final_failed=final_has_failed(self.experiments, experiment),
+            opened_breaker=self._opened_breaker(experiment),
+        )
+
+    def _opened_breaker(self, experiment: Experiment) -> tuple[int, list[str]] | None:
+        if experiment.state is not ExperimentState.PAUSED:
+            return None
+        newest = {attempt.trial: attempt for attempt in self.experiments.attempts(experiment.uid)}
+        failed = [attempt for attempt in newest.values() if attempt.rerun and attempt.end_time is not None]
+        last = max(failed, key=lambda attempt: (attempt.end_time, attempt.trial), default=None)
+        if last is None:
+            return None
+        log = self.experiments.folders(experiment.uid).attempt(last.trial, last.number).log
+        return last.trial, last_lines(log)
+
+
+async def _best(experiment: Experiment, own: Trial | None, client: SessionClient) -> Trial | None:
+    """Of all trials in its study, imported ones too; `own` if the service does not answer any more."""
+    from controller.search import study_name
+    from suggest.errors import TunerError
+
+    with suppress(TunerError):
+        for found in await client.optimal_trials(study_name(experiment)):
+            return found
+    return own
+
+
+async def control(
+    admitted: Admitted, *, experiments: LocalExperiments, client: SessionClient, controls: Controls, view: View,
+    runtime: Runtime, git: asyncio.Task[dict[str, object]] | None = None,
+) -> tuple[Experiment, Progress]:  # fmt: skip
+    """Run the experiment until it ends, pauses or is stopped. Raises what `Loop.run` does. Closes nothing."""
+    from controller.app.provenance import AttemptLauncher
+    from controller.app.runtimes import PATIENCE_S
+    from controller.clock import SystemClock
+    from controller.loop import Loop
+
+    experiment = admitted.experiment
+    folders = experiments.folders(experiment.uid)
+    launcher = AttemptLauncher(folders, admitted.source, admitted.text, seed=lambda: client.seed)
+    loop = Loop(
+        experiment,
+        store=experiments,
+        studies=client,
+        runtime=runtime,
+        launcher=launcher,
+        clock=SystemClock(),
+        on_event=view.event,
+        patience_s=PATIENCE_S[experiment.spec.runtime],
+    )
+    controls.attach(loop, detaches=experiment.spec.runtime != "local")
+    drawing = asyncio.create_task(draw(view, loop.progress))
+    try:
+        if git is not None:
+            launcher.git = await git
+        ended = await loop.run()
+        return ended, loop.progress()
+    finally:
+        broken = drawing.done()
+        drawing.cancel()
+        with suppress(asyncio.CancelledError):
+            await drawing
+        _close(view, None if broken else loop.progress())
+
+
+async def draw(view: View, progress: Callable[[], Progress]) -> None:
+    """Until cancelled, or until the view breaks: that is logged once and does not end the run.
+
+    Returns at once for a view that draws nothing: counting progress has a cost.
+    """
+    try:
+        while view.draws:
+            view.refresh(progress())
+            await asyncio.sleep(REFRESH_S)
+    except Exception:
+        logger.exception("progress cannot be shown any more; the run goes on")
+
+
+def _close(view: View, progress: Progress | None) -> None:
+    try:
+        view.close(progress)
+    except Exception:
+        logger.exception("the last state cannot be shown; the run is not touched by that")
+
+
+def last_lines(log: Path) -> list[str]:
+    """The last printable lines of a log; none if it is not on this machine."""
+    from controller.core.metrics import ESCAPES
+
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - LAST_BYTES))
+            text = ESCAPES.sub(b"", file.read()).decode(errors="replace")
+    except OSError:
+        return []
+    if not text.strip():
+        return []
+    lines = [line.rpartition("\r")[2].expandtabs() for line in text.rstrip().split("\n")]
+    return ["".join(c for c in line.rstrip() if c.isprintable()) for line in lines[-LAST_LINES:]]

@@ -1,0 +1,104 @@
+"""Trial 0 of a file that was never run, and its final stage: what a cluster would get, to be shown or checked.
+
+Nothing suggested its parameters, and nothing is stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from controller.core.model import FINAL, Attempt, Experiment, ExperimentSpec, attempt_name
+from controller.folders import ExperimentFolders
+from controller.launch import cluster_launch
+from controller.runtime.protocol import Launch
+from suggest.errors import InvalidArgument, Problem
+from suggest.space import Choice, Domain, Float, Int, Scale, Space, Value
+from suggest.trial import Trial, TrialState
+
+Raw = dict[str, Any]  # Any: an object as a cluster takes it
+
+UID = "dryrunaaaaaaaaaa"  # constant, so that two dry runs print the same
+TEMPLATE, FINAL_STAGE = "spec.trial.template", "spec.final"
+
+
+def sample_launch(spec: ExperimentSpec, stage: int = 0) -> Launch:
+    """stage: 0, or FINAL with the same parameters."""
+    experiment = Experiment(uid=UID, spec=spec, revision=1, directory="", study="")
+    trial = Trial(0, TrialState.RUNNING, first_point(spec))
+    return cluster_launch(experiment, trial, [Attempt(stage, 1)], ExperimentFolders(Path(UID)).attempt(stage, 1))
+
+
+def manifests_of(spec: ExperimentSpec) -> list[Raw]:
+    """The objects of trial 0. Raises InvalidArgument: they are invalid on any cluster."""
+    from controller.runtime.kubernetes.demand import demand_of
+    from controller.runtime.kubernetes.kinds import missing_conditions
+    from controller.runtime.kubernetes.manifests import job_for, name_problem
+    from controller.runtime.kubernetes.template import cannot_be_labelled, cannot_be_queued
+
+    launch = sample_launch(spec)
+    part = launch.cluster
+    assert part is not None
+    last = 0 if spec.budget.trials is None else spec.budget.trials - 1
+    again = 1 + max(spec.trial.retries.values(), default=0)
+    problems = {"metadata.name": name_problem(replace(launch, name=attempt_name(spec.name, UID, last, again)))}
+    if part.manifest is not None:
+        manifest = part.manifest
+        problems[TEMPLATE] = missing_conditions(manifest, spec.trial.cluster) or cannot_be_labelled(manifest)
+        if "queue" in spec.trial.cluster:
+            problems["spec.trial.queue"] = cannot_be_queued(manifest)
+    objects = job_for(launch, owner=None)
+    try:
+        demand_of(objects)
+    except ValueError as error:
+        problems[TEMPLATE if part.manifest is not None else "spec.trial.resources"] = str(error)
+    if any(problems.values()):
+        raise InvalidArgument([Problem(path, said) for path, said in problems.items() if said])
+    return objects
+
+
+def final_manifests_of(spec: ExperimentSpec) -> list[Raw]:
+    """The objects of its final stage with the parameters of trial 0; none without one. Raises like manifests_of."""
+    from controller.runtime.kubernetes.demand import demand_of
+    from controller.runtime.kubernetes.manifests import job_for
+
+    if spec.final is None:
+        return []
+    objects = job_for(sample_launch(spec, FINAL), owner=None)
+    try:
+        demand_of(objects)
+    except ValueError as error:
+        raise InvalidArgument([Problem(f"{FINAL_STAGE}.resources", str(error))]) from error
+    return objects
+
+
+def first_point(spec: ExperimentSpec) -> dict[str, Value]:
+    """The first of `spec.initial`; parameters that it leaves open are in the middle of their ranges."""
+    return _completed(spec.space, spec.initial[0] if spec.initial else {})
+
+
+def _completed(space: Space, given: Mapping[str, Value]) -> dict[str, Value]:
+    point: dict[str, Value] = {}
+    for parameter in space.ordered:
+        if parameter.active(point):
+            point[parameter.name] = given.get(parameter.name, _middle(parameter.domain))
+    return space.canonical(point)
+
+
+def _middle(domain: Domain) -> Value:
+    match domain:
+        case Choice():
+            return domain.at(0)
+        case Int(min=low, max=high, scale=Scale.LOG):
+            return round(math.sqrt(low * high))
+        case Float(min=low, max=high, scale=scale) if domain.count is None:
+            exact = math.sqrt(low) * math.sqrt(high) if scale is Scale.LOG else low / 2 + high / 2
+            short = float(f"{exact:.3g}")
+            return short if domain.contains(short) else exact
+        case Float() | Int():
+            count = domain.count
+            assert count is not None
+            return domain.at((count - 1) // 2)

@@ -1,0 +1,113 @@
+"""The state directory of this machine: where it is and which paths it has. Opens no database.
+
+<state directory>/controller.db  studies.db  experiments/<uid>/{experiment.yaml,controller.lock,trials/}
+<runtime directory>/service-<pid>.sock      short: a socket's path has at most 108 bytes
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from suggest.errors import Unavailable
+
+if TYPE_CHECKING:
+    from controller.core.model import Uid
+    from controller.folders import ExperimentFolders
+
+_SHORT = 60  # bytes: a socket's whole path may have a hundred
+
+
+@dataclass(frozen=True, slots=True)
+class StateDirectory:
+    """Paths in the state directory; nothing is made before `make`."""
+
+    root: Path
+
+    @classmethod
+    def find(cls, flag: str | None) -> StateDirectory:
+        """The first of: the flag, TUNER_STATE_DIR, XDG_STATE_HOME, the platform's place."""
+        given = flag or os.environ.get("TUNER_STATE_DIR")
+        if given:
+            return cls(Path(given).expanduser().absolute())
+        if xdg := os.environ.get("XDG_STATE_HOME"):
+            return cls(Path(xdg).absolute() / "tuner")
+        if sys.platform == "darwin":
+            return cls(Path.home() / "Library" / "Application Support" / "tuner")
+        return cls(Path.home() / ".local" / "state" / "tuner")
+
+    def make(self) -> None:
+        """Raises Unavailable: it cannot be made or written to."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)  # files keep what people wrote, secrets too
+            self.experiments.mkdir(exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise Unavailable(
+                f"the state directory {self.root} cannot be made ({error.strerror}); name another one with --state-dir"
+            ) from error
+        if not os.access(self.experiments, os.W_OK | os.X_OK):
+            raise Unavailable(
+                f"the state directory {self.root} cannot be written to (read-only, or another user's); "
+                "name another one with --state-dir"
+            )
+
+    @property
+    def controller_db(self) -> Path:
+        return self.root / "controller.db"
+
+    @property
+    def studies_db(self) -> Path:
+        return self.root / "studies.db"
+
+    @property
+    def storage_url(self) -> str:
+        path = str(self.studies_db).replace("%", "%25").replace("?", "%3F")  # no options begin there
+        return f"sqlite:///{path}"
+
+    @property
+    def experiments(self) -> Path:
+        return self.root / "experiments"
+
+    def folders(self, uid: Uid) -> ExperimentFolders:
+        from controller.folders import ExperimentFolders  # here: not needed to find the place
+
+        return ExperimentFolders(self.experiments / uid)
+
+    def service_socket(self) -> Path:
+        """A new path for this process's service. Removes sockets of processes that were killed."""
+        place = _runtime_directory()
+        for left in place.glob("service-*.sock"):
+            if not _alive(left.stem.split("-")[1]):
+                left.unlink(missing_ok=True)
+        return place / f"service-{os.getpid()}-{secrets.token_hex(2)}.sock"
+
+
+def _runtime_directory() -> Path:
+    """A short path, wherever the state directory is. Raises Unavailable: another user made the folder."""
+    place = Path("/tmp", f"tuner-{os.getuid()}")
+    session = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nowhere")
+    if session.is_dir() and os.access(session, os.W_OK) and len(os.fsencode(session)) <= _SHORT:
+        place = session / "tuner"
+    try:
+        place.mkdir(mode=0o700, exist_ok=True)
+        found = place.lstat()
+    except OSError as error:
+        raise Unavailable(f"{place}: no folder for a private socket can be made: {error.strerror}") from error
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise Unavailable(f"{place} must be a folder that only you can enter; remove it, or set XDG_RUNTIME_DIR")
+    return place
+
+
+def _alive(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except (ProcessLookupError, ValueError):
+        return False
+    except PermissionError:
+        pass
+    return True

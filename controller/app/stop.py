@@ -1,0 +1,94 @@
+"""Stop an experiment: through its controller if one is alive, else by controlling it until it has stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from controller.app import runtimes
+from controller.app.experiment_service import Admitted, ExperimentService
+from controller.app.experiments import Held, find
+from controller.app.local_experiments import LocalExperiments
+from controller.app.run import Controls, control
+from controller.app.suggestion_service import SessionClient
+from controller.app.workspace import Workspace
+from controller.core.model import Experiment, ExperimentState
+from controller.report.lines import Silence
+
+POLL_S = 0.05
+
+
+async def stop(
+    workspace: Workspace,
+    name: str,
+    namespace: str | None,
+    *,
+    controls: Callable[[], AbstractContextManager[Controls]],
+    say: Callable[[str], None],
+) -> Experiment:
+    """The experiment as stopped, or as it had finished before.
+
+    controls: interrupt this process while it ends the trials itself. Raises NotFound, Unavailable and the like.
+    """
+    with workspace.opened() as experiments:
+        experiment = find(experiments, name, namespace)
+        if experiment.state.finished:
+            return experiment
+        service = workspace.service_of(experiment)
+        experiments.request_stop(experiment.uid)
+        while True:
+            await _wait_for_controller(experiments, experiment, say)
+            experiment = find(experiments, name, experiment.namespace)
+            if experiment.state.finished or _idle(experiments, experiment):
+                return experiment
+            try:
+                admitted = ExperimentService(experiments).take_over(experiment)
+            except Held:
+                continue  # another process resumed it, or another stop was faster
+            if admitted.experiment.state.finished:
+                admitted.lease.release()
+                return find(experiments, name, experiment.namespace)
+            async with workspace.connected(service) as client:
+                await _end(workspace, experiments, admitted, client, controls)
+
+
+def _idle(experiments: LocalExperiments, experiment: Experiment) -> bool:
+    """Stopped by a request and not by Ctrl-C: no trial waits to run again."""
+    if experiment.state is not ExperimentState.STOPPED or "tuner stop" not in experiment.reason:
+        return False
+    return all(attempt.ended for attempt in experiments.attempts(experiment.uid))
+
+
+async def _wait_for_controller(
+    experiments: LocalExperiments, experiment: Experiment, say: Callable[[str], None]
+) -> None:
+    """Until no controller is alive; a controller sees the request and ends its trials."""
+    told = False
+    while True:
+        holder = experiments.holder(experiment.uid)
+        if holder is None:
+            return
+        if not told:
+            say(f"{experiment.name} is stopping; its controller is {holder}")
+            told = True
+        await asyncio.sleep(POLL_S)
+
+
+async def _end(
+    workspace: Workspace,
+    experiments: LocalExperiments,
+    admitted: Admitted,
+    client: SessionClient,
+    controls: Callable[[], AbstractContextManager[Controls]],
+) -> None:
+    """Control it until it has stopped: the loop reads the request from the store."""
+    runtime = await runtimes.of(workspace.state, admitted.experiment)
+    try:
+        with controls() as installed:
+            await control(
+                admitted, experiments=experiments, client=client, controls=installed, view=Silence(), runtime=runtime
+            )
+    finally:
+        await runtime.close()
+        admitted.lease.release()

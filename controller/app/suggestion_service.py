@@ -1,0 +1,71 @@
+"""A client of the suggestion service: of a running one, or of one that is started here on a private socket.
+
+Reading through an embedded service disturbs no other process: only writing takes ownership of a study.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from controller.app.state_directory import StateDirectory
+from controller.app.workspace import Credentials
+from suggest.client import AsyncClient
+from suggest.errors import StoreBroken
+from suggest.study import Study, StudyName, StudySpec
+from suggest.trial import NO_LABELS
+
+PATIENCE_S = 10.0  # of a call to a shared service; a run that loses it longer waits in its loop, where Ctrl-C is heard
+
+
+class SessionClient(AsyncClient):
+    """Remembers the seed of the study that it last created or read, for provenance.json: only the service knows it."""
+
+    seed: int | None = None
+
+    async def create_study(
+        self, name: StudyName, spec: StudySpec, *, request_id: str, labels: Mapping[str, str] = NO_LABELS
+    ) -> Study:
+        study = await super().create_study(name, spec, request_id=request_id, labels=labels)
+        self.seed = study.seed
+        return study
+
+    async def get_study(self, name: StudyName) -> Study:
+        study = await super().get_study(name)
+        self.seed = study.seed
+        return study
+
+
+@asynccontextmanager
+async def connected(service: str, state: StateDirectory, credentials: Credentials) -> AsyncIterator[SessionClient]:
+    """A client of the service, which is started if it is an embedded one, and stopped again."""
+    if service and "://" not in service:
+        client = SessionClient(
+            service,
+            token_file=credentials.token_file,
+            tls_ca=credentials.tls_ca,
+            tls_cert=credentials.tls_cert,
+            tls_key=credentials.tls_key,
+            timeout_s=PATIENCE_S,
+        )
+        try:
+            yield client
+        finally:
+            await client.close()
+        return
+    if not service and state.studies_db.is_dir():
+        raise StoreBroken(f"{state.studies_db} is a directory; move it away, or use another --state-dir")
+    from suggest.server import Server  # heavy, and not needed with a remote service
+
+    socket = state.service_socket()
+    server = Server(service or state.storage_url, f"unix:{socket}")
+    await server.start()
+    try:
+        client = SessionClient(f"unix:{socket}", inside=server.inside())
+        try:
+            yield client
+        finally:
+            await client.close()
+    finally:
+        await server.stop()
+        socket.unlink(missing_ok=True)

@@ -1,0 +1,246 @@
+"""Whether an experiment could run: its file by the rules of tuner, of the service, of this machine and of its cluster.
+
+Creates nothing; what stands in the way is an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from controller.app.experiment_file import ExperimentFile, FileOptions, read_document
+from controller.app.state_directory import StateDirectory
+from controller.app.workspace import Workspace
+from controller.core.model import FINAL, ExperimentSpec, short_name, trial_name
+from controller.phrases import command
+from controller.spec import Document
+from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, Unavailable
+
+if TYPE_CHECKING:
+    from controller.runtime.kubernetes.client import Client
+    from controller.runtime.kubernetes.rehearsal import Verdict
+    from controller.runtime.kubernetes.rights import Right
+
+Raw = dict[str, Any]  # Any: an object as a cluster takes it
+
+
+async def validate(path: str, options: FileOptions, workspace: Workspace) -> Document:
+    """The file, checked by the service's rules too. Raises SpecErrors with all of its problems."""
+    from controller.search import study_spec
+    from suggest.server.admin import check
+
+    document = read_document(path, options, workspace.state)
+    check_manifests(document)
+    try:
+        if options.checked_by_server:
+            async with workspace.connected(workspace.service) as client:
+                await client.validate(study_spec(document.spec))
+        else:
+            check(study_spec(document.spec))
+    except InvalidArgument as error:
+        raise document.locate(error.problems) from error
+    return document
+
+
+def check_runnable(file: ExperimentFile) -> None:
+    """Raises SpecErrors: its trials could never run where they are to run."""
+    if file.document.spec.runtime != "local":
+        check_manifests(file.document)
+    else:
+        from controller.app import machine
+
+        machine.check(file.document, file.directory)
+
+
+def check_manifests(document: Document) -> None:
+    """Raises SpecErrors: the manifests of its trials are invalid on any cluster."""
+    if document.spec.runtime == "local":
+        return
+    from controller.app.sample_manifests import final_manifests_of, manifests_of
+
+    try:
+        manifests_of(document.spec)
+        final_manifests_of(document.spec)
+    except InvalidArgument as error:
+        raise document.locate(error.problems) from error
+
+
+def warnings(document: Document) -> Iterator[str]:
+    """What the file says, or asks of this machine or of its template's kind, that is seldom meant."""
+    from controller.app import machine
+
+    yield from document.warnings
+    yield from machine.warnings(document.spec)
+    manifest = document.spec.trial.cluster.get("template")
+    if isinstance(manifest, Mapping):
+        from controller.app.sample_manifests import TEMPLATE
+        from controller.runtime.kubernetes.template import warnings as warnings_of_template
+
+        yield from warnings_of_template(manifest, TEMPLATE)
+
+
+def notices(document: Document) -> Iterator[str]:
+    """What a person is told when the experiment starts: warnings, and what is not enforced where it runs."""
+    for warning in warnings(document):
+        yield f"warning: {warning}"
+    if document.spec.runtime != "local":
+        return
+    trial = document.spec.trial
+    ignored = [name for name, given in (("image", trial.image), ("memory", trial.resources.memory_bytes)) if given]
+    if ignored:
+        yield f"note: {' and '.join(ignored)}: not enforced when trials run on this machine"
+
+
+# Its cluster
+
+
+async def check_cluster(client: Client, document: Document, state: StateDirectory) -> None:
+    """Raises SpecErrors, NotFound, NotAllowed, FailedPrecondition, Unavailable; ApiError where the server has trouble.
+
+    Asks the server four questions concurrently.
+    """
+    from controller.app.runtimes import anchor
+    from controller.app.sample_manifests import UID, final_manifests_of, manifests_of
+    from controller.runtime.kubernetes.errors import Unreachable
+    from controller.runtime.kubernetes.prerequisites import no_queue
+    from controller.runtime.kubernetes.rehearsal import rehearse
+
+    spec = document.spec
+    objects = manifests_of(spec)
+    answers = await asyncio.gather(
+        rehearse(client, spec.namespace, [anchor(spec, UID), *objects, *final_manifests_of(spec)]),
+        _missing(client, spec, objects),
+        _others(client, spec, objects[-1], state),
+        no_queue(client, spec.namespace, objects),
+        return_exceptions=True,
+    )
+    for answer in answers:
+        if isinstance(answer, Unreachable):
+            raise Unavailable(f"{answer}; nothing was started") from answer
+        if isinstance(answer, BaseException):
+            raise answer
+    verdicts, missing, others, queue = answers
+    assert isinstance(verdicts, list)
+    assert isinstance(missing, list)
+    _judge(client, document, verdicts=verdicts, missing=missing)
+    if queue:
+        raise document.locate([Problem("spec.trial.queue", f"{queue}; nothing was started")])
+    if others:
+        raise FailedPrecondition(
+            f"an experiment {spec.name} of another state directory runs in {spec.namespace} (see kubectl -n "
+            f"{spec.namespace} get configmap {others}); choose another metadata.name, or continue that one: "
+            f"{command('resume', spec.name, '--from-cluster')}"
+        )
+
+
+def _judge(
+    client: Client, document: Document, *, verdicts: Sequence[Verdict], missing: Sequence[tuple[Right, tuple[str, ...]]]
+) -> None:
+    from controller.app.sample_manifests import FINAL_STAGE, TEMPLATE, UID
+    from controller.runtime.kubernetes.errors import NotAllowed
+    from controller.runtime.kubernetes.rehearsal import Answer
+
+    namespace = document.spec.namespace
+    why = next((each.why for each in verdicts if each.namespace_is_away), "")
+    if why:
+        raise NotFound(f"the cluster of context {client.context} has no place for trials: {why}")
+    if missing:
+        rules = "".join(f"\n  {right.rule(verbs)}" for right, verbs in missing)
+        raise NotAllowed(
+            f"context {client.context} may not run trials in namespace {namespace}; if that is the right one, these "
+            f"rules are missing in its Role (deploy/rbac.yaml has them all):{rules}"
+        )
+    for each in verdicts:
+        if each.answer is Answer.NOT_ALLOWED:
+            raise NotAllowed(each.why)
+        if each.answer is Answer.REFUSED:
+            path = TEMPLATE if "template" in document.spec.trial.cluster else "spec.trial"
+            path = FINAL_STAGE if each.name == trial_name(document.spec.name, UID, FINAL) else path
+            raise document.locate([Problem(path, f"the cluster does not take {each.kind} {each.name}: {each.why}")])
+
+
+async def _missing(client: Client, spec: ExperimentSpec, objects: Sequence[Raw]) -> list[tuple[Right, tuple[str, ...]]]:
+    from controller.runtime.kubernetes.rights import RIGHTS, missing_rights, rights_to
+
+    rights = [*RIGHTS, *await rights_to(client, objects)]
+    return await missing_rights(client, spec.namespace, [right for right in rights if not right.without])
+
+
+async def _others(client: Client, spec: ExperimentSpec, manifest: Raw, state: StateDirectory) -> str:
+    """The anchor of an experiment of that name in another state directory with unfinished trials; "" without one."""
+    from controller.runtime.kubernetes.errors import ApiError
+    from controller.runtime.kubernetes.kinds import kind_of, over
+    from controller.runtime.kubernetes.naming import EXPERIMENT, MANAGED_BY, UID
+
+    labels = f"{EXPERIMENT}={spec.name},{MANAGED_BY}=tuner"
+    try:
+        found, _ = await client.list(await kind_of(client, manifest), spec.namespace, labels=labels)
+    except ApiError as error:
+        if error.status not in (403, 404):
+            raise
+        return ""  # the other answers say why
+    uids = (each["metadata"]["labels"].get(UID, "") for each in found if not over(each))
+    strange = next((uid for uid in uids if not state.folders(uid).root.exists()), "")
+    return short_name(spec.name, strange) if strange else ""
+
+
+# Dry run
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What a cluster would get: the objects of trial 0, and of the final stage if there is one."""
+
+    spec: ExperimentSpec
+    trial: Sequence[Raw]
+    final: Sequence[Raw]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerVerdicts:
+    """What the cluster's server says of each object; of each stage, why it can never run although its objects may be
+    created."""
+
+    verdicts: Sequence[Verdict]
+    never_runs: Mapping[str, str]
+
+
+def dry_run(spec: ExperimentSpec) -> DryRun:
+    """Raises InvalidArgument: its trials do not run on a cluster."""
+    if spec.runtime == "local":
+        raise InvalidArgument(
+            [Problem("--dry-run", "shows what a cluster is sent, and trials run here; check the file with validate")]
+        )
+    from controller.app.sample_manifests import final_manifests_of, manifests_of
+
+    return DryRun(spec, manifests_of(spec), final_manifests_of(spec))
+
+
+async def ask_server(run: DryRun, *, context: str | None) -> ServerVerdicts:
+    """Have the cluster check the objects without creating them."""
+    from controller.app.runtimes import anchor
+    from controller.app.sample_manifests import UID
+    from controller.runtime.kubernetes.checkup import listed
+    from controller.runtime.kubernetes.client import NODES, Client
+    from controller.runtime.kubernetes.prerequisites import no_queue, no_room
+    from controller.runtime.kubernetes.rehearsal import Answer, pods_of, rehearse
+
+    stages = {"A trial": run.trial, "The final stage": run.final}
+    namespace = run.spec.namespace
+    client = await Client.connect(context or None)
+    try:
+        everything = [each for objects in stages.values() for each in (*objects, *pods_of(objects))]
+        verdicts = await rehearse(client, namespace, [anchor(run.spec, UID), *everything])
+        if any(verdict.answer in (Answer.NOT_ALLOWED, Answer.REFUSED) for verdict in verdicts):
+            return ServerVerdicts(verdicts, {})
+        nodes = await listed(client, NODES, None) or []
+        never = {
+            what: await no_queue(client, namespace, objects) or await no_room(client, namespace, objects, nodes=nodes)
+            for what, objects in stages.items()
+            if objects
+        }
+        return ServerVerdicts(verdicts, {what: why for what, why in never.items() if why})
+    finally:
+        await client.close()

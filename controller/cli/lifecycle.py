@@ -1,0 +1,287 @@
+"""`tuner run`, `resume`, `extend`, `retry`, `import`, `stop`, `delete`: what changes an experiment.
+
+Data on stdout, everything else on stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from controller.cli import exits, terminal
+from controller.cli.exits import ExitCode
+from controller.cli.options import file_or_name, is_name, read_file, workspace_of
+from controller.core.model import ExperimentState
+from controller.phrases import command, quantity
+from controller.report.lines import Lines, LoggedView, Silence, View
+from suggest.errors import InvalidArgument, Problem
+
+if TYPE_CHECKING:
+    from controller.app.experiment_file import ExperimentFile
+    from controller.app.import_trials import Imported
+    from controller.app.local_experiments import LocalExperiments
+    from controller.app.run import RunResult, Session
+    from controller.spec import Document
+
+_NEED_A_PERSON = frozenset({ExperimentState.PAUSED, ExperimentState.FAILED})
+MOST_PROBLEMS = 20  # of trials that could not be imported
+
+# Verbs that control an experiment
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.dry_run:
+        from controller.cli.check import dry_run
+
+        return dry_run(arguments)
+    return _start(arguments, read_file(arguments.file, arguments), lambda session, file: session.run(file))
+
+
+def resume(arguments: argparse.Namespace) -> int:
+    by_name = is_name(arguments.target)
+    if arguments.from_cluster and not by_name:
+        raise InvalidArgument(
+            [Problem("--from-cluster", "goes with the experiment's name: the file is on the cluster")]
+        )
+    if by_name and arguments.set:
+        raise InvalidArgument([Problem("--set", "changes a file: name the file, not the experiment")])
+    namespace = arguments.namespace
+    if not by_name:
+        file = read_file(arguments.target, arguments)
+        return _start(arguments, file, lambda session, file: session.resume(file, namespace))
+    if arguments.from_cluster:
+        return _control(arguments, lambda session: session.recover(arguments.target, namespace), make=True)
+    return _control(arguments, lambda session: session.resume(arguments.target, namespace), make=True)
+
+
+def extend(arguments: argparse.Namespace) -> int:
+    async def extended(session: Session) -> RunResult:
+        from controller.app.extend import Extension, extend
+
+        changes = Extension(arguments.trials, tuple(arguments.set))
+        target = file_or_name(arguments.name, arguments)
+        admitted = await extend(
+            session.workspace,
+            session.experiments,
+            target,
+            changes,
+            namespace=arguments.namespace,
+            say=session.view.say,
+        )
+        return await session.go_on(admitted)
+
+    return _control(arguments, extended)
+
+
+def retry(arguments: argparse.Namespace) -> int:
+    from controller.app.retry import RetrySelection
+
+    wanted = RetrySelection.parse(arguments.numbers, failed=arguments.failed, reason=arguments.reason)
+
+    async def retried(session: Session) -> RunResult:
+        from controller.app.retry import retry
+
+        target = file_or_name(arguments.name, arguments)
+        if isinstance(target, str) and arguments.set:
+            raise InvalidArgument([Problem("--set", "changes a file: name the file, not the experiment")])
+        if not isinstance(target, str):
+            _say_notices(target.document, session.view)
+        admitted = await retry(
+            session.workspace,
+            session.experiments,
+            target,
+            wanted,
+            namespace=arguments.namespace,
+            say=session.view.say,
+        )
+        return await session.go_on(admitted)
+
+    return _control(arguments, retried)
+
+
+def _start(
+    arguments: argparse.Namespace,
+    file: ExperimentFile,
+    begin: Callable[[Session, ExperimentFile], Awaitable[RunResult]],
+) -> int:
+    """Check and announce the file, then control its experiment."""
+    from controller.app.validate import check_runnable
+
+    check_runnable(file)
+    return _control(arguments, lambda session: begin(session, file), make=True, document=file.document)
+
+
+def _control(
+    arguments: argparse.Namespace,
+    act: Callable[[Session], Awaitable[RunResult]],
+    *,
+    make: bool = False,
+    document: Document | None = None,
+) -> int:
+    """Do `act` with a session in the state directory, and say what came of it. make: the state directory may be new."""
+    terminal.set_up_logging(arguments)
+    view = view_of(arguments)
+    if document is not None:
+        _say_notices(document, view)
+    workspace = workspace_of(arguments)
+
+    async def controlled(experiments: LocalExperiments) -> int:
+        from controller.app.run import Session
+        from controller.cli.signals import SignalControls
+
+        with SignalControls(view.say) as controls:
+            result = await act(Session(workspace, experiments, view=view, controls=controls, context=arguments.context))
+            _tell(arguments, view, result)
+            return exits.of_run(result, stopped=controls.exit_code)
+
+    with workspace.opened(make=make) as experiments:
+        return asyncio.run(controlled(experiments))
+
+
+def _tell(arguments: argparse.Namespace, view: View, result: RunResult) -> None:
+    from controller.cli.invocation import rendered
+    from controller.report import ending
+
+    experiment, best = result.experiment, result.best
+    if best is not None:
+        print(ending.result(experiment, best), flush=True)
+    # -q hides progress, not what a person must act on.
+    if not arguments.quiet or best is None or experiment.state in _NEED_A_PERSON or result.final_failed:
+        words = ending.next_step(experiment, best, final_failed=result.final_failed, printed=result.opened_breaker)
+        (Lines() if arguments.quiet else view).say(rendered(words, arguments))
+
+
+def view_of(arguments: argparse.Namespace) -> View:
+    if arguments.quiet:
+        return Silence()
+    if arguments.verbose or arguments.log_format == "json":
+        return LoggedView()
+    if terminal.live(arguments):
+        from controller.report.live import Live
+
+        return Live(colour=terminal.coloured(arguments))
+    return Lines()
+
+
+def _say_notices(document: Document, view: View) -> None:
+    from controller.app.validate import notices
+
+    for notice in notices(document):
+        view.say(notice)
+
+
+# Verbs that end
+
+
+def import_trials(arguments: argparse.Namespace) -> ExitCode:
+    from controller.app.import_sources import SourceChoice
+    from controller.app.import_trials import import_trials
+
+    terminal.set_up_logging(arguments)
+    chosen = SourceChoice(arguments.source, arguments.study, arguments.value, tuple(arguments.fill))
+    imported = asyncio.run(
+        import_trials(
+            workspace_of(arguments),
+            file_or_name(arguments.name, arguments),
+            chosen,
+            namespace=arguments.namespace,
+            context=arguments.context,
+        )
+    )
+    _tell_imported(arguments, imported)
+    return ExitCode.OK if imported.tally.new or imported.tally.known else ExitCode.USAGE
+
+
+def _tell_imported(arguments: argparse.Namespace, imported: Imported) -> None:
+    from controller.app.import_trials import left_out
+
+    say = partial(_say, arguments)
+    experiment, tally, name = imported.experiment, imported.tally, imported.experiment.name
+    before = f", {tally.known} {'was' if tally.known == 1 else 'were'} there already" if tally.known else ""
+    new = quantity(tally.new, "trial")
+    print(f"{name}: {new} imported from {imported.source.title}{before}{left_out(imported.source)}", flush=True)
+    known = experiment.spec.space.by_name
+    if unknown := [f"{parameter} ({n})" for parameter, n in tally.remarks.items() if parameter not in known]:
+        say(f"left out, not parameters of {name}: {', '.join(unknown[:8])}")
+    if outside := [f"{parameter} ({n})" for parameter, n in tally.remarks.items() if parameter in known]:
+        say(
+            f"outside the search space (number of trials): {', '.join(outside[:8])}; these values are kept, and "
+            f"count when the space has grown to them ({command('extend', name, '--set', 'PATH=VALUE')})"
+        )
+    if tally.refused:
+        left = len(tally.refused) - MOST_PROBLEMS
+        more = f"\n  and {left} more" if left > 0 else ""
+        shown = "\n  ".join(tally.refused[:MOST_PROBLEMS])
+        missing = any(": no value; " in one for one in tally.refused)
+        cure = "\nThe value of a parameter that is missing there: --fill NAME=VALUE" if missing else ""
+        say(f"{quantity(len(tally.refused), 'trial')} not imported:\n  {shown}{more}{cure}")
+    if experiment.state.finished:
+        growth = ("--set", "PATH=VALUE") if experiment.spec.budget.trials is None else ("--trials", "+20")
+        say(f"Go on with them: {command('extend', name, *growth)}")
+    elif not imported.begun:
+        by_name = is_name(arguments.name)
+        say(f"Run it: {command('resume', name) if by_name else command('run', arguments.name)}")
+
+
+def stop(arguments: argparse.Namespace) -> ExitCode:
+    """0 when it has stopped."""
+    from controller.app.stop import stop
+    from controller.cli.signals import SignalControls
+
+    terminal.set_up_logging(arguments)
+    say = partial(_say, arguments)
+    after = asyncio.run(
+        stop(
+            workspace_of(arguments),
+            arguments.name,
+            arguments.namespace,
+            controls=lambda: SignalControls(lambda text: print(text, file=sys.stderr)),
+            say=say,
+        )
+    )
+    if after.state.finished:
+        say(f"{after.name} has {after.state.value} already: {after.reason}")
+    else:
+        say(f"{after.name}: {after.state.value}, {after.reason}. Go on: {command('resume', after.name)}")
+    return ExitCode.OK
+
+
+def delete(arguments: argparse.Namespace) -> ExitCode:
+    from controller.app.delete import delete
+
+    terminal.set_up_logging(arguments)
+    deleted = asyncio.run(
+        delete(
+            workspace_of(arguments),
+            arguments.name,
+            arguments.namespace,
+            confirm=lambda what: arguments.yes or _sure(what),
+            force=arguments.force,
+            local_only=arguments.local_only,
+        )
+    )
+    if deleted is None:
+        _say(arguments, "nothing was deleted")
+        return ExitCode.USAGE
+    left = f"; left behind: {deleted.left_behind}" if deleted.left_behind else ""
+    _say(arguments, f"{deleted.name} is deleted{left}")
+    return ExitCode.OK
+
+
+def _sure(what: str) -> bool:
+    """Asks on a terminal. Raises InvalidArgument elsewhere."""
+    if not sys.stdin.isatty():
+        raise InvalidArgument([Problem("", f"this would delete {what}; say --yes to do it")])
+    print(f"Delete {what}? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _say(arguments: argparse.Namespace, text: str) -> None:
+    from controller.cli.invocation import rendered
+
+    if not arguments.quiet:
+        print(rendered(text, arguments), file=sys.stderr, flush=True)

@@ -1,0 +1,76 @@
+"""The parsed command line as the typed values that `controller.app` takes. Reads files only where one is named."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from controller.app.state_directory import StateDirectory
+from controller.app.workspace import Credentials, Workspace, service_name
+from suggest.errors import InvalidArgument, Problem
+
+if TYPE_CHECKING:
+    from controller.app.experiment_file import ExperimentFile, FileOptions
+
+
+def state_of(arguments: argparse.Namespace) -> StateDirectory:
+    return StateDirectory.find(arguments.state_dir)
+
+
+def workspace_of(arguments: argparse.Namespace) -> Workspace:
+    return Workspace(
+        state_of(arguments),
+        service_name(server=arguments.server, storage=arguments.storage),
+        Credentials(arguments.token_file, arguments.tls_ca, arguments.tls_cert, arguments.tls_key),
+    )
+
+
+def storage_of(arguments: argparse.Namespace) -> str:
+    """The URL of the study store, of verbs that take no server."""
+    return service_name(server=None, storage=arguments.storage) or state_of(arguments).storage_url
+
+
+def file_options_of(arguments: argparse.Namespace) -> FileOptions:
+    from controller.app.experiment_file import FileOptions
+
+    return FileOptions(
+        overrides=tuple(arguments.set),
+        namespace=arguments.namespace,
+        runtime=arguments.runtime,
+        context=arguments.context,
+        checked_by_server=bool(arguments.server),
+    )
+
+
+def read_file(path: str, arguments: argparse.Namespace) -> ExperimentFile:
+    """Raises SpecErrors, InvalidArgument."""
+    from controller.app.experiment_file import ExperimentFile
+
+    return ExperimentFile.read(path, file_options_of(arguments), state_of(arguments))
+
+
+def file_or_name(word: str, arguments: argparse.Namespace) -> ExperimentFile | str:
+    """What FILE|NAME means: the file as read, or the name."""
+    return word if is_name(word) else read_file(word, arguments)
+
+
+def is_name(word: str) -> bool:
+    """Whether FILE|NAME is a name."""
+    return not (word == "-" or "/" in word or word.endswith((".yaml", ".yml")) or Path(word).is_file())
+
+
+def split_name(text: str) -> tuple[str, int | None]:
+    """`digits/12` -> (digits, 12); `digits/final` -> (digits, FINAL). Raises InvalidArgument."""
+    from controller.core.model import FINAL, trial_label
+
+    name, slash, number = text.partition("/")
+    if not slash:
+        return name, None
+    if number == trial_label(FINAL):
+        return name, FINAL
+    if not (number.isascii() and number.isdigit()):
+        raise InvalidArgument(
+            [Problem("", f"{text}: write NAME/N, N being the number of a trial, such as {name}/0, or final")]
+        )
+    return name, int(number)

@@ -1,0 +1,189 @@
+"""Which experiment a file means: decided on what is read under its lock, not on what was read before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.app.experiment_service import Admitted, ExperimentService, NothingToRun
+from controller.app.experiments import Changed, Held
+from controller.app.local_experiments import ControllerLock, LocalExperiments
+from controller.app.state_directory import StateDirectory
+from controller.cli.arguments import parse
+from controller.cli.invocation import rendered
+from controller.core.model import Experiment, ExperimentState
+from controller.spec import Document, read_path
+from controller.store import Changes
+from suggest.errors import NotFound
+
+FILE = """
+apiVersion: tuner.dev/v1
+kind: Experiment
+metadata: {name: tiny}
+spec:
+  objective: {metric: score, direction: maximize}
+  parameters: {x: {type: float, min: 0, max: 1}}
+  algorithm: {name: random, seed: 1}
+  budget: {trials: 3}
+  trial: {command: ["true", "${x}"]}
+"""
+
+
+class Eventful(LocalExperiments):
+    """Something happens right after an experiment was read."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    def experiment(self, namespace: str, name: str) -> Experiment | None:
+        found = super().experiment(namespace, name)
+        happens, self.meanwhile = self.meanwhile, None
+        if happens is not None:
+            happens()
+        return found
+
+
+class Shop:
+    """A state directory with one experiment that nobody runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state = StateDirectory(folder / "state")
+        self.state.make()
+        self.store = Eventful(self.state)
+        self.service = ExperimentService(self.store)
+        created = self.service.create(self.file(), folder, self.service.reserve("tiny"), service="", context="")
+        created.lease.release()
+        self.uid = created.experiment.uid
+
+    def file(self, **changes: int) -> Document:
+        path = self.folder / "experiment.yaml"
+        path.write_text(FILE)
+        return read_path(str(path), overrides=[f"spec.{key}={value}" for key, value in changes.items()])
+
+    @property
+    def lock(self) -> ControllerLock:
+        return ControllerLock(self.state.folders(self.uid).root)
+
+    def revise(self) -> None:
+        admitted = self.service.resume_file(self.file(parallelism=2), self.folder)
+        assert isinstance(admitted, Admitted)
+        admitted.lease.release()
+
+    def delete(self) -> None:
+        folder = self.state.folders(self.uid).root
+        for path in [*folder.iterdir()]:
+            path.unlink() if path.is_file() else path.rmdir()
+        folder.rmdir()
+        self.store.delete_experiment(self.uid)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    shop = Shop(tmp_path)
+    yield shop
+    shop.store.close()
+
+
+def test_an_earlier_revision_goes_on_with_the_newest_one_and_says_what_differs(shop: Shop) -> None:
+    document = shop.file()
+    shop.store.meanwhile = shop.revise
+    admitted = shop.service.run(document, shop.folder)
+    assert isinstance(admitted, Admitted)
+    assert (admitted.experiment.revision, admitted.experiment.spec.parallelism) == (2, 2)
+    newest = shop.state.folders(shop.uid).revision(2)
+    assert (admitted.source, admitted.text) == (str(newest), newest.read_text())
+    said = f"{document.source} is revision 1 of tiny; going on with revision 2, {newest}:\n  spec.parallelism: 1 -> 2"
+    assert said in admitted.notes
+    admitted.lease.release()
+
+
+def test_to_resume_an_edited_file_goes_back_to_an_earlier_revision(shop: Shop) -> None:
+    document = shop.file()
+    shop.revise()
+    admitted = shop.service.resume_file(document, shop.folder)
+    assert isinstance(admitted, Admitted)
+    assert (admitted.experiment.revision, admitted.experiment.spec.parallelism) == (3, 1)
+    admitted.lease.release()
+    same = shop.service.resume_file(document, shop.folder)
+    assert isinstance(same, Admitted)
+    assert (same.experiment.revision, [note for note in same.notes if "revision" in note]) == (3, [])
+    same.lease.release()
+
+
+def test_a_file_that_was_never_in_force_is_another_experiment(shop: Shop) -> None:
+    shop.revise()
+    with pytest.raises(Changed, match=r"spec\.parallelism: 2 -> 3"):
+        shop.service.run(shop.file(parallelism=3), shop.folder)
+    assert shop.lock.holder() is None
+
+
+def test_changed_labels_are_taken_as_a_revision(shop: Shop) -> None:
+    path = shop.folder / "experiment.yaml"
+    path.write_text(FILE.replace("{name: tiny}", "{name: tiny, labels: {team: vision}}"))
+    admitted = shop.service.run(read_path(str(path)), shop.folder)
+    assert isinstance(admitted, Admitted)
+    assert (admitted.experiment.revision, admitted.experiment.spec.labels) == (2, {"team": "vision"})
+    assert 'revision 2:\n  metadata.labels.team: nothing -> "vision"' in admitted.notes
+    admitted.lease.release()
+
+
+def test_changed_labels_start_nothing_that_has_ended(shop: Shop) -> None:
+    path = shop.folder / "experiment.yaml"
+    path.write_text(FILE.replace("{name: tiny}", "{name: tiny, labels: {team: vision}}"))
+    known = shop.store.experiment("default", "tiny")
+    assert known is not None
+    shop.store.save(shop.uid, Changes(experiment=replace(known, state=ExperimentState.SUCCEEDED)))
+    for answer in (shop.service.run, shop.service.resume_file):
+        assert isinstance(answer(read_path(str(path)), shop.folder), NothingToRun)
+
+
+def test_a_change_that_is_in_force_already_makes_no_second_revision(shop: Shop) -> None:
+    document = shop.file(parallelism=2)
+    shop.store.meanwhile = shop.revise
+    admitted = shop.service.resume_file(document, shop.folder)
+    assert isinstance(admitted, Admitted)
+    assert admitted.experiment.revision == 2
+    assert shop.lock.holder() is not None
+    admitted.lease.release()
+
+
+def test_who_has_it_is_told_before_what_has_changed(shop: Shop) -> None:
+    running = shop.service.run(shop.file(), shop.folder)
+    assert isinstance(running, Admitted)
+    with pytest.raises(Held, match="is being run by process"):
+        shop.service.run(shop.file(parallelism=2), shop.folder)
+    running.lease.release()
+
+
+def test_one_that_was_deleted_meanwhile_leaves_no_folder(shop: Shop) -> None:
+    shop.store.meanwhile = shop.delete
+    with pytest.raises(NotFound, match="deleted just now"):
+        shop.service.run(shop.file(), shop.folder)
+    assert not list(shop.state.experiments.iterdir())
+
+
+def test_the_command_that_takes_a_change_repeats_the_flags_that_made_it(shop: Shop) -> None:
+    file = str(shop.folder / "experiment.yaml")
+    with pytest.raises(Changed) as caught:
+        shop.service.run(shop.file(parallelism=2), shop.folder)
+    said = rendered(str(caught.value), parse(["run", file, "--set", "spec.parallelism=2"]))
+    assert f"tuner resume {file} --set spec.parallelism=2, or choose another" in said
+    path = shop.folder / "experiment.yaml"
+    path.write_text(FILE.replace("trials: 3", "trials: 4"))
+    with pytest.raises(Changed, match=r"tuner resume \S+/experiment\.yaml`, or choose another"):
+        shop.service.run(read_path(str(path)), shop.folder)
+
+
+def test_a_refused_change_leaves_the_lock_free(shop: Shop) -> None:
+    other = shop.file()
+    shop.folder.joinpath("experiment.yaml").write_text(FILE.replace("max: 1}", "max: 2}"))
+    changed = read_path(str(shop.folder / "experiment.yaml"))
+    with pytest.raises(Changed, match="cannot change any more"):
+        shop.service.resume_file(changed, shop.folder)
+    assert shop.lock.holder() is None
+    admitted = shop.service.run(other, shop.folder)
+    assert isinstance(admitted, Admitted)
+    admitted.lease.release()

@@ -1,0 +1,39 @@
+"""What a run does beside running: its view may break, the run may not."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from controller.app.run import draw
+from controller.core.progress import Progress
+from controller.report.lines import Silence
+
+
+class Broken(Silence):
+    draws = True
+
+    def __init__(self) -> None:
+        self.drawn = 0
+
+    def refresh(self, progress: Progress) -> None:
+        self.drawn += 1
+        raise ValueError("no such colour")
+
+
+def test_a_view_that_breaks_says_so_once_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    view = Broken()
+    asyncio.run(draw(view, lambda: cast(Progress, None)))
+    assert view.drawn == 1
+    [told] = caplog.records
+    assert told.message == "progress cannot be shown any more; the run goes on"
+    assert "no such colour" in caplog.text
+
+
+def test_for_a_view_that_draws_nothing_nothing_is_counted() -> None:
+    def counted() -> Progress:
+        raise AssertionError("nobody asked")
+
+    asyncio.run(asyncio.wait_for(draw(Silence(), counted), 10))

@@ -1,0 +1,56 @@
+"""The state directory, and the lock that says who controls an experiment."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from controller.app.experiments import Held, new_uid
+from controller.app.local_experiments import ControllerLock
+from controller.app.state_directory import StateDirectory
+
+
+@pytest.mark.parametrize(
+    ("flag", "environ", "expected"),
+    [
+        ("/flag", {"TUNER_STATE_DIR": "/env", "XDG_STATE_HOME": "/xdg"}, "/flag"),
+        (None, {"TUNER_STATE_DIR": "/env", "XDG_STATE_HOME": "/xdg"}, "/env"),
+        (None, {"XDG_STATE_HOME": "/xdg"}, "/xdg/tuner"),
+    ],
+)
+def test_flag_then_environment_then_xdg(
+    flag: str | None, environ: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TUNER_STATE_DIR", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert StateDirectory.find(flag).root == Path(expected)
+
+
+def test_a_uid_is_a_dns_label() -> None:
+    assert all(re.fullmatch(r"[a-z][a-z2-7]{15}", new_uid()) for _ in range(100))
+
+
+def test_the_state_directory_is_its_owners_alone(tmp_path: Path) -> None:
+    home = StateDirectory(tmp_path / "a" / "b")
+    home.make()
+    assert home.root.stat().st_mode & 0o777 == 0o700
+
+
+def test_the_lock_has_one_holder_who_is_named(tmp_path: Path) -> None:
+    first, second = ControllerLock(tmp_path), ControllerLock(tmp_path)
+    assert second.holder() is None
+    first.take("digits")
+    holder = second.holder()
+    assert holder is not None
+    assert holder.pid == os.getpid()
+    with pytest.raises(Held, match=f"digits is being run by process {os.getpid()} on"):
+        second.take("digits")
+    first.release()
+    assert second.holder() is None
+    second.take("digits")
+    second.release()

@@ -45,6 +45,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "outcome(name): the column of docs/operators.md that a test fills, kind by kind")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One real node, however many processes run the tests."""
+    for item in items:
+        if "real" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("real"))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Of a failure: was it the cluster's? And the test's cell, whichever process it ran in."""

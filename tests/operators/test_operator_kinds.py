@@ -156,7 +156,7 @@ def test_a_trial_waits_for_an_operator_that_is_down(fakes: Operators, me: Search
     fakes.stop(kind.operators[0])
     try:
         process = me.start("run", experiment(me, kind))
-        until_said(me, "PLACE", state="queued")
+        until_said(me, "running?", state="queued")  # "is its operator running?", or of its kind
     finally:
         fakes.start(kind.operators[0])
     code, err = ended(process)

@@ -13,6 +13,7 @@ from tests.cluster.objects import job, jobs
 from tests.cluster.searcher import Searcher
 from tests.operators.experiments import ended, experiment, last_main_value, running_main, until_said, verdict
 from tests.operators.kinds import GPUS, QUEUED, Kind
+from tests.operators.operators import KUEUE, Operators
 from tests.operators.queues import LOCAL_QUEUE, PRIORITY_LABEL, QUEUE_LABEL, V1, add_queue
 
 Seen = Callable[[str], None]
@@ -74,3 +75,23 @@ def test_a_preempted_trial_goes_on_as_the_same_attempt_with_the_value_of_its_sec
     assert (trial["state"], trial["value"], len(trial["attempts"])) == ("succeeded", value, 1), trial
     assert value != first
     seen(verdict(trial))
+
+
+def test_a_queue_survives_a_restart_of_kueue(fakes: Operators, me: Searcher) -> None:
+    api, job_kind = fakes.cluster.api(), QUEUED[0]
+    add_urgent(api, me.namespace)
+    process = me.start("run", experiment(me, job_kind, queue=LOCAL_QUEUE))
+    until_said(me, "insufficient unused quota", state="queued")
+    fakes.restart(KUEUE)
+    remove_urgent(api, me.namespace)
+    code, err = ended(process)
+    assert code == 0, err
+    (trial,) = me.trials()
+    assert (trial["value"], len(trial["attempts"])) == (trial["parameters"]["x"], 1)
+
+
+def test_a_queue_that_is_not_there_is_said_before_anything_runs(cluster: ControlPlane, me: Searcher) -> None:
+    code, _, err = me.tuner("run", experiment(me, QUEUED[0], queue="nosuch"))
+    assert code == 2, err
+    assert "LocalQueue nosuch is not in" in err
+    assert cluster.api().items(QUEUED[0].objects(me.namespace)) == []

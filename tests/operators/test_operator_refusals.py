@@ -14,6 +14,12 @@ from tests.operators.experiments import LONG_WORKER, MAIN, ended, experiment, no
 from tests.operators.kinds import GPUS, KINDS, Kind
 
 Seen = Callable[[str], None]
+_HEAD = {"template": {"spec": {"containers": [{"name": "head", "image": "tiny:1"}]}}}
+RAY_JOB = {
+    "apiVersion": "ray.io/v1",
+    "kind": "RayJob",
+    "spec": {"entrypoint": "python train.py --x=${x}", "rayClusterSpec": {"headGroupSpec": _HEAD}},
+}
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=str)
 
 
@@ -65,3 +71,12 @@ def test_a_crash_loop_ends_as_a_failure(cluster: ControlPlane, me: Searcher, kin
     assert "restarted" in trial["reason"]
     assert nothing_left(cluster.api(), me, kind)
     seen(verdict(trial))
+
+
+def test_a_kind_that_no_operator_serves_is_said_before_anything_runs(me: Searcher) -> None:
+    ray = Kind("RayJob", "ray.io/v1/rayjobs", lambda *fates: RAY_JOB, (), {}, "")
+    code, _, err = me.tuner("run", experiment(me, ray))
+    assert code == 2, err
+    assert "RayJob" in err
+    assert "ray.io/v1" in err
+    assert me.states() == {}

@@ -27,7 +27,10 @@ def test_results_come_before_the_first_run_once_and_the_search_has_them(me: Pers
     code, out, err = me.tuner("import", me.file, "--from", "results.csv")
     assert (code, out) == (0, "tiny: 3 trials imported from results.csv\n"), err
     assert "outside the search space (number of trials): x (1);" in err
-    assert "2 trials not imported:\n  line 5: x: 'wide' is not a number\n  line 6: score: 'nan' is not a finite number" in err
+    assert (
+        "2 trials not imported:\n  line 5: x: 'wide' is not a number\n  line 6: score: 'nan' is not a finite number"
+        in err
+    )
     assert f"Run it: tuner run {me.file}" in err
     code, out, _ = me.tuner("import", "tiny", "--from", "results.csv", "-q")
     assert (code, out) == (0, "tiny: 0 trials imported from results.csv, 3 were there already\n")

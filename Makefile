@@ -9,6 +9,8 @@ DOCS := .venv-docs
 COMPILE := $(RELEASE)/bin/uv pip compile --universal --python-version 3.11 --generate-hashes \
   --custom-compile-command 'make lock' --no-annotate --quiet $(LOCK)
 JOBS ?= auto
+OPTUNA_TESTS := $(addprefix tests/,unit/test_sampling_tpe.py unit/test_tpe_density.py unit/test_importance.py \
+  unit/test_optuna_database.py unit/test_default.py unit/test_pruning.py service/test_importing.py)
 MUTANTS := $(BIN)/python -m tests.sim.mutants
 .DEFAULT_GOAL := help
 
@@ -31,7 +33,7 @@ test-cluster: cluster-binaries  ## run the tests on a real Kubernetes, started h
 
 .PHONY: test-operators
 test-operators: operator-binaries  ## as root: run the tests beside the real Kueue, JobSet, Training Operator and Trainer
-	$(BIN)/python -m pytest -n 2 $(or $(TESTS),tests/operators)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(or $(TESTS),tests/operators)
 
 .PHONY: soak
 soak: cluster-binaries  ## run what takes too long for every change: everything killed again and again, nodes that vanish
@@ -47,7 +49,7 @@ operator-binaries: cluster-binaries  ## build what the tests with operators need
 
 .PHONY: operator-images
 operator-images: operator-binaries cluster-images  ## as root: build the images that train under the operators, once: ten minutes
-	$(BIN)/python -m tests.operators.images
+	$(BIN)/python -m tests.operators.trainers
 
 .PHONY: cluster-images
 cluster-images: $(VENV)/dev.stamp  ## as root: make the images for those with a real node, once: two minutes
@@ -126,6 +128,13 @@ torch-packages: $(VENV)/dev.stamp  ## install what the tests with torch need: th
 test-torch: torch-packages  ## run the tests of the programs that train with torch; all tests include them once it is there
 	TUNER_TEST_TORCH_REQUIRED=1 $(BIN)/python -m pytest $(or $(TESTS),tests/trial tests/e2e/test_examples.py)
 
+.PHONY: test-optuna
+test-optuna: .venv-optuna-4.4/stamp .venv-optuna-4/stamp .venv-optuna-5/stamp  ## run the tests of Optuna with both ends of its range, and the newest 4.x
+	for version in 4.4 4 5; do \
+	  echo "Optuna $$(.venv-optuna-$$version/bin/python -c 'import optuna; print(optuna.__version__)')"; \
+	  .venv-optuna-$$version/bin/python -m pytest $(or $(TESTS),$(OPTUNA_TESTS)) || exit 1; \
+	done
+
 .PHONY: image-digits
 image-digits: $(VENV)/demo.stamp  ## build the digits trial's image with docker, podman or buildah: BASE=python:3.11-slim TAG=tuner/digits:1
 	PYTHON=$(BIN)/python BASE='$(BASE)' TAG='$(TAG)' trial_image/build.sh digits
@@ -153,7 +162,8 @@ lock: $(RELEASE)/stamp  ## bring the lock files up to pyproject.toml; LOCK=--upg
 
 .PHONY: clean
 clean:  ## remove what make made
-	rm -rf $(VENV) .venv-proto $(RELEASE) $(DOCS) .demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-proto .venv-optuna-* $(RELEASE) $(DOCS) .demo build dist
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps lie inside the environment, so that removing it starts over; a changed pyproject.toml installs again.
@@ -175,6 +185,13 @@ $(VENV)/dev.stamp: $(VENV)/pip.stamp pyproject.toml requirements.lock
 	$(PIP) install --require-hashes -r requirements.lock
 	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@ $(VENV)/demo.stamp
+
+# An environment for each version of Optuna: 4.4, the newest 4.x, the newest 5.x.
+.venv-optuna-%/stamp: pyproject.toml
+	$(PYTHON) -m venv .venv-optuna-$*
+	.venv-optuna-$*/bin/python -m pip --disable-pip-version-check --quiet install --upgrade 'pip>=25.1'
+	.venv-optuna-$*/bin/python -m pip --disable-pip-version-check --quiet install --group dev -e . 'optuna==$*.*'
+	@touch $@
 
 $(RELEASE)/stamp: Makefile
 	$(PYTHON) -m venv $(RELEASE)

@@ -1,6 +1,6 @@
-"""Addresses of the suggestion service, `HOST:PORT` or `unix:PATH`: reading them, and what is wrong with one.
+"""Parses addresses of the suggestion service: `HOST:PORT` or `unix:PATH`.
 
-Pure; whether an address is free is found out by `suggest.server`.
+Pure; `suggest.server` finds out whether an address is free.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Getting a gRPC server onto an address that nobody else has, and gRPC itself into the process without its noise.
+"""Binds a gRPC server to an address that no other process uses, and imports gRPC without its log output.
 
-All of gRPC's and the system's peculiarities about that are here; nothing about the service.
+Everything peculiar to gRPC and the operating system about addresses is here; nothing about the service.
 """
 
 from __future__ import annotations

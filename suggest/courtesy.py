@@ -1,12 +1,11 @@
-"""Long work gives way: between its pieces, calls that are answered in no time go first.
+"""Cooperative yielding: long computations pause between their steps, so that short calls get the GIL.
 
-Threads that compute share one interpreter, and a short call asks for it some twenty times: beside one that computes
-without a pause it takes three times as long. Asking is not enough: who computes with NumPy lets go of the interpreter
-and takes it back so often that who waits is woken each time, comes too late each time, and never gets to insist. So
-long work also stops for a moment between its pieces, whether or not somebody is known to wait.
+A short call takes the GIL some twenty times; beside a thread that computes without pausing it takes three times as
+long. Asking for the GIL is not enough: NumPy releases and takes it so often that a waiting thread always wakes too
+late. So long work sleeps for a moment between its steps, whether or not another call is known to wait.
 
-Work that keeps a processor busy is done by one thread at a time (`computing`), piece by piece in turn: threads that
-compute at once would share one interpreter, and each would take as long as all of them together.
+One thread computes at a time (`computing`), step by step in turn: threads that share one GIL would each take as long as
+all of them together.
 """
 
 from __future__ import annotations

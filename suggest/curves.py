@@ -1,6 +1,6 @@
-"""What a trial reported: one curve for each attempt and metric, steps in rising order, the first report of a step wins.
+"""What a trial reported: one curve per attempt and metric, in order of steps. The first report of a step wins.
 
-Columns of numbers, not objects: half a million measurements take a few megabytes.
+Stored as columns of numbers, not objects: half a million measurements take a few megabytes.
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ class Curve:
     def best(self, direction: Direction) -> float | None:
         """The best finite value."""
         finite = [v for v in self.values if math.isfinite(v)]
-        pick = max if direction is Direction.MAXIMIZE else min
-        return pick(finite) if finite else None
+        return min(finite, key=lambda value: direction.sign * value, default=None)
 
 
 class Report:

@@ -1,7 +1,7 @@
-"""Until when the call that is being answered may take: the client's deadline, or the server's where it said none.
+"""The deadline of the current call: the client's, or the server's default.
 
-Known while the call lasts, in its task and in its worker thread. Code that may wait there asks how long; code that
-computes for long calls `check()` between its pieces, as long as nothing has been written.
+Known while the call lasts, in its task and in its worker thread. Code that may block asks for the time left; code that
+computes for long calls `check()` between steps, as long as it has written nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What can go wrong in the suggestion service, as types: the words that both halves and the wire agree on.
+"""The errors of the suggestion service: the types that both halves and the wire agree on.
 
-Pure: no gRPC codes here (`suggest.wire.status` maps types to codes and back).
-Every message is a sentence for a person: the place, the value, the rule, the cure.
+Pure: no gRPC codes (`suggest.wire.status` maps types to codes and back). Every message is a sentence for a person: the
+place, the value, the rule, the cure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One line in the log for each event of a server: `event=study_created study=…`.
+"""One log line per event of a server: `event=study_created study=…`.
 
-What others chose (names, messages) is put in quotes where it has anything but plain characters, so that nobody writes
-a line or a fact of their own; it is cut where it is long. No secret is ever a fact.
+Values that others chose (names, messages) are quoted unless they are plain characters, so that nobody can forge a line
+or a field, and cut when they are long. A field never holds a secret.
 """
 
 from __future__ import annotations

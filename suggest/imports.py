@@ -1,7 +1,7 @@
-"""Finished trials from elsewhere: what an import carries, what it answers, and what of a trial's values a space takes.
+"""Finished trials from elsewhere: what an import carries and returns, and which values a space accepts.
 
-Pure. A value outside of the space is kept as it is and told: it was tried, and it counts when the space has grown to
-it. What stands for nothing (no value where one is needed, a text for a number) keeps a trial out.
+Pure. A value outside the space is kept and reported: it was tried, and counts once the space has grown to include it.
+A missing value where one is needed, or text for a number, excludes the trial.
 """
 
 from __future__ import annotations

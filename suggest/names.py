@@ -1,6 +1,6 @@
-"""Resource names: the one place where `namespaces/{ns}/studies/{study}/trials/{n}` is written and read.
+"""Resource names: the one place that reads and writes `namespaces/{ns}/studies/{study}/trials/{n}`.
 
-Pure. Every complaint names the field that held the name, and shows the form it must have.
+Pure. Each problem names the field that held the name, and shows the expected form.
 """
 
 from __future__ import annotations

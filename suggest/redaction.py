@@ -1,6 +1,4 @@
-"""What of a storage URL people may see: everything but its secrets. Whatever prints, logs or stores one for people goes
-through here; both halves use it.
-"""
+"""Removes the secrets from a storage URL. Both halves use it wherever such a URL is printed, logged or stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What calls carry and answer beyond the nouns. Pure values, shared by `suggest.studies` and `suggest.client`."""
+"""Values that calls take and return beyond the nouns. Pure; shared by `suggest.studies` and `suggest.client`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Files of the operator's in YAML, read strictly: a name that is there twice is a mistake.
+"""Operators' YAML files, read strictly: a duplicate key is an error.
 
-What is wrong is told by its line alone: the parser's own words would quote it, and a secret may be in it.
+Problems are reported by line only: the parser's own messages would quote the file, which may hold a secret.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ The nouns of the API; protobuf stays in `suggest.wire`, SQL in `suggest.storage`
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -15,8 +15,15 @@ from suggest.trial import NO_LABELS
 
 
 class Direction(enum.Enum):
+    """Which values of an objective are better."""
+
     MINIMIZE = "minimize"
     MAXIMIZE = "maximize"
+
+    @property
+    def sign(self) -> float:
+        """Turns a value into a loss: the smaller `sign * value`, the better."""
+        return -1.0 if self is Direction.MAXIMIZE else 1.0
 
 
 class ValueRule(enum.Enum):
@@ -31,6 +38,16 @@ class Objective:
     metric: str
     direction: Direction
     value: ValueRule = ValueRule.LAST
+
+
+def better(objectives: Sequence[Objective], values: Sequence[float], than: Sequence[float]) -> bool:
+    """Whether a trial with these values, one per objective, is better than one with those: the one definition.
+
+    It is if it is as good in each objective and better in one (Pareto dominance); of equal trials neither is, and the
+    first counts. NaN is never better.
+    """
+    pairs = [(o.direction.sign * a, o.direction.sign * b) for o, a, b in zip(objectives, values, than, strict=True)]
+    return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""The client for programs that run an event loop: nouns in, nouns out, never protobuf.
+"""The client for programs that run an event loop. It takes and returns nouns, never protobuf.
 
-Every method has a deadline, and is sent again until then while the service cannot be reached: all may be repeated.
-gRPC is imported when the first client is made, so that importing this costs nothing.
+Each method has a deadline and is repeated until then while the service cannot be reached: all methods are idempotent.
+Importing this does not import gRPC; the first call does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How a client shows who it is and knows whom it talks to: its token, and the authorities that it trusts.
+"""A client's token, its own certificate, and the certificate authorities it trusts.
 
-A token goes with each call, in the clear at most to this machine, and to no socket: that asks for none. It is in no
-message, log or repr. gRPC is imported when a channel is made.
+A token is sent with each call; in the clear only to this machine, and never to a socket, which does not ask for one. It
+is in no message, log or repr. gRPC is imported when a channel is made.
 """
 
 from __future__ import annotations

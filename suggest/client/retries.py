@@ -1,7 +1,7 @@
-"""How both clients treat a call that did not get through: when to send it again and where, what to raise in the end.
+"""When a client repeats a call that failed, at which address, and what it raises in the end.
 
-A call has one limit, the patience of its client: it is repeated until then, unless the error is final. There must be no
-second limit here, such as a number of attempts. The clients wait and send; this module does neither.
+A call has one limit, the client's `timeout_s`: it is repeated until then unless the error is final. There must be no
+second limit, such as a number of attempts. This module neither sends nor sleeps; the clients do.
 """
 
 from __future__ import annotations

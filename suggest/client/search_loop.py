@@ -1,6 +1,7 @@
-"""A study as a loop: `for trial in study.trials(50)`, in as many processes as one likes. On top of the blocking client.
+"""A study as a loop, `for trial in study.trials(50)`, run by any number of processes; built on the blocking client.
 
-Nothing here that a program could not do with the client's methods; no state but the service's.
+Uses only public methods of the client, and keeps no state that the service does not have. `LeaseRenewal` renews the
+lease of the open trial in a thread; it must never end a trial or the program.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One study in memory: what it proposes, what it knows of each trial, whom it advises to stop.
+"""One study in memory: proposes points, knows the state of each trial, advises which trials to stop.
 
 A function of the study, its trials and their measurements: an engine rebuilt from the store answers as the lost one
-would have. No store, no clock, no lock in here; the owner stores first and tells the engine afterwards.
+would have. It has no store, no clock and no lock; its owner writes to the store first and then tells the engine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from suggest.imports import IMPORTED_FROM
 from suggest.pruners import Pruner
 from suggest.samplers import Distinct, PointRequest, Sampler, registry
 from suggest.space import Assignment
-from suggest.study import Direction, Study, StudySpec, ValueRule
+from suggest.study import Study, StudySpec, ValueRule
 from suggest.trial import Measurement, StopAdvice, Trial, TrialState
 
 
@@ -64,7 +64,6 @@ class Engine:
         self._expired: set[int] = set()  # those of the queued that were handed out before
         self._reports: dict[int, Report] = {}
         self._before: dict[int, int | None] = {}  # a running trial's last step before its last report
-        self._best: Trial | None = None
         self._sampler = self._new_sampler()
         for trial in self._trials.fill(trials):
             self._index(trial, None)
@@ -233,10 +232,6 @@ class Engine:
         self._study = study
         self._recompute()
 
-    def optimal(self) -> Trial | None:
-        """The best succeeded trial, the earliest of equals."""
-        return None if self._best is None else self._trials.get(self._best.number)  # as it is labelled now
-
     def reopen(self, trials: Sequence[Trial]) -> None:
         """Finished trials that run again; stored before. What they reported stays known."""
         self._prepared = None
@@ -257,15 +252,6 @@ class Engine:
                 self._expired.add(number)
         if trial.finished:
             self._before.pop(number, None)
-        self._compare(trial)
-
-    def _compare(self, trial: Trial) -> None:
-        if trial.state is not TrialState.SUCCEEDED or trial.value is None or not math.isfinite(trial.value):
-            return
-        sign = -1.0 if self._study.spec.objective.direction is Direction.MAXIMIZE else 1.0
-        best = self._best
-        if best is None or best.value is None or (sign * trial.value, trial.number) < (sign * best.value, best.number):
-            self._best = trial
 
     def _curve(self, number: int) -> Curve | None:
         """What counts of a trial: the objective's metric in the newest attempt."""
@@ -282,10 +268,8 @@ class Engine:
 
     def _recompute(self) -> None:
         """What follows from all trials together, after a change that is too rare to follow it step by step."""
-        self._best = None
         self._sampler = self._new_sampler()
         for trial in self._trials.all():
-            self._compare(trial)
             self._show(trial)
         self._pruner = self._new_pruner()
 

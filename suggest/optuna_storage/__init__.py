@@ -1,7 +1,7 @@
-"""A study seen as an Optuna storage: the trials of a window, for one sampler and one proposal.
+"""A study as an Optuna storage: the trials of a window, for one sampler and one proposal.
 
-Read-only: Optuna's samplers may leave attributes behind, which nobody needs after the proposal and which are dropped.
-Everything else that would write raises. One study (id 0); trials have their numbers as ids.
+Read-only: attributes that Optuna's samplers set are dropped, as nothing needs them after the proposal; any other write
+raises. There is one study (id 0); a trial's id is its number.
 """
 
 from __future__ import annotations

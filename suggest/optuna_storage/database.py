@@ -1,6 +1,6 @@
-"""Studies that Optuna keeps in a database, read through Optuna's own storage: for an import, and only that.
+"""Reads studies from an Optuna database, through Optuna's own storage, for an import.
 
-Nothing is written there, nothing is unpickled: distributions are JSON, and so are attributes. Imports Optuna.
+Writes nothing and unpickles nothing: distributions and attributes are JSON. Imports Optuna.
 """
 
 from __future__ import annotations

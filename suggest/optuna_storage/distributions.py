@@ -1,6 +1,6 @@
 """Domains as Optuna's distributions, and values as the numbers that Optuna sees.
 
-A value on steps is its index, in order, and so is a choice: to Optuna 1 and True would be the same choice.
+A stepped value is its index, and so is a choice: for Optuna, 1 and True would be the same choice.
 """
 
 from __future__ import annotations

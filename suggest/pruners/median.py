@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from suggest.curves import Curve
 from suggest.settings import setting
-from suggest.study import Direction, Objective
+from suggest.study import Objective, better
 from suggest.trial import StopAdvice
 
 # Steps whose sorted column of peers is kept; training loops that count millions of steps reuse few of them.
@@ -53,8 +53,7 @@ class _Column:
 
 class MedianPruner:
     def __init__(self, objective: Objective, settings: MedianSettings) -> None:
-        self._metric = objective.metric
-        self._maximize = objective.direction is Direction.MAXIMIZE
+        self._objective = objective
         self._settings = settings
         self._peers: list[Curve] = []
         self._columns: OrderedDict[int, _Column] = OrderedDict()
@@ -75,15 +74,14 @@ class MedianPruner:
             return StopAdvice(False)
         numbers = [v for v in curve.values if not math.isnan(v)]
         if not numbers:
-            return StopAdvice(True, f"{self._metric} has been nan in every report up to step {step}")
-        best = max(numbers) if self._maximize else min(numbers)
+            return StopAdvice(True, f"{self._objective.metric} has been nan in every report up to step {step}")
+        best = min(numbers, key=lambda value: self._objective.direction.sign * value)
         median = column.median
-        if math.isnan(median) or not (best < median if self._maximize else best > median):
+        if not better((self._objective,), (median,), than=(best,)):
             return StopAdvice(False)
-        side = "below" if self._maximize else "above"
-        so_far = (
-            f"{self._metric} {best:.4g}" if best == curve.values[-1] else f"{self._metric} (best so far) {best:.4g}"
-        )
+        side = "below" if best < median else "above"
+        metric = self._objective.metric
+        so_far = f"{metric} {best:.4g}" if best == curve.values[-1] else f"{metric} (best so far) {best:.4g}"
         trials = "1 trial" if column.peers == 1 else f"{column.peers} trials"
         reason = f"{so_far} at step {step} is {side} the median {median:.4g} of {trials}"
         return StopAdvice(True, reason)

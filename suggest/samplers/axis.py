@@ -1,6 +1,6 @@
-"""What a grid tries of one parameter: the values of a countable domain, or the `points` of a continuous float.
+"""The values of one parameter that a grid tries: those of a countable domain, or the `points` of a continuous float.
 
-Only the grid looks at `points`; to everyone else such a float is a continuum, so a trial may well be off the axis.
+Only the grid reads `points`; to all others such a float is continuous, so a trial may lie between the points.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The trials of a model's window as columns of numbers, kept from one proposal to the next.
 
-A value on steps is its index, and so is a choice; all else is itself. NaN where a trial has no value, or one that is
-not of the domain. Each trial is read once, and its row freed when it leaves the window.
+A stepped value is its index, and so is a choice; any other value is itself. NaN where a trial has no value, or one
+outside the domain. Each trial is read once; its row is freed when it leaves the window.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Points that the study knows already: what becomes of a proposal that repeats one.
+"""What happens to a proposal that repeats a point of the study: the setting `duplicates`.
 
-`allow`: nothing, it is a trial like any other; then nothing of this room is in use. `resample`: it is drawn again, a
-few times by the algorithm, then uniformly, and where the space can be counted one of the free points is taken, until
-none is left. `reuse`: a point whose value is known is proposed as it is, for the value to be taken over; any other is
-drawn again. A point is known while a trial holds it, in whatever state but cancelled. All of it goes by an index of
-points: bounded work whatever the history.
+`allow`: nothing; nothing here is used then. `resample`: drawn again, a few times by the algorithm and then uniformly;
+in a countable space one of the free points is taken, until none is left. `reuse`: a point whose value is known is
+proposed so that its value can be taken over; any other repetition is drawn again. A point is known while a trial in
+any state but cancelled has it. Lookups use an index of points: bounded work, whatever the history.
 """
 
 from __future__ import annotations

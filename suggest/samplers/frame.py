@@ -1,7 +1,7 @@
-"""The dimensions that a model has in common with its candidates: their scales, their bins, their places.
+"""The dimensions that a model and its candidates share: scales, bins and places.
 
-Pure functions of arrays. A point is a column of numbers, one for each dimension: a value on steps is its index and so
-is a choice. Within a dimension places are shares of its span, 0 to 1, on its scale; a whole number is a bin there.
+Pure functions of arrays. A point is a column of numbers, one per dimension: a stepped value is its index, and so is a
+choice. A place is a share of the dimension's span, 0 to 1, on its scale; a whole number is a bin.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Bins:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
+class CandidatePoints:
     """Candidates, and what a density needs of them whatever the mixture.
 
     features: (candidates, 3 * numeric): place², place and 1, all three 0 where a bin is wide.
@@ -87,12 +87,12 @@ class Candidates:
     log_width: Floats
     bins: tuple[Bins, ...]
 
-    def part(self, here: slice) -> Candidates:
+    def part(self, here: slice) -> CandidatePoints:
         bins = tuple(b.part(here) for b in self.bins)
-        return Candidates(self.numbers[:, here], self.features[here], self.log_width[here], bins)
+        return CandidatePoints(self.numbers[:, here], self.features[here], self.log_width[here], bins)
 
 
-def points(frame: Frame, numbers: Floats) -> Candidates:
+def points(frame: Frame, numbers: Floats) -> CandidatePoints:
     """numbers: (dimensions, candidates)."""
     numeric = numbers[frame.numeric]
     places = (frame.scaled(numeric) - frame.low) / frame.span
@@ -111,4 +111,4 @@ def points(frame: Frame, numbers: Floats) -> Candidates:
         log_width += np.where(wide, 0.0, np.log(width))[of]
         wide_place, narrow_place = np.where(wide, np.cumsum(wide) - 1, -1), np.where(wide, -1, np.cumsum(~wide) - 1)
         bins.append(Bins(row, ends[:, wide], ends[:, ~wide], wide_place[of], narrow_place[of]))
-    return Candidates(numbers, np.ascontiguousarray(features.T), log_width, tuple(bins))
+    return CandidatePoints(numbers, np.ascontiguousarray(features.T), log_width, tuple(bins))

@@ -1,7 +1,7 @@
 """The normal distribution on arrays: masses of intervals on a log scale, and the inverse of a truncated one.
 
-NumPy has no error function and this room may not ask SciPy for one: it is on the way of the first suggestion, and SciPy
-costs a fifth of a second and 30 MB. Everything rests on one polynomial, the same for the centre and for the tails.
+NumPy has no error function, and SciPy would cost the first suggestion a fifth of a second and 30 MB. Everything rests
+on one polynomial, for the center and the tails alike.
 """
 
 from __future__ import annotations

@@ -1,25 +1,21 @@
-"""The model behind `optuna:tpe`: Optuna's own sampler, shown a window of trials and asked group by group.
+"""The model behind `optuna:tpe`: Optuna's own sampler, unchanged, over a window of trials, asked group by group.
 
-This module imports Optuna, and is imported with the first proposal that needs it. Optuna sees only numbers: a value on
-steps is its index, in order, and so is a choice (to Optuna 1 and True would be the same choice).
+Only Optuna's public methods are called. This module imports Optuna; the first proposal that needs it imports this.
+Optuna sees numbers only: a stepped value is its index, and so is a choice (for Optuna, 1 and True are one choice).
 """
 
 from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from optuna.distributions import BaseDistribution
 from optuna.samplers import TPESampler
-from optuna.samplers._tpe import _truncnorm
-from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator
 from optuna.study import Study as OptunaStudy
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
-from scipy.special import log_ndtr  # type: ignore[import-untyped]  # SciPy has no types of its own
 
 from suggest import courtesy, deadline
 from suggest.optuna_storage import STUDY_NAME, WindowStorage
@@ -29,9 +25,6 @@ from suggest.samplers.tpe import LIARS, TpeSettings, groups
 from suggest.space import Assignment, Value
 from suggest.study import Direction, StudySpec
 from suggest.trial import Trial, TrialState
-
-# Half of Optuna's time goes into this function, a Python loop over elements; SciPy's is the same function in C.
-_truncnorm._log_ndtr = log_ndtr
 
 _STATES = {
     TrialState.SUCCEEDED: OptunaState.COMPLETE,
@@ -69,7 +62,7 @@ class OptunaTpeModel:
 
     def _point(self, storage: WindowStorage, wanted: PointRequest) -> Assignment:
         settings = self._settings
-        sampler = _Polite(
+        sampler = TPESampler(
             n_startup_trials=0,  # those were drawn before this model was asked
             n_ei_candidates=settings.candidates,
             multivariate=settings.multivariate,
@@ -101,8 +94,13 @@ class OptunaTpeModel:
         # Far from all trials densities underflow to zero, which Optuna means and NumPy would warn of.
         with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
             if self._settings.multivariate:
+                courtesy.give_way()
                 return study.sampler.sample_relative(study, trial, free)
-            return {n: study.sampler.sample_independent(study, trial, n, d) for n, d in free.items()}
+            values: dict[str, float | int] = {}
+            for name, among in free.items():
+                courtesy.give_way()
+                values[name] = study.sampler.sample_independent(study, trial, name, among)
+            return values
 
     def _freeze(self, trial: Trial) -> FrozenTrial:
         params: dict[str, float | int] = {}
@@ -125,29 +123,3 @@ class OptunaTpeModel:
             intermediate_values=reported,
             trial_id=trial.number,
         )
-
-
-class _Polite(TPESampler):
-    """Gives way between its steps, which take about a millisecond each."""
-
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
-        self._parzen_estimator_cls = _PoliteEstimator
-
-    def _sample(self, *given: Any) -> Any:
-        courtesy.give_way()
-        return super()._sample(*given)
-
-    def _get_internal_repr(self, *given: Any) -> Any:
-        courtesy.give_way()
-        return super()._get_internal_repr(*given)
-
-
-class _PoliteEstimator(_ParzenEstimator):
-    def sample(self, *given: Any) -> Any:
-        courtesy.give_way()
-        return super().sample(*given)
-
-    def log_pdf(self, *given: Any) -> Any:
-        courtesy.give_way()
-        return super().log_pdf(*given)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from suggest.samplers.frame import Bins, Candidates, Frame
+from suggest.samplers.frame import Bins, CandidatePoints, Frame
 from suggest.samplers.normal import LOG_ROOT_TAU, Floats, central_mass, log_mass, truncated
 from suggest.samplers.split import shares
 
@@ -91,7 +91,7 @@ class Masses:
     narrow: Floats
 
 
-def masses(mixture: Mixture, at: Candidates) -> list[Masses]:
+def masses(mixture: Mixture, at: CandidatePoints) -> list[Masses]:
     """Of each of the points' dimensions of whole numbers."""
     if not at.bins:
         return []
@@ -112,7 +112,7 @@ def masses(mixture: Mixture, at: Candidates) -> list[Masses]:
     return tables
 
 
-def log_density(frame: Frame, mixture: Mixture, at: Candidates, tables: list[Masses]) -> Floats:
+def log_density(frame: Frame, mixture: Mixture, at: CandidatePoints, tables: list[Masses]) -> Floats:
     """Per unit of each continuous dimension on its scale; a probability in the others. `tables`: those of `masses`."""
     terms = at.features @ mixture.coefficients
     terms += mixture.log_weights
@@ -133,7 +133,7 @@ def log_density(frame: Frame, mixture: Mixture, at: Candidates, tables: list[Mas
     return density
 
 
-def _add_choices(frame: Frame, mixture: Mixture, at: Candidates, terms: Floats) -> None:
+def _add_choices(frame: Frame, mixture: Mixture, at: CandidatePoints, terms: Floats) -> None:
     kernels = mixture.codes.shape[1] + 1
     for row, (k, count) in enumerate(frame.choices):
         # 1 for the trial's own choice and 1/kernels for every one, over their sum

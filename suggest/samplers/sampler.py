@@ -1,7 +1,7 @@
-"""What a sampler is: it is shown every trial of a study and proposes points for the next ones.
+"""The contract of a sampler: it is shown every trial of a study and proposes points for the next ones.
 
-Whatever a sampler remembers must follow from the trials it was shown, in whatever order: an engine rebuilt from a
-store has to propose what the lost one would have. Everything random about trial n comes from (study seed, n) alone.
+Its state must follow from the trials it was shown, in any order: an engine rebuilt from a store has to propose what the
+lost one would have. All randomness for trial n comes from (study seed, n).
 """
 
 from __future__ import annotations

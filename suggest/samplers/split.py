@@ -1,6 +1,6 @@
-"""Which trials TPE calls good, and how much each counts: Optuna's rules, on arrays.
+"""Which trials TPE counts as good, and their weights: Optuna's rules, on arrays.
 
-Pure functions; a trial is its position in arrays that are in the order of the trials' numbers.
+Pure functions; a trial is its position in arrays ordered by trial number.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ BEST = 25  # as many as Optuna's gamma ever takes for good ones
 class Window:
     def __init__(self, direction: Direction, size: int) -> None:
         self.finished = 0  # how many trials there were to learn from, those that have left the window too
-        self._sign = -1.0 if direction is Direction.MAXIMIZE else 1.0
+        self._sign = direction.sign
         self._size = size
         self._finished: dict[int, Trial] = {}
         self._numbers: list[int] = []

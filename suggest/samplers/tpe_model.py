@@ -17,14 +17,14 @@ import numpy as np
 from suggest import courtesy, deadline
 from suggest.samplers import parzen
 from suggest.samplers.columns import Columns, decode, dimension, encode
-from suggest.samplers.frame import Candidates, Frame, points
+from suggest.samplers.frame import CandidatePoints, Frame, points
 from suggest.samplers.normal import Floats, Indexes, log_mass
 from suggest.samplers.parzen import Mixture, coefficients, correction, narrowest
 from suggest.samplers.sampler import PointRequest
 from suggest.samplers.split import good_and_other
 from suggest.samplers.tpe import LIARS, OwnSettings, groups
 from suggest.space import Assignment, Value
-from suggest.study import Direction, StudySpec
+from suggest.study import StudySpec
 from suggest.trial import Trial
 
 TOGETHER = 64  # trials, of a batch, after which the model is fitted anew
@@ -42,7 +42,7 @@ class TpeModel:
         self._groups = tuple(groups(spec.space))
         self._frames: dict[tuple[str, ...], Frame] = {}
         self._good: dict[tuple[str, ...], tuple[bytes, Mixture]] = {}
-        self._columns = Columns(modelled, -1.0 if spec.objective.direction is Direction.MAXIMIZE else 1.0)
+        self._columns = Columns(modelled, spec.objective.direction.sign)
 
     def propose(
         self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
@@ -262,7 +262,7 @@ class ParameterGroup:
         return best
 
 
-def _density(frame: Frame, mixture: Mixture, at: Candidates) -> Floats:
+def _density(frame: Frame, mixture: Mixture, at: CandidatePoints) -> Floats:
     """In parts that stay in the nearest caches."""
     courtesy.breathe()
     tables = parzen.masses(mixture, at)
@@ -278,7 +278,7 @@ def _density(frame: Frame, mixture: Mixture, at: Candidates) -> Floats:
 class Pending:
     """Kernels beside those of `base`, at the candidates `at` only; each counts as its most recent trial does."""
 
-    def __init__(self, frame: Frame, base: Mixture, at: Candidates, *, room: int) -> None:
+    def __init__(self, frame: Frame, base: Mixture, at: CandidatePoints, *, room: int) -> None:
         self._frame = frame
         self._at = at
         self._count = 0

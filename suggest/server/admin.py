@@ -1,7 +1,7 @@
-"""What operators do to a store, and what may be asked of the service's rules without one.
+"""What operators do with a store, and which rules of the service can be asked for without a server.
 
-Open a store, which checks its place and schema, and upgrades it; say what schema it has; check a study's spec. SQL is
-imported by need.
+Opens a store (which checks its location and upgrades its schema), tells its schema version, checks a study's spec. SQL
+is imported on demand.
 """
 
 from __future__ import annotations

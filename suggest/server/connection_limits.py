@@ -1,9 +1,9 @@
-"""The connections of strangers: how many there may be, of one host and of all, and for how long.
+"""Limits the connections of hosts without a token: how many, per host and in all, and for how long.
 
-gRPC closes what does not shake hands in time and refuses what is too much in all, but counts nobody's share: one host
-could take every connection. So this thread looks at the process's sockets now and then, and shuts those of hosts that
-have too many over which no call was admitted (by a token, or by `--insecure`). To gRPC that is a peer that hangs up.
-Why not otherwise: docs/adr.
+gRPC closes connections that do not complete a handshake and refuses too many in all, but counts no host's share: one
+host could take every connection. So this thread inspects the process's sockets periodically and shuts down those of
+hosts that have too many on which no call was admitted (by a token, or by `--insecure`). To gRPC that is a peer that
+hangs up. The alternatives are in docs/adr.
 """
 
 from __future__ import annotations
@@ -75,7 +75,6 @@ class ConnectionLimits:
         self._closed = False
         self._thread: threading.Thread | None = None
         self._null = self._spare = -1
-        self.shut = 0  # in all
 
     def start(self) -> None:
         """Needs no further descriptor later: there may be none."""
@@ -121,9 +120,7 @@ class ConnectionLimits:
         now = self._now()
         self._take_note(now)
         noisy = self._noisy(now)
-        found = [peer for peer in too_many(self._seen, now, noisy=noisy, most=self._most) if self._shut(peer)]
-        self.shut += len(found)
-        return len(found)
+        return sum(self._shut(peer) for peer in too_many(self._seen, now, noisy=noisy, most=self._most))
 
     def _take_note(self, now: float) -> None:
         there = dict(self._peers())

@@ -1,7 +1,7 @@
-"""How much of the server's memory callers hold: calls in flight, requests that are arriving, replies not taken yet.
+"""In-flight limits per caller: calls in flight, requests that are arriving, replies not yet sent.
 
-Beside the rate of calls (`rates`) and the share of threads (`turns`), the third bound on a caller: a call is refused
-before its request is read, or waits, where the caller has too much already. Belongs to the server's loop.
+The third bound on a caller, beside the rate of calls (`rate_limits`) and the share of threads (`keyed_queue`): a caller
+that has too much is refused before its request is read, or waits. Belongs to the server's event loop.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class _CallerUsage:
 
 
 class InFlightLimits:
-    """`room`: called when replies were taken, so that further ones may be made."""
+    """`on_released`: called when replies were sent, so that further ones may be made."""
 
-    def __init__(self, room: Callable[[], None] = lambda: None) -> None:
-        self.room = room
+    def __init__(self, on_released: Callable[[], None] = lambda: None) -> None:
+        self.on_released = on_released
         self._held: dict[str, _CallerUsage] = {}  # by caller, those that hold anything
         self._all = _CallerUsage()
 
@@ -121,7 +121,7 @@ class InFlightLimits:
         held.reply_bytes -= size
         self._all.reply_bytes -= size
         self._forget(caller, held)
-        self.room()
+        self.on_released()
 
     def full(self, caller: str) -> bool:
         """Whether no further large reply is made for it now. One that holds none always gets one."""

@@ -1,7 +1,7 @@
-"""Calls from the loop that the server runs in: the same handlers, deadlines and refusals, and no socket in between.
+"""Calls from the event loop that the server runs in: the same handlers, deadlines and errors, without a socket.
 
-A controller with a service of its own calls it twice a trial. Over gRPC two of three milliseconds of that are spent on
-carrying bytes from one end of a process to the other, through four threads.
+An embedded service is called twice per trial. Over gRPC, two of three milliseconds go to carrying bytes through four
+threads of the same process.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Who works when: calls wait for their turn without a worker thread, and callers share the threads by what they cost.
+"""Orders calls: those that write one study run one at a time, and callers share the worker threads fairly.
 
-Two rules. Calls that write the same study come one after the other; otherwise the calls of one slow study would soon
-sit in all threads, waiting for its lock. And no caller, and no namespace of a caller, has all threads: a caller may
-start a call as long as it has no more of them running than are free (so one alone gets half of them, and there is
-always room for the next), long calls have a quarter of the threads at most, and among those that wait the caller goes
-first that has cost least: start-time fair queueing, by processor time and bytes (Goyal et al. 1996).
+A call waits without a thread. Writes of one study are a keyed queue; otherwise the calls of one slow study would soon
+occupy all threads, waiting for its lock. No caller, and no namespace of a caller, gets all threads: a caller may start
+a call while it has no more of them running than are free (so one alone gets half of them, and there is always room for
+the next), and long calls get a quarter of the threads at most. Among waiting callers, the one that has cost least goes
+first: start-time fair queueing, by CPU time and bytes (Goyal et al. 1996).
 
-What a call will cost is expected from what the last one like it did. Belongs to one event loop; nothing here knows
-what the work is.
+The expected cost of a call is that of the last one like it. Belongs to one event loop; knows nothing of the work.
 """
 
 from __future__ import annotations

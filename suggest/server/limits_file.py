@@ -1,6 +1,6 @@
-"""How much clients and namespaces may have of the service: what its operator says in a file, else what is sensible.
+"""Rate limits of clients and quotas of namespaces: read from the operator's file, with sensible defaults.
 
-Pure: reads and judges bytes. `suggest.server.rate_limits` and `suggest.server.quota` hold others to it.
+Pure: reads and judges bytes. `suggest.server.rate_limits` and `suggest.server.quota` enforce them.
 """
 
 from __future__ import annotations

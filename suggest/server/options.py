@@ -1,4 +1,4 @@
-"""How a server is watched and kept within bounds: what its operator says, and what is read from the file of limits."""
+"""Server options for operators: where metrics are served, and the file of limits."""
 
 from __future__ import annotations
 

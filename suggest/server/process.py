@@ -1,7 +1,7 @@
-"""The process around the service: one gRPC server on one address over one store, from binding to a graceful stop.
+"""The server process: one gRPC server on one address over one store, from binding to a graceful stop.
 
-The same for `tuner serve` and embedded in `tuner run` (a private socket, the controller's loop). Nothing is decided
-here about studies; nothing heavy is imported before a server is started.
+The same for `tuner serve` and embedded in `tuner run` (a private socket, the controller's loop). Decides nothing about
+studies, and imports nothing heavy before a server is started.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class Server:
         store_health, metrics, call_metrics = StoreHealth(), None, None
         in_flight, denial_log = InFlightLimits(), DenialLog()
         queue = KeyedQueue(executor, workers=WORKERS, full=in_flight.full)
-        in_flight.room = queue.look_again
+        in_flight.on_released = queue.look_again
         if self._options.metrics_address:
             from suggest.server.server_metrics import CallMetrics, Metrics, MetricSources
 

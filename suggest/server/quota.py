@@ -1,9 +1,9 @@
-"""How much a namespace may have, and how much it has.
+"""Quotas of namespaces: how many studies, trials and measurements each may have, and has.
 
-What is there is counted when a namespace is first written to and again now and then, in the background; in between,
-what passes here is added up, so that no write waits for a count. Before anything is refused it is counted anew, unless
-that was a moment ago. So one server keeps its limits but for what is being written at that moment; of what other
-servers write on the same database, and of what was deleted, it learns at the next count.
+A namespace is counted when it is first written to, and again periodically in the background; in between, reservations
+are added up, so that no write waits for a count. Before a refusal it is counted again, unless that was a moment ago.
+So one server keeps its quotas except for writes under way; what other servers write to the same database, and
+deletions, it learns from the next count.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How often a client may call: a bucket of tokens for each, one token a call, filled at the client's rate.
+"""Rate limits: a token bucket per client, one token per call, filled at the client's rate.
 
-Belongs to the server's loop. No clock of its own beyond `now`; whoever has been full for long is forgotten.
+Belongs to the server's event loop. Takes time from `now` only; buckets that have long been full are dropped.
 """
 
 from __future__ import annotations

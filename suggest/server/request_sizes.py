@@ -1,7 +1,7 @@
-"""How much of something a request may have, told before any of it is looked at: reading too much takes long by itself.
+"""Limits on the size of requests, checked before anything else: reading an oversized request takes long by itself.
 
-Only lengths are looked at, those of lists before those of what is in them. What the rest means is judged where it is
-read; the limits that depend on a namespace are in `suggest.server.limits_file`.
+Only lengths are checked, those of lists before those of their items. Limits of one RPC's items are in
+`suggest.server.rpcs`, those that depend on a namespace in `suggest.server.limits_file`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from suggest import names
 from suggest.errors import InvalidArgument, Problem
-from suggest.server.access.grants import Verb
+from suggest.server.access.caller import Verb
 from suggest.study import StudyName
 
 

@@ -1,7 +1,8 @@
-"""What Prometheus may know of a server: figures at `/metrics`, and at `/healthz` whether it takes calls.
+"""Prometheus metrics of a server at `/metrics`, and its health at `/healthz`.
 
-Only made where a `--metrics-address` is given, and only then is its library loaded. No label has a value that a client
-chose: there are as many series as methods times codes, whatever is asked. docs/server.md lists the names.
+Made, and its library loaded, only with `--metrics-address`. No label has a value that a client chose: there are as many
+series as methods times codes. docs/server.md lists the names. `CallMetrics` is the outermost interceptor; it changes
+nothing about a call.
 """
 
 from __future__ import annotations
@@ -235,7 +236,7 @@ class CallMetrics(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler | None:
         method = str(handler_call_details.method)
-        handler = await continuation(handler_call_details)  # always: the next room may decide for each call
+        handler = await continuation(handler_call_details)  # always: the next interceptor may decide for each call
         if handler is None or handler.stream_unary is None:
             return handler  # health and reflection, which last
         known = self._known.get(method)

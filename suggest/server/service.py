@@ -1,7 +1,7 @@
-"""The gRPC servicer: each method reads its request, asks `suggest.studies`, writes the reply.
+"""The gRPC servicer: each method reads its request, calls `suggest.studies`, and writes the reply.
 
-Methods are plain and blocking: `suggest.server.interceptor` runs them in worker threads and turns what they raise into
-statuses. No rule about studies lives here.
+Methods are blocking: `suggest.server.interceptor` runs them in worker threads and maps what they raise to statuses.
+Requests are validated here, and only here; rules about studies are not.
 """
 
 # ruff: noqa: N802 - the methods are named as in the proto
@@ -24,7 +24,7 @@ from suggest import courtesy, deadline, names, wire
 from suggest.errors import InvalidArgument, Problem
 from suggest.imports import FinishedTrial
 from suggest.replies import KEEP
-from suggest.server.access.grants import readable_namespaces
+from suggest.server.access.caller import readable_namespaces
 from suggest.server.rpcs import Resource
 from suggest.studies import StudyService
 from suggest.studies.dispatch import MAX_REPLY_BYTES

@@ -1,7 +1,6 @@
-"""What `tuner serve` would meet if it were started now: each thing that it needs, judged by itself. For operators.
+"""`tuner serve --check`: what the server would meet if it were started now, each requirement judged by itself.
 
-Starts nothing and changes nothing: no file is made, no schema upgraded, no socket of a dead server cleared away. What
-was well may be otherwise a moment later; starting looks again.
+Starts nothing and changes nothing: creates no file, upgrades no schema, removes no stale socket. Starting checks again.
 """
 
 from __future__ import annotations

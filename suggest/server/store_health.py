@@ -1,6 +1,6 @@
-"""Whether the store answers, as the calls see it: one line when it is lost, one when it is found again.
+"""Store health as the calls see it: one log line when the store is lost, one when it is found again.
 
-A thousand calls that fail for one reason are one event; how many there were is counted.
+A thousand calls that fail for one reason are one event, with their number.
 """
 
 from __future__ import annotations

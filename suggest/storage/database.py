@@ -1,6 +1,6 @@
-"""What the store needs of a database, whichever it is: transactions, a place to name, and how it takes many rows.
+"""What a store needs of a database: transactions, a place to name in messages, bulk writes.
 
-Definitions only. Implementations: `sqlite`, `postgres`. Their errors come out as ours, with a cure.
+Definitions only. Implementations: `sqlite`, `postgres`. They raise our errors, with a cure.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Where a store lies: reading its URL, and refusing places that would lose data.
+"""The location of a store: parses its URL, and refuses places that would lose data.
 
-A file lock and SQLite's WAL need a local file system; on a network one they silently do not hold.
+File locks and SQLite's WAL need a local file system; on a network file system they silently do not work.
 """
 
 from __future__ import annotations

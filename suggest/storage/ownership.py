@@ -1,8 +1,8 @@
-"""Who may write a study: what every way to own one must do, and what a lease says in SQL.
+"""Ownership of studies: what every implementation must do, and the WHERE clause of a lease.
 
-A lease is a fencing token: the epoch orders the takings, the nonce tells apart two that got one epoch because the
-database was restored, or failed over to a standby that lagged. Every write repeats both in its WHERE (`held`) and keeps
-the study's row from changing until it is committed, so that no taking comes between the check and the write.
+A lease is a fencing token: the epoch orders the owners, and the nonce tells apart two owners with one epoch, after the
+database was restored or failed over to a standby that lagged. Every write repeats both in its WHERE (`held`) and locks
+the study's row until it commits, so that no takeover comes between the check and the write.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How the store talks to PostgreSQL: a pool of connections, transactions, and what its errors mean to people.
+"""PostgreSQL connections: a pool, transactions, and errors translated for people.
 
-No table is named here. A single statement is its own transaction, so it costs one round trip. A session that stops in
-the middle of a transaction is ended by the server after a second: a process that froze there holds nobody up.
+Names no table. A single statement is its own transaction, so it costs one round trip. The server ends a session that
+stalls in the middle of a transaction after a second: a process that froze there blocks nobody.
 """
 
 from __future__ import annotations

@@ -1,12 +1,18 @@
-"""The store in a PostgreSQL database, shared by several servers: a study is owned by the one whose heart beats."""
+"""The store in a PostgreSQL database, shared by several servers. Ownership is by heartbeat.
+
+`FailureDetector` judges whether another owner is alive, from heartbeats that were seen to change.
+"""
 
 from __future__ import annotations
 
+import enum
 import logging
+import math
 import secrets
 import threading
 import time
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from sqlalchemy import BigInteger, Connection, cast, delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert
@@ -14,13 +20,67 @@ from sqlalchemy.dialects.postgresql import insert
 from suggest.deadline import locked
 from suggest.errors import NotFound, NotOwner, TunerError, Unavailable
 from suggest.storage import upgrades
-from suggest.storage.liveness import SILENCE_S, FailureDetector, Liveness
 from suggest.storage.ownership import held, of, taken_by, taking
 from suggest.storage.postgres import INSTANCE, PostgresDatabase
 from suggest.storage.sql_store import SqlStudyStore
 from suggest.storage.store import Lease
 from suggest.storage.study_tables import owners, servers, studies
 from suggest.study import StudyName
+
+SILENCE_S = 1.5
+GAP_S = 1.0  # between two looks, at most: after a longer one silence is measured from the later one on
+
+
+class Liveness(enum.Enum):
+    ALIVE = "alive"
+    SILENT = "silent"
+    UNKNOWN = "unknown"  # not looked at for long enough
+
+
+@dataclass(slots=True)
+class _LastBeat:
+    value: int
+    since: float  # of looks at this value, without a gap
+    looked: float
+    changed: bool = False
+
+
+class FailureDetector:
+    """Not thread-safe. A look `began` and `ended`: the heartbeats are of some moment between the two."""
+
+    def __init__(self) -> None:
+        self._heard: dict[str, _LastBeat] = {}
+
+    def look(self, heartbeats: Mapping[str, int], *, began: float, ended: float) -> None:
+        """At all servers there are."""
+        for server in self._heard.keys() - heartbeats.keys():
+            del self._heard[server]
+        for server, value in heartbeats.items():
+            self.look_at(server, value, began=began, ended=ended)
+
+    def look_at(self, server: str, value: int, *, began: float, ended: float) -> Liveness:
+        heard = self._heard.get(server)
+        if heard is None:
+            self._heard[server] = _LastBeat(value, since=ended, looked=ended)
+            return Liveness.UNKNOWN
+        if value != heard.value:
+            heard.value, heard.since, heard.changed = value, ended, True
+        elif ended - heard.looked > GAP_S:
+            heard.since = ended
+        heard.looked = ended
+        if began - heard.since >= SILENCE_S:
+            return Liveness.SILENT
+        return Liveness.ALIVE if heard.changed else Liveness.UNKNOWN
+
+    def interrupted(self) -> None:
+        """A look has failed: others may have been unable to write their heartbeats as well."""
+        for heard in self._heard.values():
+            heard.looked = -math.inf
+
+    def silent_for(self, seconds: float, now: float) -> dict[str, int]:
+        """Servers, and the heartbeat at which each has stayed for so long."""
+        return {server: heard.value for server, heard in self._heard.items() if now - heard.since >= seconds}
+
 
 log = logging.getLogger(__name__)
 

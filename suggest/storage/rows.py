@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -135,7 +135,3 @@ def trial_of(row: AnyRow) -> Trial:
 
 def measurement_of(row: AnyRow) -> Measurement:
     return Measurement(row.attempt, row.metric, row.step, math.nan if row.value is None else row.value)
-
-
-def has_labels(study: Study, labels: Mapping[str, str]) -> bool:
-    return all(study.labels.get(key) == value for key, value in labels.items())

@@ -280,7 +280,7 @@ class SqlStudyStore:
         return found
 
     def best_trial(self, name: StudyName, direction: Direction) -> Trial | None:
-        value = trials.c.value.desc() if direction is Direction.MAXIMIZE else trials.c.value.asc()
+        value = trials.c.value.asc() if direction.sign > 0 else trials.c.value.desc()
         succeeded = and_(trials.c.state == TrialState.SUCCEEDED.value, trials.c.value.is_not(None), ~trials.c.deleted)
         query = select(trials).where(of(trials, name), succeeded).order_by(value, trials.c.number).limit(1)
         with self._database.reading(single=True) as connection:

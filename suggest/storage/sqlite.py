@@ -1,6 +1,6 @@
-"""How the store talks to SQLite: connections, pragmas, transactions, and what its errors mean to people.
+"""SQLite connections: pragmas, transactions, WAL checkpoints, and errors translated for people.
 
-No table is named here. One writer connection, taken in turns; readers have their own and, thanks to WAL, never wait.
+Names no table. There is one writer connection, used in turn; readers have their own and, thanks to WAL, never wait.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The store in one SQLite file: a study is owned by a file lock, which the kernel frees when its holder dies."""
+"""The store in one SQLite file. Ownership is by file lock, which the kernel releases when the owner dies."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What the service needs of a store of studies. The contract; `tests/contract/store_contract.py` holds it.
+"""The contract of a store of studies; `tests/contract/store_contract.py` tests every implementation against it.
 
-Blocking and thread-safe. Every write is one transaction: done entirely when it returns, not at all when it raises.
+Blocking and thread-safe. Every write is one transaction: complete when it returns, absent when it raises.
 Raises Unavailable (try again; nothing changed, unless the connection broke: take the study again, then look),
 StoreBroken, and for writes NotOwner: the study was taken over or deleted since `lease` was given.
-Reading needs no lease and sees what was committed, by whomever.
+Reading needs no lease and sees what is committed.
 """
 
 from __future__ import annotations

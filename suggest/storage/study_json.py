@@ -1,6 +1,6 @@
-"""A study's spec as plain JSON data and back: how it lies in the database.
+"""A study's spec as JSON, as it is stored.
 
-Independent of protobuf and of the YAML file, which may both change without touching what is stored.
+Independent of protobuf and of the YAML file, both of which may change without touching stored data.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The tables of the study store, as this version of the code wants them. Definitions only; no query.
+"""The tables of the study store, as this version of the code needs them. Definitions only; no query.
 
-The namespace is in every key. A change here needs a migration (tests/contract holds the two against each other).
+The namespace is in every key. A change here needs a migration (tests/contract compares the two).
 Times are microseconds since 1970 UTC: exact, and the same on every database. A NULL measurement is NaN, which SQLite
-cannot keep otherwise.
+cannot store otherwise.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The schema's version: made new, upgraded, or refused when a store is opened.
+"""The schema version: created, upgraded, or refused when a store is opened.
 
-A new store gets its tables straight from `tables` and the newest version's stamp, without Alembic, whose import would
+A new store gets its tables from `study_tables` and the newest version's stamp, without Alembic, whose import would
 double the start-up time; only an older store loads it.
 """
 

@@ -1,6 +1,6 @@
-"""How proposals become trials: most are handed out to run; one whose value is known ends at once with that value.
+"""Dispatch: proposals become trials. Most are handed out to run; one whose value is known ends at once.
 
-Stored in the order of their numbers, so that a crash in the middle leaves no gap. Nothing is chosen here.
+Stored in order of their numbers, so that a crash in between leaves no gap. Chooses nothing.
 """
 
 from __future__ import annotations

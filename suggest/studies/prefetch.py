@@ -1,7 +1,7 @@
-"""What a study will propose next is computed while nobody asks: a thread that comes by a moment after a trial's end.
+"""Prefetch: computes a study's next proposal in a thread, shortly after a trial ended, before anybody asks.
 
-A moment later, so that the reply about that end goes out first. Only in quiet moments: what is busy, or was due a while
-ago because the machine is, is passed over, and computed when it is asked for. Nothing here changes what is proposed.
+The delay lets the reply about the end go out first. Only an idle machine prefetches: a study that is busy, or whose
+time was missed because the machine is busy, is skipped and computed on demand. It never changes what is proposed.
 """
 
 from __future__ import annotations

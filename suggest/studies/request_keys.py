@@ -1,7 +1,7 @@
-"""The keys by which the store tells apart trials that nobody asked for by SuggestTrials: one per addition of a study.
+"""Idempotency keys of trials that SuggestTrials did not create: one per addition to a study.
 
-Keys of our own begin with a prefix that no key of a client has, and their parts cannot run into each other. Stores of
-earlier versions have keys in which both could happen: these are still found, never written.
+Our keys begin with a prefix that no client's key has, and their parts cannot run together. Stores of earlier versions
+have keys without these properties: they are still found, never written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How a search space may grow under the trials that are there: every point of the old one stays a point of the new one.
+"""How a search space may grow under existing trials: every point of the old space stays a point of the new one.
 
-Then nothing that was learnt becomes wrong: no trial lacks a value, and none has one too many. Paths are relative to
-the space (`lr.min`), and every complaint says the way on.
+So nothing learned becomes wrong: no trial lacks a value or has one too many. Paths are relative to the space
+(`lr.min`), and every problem says what to do instead.
 """
 
 from __future__ import annotations

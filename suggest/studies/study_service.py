@@ -14,8 +14,9 @@ from datetime import UTC, datetime
 
 from suggest import courtesy, events
 from suggest.domain import show
+from suggest.engine import Engine
 from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, LeaseExpired, NotFound, Problem
-from suggest.imports import IMPORTED_FROM, FinishedTrial, ImportResult
+from suggest.imports import IMPORTED_FROM, FinishedTrial, ImportResult, fit
 from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
 from suggest.samplers import registry
 from suggest.settings import Setting
@@ -24,7 +25,6 @@ from suggest.storage.store import Addition, StudyRecord, StudyStore
 from suggest.storage.study_json import fingerprint, spec_document
 from suggest.studies import request_keys, spec_rules
 from suggest.studies.dispatch import TURNS, Dispatch, ReplyBudget, revived
-from suggest.studies.outcomes import finished_trial, in_words, same_way, taken
 from suggest.studies.sessions import IDLE_S, StudySessions, Writer
 from suggest.studies.space_growth import grown
 from suggest.studies.trial_leases import MAX_TRIES, AwakeClock
@@ -467,3 +467,57 @@ def _difference(there: StudySpec, wanted: StudySpec) -> str:
     old, new = spec_document(there), spec_document(wanted)
     parts = [key for key in ("parameters", "objectives", "algorithm", "pruning") if old.get(key) != new.get(key)]
     return f" with other {' and '.join(parts)}" if parts else ", created by another request"
+
+
+def finished_trial(engine: Engine, trial: Trial, outcome: Outcome, measurements: Sequence[Measurement]) -> Trial:
+    """`trial` as it ended; with these last measurements, which the engine does not know yet."""
+    measured, step = engine.value_of(trial.number, measurements)
+    value = measured if outcome.value is None else outcome.value
+    if outcome.state is TrialState.SUCCEEDED and value is None:
+        metric = engine.study.spec.objective.metric
+        raise FailedPrecondition(
+            f"{engine.study.name}: trial {trial.number} has no finite value of {metric!r}, so it has not succeeded; "
+            "report one, give a value, or complete it as failed"
+        )
+    if outcome.state not in (TrialState.SUCCEEDED, TrialState.PRUNED):
+        value = None
+    return replace(
+        trial,
+        state=outcome.state,
+        value=value,
+        step=step if value == measured else engine.last_step(trial.number, measurements),
+        reason=outcome.reason,
+        failure_class=outcome.failure_class,
+        end_time=datetime.now(UTC),
+    )
+
+
+def taken(engine: Engine, trial: FinishedTrial, *, number: int, source: str) -> tuple[Trial | None, ImportResult]:
+    """A trial from elsewhere as one of this study, None if it cannot be one; and what to say of it."""
+    fitting = fit(engine.study.spec.space, trial.parameters)
+    if fitting.refused:
+        return None, ImportResult(None, problems=(*fitting.refused, *fitting.remarks))
+    opened = Trial(
+        number,
+        TrialState.RUNNING,
+        fitting.parameters,
+        labels={**trial.labels, IMPORTED_FROM: source},
+        create_time=datetime.now(UTC),
+    )
+    try:
+        finished = finished_trial(engine, opened, trial.outcome, engine.fresh(number, trial.measurements))
+    except FailedPrecondition:
+        metric = engine.study.spec.objective.metric
+        message = f"has no finite value of {metric!r}; give one, or measurements, or import it as failed"
+        return None, ImportResult(None, problems=(Problem("outcome", message),))
+    return finished, ImportResult(number, problems=fitting.remarks)
+
+
+def same_way(trial: Trial, outcome: Outcome) -> bool:
+    """Reasons are prose and may differ."""
+    same_value = outcome.value is None or outcome.value == trial.value
+    return trial.state is outcome.state and same_value and trial.failure_class == outcome.failure_class
+
+
+def in_words(state: TrialState, value: float | None) -> str:
+    return state.value if value is None else f"{state.value} ({value!r})"

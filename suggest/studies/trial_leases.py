@@ -1,7 +1,7 @@
 """Leases of running trials: until when each may stay silent. In memory only: a renewal costs no write.
 
-The owner of a study judges them by its own clock, and a study that is loaded begins with full leases: while no server
-wrote it, nobody could renew them. What becomes of a trial whose lease has expired is decided in `suggest.studies`.
+The owner of a study measures them by its own clock. A study that is loaded begins with full leases: while no server
+owned it, nobody could renew them. `suggest.studies` decides what happens to a trial whose lease has expired.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Protobuf to nouns and back: the only room that sees messages, with `serving.service` and `calling.calls`.
+"""Protobuf to nouns and back: only this package, `suggest.server.service` and `suggest.client.calls` see messages.
 
-Reading collects every problem with its path in the request into the list it is given, and returns something usable in
-its stead; whoever reads raises once, at the end. Writing trusts the nouns, except for what protobuf cannot hold.
+A reader appends every problem, with its path in the request, to a list it is given, and returns a usable placeholder;
+the caller raises once, at the end. Writers trust the nouns, except for what protobuf cannot hold.
 """
 
 from suggest.wire.study_messages import (

@@ -1,7 +1,7 @@
 """Errors to gRPC statuses and back: the one table that server and client share.
 
 A status carries google.rpc.ErrorInfo (reason, metadata) and, for invalid arguments, google.rpc.BadRequest with every
-problem. Nothing else about the server's inside ever goes out.
+problem. Nothing else about the inside of the server is sent.
 """
 
 from __future__ import annotations

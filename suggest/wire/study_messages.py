@@ -1,4 +1,4 @@
-"""Studies and their specs. What a spec means (min above max, unknown algorithms) is not judged here."""
+"""Messages of studies and their specs. Does not judge what a spec means (min above max, unknown algorithms)."""
 
 from __future__ import annotations
 

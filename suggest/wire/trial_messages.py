@@ -1,4 +1,4 @@
-"""Trials, their measurements and outcomes."""
+"""Messages of trials, their measurements and outcomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What messages of all kinds are made of: typed values, enums, labels, times; and how problems are collected."""
+"""What messages of all kinds consist of: typed values, enums, labels and times; and how problems are collected."""
 
 from __future__ import annotations
 

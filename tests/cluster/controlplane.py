@@ -83,7 +83,9 @@ class ControlPlane:
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": user, "namespace": namespace}}],
             "current-context": "test",
         }
-        path.write_text(json.dumps(content))
+        beside = path.with_suffix(".new")
+        beside.write_text(json.dumps(content))
+        beside.replace(path)  # whole: what was started with it before may be reading it
         return path
 
     def service_account_token(self, namespace: str, name: str) -> str:

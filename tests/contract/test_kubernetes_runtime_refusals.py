@@ -6,7 +6,7 @@ For want of quota the object is taken back and the attempt waits; for what a per
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,7 @@ class Operator:
 JOB_SETS = Operator(JOB_SET.api_version, "JobSet", {"replicatedJobs": [{"name": "w", "template": {"spec": _PODS}}]},
                     (JOB,))  # fmt: skip
 TRAIN_JOBS = Operator("trainer.kubeflow.org/v1alpha1", "TrainJob", {"trainer": {"image": "tiny:1"}}, (JOB_SET, JOB))
+MPI_JOBS = Operator("kubeflow.org/v1", "MPIJob", {"mpiReplicaSpecs": {"Worker": _PODS}}, (), "FailedCreatePod")
 OPERATORS = (
     JOB_SETS,
     TRAIN_JOBS,
@@ -184,11 +185,22 @@ async def test_pods_that_admission_refuses_are_a_mistake_of_the_file(
 
 @on_a_loop
 async def test_an_operator_that_gives_no_reason_is_waited_for(experiment: Experiment) -> None:
-    mpi = Operator("kubeflow.org/v1", "MPIJob", {"mpiReplicaSpecs": {"Worker": _PODS}}, (), "FailedCreatePod")
-    runtime, name = await begun(experiment, mpi)
-    refuse(experiment.api, make_children(experiment.api, mpi, name), mpi, "Created worker pod: ")
+    runtime, name = await begun(experiment, MPI_JOBS)
+    refuse(experiment.api, make_children(experiment.api, MPI_JOBS, name), MPI_JOBS, "Created worker pod: ")
     said = "its operator could not create a pod, and says no reason; see the operator's log"
     assert (await look_until(runtime, lambda seen: seen[name].waiting == said))[name].exit is None
+
+
+@on_a_loop
+async def test_the_reason_in_another_event_counts_more(experiment: Experiment) -> None:
+    """As the Training Operator 1.9.3 writes them, within the same second."""
+    runtime, name = await begun(experiment, MPI_JOBS)
+    job = make_children(experiment.api, MPI_JOBS, name)
+    refuse(experiment.api, job, replace(MPI_JOBS, fails="MPIJobFailed"), f"worker pod created failed: {SECURITY}")
+    refuse(experiment.api, job, MPI_JOBS, "Created worker pod: ")
+    exit = (await look_until(runtime, ended(name)))[name].exit
+    assert exit is not None
+    assert exit.failure_class is FailureClass.CONFIGURATION
 
 
 @on_a_loop

@@ -25,7 +25,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.processes import PartFailed
 from tests.cluster.realnode import RealNode
 from tests.cluster.searcher import Searcher
-from tests.operators import operators
+from tests.operators import operators, trainers
 from tests.operators.kinds import prepare
 from tests.operators.operators import Operators
 from tests.operators.table import Table
@@ -43,6 +43,13 @@ def lacks(what: str) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "outcome(name): the column of docs/operators.md that a test fills, kind by kind")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One real node, however many processes run the tests."""
+    for item in items:
+        if "real" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("real"))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -82,7 +89,7 @@ def fakes() -> Iterator[Operators]:
 
 @pytest.fixture(scope="session")
 def real() -> Iterator[Operators]:
-    lacks(operators.missing() or realnode.missing())
+    lacks(operators.missing() or realnode.missing() or trainers.missing())
     yield from _beside(RealNode())
 
 

@@ -17,8 +17,8 @@ from tests.operators.kinds import Fate, Kind
 NAME = "tiny"
 MAIN: Fate = {"KWOK_LOG": "score=${x}", "KWOK_RUN": "1s"}
 WORKER: Fate = {"KWOK_LOG": "score=99", "KWOK_RUN": "1s"}
-LONG: Fate = {**MAIN, "KWOK_RUN": "60s"}
-LONG_WORKER: Fate = {**WORKER, "KWOK_RUN": "60s"}
+LONG: Fate = {**MAIN, "KWOK_RUN": "600s"}
+LONG_WORKER: Fate = {**WORKER, "KWOK_RUN": "600s"}
 WITHIN_S = 120.0
 
 
@@ -46,6 +46,17 @@ def experiment(
     path = me.folder / f"{NAME}.yaml"
     path.write_text(json.dumps(content, indent=1))
     return path
+
+
+def until_said(me: Searcher, said: str, *, state: str) -> None:
+    """Until a trial is in this state and its reason has this in it. What it waits for must not pass by itself."""
+
+    def is_said() -> bool:
+        code, out, _ = me.tuner("get", "trials", NAME, "-o", "json")
+        trials = json.loads(out) if code == 0 else []  # nothing is there yet
+        return any(trial["state"] == state and said in (trial["reason"] or "") for trial in trials)
+
+    eventually(is_said, within_s=WITHIN_S, shows=lambda: me.tuner("describe", NAME))
 
 
 def main_pods(api: Api, me: Searcher, kind: Kind, phase: str = "Running") -> list[Object]:

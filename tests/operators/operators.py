@@ -7,7 +7,7 @@ How to use them:
     ...
     cluster.close()                                 # ends them too
 
-or, in a test, the fixtures `fakes` and `real` of tests/operators/conftest.py. `python -m tests.operators.up [--real]`
+or, in a test, the fixtures `fakes` and `real` of conftest.py. `python -m tests.operators.by_hand [--real]`
 starts the same for a person. Versions are pinned in tests/cluster/go/{operators,trainingoperator}/go.mod; the programs
 are built by `make operator-binaries`. Needs root: the Training Operator reads its certificate from a fixed folder below
 /tmp and therefore gets a /tmp of its own.
@@ -38,7 +38,7 @@ from tests.cluster.jobset import DEFINITIONS, define
 from tests.cluster.pki import Authority, Certificate
 from tests.cluster.processes import PartFailed
 from tests.cluster.waiting import eventually
-from tests.operators.images import MPI_DELIVERY
+from tests.operators.trainers import MPI_DELIVERY
 
 KUEUE, JOBSET, TRAINING, TRAINER = "kueue", "jobset", "training-operator", "trainer"
 VERSIONS = {"Kueue": "0.15.2", "JobSet": "0.10.1", "Training Operator": "1.9.3", "Trainer": "2.1.0"}

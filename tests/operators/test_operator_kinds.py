@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.kwok import uid_number
 from tests.cluster.objects import pods
 from tests.cluster.searcher import Searcher
-from tests.cluster.waiting import eventually
 from tests.operators.experiments import (
     LONG,
     LONG_WORKER,
@@ -21,6 +21,7 @@ from tests.operators.experiments import (
     last_main_value,
     nothing_left,
     running_main,
+    until_said,
     verdict,
 )
 from tests.operators.kinds import KINDS, Kind
@@ -119,18 +120,18 @@ def test_the_value_is_that_of_the_life_that_ended_well(
 @each_kind
 @pytest.mark.outcome("controller killed")
 def test_a_killed_controller_adopts_what_runs(cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen) -> None:
-    path = experiment(me, kind, {**MAIN, "KWOK_RUN": "6s"})
+    api = cluster.api()
+    path = experiment(me, kind, {"KWOK_LOG": "score={uid}", "KWOK_RUN": "6s"})
     process = me.start("run", path)
-    uid = running_main(cluster.api(), me, kind)["metadata"]["uid"]
-    eventually(lambda: me.states() == {"running": 1})
+    first = uid_number(running_main(api, me, kind)["metadata"]["uid"])
     process.send_signal(signal.SIGKILL)
     process.communicate()
     process = me.start("run", path)
-    assert running_main(cluster.api(), me, kind)["metadata"]["uid"] == uid
+    assert last_main_value(api, me, kind, process) == first
     code, err = ended(process)
     assert code == 0, err
     (trial,) = me.trials()
-    assert (len(trial["attempts"]), trial["value"]) == (1, trial["parameters"]["x"]), trial
+    assert (len(trial["attempts"]), trial["value"]) == (1, first), trial
     seen(verdict(trial))
 
 
@@ -155,7 +156,7 @@ def test_a_trial_waits_for_an_operator_that_is_down(fakes: Operators, me: Search
     fakes.stop(kind.operators[0])
     try:
         process = me.start("run", experiment(me, kind))
-        eventually(lambda: me.states() and me.trials()[0]["reason"], within_s=60)
+        until_said(me, "running?", state="queued")  # "is its operator running?", or of its kind
     finally:
         fakes.start(kind.operators[0])
     code, err = ended(process)

@@ -6,25 +6,18 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.cluster.api import Api, Object
+from tests.cluster.api import Api
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.kwok import uid_number
 from tests.cluster.objects import job, jobs
 from tests.cluster.searcher import Searcher
-from tests.cluster.waiting import eventually
-from tests.operators.experiments import (
-    MAIN,
-    WITHIN_S,
-    ended,
-    experiment,
-    last_main_value,
-    running_main,
-    verdict,
-)
+from tests.operators.experiments import ended, experiment, last_main_value, running_main, until_said, verdict
 from tests.operators.kinds import GPUS, QUEUED, Kind
+from tests.operators.operators import KUEUE, Operators
 from tests.operators.queues import LOCAL_QUEUE, PRIORITY_LABEL, QUEUE_LABEL, V1, add_queue
 
 Seen = Callable[[str], None]
+URGENT = "urgent"
 each_queued_kind = pytest.mark.parametrize("kind", QUEUED, ids=str)
 
 
@@ -36,30 +29,25 @@ def queue(cluster: ControlPlane, namespace: str) -> Iterator[None]:
     cluster.api().delete(f"{V1}/clusterqueues/{namespace}")
 
 
-def until_waiting(me: Searcher, *, said: str) -> str:
-    """The reason of a trial that waits, once it says this."""
-
-    def reasons() -> list[str]:
-        trials = me.trials() if me.states() else []
-        return [trial["reason"] for trial in trials if trial["state"] == "queued" and said in (trial["reason"] or "")]
-
-    return eventually(reasons, within_s=WITHIN_S, shows=lambda: me.tuner("describe", "tiny"))[0]
+def add_urgent(api: Api, namespace: str) -> None:
+    """Takes the whole queue, from whoever has it, until it is removed."""
+    urgent = job(URGENT, gpus=GPUS, KWOK_RUN="1h")
+    urgent["metadata"]["labels"] = {QUEUE_LABEL: LOCAL_QUEUE, PRIORITY_LABEL: "high"}
+    api.post(jobs(namespace), urgent)
 
 
-def urgent(namespace: str, api: Api) -> Object:
-    labels = {QUEUE_LABEL: LOCAL_QUEUE, PRIORITY_LABEL: "high"}
-    made = job("urgent", gpus=GPUS, KWOK_RUN="3s")
-    made["metadata"]["labels"] = labels
-    return api.post(jobs(namespace), made)
+def remove_urgent(api: Api, namespace: str) -> None:
+    api.delete(f"{jobs(namespace, URGENT)}?propagationPolicy=Background")
 
 
 @each_queued_kind
 @pytest.mark.outcome("queued by Kueue")
 def test_a_trial_waits_for_kueue_and_is_admitted(cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen) -> None:
-    main = {**MAIN, "KWOK_RUN": "4s"}
-    process = me.start("run", experiment(me, kind, main, trials=2, parallelism=2, queue=LOCAL_QUEUE))
-    reason = until_waiting(me, said="Kueue")
-    assert "insufficient unused quota" in reason
+    api = cluster.api()
+    add_urgent(api, me.namespace)
+    process = me.start("run", experiment(me, kind, trials=2, parallelism=2, queue=LOCAL_QUEUE))
+    until_said(me, "insufficient unused quota", state="queued")
+    remove_urgent(api, me.namespace)
     code, err = ended(process)
     assert code == 0, err
     trials = me.trials()
@@ -74,13 +62,12 @@ def test_a_preempted_trial_goes_on_as_the_same_attempt_with_the_value_of_its_sec
     cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen
 ) -> None:
     api = cluster.api()
-    main = {"KWOK_LOG": "score={uid}", "KWOK_RUN": "4s"}
-    path = experiment(me, kind, main, labels={PRIORITY_LABEL: "low"}, queue=LOCAL_QUEUE)
-    process = me.start("run", path)
+    main = {"KWOK_LOG": "score={uid}", "KWOK_RUN": "8s"}
+    process = me.start("run", experiment(me, kind, main, labels={PRIORITY_LABEL: "low"}, queue=LOCAL_QUEUE))
     first = uid_number(running_main(api, me, kind)["metadata"]["uid"])
-    eventually(lambda: me.states() == {"running": 1})
-    urgent(me.namespace, api)
-    until_waiting(me, said="Kueue")
+    add_urgent(api, me.namespace)
+    until_said(me, "preempted by Kueue", state="queued")
+    remove_urgent(api, me.namespace)
     value = last_main_value(api, me, kind, process)
     code, err = ended(process)
     assert code == 0, err
@@ -88,3 +75,23 @@ def test_a_preempted_trial_goes_on_as_the_same_attempt_with_the_value_of_its_sec
     assert (trial["state"], trial["value"], len(trial["attempts"])) == ("succeeded", value, 1), trial
     assert value != first
     seen(verdict(trial))
+
+
+def test_a_queue_survives_a_restart_of_kueue(fakes: Operators, me: Searcher) -> None:
+    api, job_kind = fakes.cluster.api(), QUEUED[0]
+    add_urgent(api, me.namespace)
+    process = me.start("run", experiment(me, job_kind, queue=LOCAL_QUEUE))
+    until_said(me, "insufficient unused quota", state="queued")
+    fakes.restart(KUEUE)
+    remove_urgent(api, me.namespace)
+    code, err = ended(process)
+    assert code == 0, err
+    (trial,) = me.trials()
+    assert (trial["value"], len(trial["attempts"])) == (trial["parameters"]["x"], 1)
+
+
+def test_a_queue_that_is_not_there_is_said_before_anything_runs(cluster: ControlPlane, me: Searcher) -> None:
+    code, _, err = me.tuner("run", experiment(me, QUEUED[0], queue="nosuch"))
+    assert code == 2, err
+    assert "LocalQueue nosuch is not in" in err
+    assert cluster.api().items(QUEUED[0].objects(me.namespace)) == []

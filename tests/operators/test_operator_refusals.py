@@ -10,30 +10,17 @@ from tests.cluster.api import CORE
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.objects import job, jobs, quota
 from tests.cluster.searcher import Searcher
-from tests.cluster.waiting import eventually
-from tests.operators.experiments import (
-    LONG_WORKER,
-    MAIN,
-    WITHIN_S,
-    ended,
-    experiment,
-    nothing_left,
-    verdict,
-)
+from tests.operators.experiments import LONG_WORKER, MAIN, ended, experiment, nothing_left, until_said, verdict
 from tests.operators.kinds import GPUS, KINDS, Kind
 
 Seen = Callable[[str], None]
+_HEAD = {"template": {"spec": {"containers": [{"name": "head", "image": "tiny:1"}]}}}
+RAY_JOB = {
+    "apiVersion": "ray.io/v1",
+    "kind": "RayJob",
+    "spec": {"entrypoint": "python train.py --x=${x}", "rayClusterSpec": {"headGroupSpec": _HEAD}},
+}
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=str)
-
-
-def a_reason(me: Searcher, said: str) -> str:
-    """Why the first trial is as it is, once that has this in it."""
-
-    def reason() -> str:
-        found = (me.trials()[0]["reason"] or "") if me.states() else ""
-        return found if said in found else ""
-
-    return eventually(reason, within_s=WITHIN_S, shows=lambda: me.tuner("describe", "tiny"))
 
 
 @each_kind
@@ -48,8 +35,7 @@ def test_a_pod_that_the_quota_refuses_is_waited_for(
     api.post(jobs(me.namespace), job("other", gpus=1, KWOK_RUN="1h"))
     api.until(f"{path}/gpus", lambda now: now["status"]["used"]["requests.nvidia.com/gpu"] == "1")
     process = me.start("run", experiment(me, kind))
-    reason = a_reason(me, "QuotaExceeded")
-    assert "requests.nvidia.com/gpu" in reason
+    until_said(me, "requests.nvidia.com/gpu", state="queued")
     api.delete(jobs(me.namespace, "other") + "?propagationPolicy=Background")
     code, err = ended(process)
     assert code == 0, err
@@ -85,3 +71,12 @@ def test_a_crash_loop_ends_as_a_failure(cluster: ControlPlane, me: Searcher, kin
     assert "restarted" in trial["reason"]
     assert nothing_left(cluster.api(), me, kind)
     seen(verdict(trial))
+
+
+def test_a_kind_that_no_operator_serves_is_said_before_anything_runs(me: Searcher) -> None:
+    ray = Kind("RayJob", "ray.io/v1/rayjobs", lambda *fates: RAY_JOB, (), {}, "")
+    code, _, err = me.tuner("run", experiment(me, ray))
+    assert code == 2, err
+    assert "RayJob" in err
+    assert "ray.io/v1" in err
+    assert me.states() == {}

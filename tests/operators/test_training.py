@@ -1,15 +1,15 @@
 """Programs that really train, as examples/operators/ runs them: PyTorch, TensorFlow and MPI on a real node.
 
-What each pod prints is recorded while the experiment runs, because its objects are removed at the end. All pods print a
-`loss`: the main one of the held-out examples, the others of their own shard.
+All pods print a `loss`: the main one of the held-out examples, the workers of their own shard. So a value that was read
+from the wrong pod is the wrong value. What pods print is recorded while the experiment runs.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import subprocess
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,48 +17,55 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.api import CORE, Api, Object, Refused
+from tests.cluster.api import CORE, Api, Object
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.objects import pods
 from tests.cluster.realnode import RealNode
 from tests.cluster.searcher import Searcher
 from tests.cluster.waiting import eventually
-from tests.operators import images
-from tests.operators.conftest import lacks
+from tests.operators import trainers
 from tests.operators.operators import Operators
 
 WITHIN_S = 900.0  # three trials, each on two busy cores
-LOSS = re.compile(r"^epoch=\d+ loss=(\S+)", re.MULTILINE)
+SILENT_S = 300.0  # a program that is being imported
+EPOCHS = 8
+LOSS = re.compile(r"epoch=(\d+) loss=(\S+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """An example. `main`, `others`: how the names of its pods end; `learns`: those of the others that print losses."""
+    """An example. `main`, `workers`: how the names of its pods end, after that of the trial.
+
+    `shows`: a line of the main pod that only replicas that found each other let it print.
+    """
 
     name: str
     plural: str
     main: str
-    learns: tuple[str, ...]
-    serves: tuple[str, ...] = ()
+    workers: tuple[str, ...]
+    shows: str
 
     def __str__(self) -> str:
         return self.name
 
 
 TRAININGS = (
-    Training("pytorchjob", "pytorchjobs", "-master-0", ("-worker-0",)),
-    Training("tfjob", "tfjobs", "-chief-0", ("-worker-0", "-worker-1"), serves=("-ps-0",)),
-    Training("mpijob", "mpijobs", "-launcher", ("-worker-0", "-worker-1")),
-)
+    Training("pytorchjob", "pytorchjobs", "master-0", ("worker-0",), "replica 0 of 2"),
+    Training(
+        "tfjob", "tfjobs", "chief-0", ("worker-0", "worker-1"),
+        "the variables are on /job:ps/replica:0/task:0/device:CPU:0",
+    ),
+    Training("mpijob", "mpijobs", "launcher", ("worker-0", "worker-1"), "rank 1 of 2 on {trial}-worker-1"),
+)  # fmt: skip
 
 
 @pytest.fixture(params=TRAININGS, ids=str)
 def training(request: pytest.FixtureRequest, real: Operators) -> Training:
-    lacks(images.missing())
+    """An example, whose images the node has."""
     assert isinstance(real.cluster, RealNode)
     chosen: Training = request.param
-    for tag in (images.TRAINERS[chosen.name], images.MPI_DELIVERY):
-        real.cluster.import_image(images.archive(tag))
+    for tag in (trainers.IMAGES[chosen.name], trainers.MPI_DELIVERY):
+        real.cluster.import_image(trainers.archive(tag))
     return chosen
 
 
@@ -75,18 +82,17 @@ def test_replicas_train_one_model_and_the_main_pod_tells_the_metrics(
     trials = me.trials(training.name)
     assert [(trial["state"], len(trial["attempts"])) for trial in trials] == [("succeeded", 1)] * 3
     for trial in trials:
-        mine = {pod: text for pod, text in logs.items() if pod.startswith(f"{trial['name']}-")}
-        (main,) = (text for pod, text in mine.items() if pod.endswith(training.main))
-        told = me.tuner("logs", f"{training.name}/{trial['number']}")[1]
-        assert told.startswith(main)
-        assert losses(told)[-1] == trial["value"]
-        for ending in training.learns:
-            (shard,) = (losses(text) for pod, text in mine.items() if pod.endswith(ending))
-            assert len(shard) > 1
-            assert not {*shard} & {*losses(told)}
-            assert shard[-1] < shard[0]
-        assert losses(told)[-1] < losses(told)[0]
-        assert {pod for pod in mine if pod.endswith(training.serves)} if training.serves else True
+        told = me.tuner("logs", f"{training.name}/{trial['number']}")[1].splitlines()
+        assert training.shows.format(trial=trial["name"]) in told
+        assert losses(told) == losses(logs[f"{trial['name']}-{training.main}"])
+        assert [epoch for epoch, _ in losses(told)] == [*range(1, EPOCHS + 1)]
+        assert losses(told)[-1][1] == trial["value"] < losses(told)[0][1]
+
+        shards = [each for worker in training.workers for each in losses(logs[f"{trial['name']}-{worker}"])]
+        assert sorted(epoch for epoch, _ in shards) == sorted([*range(1, EPOCHS + 1)] * len(training.workers))
+        first, last = ([loss for epoch, loss in shards if epoch == which] for which in (1, EPOCHS))
+        assert max(last) < min(first)
+        assert not {loss for _, loss in shards} & {loss for _, loss in losses(told)}
 
     best = me.json("best", training.name)
     assert best["parameters"] == {"lr": 0.1}
@@ -97,8 +103,8 @@ def test_replicas_train_one_model_and_the_main_pod_tells_the_metrics(
 def here(cluster: ControlPlane, me: Searcher, training: Training) -> Path:
     """The example with the image that was built here."""
     assert isinstance(cluster, RealNode)
-    text = (images.EXAMPLES / f"{training.name}.yaml").read_text()
-    content = yaml.safe_load(text.replace(f"tuner/{training.name}:1", images.TRAINERS[training.name]))
+    text = (trainers.EXAMPLES / f"{training.name}.yaml").read_text()
+    content = yaml.safe_load(text.replace(f"tuner/{training.name}:1", trainers.IMAGES[training.name]))
     server = {"HOST": cluster.gateway, "PORT": cluster.server.rpartition(":")[2]}
     for replica in replicas(content):
         (container,) = replica["template"]["spec"]["containers"]
@@ -114,29 +120,41 @@ def replicas(content: Any) -> list[Object]:
     return list(found.values())
 
 
-def recorded(api: Api, me: Searcher, running: subprocess.Popen[str]) -> dict[str, str]:
-    """What each pod printed, by its name, as long as `running` goes on."""
-    logs: dict[str, str] = {}
+def recorded(api: Api, me: Searcher, running: subprocess.Popen[str]) -> dict[str, list[str]]:
+    """The lines of each pod, by its name. They are followed, as an operator removes pods two seconds after the end."""
+    logs: dict[str, list[str]] = {}
+
+    def follow(name: str) -> None:
+        for line in api.stream(f"{pods(me.namespace, name)}/log", seconds=SILENT_S, follow="true"):
+            logs[name].append(line)
 
     def over() -> bool:
         for pod in api.items(pods(me.namespace)):
-            with contextlib.suppress(Refused):  # not started yet, or removed by now
-                logs[pod["metadata"]["name"]] = api.logs(me.namespace, pod["metadata"]["name"])
+            name = pod["metadata"]["name"]
+            if pod["status"]["phase"] != "Pending" and name not in logs:
+                logs[name] = []
+                following.append(threads.submit(follow, name))
         return running.poll() is not None
 
-    eventually(over, within_s=WITHIN_S, every_s=0.5)
+    following: list[Future[None]] = []
+    with ThreadPoolExecutor(max_workers=16) as threads:  # three trials of four pods
+        eventually(over, within_s=WITHIN_S, every_s=0.2)
+    for each in following:
+        each.result()
     return logs
 
 
-def losses(text: str) -> list[float]:
-    return [float(value) for value in LOSS.findall(text)]
+def losses(lines: list[str]) -> list[tuple[int, float]]:
+    """Epoch and loss, as printed."""
+    return [(int(found[1]), float(found[2])) for found in map(LOSS.match, lines) if found]
 
 
 def nothing_left(api: Api, me: Searcher, training: Training) -> bool:
     """No object, no pod, and none of the Services that name pods."""
-    places = (
-        f"/apis/kubeflow.org/v1/namespaces/{me.namespace}/{training.plural}",
-        pods(me.namespace),
-        f"{CORE}/namespaces/{me.namespace}/services",
-    )
-    return all(eventually(lambda place=place: not api.items(place)) for place in places)
+    namespace = f"{CORE}/namespaces/{me.namespace}"
+    objects = f"/apis/kubeflow.org/v1/namespaces/{me.namespace}/{training.plural}"
+
+    def none() -> bool:
+        return not any(api.items(path) for path in (objects, pods(me.namespace), f"{namespace}/services"))
+
+    return eventually(none)

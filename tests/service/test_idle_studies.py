@@ -42,7 +42,7 @@ def folder() -> Iterator[Path]:
 
 def close_all(studies: StudyService) -> int:
     """As if all were idle for long. How many were closed."""
-    return studies._seats._close_some(10**6)
+    return studies._sessions._close_some(10**6)
 
 
 def ask(studies: StudyService, name: StudyName, request: str) -> Trial:
@@ -79,7 +79,7 @@ def test_an_idle_study_is_left_to_whoever_asks_for_it(two_stores: tuple[StudySto
 def test_a_study_in_use_stays_open(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path / "s.db")) as store, closing(StudyService(store, address="")) as studies:
         studies.create_study(NAME, SPEC, request_id="create")
-        with studies._seats.writing(NAME) as writer:
+        with studies._sessions.writing(NAME) as writer:
             assert close_all(studies) == 0
             assert writer.engine.size == 0
         assert close_all(studies) == 1
@@ -102,7 +102,7 @@ def test_a_study_that_is_closed_again_and_again_proposes_the_same(tmp_path: Path
                 value = float(trial.parameters["x"])  # type: ignore[arg-type]
                 studies.complete(name, number, Outcome(TrialState.SUCCEEDED), measurements=[score(0, value)])
                 if name is closed:
-                    with studies._seats.writing(open_):  # that one stays
+                    with studies._sessions.writing(open_):  # that one stays
                         eventually(lambda: close_all(studies) == 1)  # once its next proposal is prepared
         assert points[closed] == points[open_]
 
@@ -144,7 +144,7 @@ def test_a_deleted_study_leaves_nothing_behind(tmp_path: Path) -> None:
             studies.create_study(name, SPEC, request_id="create")
             ask(studies, name, "r")
             studies.delete_study(name)
-        assert studies._seats._seats == {}
+        assert studies._sessions._sessions == {}
         assert list((tmp_path / "locks").iterdir()) == []
 
 
@@ -154,7 +154,7 @@ def test_a_closed_study_gives_its_memory_back(tmp_path: Path) -> None:
         for number in range(LONG // 100):
             studies.suggest(NAME, 100, client_id="c", request_id=f"r{number}")
         close_all(studies)
-        with studies._seats.writing(NAME) as writer:
+        with studies._sessions.writing(NAME) as writer:
             engine = weakref.ref(writer.engine)
         del writer
         gc.disable()  # what was frozen is never looked at
@@ -209,7 +209,7 @@ assert ask(names[1]) == 0, "another one was closed for it"
 refused = None
 with contextlib.ExitStack() as in_use:
     for used, name in zip(names[1:], names[2:]):
-        in_use.enter_context(studies._seats.writing(used))  # none of them can be closed
+        in_use.enter_context(studies._sessions.writing(used))  # none of them can be closed
         exhaust()  # again: a checkpoint may have had some files open
         try:
             ask(name)

@@ -17,7 +17,7 @@ WITHIN_S, MOMENT_S = 30, 0.1
 
 
 def is_prepared(studies: StudyService) -> bool:
-    with studies._seats.writing(NAME) as writer:
+    with studies._sessions.writing(NAME) as writer:
         return writer.engine.is_prepared
 
 

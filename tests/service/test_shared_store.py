@@ -16,8 +16,7 @@ import pytest
 
 from suggest.client import Client
 from suggest.errors import NotFound, NotOwner, Unavailable
-from suggest.storage.liveness import SILENCE_S
-from suggest.storage.postgres_store import OwnedByHeartbeat, PostgresStore
+from suggest.storage.postgres_store import SILENCE_S, OwnedByHeartbeat, PostgresStore
 from suggest.storage.store import Lease
 from suggest.trial import Outcome, TrialState
 from tests.contract.store_contract import NAME as DIGITS
@@ -27,7 +26,7 @@ from tests.postgres import Postgres, a_postgres
 from tests.service.load import PATIENCE_S, a_client, eventually, started, under_load
 from tests.service.running import NAME, SPEC, ServerProcess, a_process, score
 
-OUTAGE_S = 5.0
+OUTAGE_S = 3.0  # twice the silence after which another server may take a study
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from suggest.address import parse_address
 from suggest.errors import InvalidArgument
-from suggest.server.access.grants import Grant, Verb
+from suggest.server.access.caller import Grant, Verb
 from suggest.server.access.protection import Protection, watched_tokens
 from suggest.server.access.tokens import read_tokens
 

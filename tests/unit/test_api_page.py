@@ -9,7 +9,7 @@ from pathlib import Path
 from suggest.domain import MAX_CHOICES
 from suggest.errors import InvalidArgument, NotOwner, TunerError
 from suggest.server import request_sizes
-from suggest.server.access.grants import Verb
+from suggest.server.access.caller import Verb
 from suggest.server.rpcs import RPCS
 from suggest.server.service import DEFAULT_PAGE, MAX_PAGE
 from suggest.studies import spec_rules

@@ -741,6 +741,25 @@ def test_a_crash_loop_that_we_stopped_was_stopped() -> None:
     assert end_of(None, gone, stopped=True, now=99).stopped
 
 
+def test_a_job_that_gives_up_restarting_failed_by_its_program() -> None:
+    """With backoffLimit 0 it deletes the pod after the first restart, and the second life ends by SIGTERM."""
+    gone = restarted(ended(143, start=stamp(5), after=6), 1)
+    gone["metadata"] |= {"deletionTimestamp": stamp(5), "deletionGracePeriodSeconds": 0}
+    gone["status"]["phase"] = "Failed"
+    said = "its container was restarted, and its pod then deleted, after exit code 1"
+    judged = end_of(a_job(), gone)
+    assert (judged.failure_class, judged.reason) == (FailureClass.USER_ERROR, said)
+    assert end_of(None, gone).failure_class is INFRASTRUCTURE, "the object was deleted, not given up"
+    other = a_pod(ended(143, after=6), phase="Failed", index=1, deleted=5, grace_s=0)
+    cause = workers(other, gone).exit
+    assert cause is not None
+    assert cause.reason == f"worker 0 of 2: {said}", "the other was deleted for it, in the same second"
+    long_ago = restarted(ended(143, start=stamp(5), after=99), 1)
+    long_ago["metadata"] |= {"deletionTimestamp": stamp(60), "deletionGracePeriodSeconds": 0}
+    long_ago["status"]["phase"] = "Failed"
+    assert end_of(a_job(), long_ago, now=100).failure_class is INFRASTRUCTURE
+
+
 # Whose log
 
 

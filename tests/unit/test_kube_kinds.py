@@ -498,6 +498,14 @@ def test_an_operator_that_restarts_what_says_nothing_is_warned_of(name: str) -> 
     assert bool(warned(name)) is (name in {"PyTorchJob", "MPIJob v2beta1", "Volcano Job"})
 
 
+@KINDS
+def test_the_policy_beside_a_template_counts_where_the_operator_writes_that_of_the_pods(name: str) -> None:
+    (warning,) = warned(name, "Never", beside="Always")
+    where = warning.partition(": ")[0].removeprefix("spec.trial.template.spec.groups[0].")
+    beside = name in {"PyTorchJob", "TFJob", "XGBoostJob", "MPIJob", "MPIJob v2beta1"}
+    assert where == ("restartPolicy" if beside else "template.spec.restartPolicy")
+
+
 def test_a_version_that_is_not_known_is_warned_of() -> None:
     (warning,) = warned("TFJob", beside="Never", version="kubeflow.org/v2")
     assert warning.startswith(
@@ -537,6 +545,17 @@ def test_a_known_version_needs_no_word(name: str) -> None:
 @KINDS
 def test_every_kind_can_be_a_trial(name: str) -> None:
     assert (cannot_be_labelled(OBJECTS[name]), missing_conditions(OBJECTS[name])) == ("", "")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"submissionMode": "K8sJobMode"}, {"submissionMode": "SidecarMode"},
+        {"clusterSelector": {"ray.io/cluster": "x"}, "submitterPodTemplate": template()},
+    ],
+)  # fmt: skip
+def test_a_ray_job_whose_submitter_is_a_pod_can_be_a_trial(spec: Raw) -> None:
+    assert cannot_be_labelled(obj("ray.io/v1", "RayJob", rayClusterSpec=RAY_CLUSTER, **spec)) == ""
 
 
 @pytest.mark.parametrize(

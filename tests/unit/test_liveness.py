@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from suggest.storage.liveness import GAP_S, SILENCE_S, FailureDetector, Liveness
+from suggest.storage.postgres_store import GAP_S, SILENCE_S, FailureDetector, Liveness
 
 HOUR_US = 3600 * 10**6
 ALIVE, SILENT, UNKNOWN = Liveness.ALIVE, Liveness.SILENT, Liveness.UNKNOWN

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from controller.app.sample_manifests import manifests_of
-from controller.app.validate import warnings
+from controller.app.validate import check_manifests, warnings
 from controller.runtime.kubernetes.demand import demand_of
 from controller.runtime.kubernetes.kinds import PRESETS, preset_of
-from controller.spec import Document, read
+from controller.spec import Document, SpecErrors, read
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "operators").glob("*.yaml"))
 
@@ -32,3 +32,28 @@ def test_an_example_is_valid_and_nothing_is_warned_of(path: Path) -> None:
 def test_every_known_kind_has_an_example() -> None:
     kinds = [preset_of(manifests_of(document(path).spec)[0]) for path in EXAMPLES]
     assert sorted(str(kind) for kind in kinds) == sorted(str(preset) for preset in PRESETS)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "said"),
+    [
+        ("rayjob", "entrypoint:", "submissionMode: HTTPMode\n        entrypoint:",
+         "spec.trial.template: submissionMode: HTTPMode makes no pod that prints what the entrypoint prints; write "
+         "K8sJobMode"),
+        ("pytorchjob", "containers:", "container:", "spec.trial.template: no pod template is found in this PyTorchJob"),
+        ("volcano", "    timeout: 1h", "    queue: team-a",
+         "spec.trial.queue: Kueue does not queue the kind Job of batch.volcano.sh/v1alpha1; omit queue"),
+        ("trainjob", "kind: TrainJob", "kind: TrainJobs", "spec.trial.template: how a TrainJobs ends is not known"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_a_trial_is_refused_at_its_line_before_anything_runs(
+    name: str, old: str, new: str, said: str
+) -> None:
+    text = next(path for path in EXAMPLES if path.stem == name).read_text()
+    assert old in text
+    with pytest.raises(SpecErrors) as caught:
+        check_manifests(read(text.replace(old, new), source="x.yaml"))
+    (problem,) = str(caught.value).split("\n")[1:]
+    line, _, rest = problem.strip().partition(":")
+    assert rest.partition(" ")[2].startswith(said)
+    assert int(line) > 1

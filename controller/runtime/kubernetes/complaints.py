@@ -16,6 +16,7 @@ from controller.runtime.kubernetes.client import EVENTS, JOBS, Client, Kind
 from controller.runtime.kubernetes.notices import Notices
 from controller.runtime.kubernetes.owners import Owners
 from controller.runtime.kubernetes.reflector import LazyReflector, Reflector
+from controller.runtime.kubernetes.waiting import NO_CAUSE
 
 Raw = dict[str, Any]
 
@@ -24,8 +25,9 @@ _FIRST_S = 1.0  # to wait for the first pod of all: what is wrong with that one 
 
 _NOT_MOUNTED = ("FailedMount",)
 _REFUSED = "FailedCreate"  # the Job controller's word, and that of most others
-# Of other kinds, by the group: the Training Operator's word for a pod, JobSet's for a Job, KubeRay's for its pods.
+# Of other kinds, by the group: the Training Operator's words for a pod, JobSet's for a Job, KubeRay's for its pods.
 _OTHERS = {
+    "kubeflow.org": ("FailedCreatePod", "MPIJobFailed"),
     "jobset.x-k8s.io": ("JobCreationFailed",),
     "trainer.kubeflow.org": ("JobCreationFailed",),
     "ray.io": ("FailedToCreateHeadPod", "FailedToCreateWorkerPod"),
@@ -107,8 +109,14 @@ class Complaints:
             for event in self._watched[reason].objects.values()
             if is_meant(event.get("involvedObject") or {})
         ]
-        newest = max(events, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "", default=None)
+        newest = max(events, key=_weight, default=None)
         return "" if newest is None else str(newest.get("message", ""))
+
+
+def _weight(event: Raw) -> tuple[bool, str]:
+    """By time, but one that names no cause only where there is no other."""
+    when = event.get("lastTimestamp") or event.get("eventTime") or ""
+    return not str(event.get("message", "")).startswith(NO_CAUSE), when
 
 
 def _reasons_of(kind: Kind) -> Sequence[str]:

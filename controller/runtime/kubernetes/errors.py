@@ -12,6 +12,7 @@ _REFUSED = re.compile(
     r'User "(?P<user>[^"]*)" cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
     r'(?: in the namespace "(?P<namespace>[^"]*)")?'
 )
+_NOT_CALLED = re.compile(r'failed calling webhook "(?P<webhook>[^"]+)".*: (?P<why>[^:]+)$', re.DOTALL)
 ANONYMOUS = "system:anonymous"
 
 
@@ -68,3 +69,9 @@ def rule_for(error: ApiError) -> str:
         return ""
     group = refusal.group or '""'
     return f"- {{apiGroups: [{group}], resources: [{refusal.resource}], verbs: [{refusal.verb}]}}"
+
+
+def silent_webhook(error: ApiError) -> str:
+    """Why nobody could judge an object; "" if somebody did. Not the object's fault, and it passes."""
+    found = _NOT_CALLED.search(error.message) if error.status >= 500 else None
+    return f"webhook {found['webhook']} does not answer ({found['why']}); is its operator running?" if found else ""

@@ -72,10 +72,10 @@ class Gate:
         if oldest.launch.slots is not None and running >= oldest.launch.slots:
             oldest.reason = ""  # its predecessor runs: nothing is in its way
             return None
-        if not self._own:
-            return self._let_in(oldest)
         if time.monotonic() < oldest.not_before_s:
             return None
+        if not self._own:
+            return self._let_in(oldest)
         if quotas:
             self._ledger.look(pods)
         else:
@@ -96,7 +96,7 @@ class Gate:
         self._ledger.ended(name)
 
     def wait(self, launch: Launch, reason: str = "") -> None:
-        """It could not be made now. With a reason, the cluster had no room after all: not again at once."""
+        """It could not be made now. With a reason, the cluster did not take it: not again at once."""
         waiting = self._entering.pop(launch.name, None)
         if waiting is not None:
             self._ledger.forget(launch.name)

@@ -12,7 +12,7 @@ from typing import Any
 from controller.runtime.kubernetes.client import Kind
 from controller.runtime.kubernetes.errands import Errands
 from controller.runtime.kubernetes.gate import Gate
-from controller.runtime.kubernetes.maker import Maker, OutOfRoom
+from controller.runtime.kubernetes.maker import Maker, NotNow
 from controller.runtime.kubernetes.scene import Scene
 from controller.runtime.protocol import CannotStart, Exit, Launch, Sighting
 
@@ -55,7 +55,7 @@ class Intake:
             self._made(launch, kind, made)  # first: what cannot be written down is adopted later, and then it can
             self._gate.made(launch)
             self._scene.put(kind, made)
-        except OutOfRoom as error:
+        except NotNow as error:
             self._gate.wait(launch, str(error))
             self._changed()
         except CannotStart as error:

@@ -11,7 +11,7 @@ from typing import Any
 
 from controller.core.model import FailureClass
 from controller.runtime.kubernetes.client import CONFIG_MAPS, Client, Kind
-from controller.runtime.kubernetes.errors import ApiError, rule_for
+from controller.runtime.kubernetes.errors import ApiError, rule_for, silent_webhook
 from controller.runtime.kubernetes.fence import Fence
 from controller.runtime.kubernetes.kinds import kind_of, preset_of
 from controller.runtime.kubernetes.manifests import job_for
@@ -25,8 +25,8 @@ Raw = dict[str, Any]
 _FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
 
 
-class OutOfRoom(Exception):
-    """The namespace's quota refused the object itself; somebody was faster."""
+class NotNow(Exception):
+    """The object was refused for a reason that passes: no room in the quota, its predecessor, a silent webhook."""
 
 
 class Maker:
@@ -41,7 +41,7 @@ class Maker:
         self._owning = asyncio.Lock()
 
     async def make(self, launch: Launch) -> tuple[Kind, Raw]:
-        """The attempt's own object, new or adopted. Raises CannotStart, OutOfRoom, and ApiError where asking again may
+        """The attempt's own object, new or adopted. Raises CannotStart, NotNow, and ApiError where asking again may
         help."""
         owner = await self._anchor()
         await self._fence.check(owner)
@@ -87,7 +87,7 @@ class Maker:
             raise _meaning(kind, about["name"], self._namespace, error) from error
         there = await self._client.get(kind, self._namespace, about["name"])
         if "deletionTimestamp" in there["metadata"]:
-            raise OutOfRoom(f"a {kind.kind} {about['name']} is being deleted") from error
+            raise NotNow(f"a {kind.kind} {about['name']} is being deleted") from error
         ours = there["metadata"].get("labels", {}).get(UID) == about["labels"][UID]
         if ours and attempt_of(there) == attempt_of(manifest):
             if trouble := other_parameters(manifest, there, self._namespace):
@@ -113,7 +113,7 @@ def other_parameters(wanted: Raw, there: Raw, namespace: str) -> str:
 def _meaning(kind: Kind, name: str, namespace: str, error: ApiError) -> Exception:
     """What a refused create says: no room now, or something that a person must change, or nothing new."""
     if error.status == _FORBIDDEN and (full := out_of_room(error.message)) is not None:
-        return OutOfRoom(full)
+        return NotNow(full)
     if error.status == _FORBIDDEN and "is being terminated" in error.message:
         return CannotStart(f"namespace {namespace} is being deleted")
     if rule_for(error):
@@ -122,6 +122,8 @@ def _meaning(kind: Kind, name: str, namespace: str, error: ApiError) -> Exceptio
         return CannotStart(f"{error.message}; see kubectl get namespaces, and kubectl api-resources for its kind")
     if error.status in (400, 403, 422):
         return CannotStart(f"the cluster does not accept {kind.kind} {name}: {error.message}")
+    if silent := silent_webhook(error):
+        return NotNow(silent)
     if error.status >= 500 and "webhook" in error.message:
         return CannotStart(f"{error.message}", FailureClass.INFRASTRUCTURE)
     return error

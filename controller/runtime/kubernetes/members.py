@@ -11,7 +11,7 @@ from typing import Any
 from controller.core.model import FailureClass
 from controller.runtime.kubernetes.kinds import JOB, Reading, preset_of
 from controller.runtime.kubernetes.naming import JOB_NAME, QUEUE
-from controller.runtime.kubernetes.pod_end import end_of
+from controller.runtime.kubernetes.pod_end import ITS_POD, end_of, given_up
 from controller.runtime.kubernetes.pods import (
     Shown,
     container_in,
@@ -73,7 +73,7 @@ def members_of(
         ranks = [main, *(pod for pod in ranks if pod is not main)]
     workers = workers_in(obj) if ends_by_pods(obj, reading) else 0
     if obj is not None and "deletionTimestamp" not in obj.get("metadata", {}):
-        deleted = "its pod"
+        deleted = ITS_POD
     else:
         deleted = f"its {(obj or {}).get('kind', 'Job')}"
     members = []
@@ -118,15 +118,17 @@ def ends_by_pods(obj: Raw | None, reading: Reading) -> bool:
 
 
 def first_of(failed: Sequence[Member]) -> Member:
-    """The cause. Times are whole seconds: of several at once, what came from outside is the cause of the others; and
-    who ends with EX_TEMPFAIL says himself that he has lost another, wherever clocks may stand."""
+    """The cause. Times are whole seconds: of several at once, it is the one that made a Job give up and delete the
+    others, or else what came from outside. A worker that ends with EX_TEMPFAIL says itself that it has lost another,
+    whatever the clocks say."""
 
-    def order(member: Member) -> tuple[bool, datetime, bool]:
+    def order(member: Member) -> tuple[bool, datetime, bool, bool]:
         end = member.end
         assert end is not None
         # Its own word, also where the Job had it deleted in the same second, when the other was gone.
         said = (terminated(member.pod, member.container) or {}).get("exitCode")
-        return said == os.EX_TEMPFAIL, end.time, end.failure_class is not FailureClass.INFRASTRUCTURE
+        by_itself = end.failure_class is not FailureClass.INFRASTRUCTURE
+        return said == os.EX_TEMPFAIL, end.time, given_up(member.pod, member.container) is None, by_itself
 
     return min(failed, key=order)
 

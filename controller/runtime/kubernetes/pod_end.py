@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
 from controller.core.model import FailureClass
@@ -29,6 +30,8 @@ from controller.runtime.protocol import Exit
 
 GIVEN_UP_S = 30.0  # past the end of a pod's grace: its node is not there to end it
 MOST_RESTARTS = 5  # with the kubelet's back-off of 10, 20, 40… s that is after five minutes
+NOTICED_S = 10.0  # by a Job, that a container was restarted
+ITS_POD = "its pod"  # what was deleted, if not the object that it belongs to
 KILLED = frozenset({137, 143})  # 128 + SIGKILL, 128 + SIGTERM
 
 _DISRUPTIONS = {
@@ -41,7 +44,7 @@ _DISRUPTIONS = {
 _CONTAINER_FAILED_TO_START = frozenset({"StartError", "ContainerCannotRun"})
 
 
-def end_of(pod: Shown, container: str, *, stopped: bool, now: datetime, deleted: str = "its pod") -> Exit | None:
+def end_of(pod: Shown, container: str, *, stopped: bool, now: datetime, deleted: str = ITS_POD) -> Exit | None:
     """None while it runs or will. `stopped`: we had asked. `deleted`: what somebody has deleted, should it be that."""
     ended = terminated(pod, container)
     asked = deletion_asked(pod)
@@ -60,6 +63,8 @@ def end_of(pod: Shown, container: str, *, stopped: bool, now: datetime, deleted:
         return Exit(time, code=code or 137, out_of_memory=True)
     if ended.get("reason") in _CONTAINER_FAILED_TO_START:
         return _never_started(pod, container, time, str(ended.get("message", "")))
+    if deleted == ITS_POD and was_ending and (failure := given_up(pod, container)):
+        return failure
     if was_ending:
         return _lost(time, f"{deleted} was deleted by somebody else (exit code {code})")
     if ended.get("reason") == "ContainerStatusUnknown":
@@ -155,18 +160,33 @@ def crash_loop(pod: Shown, container: str, now: datetime) -> Exit | None:
         if "running" in state or restarts_of(status) < MOST_RESTARTS:
             continue
         last = state.get("terminated") or (status.get("lastState") or {}).get("terminated") or {}
-        time = parse_time(last.get("finishedAt")) or now
-        code, said = int(last.get("exitCode", 0)), last_line(last.get("message"))
-        if code == INFEASIBLE_EXIT_CODE:
-            return Exit(time, code=code)
         what = "its container" if status.get("name") == container else f"its init container {status.get('name')}"
-        reason = f"{what} was restarted {restarts_of(status)} times, last after {called(code)}"
-        reason += f": {said}" if said else ""
-        if last.get("reason") == "OOMKilled":
-            return Exit(time, failure_class=FailureClass.OUT_OF_MEMORY, reason=f"{reason} (OOMKilled)")
-        failure_class = class_by_itself(code, said) or FailureClass.USER_ERROR
-        return Exit(time, failure_class=failure_class, reason=reason)
+        return _by_last(last, f"{what} was restarted {restarts_of(status)} times, last after", now)
     return None
+
+
+def given_up(pod: Shown, container: str) -> Exit | None:
+    """Of a pod that was deleted though its object was not: its container had failed and was being restarted. A Job
+    deletes such a pod, and all others, once restarts in place have used up its backoffLimit. None: it was not that."""
+    status, asked = container_status(pod, container), deletion_asked(pod)
+    last = (status.get("lastState") or {}).get("terminated") or {}
+    again = parse_time((terminated(pod, container) or {}).get("startedAt"))
+    if not last.get("exitCode") or asked is None or again is None or (asked - again).total_seconds() > NOTICED_S:
+        return None
+    return _by_last(last, "its container was restarted, and its pod then deleted, after", asked)
+
+
+def _by_last(last: Mapping[str, Any], what: str, now: datetime) -> Exit:
+    """last: how a container that was restarted had ended. what: a sentence that goes on with its exit code."""
+    time = parse_time(last.get("finishedAt")) or now
+    code, said = int(last.get("exitCode", 0)), last_line(last.get("message"))
+    if code == INFEASIBLE_EXIT_CODE:
+        return Exit(time, code=code)
+    reason = f"{what} {called(code)}" + (f": {said}" if said else "")
+    if last.get("reason") == "OOMKilled":
+        return Exit(time, failure_class=FailureClass.OUT_OF_MEMORY, reason=f"{reason} (OOMKilled)")
+    failure_class = class_by_itself(code, said) or FailureClass.USER_ERROR
+    return Exit(time, failure_class=failure_class, reason=reason)
 
 
 def last_line(message: object) -> str:

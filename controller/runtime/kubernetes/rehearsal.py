@@ -14,7 +14,7 @@ from typing import Any
 
 from controller.runtime.kubernetes.client import Client
 from controller.runtime.kubernetes.demand import parse_quantity
-from controller.runtime.kubernetes.errors import ApiError, rule_for
+from controller.runtime.kubernetes.errors import ApiError, rule_for, silent_webhook
 from controller.runtime.kubernetes.kinds import kind_of, pod_templates
 
 Raw = dict[str, Any]
@@ -103,6 +103,8 @@ def _judged(error: ApiError, kind: str) -> tuple[Answer, str]:
         )
     if error.status == 409 and error.reason == "AlreadyExists":
         return Answer.ACCEPTED, ""
+    if silent := silent_webhook(error):
+        return Answer.WAITS, silent
     if error.status not in (400, 403, 404, 422) and "webhook" not in error.message:
         raise error
     cure = next((cure for pattern, cure in _CURES if re.search(pattern, error.message)), "correct the file")

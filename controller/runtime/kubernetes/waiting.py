@@ -29,7 +29,8 @@ _PASSING = (
 )  # fmt: skip
 
 
-_NO_CAUSE = "Created worker pod: "  # the Training Operator's message for a worker of an MPIJob that it could not create
+# Of an MPIJob's worker that could not be created; why not is in another event, if anywhere.
+NO_CAUSE = "Created worker pod: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def why(pod: Shown, *, now: datetime, container: str = "", mount_trouble: str = 
 
 def why_refused(message: str) -> Waiting:
     """Of an object whose pod could not be created, by the event that says so."""
-    if message.startswith(_NO_CAUSE):
+    if message.startswith(NO_CAUSE):
         return Waiting("its operator could not create a pod, and says no reason; see the operator's log")
     said = explain.admission(message)
     return Waiting(said, "" if "exceeded quota" in message or _may_pass(message) else said)

@@ -1,4 +1,4 @@
-"""Who may do what at a server, and how that is made known: tokens, verbs, certificates, the record of changes.
+"""Access to a server: tokens, grants, certificates, and the audit log.
 
-Knows methods and names, no study. Without tokens nothing in here is used: whoever can reach the address may do all.
+Knows methods and names, no study. Unused on a server without tokens: any client that reaches the address may do all.
 """

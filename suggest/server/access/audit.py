@@ -1,8 +1,8 @@
-"""The record of who changed what: a line in `suggest.audit` for each call that would change something, refused or not.
+"""The audit log: a line in `suggest.audit` for each call that would change something, refused or not.
 
-Reading is not recorded. Written where the work is done, so that it is true of a call whose caller has gone meanwhile.
-Calls that are denied could fill a disk: of each peer without a token, and of each method that a token does not open,
-one a minute is written, with the number of those that were not.
+Reads are not recorded. The line is written where the work is done, so it is right even if the caller has gone
+meanwhile. Denied calls could fill a disk: per peer without a token, and per method that a token does not open, one
+line a minute is written, with the number of those left out.
 """
 
 from __future__ import annotations

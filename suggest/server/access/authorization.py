@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable
 
 from suggest import names
 from suggest.errors import PermissionDenied, Unauthenticated
-from suggest.server.access.caller import known_as
-from suggest.server.access.grants import held, hold
+from suggest.server.access.caller import held, hold, known_as
 from suggest.server.access.tokens import Tokens
 from suggest.server.rpcs import RPCS, Form, Resource
 

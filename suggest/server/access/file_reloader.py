@@ -1,6 +1,6 @@
-"""A value read from files, and again when they change. One that cannot be used never takes the place of a good one.
+"""A value read from files, and read again when they change. An invalid new version never replaces a valid one.
 
-Whoever holds it calls `look()` now and then, in a thread: it reads the files. `value` is always at hand.
+The owner calls `look()` periodically in a thread, which reads the files; `value` never blocks.
 """
 
 from __future__ import annotations

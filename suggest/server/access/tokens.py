@@ -1,8 +1,8 @@
-"""The file of tokens: who may come, known by the SHA-256 of a secret, and with which grant.
+"""The token file: which secrets, known by their SHA-256, have which grant.
 
-Reads and judges bytes; `suggest.server.access.file_reloader` decides when to read them again. A token is never kept,
-shown or written: what is looked up is a digest under a key that nobody outside this process knows, so that neither a
-copy of the file nor the time of an answer tells anything about it.
+Reads and judges bytes; `suggest.server.access.file_reloader` decides when to read them again. A token is never stored,
+shown or logged. Lookups use a digest under a key that only this process knows, so that neither a copy of the file nor
+the time of a reply reveals anything.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from suggest import names, strict_yaml
 from suggest.errors import InvalidArgument, Problem, did_you_mean
-from suggest.server.access.grants import Grant, Verb
+from suggest.server.access.caller import Grant, Verb
 
 MIN_TOKEN = 20  # characters: a digest hides what cannot be guessed, and nothing else
 ALL = "all"

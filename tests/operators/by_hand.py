@@ -1,6 +1,6 @@
 """A cluster with all operators to try things on by hand, until Ctrl-C or the end of its input.
 
-`python -m tests.operators.up` has fake nodes; with `--real` it has a real one. Both need root.
+`python -m tests.operators.by_hand` has fake nodes; with `--real` it has a real one. Both need root.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Images for trials that really train under the operators: those of examples/operators/, each from its own Dockerfile.
 
-`python -m tests.operators.images` builds them once, as root, on the real node's `base` image, and keeps them in the
+`python -m tests.operators.trainers` builds them once, as root, on the real node's `base` image, and keeps them in the
 cache. `MPI_DELIVERY` is the init container of an MPIJob's launcher: it copies kubectl to where the launcher expects it.
 The build downloads Debian packages; packages from PyPI are downloaded before it, with this machine's settings of pip.
 """
@@ -21,9 +21,7 @@ from tests.cluster.binaries import build, cache, locked, module_of, program
 
 EXAMPLES = images.ROOT / "examples" / "operators"
 MPI_DELIVERY = "localhost/tuner-test/mpi-delivery:1"
-TRAINERS = {
-    framework: f"localhost/tuner-test/{framework}:1" for framework in ("pytorchjob", "tfjob", "mpijob")
-}  # by the folder of the example
+IMAGES = {name: f"localhost/tuner-test/{name}:1" for name in ("pytorchjob", "tfjob", "mpijob")}  # folders of EXAMPLES
 DELIVERY = f'FROM {images.BASE}\nCOPY kubectl /bin/kubectl\nCMD ["cp", "/bin/kubectl", "/opt/kube/kubectl"]\n'
 BUILD_WITHIN_S = 1800
 
@@ -34,17 +32,15 @@ def archive(tag: str) -> Path:
     if tag == MPI_DELIVERY:
         digest.update((DELIVERY + module_of("kubectl").folder.name).encode())
     else:
-        for path in sorted(_context(tag).iterdir()):
+        for path in sorted(path for path in _context(tag).iterdir() if path.is_file()):
             digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return cache() / f"image-{_name(tag)}-{digest.hexdigest()[:16]}.tar"
 
 
 def missing() -> str:
     """Why they are not there, in one line with the cure, or nothing."""
-    lacking = [_name(tag) for tag in (MPI_DELIVERY, *TRAINERS.values()) if not archive(tag).exists()]
-    return f"images for the operators are not built ({', '.join(lacking)}): make operator-images, as root" * bool(
-        lacking
-    )
+    lacking = ", ".join(_name(tag) for tag in (MPI_DELIVERY, *IMAGES.values()) if not archive(tag).exists())
+    return f"images for the operators are not built ({lacking}): make operator-images, as root" if lacking else ""
 
 
 def build_image(tag: str) -> None:
@@ -110,7 +106,7 @@ def main() -> int:
         return 1
     try:
         images.build_base()
-        for tag in (MPI_DELIVERY, *TRAINERS.values()):
+        for tag in (MPI_DELIVERY, *IMAGES.values()):
             build_image(tag)
     except RuntimeError as failed:
         print(failed, file=sys.stderr)

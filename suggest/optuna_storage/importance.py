@@ -8,12 +8,14 @@ the spread over the resamples its uncertainty.
 
 from __future__ import annotations
 
+import inspect
 import math
 import random
 import statistics
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from optuna.distributions import BaseDistribution
 from optuna.importance import PedAnovaImportanceEvaluator
@@ -31,6 +33,8 @@ from suggest.trial import Trial, TrialState
 BEST_SHARE = 0.1  # of the trials are the best ones,
 LEAST_BEST = 10  # but at least so many
 RESAMPLES = 20
+_ARGUMENTS = inspect.signature(PedAnovaImportanceEvaluator).parameters
+_QUANTILE = "target_quantile" if "target_quantile" in _ARGUMENTS else "baseline_quantile"  # as it was called at first
 MAX_TRIALS = 1000  # of a resample, and fewer with many parameters: bounds the time
 MAX_CELLS = 10_000  # trials times parameters, of a resample
 
@@ -116,7 +120,8 @@ def _divergences(trials: Sequence[FrozenTrial], names: Sequence[str], direction:
     study = OptunaStudy(STUDY_NAME, WindowStorage(direction, trials))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of an experimental class, and of few trials, which is ours to say
-        found = PedAnovaImportanceEvaluator(target_quantile=share).evaluate(study, there)
+        quantile: dict[str, Any] = {_QUANTILE: share}  # Any: other arguments have other types
+        found = PedAnovaImportanceEvaluator(**quantile).evaluate(study, there)
     return {name: found.get(name, 0.0) for name in names}
 
 

@@ -6,11 +6,13 @@ Optuna sees numbers only: a stepped value is its index, and so is a choice (for 
 
 from __future__ import annotations
 
+import warnings
 from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from optuna.distributions import BaseDistribution
+from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import TPESampler
 from optuna.study import Study as OptunaStudy
 from optuna.study import StudyDirection
@@ -62,13 +64,15 @@ class OptunaTpeModel:
 
     def _point(self, storage: WindowStorage, wanted: PointRequest) -> Assignment:
         settings = self._settings
-        sampler = TPESampler(
-            n_startup_trials=0,  # those were drawn before this model was asked
-            n_ei_candidates=settings.candidates,
-            multivariate=settings.multivariate,
-            constant_liar=settings.constant_liar,
-            seed=wanted.source(self._seed, "tpe").getrandbits(32),
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)  # Optuna 4 calls two of these settings that
+            sampler = TPESampler(
+                n_startup_trials=0,  # those were drawn before this model was asked
+                n_ei_candidates=settings.candidates,
+                multivariate=settings.multivariate,
+                constant_liar=settings.constant_liar,
+                seed=wanted.source(self._seed, "tpe").getrandbits(32),
+            )
         study = OptunaStudy(STUDY_NAME, storage, sampler=sampler)
         trial = self._freeze(Trial(wanted.number, TrialState.RUNNING, {}))
         values: dict[str, Value] = {}

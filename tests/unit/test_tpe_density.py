@@ -3,10 +3,12 @@
 Optuna's private names that this leans on are asked for here only; a version that moves them fails here.
 """
 
+import inspect
 import math
 
 import numpy as np
 import optuna
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from optuna.samplers import TPESampler
@@ -25,7 +27,10 @@ from suggest.space import Domain, Float, Int, Parameter, Space, Value
 from suggest.trial import Trial, TrialState
 from tests.unit.searches import MAXIMIZE, MINIMIZE, MIXED, RUNNING, SUCCEEDED, examples, spaces, study
 
+pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")  # of settings, in Optuna 4
 PRUNED = TrialState.PRUNED
+# Optuna 4 asks whether there are constraints.
+UNCONSTRAINED = (False,) if "constraints_enabled" in inspect.signature(theirs._split_trials).parameters else ()
 VALUES = st.one_of(st.sampled_from([0.0, 1.0, -2.5]), st.floats(-1e6, 1e6))  # ties are frequent
 
 
@@ -76,7 +81,9 @@ class Both:
         self.sampler = TPESampler(constant_liar=liar)
         self.study = optuna.Study(STUDY_NAME, WindowStorage(wrapped._direction, frozen), sampler=self.sampler)
         n = len(finished)
-        self.split = theirs._split_trials(self.study, self.study.get_trials(deepcopy=False), theirs.default_gamma(n))
+        self.split = theirs._split_trials(
+            self.study, self.study.get_trials(deepcopy=False), theirs.default_gamma(n), *UNCONSTRAINED
+        )
 
     def estimator(self, names: tuple[str, ...], *, good: bool) -> _ParzenEstimator:
         space = {name: self.distributions[name] for name in names}

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.core.model import FINAL, trial_label
+from controller.core.model import FINAL, TrialOrFinal, trial_label
 from suggest.space import Assignment
 
 
@@ -54,10 +54,10 @@ class ExperimentFolders:
     def revision(self, number: int) -> Path:
         return self.root / ("experiment.yaml" if number == 1 else f"experiment.r{number}.yaml")
 
-    def trial(self, trial: int) -> Path:
-        return self.root / trial_label(trial) if trial == FINAL else self.root / "trials" / trial_label(trial)
+    def trial(self, trial: TrialOrFinal) -> Path:
+        return self.root / trial_label(trial) if trial is FINAL else self.root / "trials" / trial_label(trial)
 
-    def attempt(self, trial: int, attempt: int, *, apart: str = "") -> AttemptFolders:
+    def attempt(self, trial: TrialOrFinal, attempt: int, *, apart: str = "") -> AttemptFolders:
         """apart: what tells its checkpoints from others of the same trial."""
         root = self.trial(trial) / str(attempt)
         return AttemptFolders(root, root / "output", self.trial(trial) / f"checkpoint{apart}")

@@ -100,7 +100,7 @@ class Journal:
     def _with_pause(self, attempts: list[Attempt], events: list[Event], now: datetime) -> Changes:
         """A configuration failure or refused parameters pause the experiment in the same write that records them."""
         for attempt in attempts:
-            if attempt.trial == FINAL:
+            if attempt.trial is FINAL:
                 continue  # there is no budget left to be saved
             if attempt.failure_class is FailureClass.CONFIGURATION and attempt.ended:
                 reason = f"trial {attempt.trial} cannot run: {attempt.reason}"
@@ -115,7 +115,7 @@ class Journal:
             self._store.save(self.experiment.uid, changes)
         except Unavailable:
             # The final stage is recorded with its experiment; to record both once more is what cures that.
-            self.in_doubt |= any(attempt.trial != FINAL for attempt in changes.attempts)
+            self.in_doubt |= any(attempt.trial is not FINAL for attempt in changes.attempts)
             raise
         if changes.experiment is not None:
             self.experiment = changes.experiment

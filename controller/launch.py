@@ -17,6 +17,7 @@ from controller.core.model import (
     Experiment,
     FailureClass,
     SecretRef,
+    TrialOrFinal,
     attempt_name,
     trial_label,
     trial_name,
@@ -121,7 +122,7 @@ def cluster_launch(
     )
 
 
-def own_parameters(experiment: Experiment, trial: Trial, *, stage: int) -> Assignment:
+def own_parameters(experiment: Experiment, trial: Trial, *, stage: TrialOrFinal) -> Assignment:
     """The trial's parameters in the words of the experiment's newest file, whatever the study says: others may write
     to a study, and these values reach command lines.
 
@@ -132,7 +133,7 @@ def own_parameters(experiment: Experiment, trial: Trial, *, stage: int) -> Assig
     problems = space.point_problems(trial.parameters, partial=True)
     if problems:
         told = "; ".join(f"{p.path}: {p.message[:MOST_SAID]}" for p in problems[:MOST_PROBLEMS])
-        cure = "" if stage == FINAL else f"to go on without this trial: {command('resume', experiment.name)}; "
+        cure = "" if stage is FINAL else f"to go on without this trial: {command('resume', experiment.name)}; "
         raise ParametersRefused(
             f"the study has parameters for it that the file's spec.parameters do not allow ({told}); {cure}"
             f"to allow them: {command('extend', experiment.name, '--set', 'spec.parameters.NAME=…')}"
@@ -142,7 +143,7 @@ def own_parameters(experiment: Experiment, trial: Trial, *, stage: int) -> Assig
 
 def kept_apart(experiment: Experiment, attempt: Attempt) -> str:
     """What its checkpoints' folder is called beside others of the final stage; "" of a trial's."""
-    return experiment.final.apart if attempt.trial == FINAL and experiment.final is not None else ""
+    return experiment.final.apart if attempt.trial is FINAL and experiment.final is not None else ""
 
 
 def _let_down_by(attempts: Sequence[Attempt]) -> tuple[str, ...]:
@@ -154,7 +155,7 @@ def identity(experiment: Experiment, trial: Trial, attempt: Attempt, *, output: 
     """Who the trial is; the same names on every runtime. `trial`: whose parameters; the final stage is told which that
     was, and that it is the final stage."""
     name = trial_name(experiment.name, experiment.uid, attempt.trial)
-    stage = {"TUNER_STAGE": "final"} if attempt.trial == FINAL else {}
+    stage = {"TUNER_STAGE": "final"} if attempt.trial is FINAL else {}
     return {
         "TUNER_EXPERIMENT": experiment.name,
         "TUNER_TRIAL_NAME": name,

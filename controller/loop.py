@@ -12,21 +12,29 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import assert_never
 
-from controller import finals
 from controller.clock import Clock
 from controller.core import decide as core
 from controller.core import snapshot as wanted
-from controller.core.model import FINAL, Attempt, AttemptState, Event, Experiment, ExperimentState
+from controller.core.model import (
+    FINAL,
+    Attempt,
+    AttemptState,
+    Event,
+    Experiment,
+    ExperimentState,
+    FinalRun,
+    TrialOrFinal,
+)
 from controller.core.observe import event_for
 from controller.core.progress import Progress
-from controller.core.snapshot import Snapshot, Wish
+from controller.core.snapshot import DesiredState, Snapshot
 from controller.core.states import AttemptEvent, Ended, StopAsked, step
 from controller.journal import Journal
 from controller.launch import ParametersRefused
+from controller.measurement_upload import MAX_REPORT, MeasurementUploader
 from controller.memory import Memory, Opened
-from controller.reports import MAX_REPORT, Reports
 from controller.runtime.protocol import CannotStart, Launch, Runtime, RuntimeLost
-from controller.search import Search, Studies
+from controller.search import ExperimentStudy, Studies
 from controller.store import ExperimentStore
 from suggest import failpoints
 from suggest.errors import LimitReached, Unavailable
@@ -71,15 +79,15 @@ class Loop:
     ) -> None:
         """patience_s: how long runtime, store or service may be away before `run` gives up; what runs goes on."""
         self._store = store
-        self._search = Search(experiment, studies)
-        self._reports = Reports(self._search, at_once=experiment.spec.pruning is not None)
+        self._search = ExperimentStudy(experiment, studies)
+        self._uploads = MeasurementUploader(self._search, at_once=experiment.spec.pruning is not None)
         self._runtime = runtime
         self._launcher = launcher
         self._clock = clock
         self._patience_for_trouble_s = patience_s
         self._journal = Journal(experiment, store, on_event)
         self._memory = Memory(experiment.spec)
-        self._wish = Wish.RUN
+        self._desired = DesiredState.RUN
         self._without_grace = False
         self._detached = False
         self._stop_poll_at_s = float("-inf")
@@ -92,18 +100,20 @@ class Loop:
     def experiment(self) -> Experiment:
         return self._journal.experiment
 
-    def wish(self, wish: Wish) -> None:
-        """What the person wants from now on; stronger wishes stand."""
-        self._wish = max(self._wish, wish, key=[Wish.RUN, Wish.INTERRUPT, Wish.STOP].index)
+    def request(self, desired: DesiredState) -> None:
+        """From now on; a stronger request stands."""
+        self._desired = max(
+            self._desired, desired, key=[DesiredState.RUN, DesiredState.INTERRUPT, DesiredState.STOP].index
+        )
 
     def detach(self) -> None:
-        """Leave what runs alone and come to an end; the next controller adopts it. A stronger wish goes first."""
+        """Leave what runs alone and return; the next controller adopts it. A request to stop comes first."""
         self._detached = True
 
     def kill(self) -> None:
-        """Whatever is stopped, now or later, gets no grace; without a stronger wish that is an interruption."""
+        """Whatever is stopped, now or later, gets no grace period. Interrupts, unless a stop was requested."""
         self._without_grace = True
-        self.wish(Wish.INTERRUPT)
+        self.request(DesiredState.INTERRUPT)
 
     def progress(self) -> Progress:
         """What a person wants to see, now."""
@@ -118,7 +128,7 @@ class Loop:
             canary=not memory.canary_over,
             exhausted=memory.exhausted,
             trouble=self._trouble,
-            stopping=self._wish is not Wish.RUN,
+            stopping=self._desired is not DesiredState.RUN,
             known=self._opened,
         )
 
@@ -135,7 +145,7 @@ class Loop:
                 if not self._opened or self._journal.in_doubt:
                     await self.open()
                     self._opened, self._journal.in_doubt = True, False
-                if await self.turn() or (self._detached and self._wish is Wish.RUN):
+                if await self.turn() or (self._detached and self._desired is DesiredState.RUN):
                     return self.experiment
                 failures = 0
                 self._trouble, self._trouble_since_s = "", None
@@ -161,7 +171,7 @@ class Loop:
         memory = self._memory = Memory(self.experiment.spec)
         stored = self._store.attempts(self.experiment.uid)
         await self._search.make(begun=bool(stored))
-        attempts: dict[int, list[Attempt]] = {}
+        attempts: dict[TrialOrFinal, list[Attempt]] = {}
         for attempt in stored:
             attempts.setdefault(attempt.trial, []).append(attempt)
             memory.note_attempt(attempt)
@@ -185,7 +195,7 @@ class Loop:
         if self.experiment.state not in (ExperimentState.RUNNING, ExperimentState.PAUSED):
             self._journal.experiment_changed(ExperimentState.RUNNING, "", now=self._clock.now())
 
-    async def _reopened(self, trials: list[Trial], attempts: Mapping[int, list[Attempt]]) -> list[Trial]:
+    async def _reopened(self, trials: list[Trial], attempts: Mapping[TrialOrFinal, list[Attempt]]) -> list[Trial]:
         """With those that failed, and are to run again, open; unless it was opened only to be stopped."""
         if self.experiment.state is not ExperimentState.RUNNING or self.experiment.stop_requested:
             return trials
@@ -219,7 +229,7 @@ class Loop:
                 if await self._act(action):
                     return True
             actions = [] if self._runtime.shows_at_once else core.follow_ups(self._snapshot())
-        heard = await self._reports.send_due(self._memory, now_s=self._clock.elapsed_s())
+        heard = await self._uploads.send_due(self._memory, now_s=self._clock.elapsed_s())
         if not heard and not (acted and self._runtime.shows_at_once):
             watches_logs = self.experiment.spec.pruning is not None or not self._memory.canary_over
             await self._runtime.wait(self._patience_s(), log_growth=watches_logs)
@@ -236,7 +246,7 @@ class Loop:
         if now_s - self._stop_poll_at_s >= POLL_S:
             self._stop_poll_at_s = now_s
             if self._store.stop_requested(self.experiment.uid):
-                self.wish(Wish.STOP)
+                self.request(DesiredState.STOP)
 
     def _snapshot(self) -> Snapshot:
         memory, spec = self._memory, self.experiment.spec
@@ -246,7 +256,7 @@ class Loop:
             state=self.experiment.state,
             trials=memory.open_trials(),
             counts=memory.counts,
-            wish=self._wish,
+            desired=self._desired,
             without_grace=self._without_grace,
             best=memory.best_value,
             exhausted=memory.exhausted,
@@ -279,7 +289,7 @@ class Loop:
     async def _look(self) -> None:
         sightings = await self._runtime.observe()
         changes: list[tuple[Opened, Attempt]] = []
-        held: set[int] = set()
+        held: set[TrialOrFinal] = set()
         for number, known in self._memory.opened.items():
             newest = known.newest
             if newest is None:
@@ -332,7 +342,7 @@ class Loop:
             case wanted.CreateAttempt(number, attempt):
                 created = Attempt(number, attempt)
                 begun = self.experiment.final
-                of = await finals.open_again(self._memory, self._search, begun) if number == FINAL else None
+                of = await self._open_final(begun) if number is FINAL else None
                 self._journal.attempt_created(created, now=self._clock.now(), of=of)
                 self._memory.begin(opened[number], created, now_s=self._clock.elapsed_s())
                 await self._start(opened[number])
@@ -370,6 +380,21 @@ class Loop:
                 assert_never(action)
         return False
 
+    async def _open_final(self, begun: FinalRun | None) -> int | None:
+        """Open the final stage in memory. The trial whose parameters it has from now on; None: it continues with those
+        of `begun`, as recorded.
+
+        The parameters are chosen when the stage begins and kept by a restart, a retry and a resume. When it was stopped
+        for good, or the search has continued since, it starts over with those that are best then.
+        """
+        memory = self._memory
+        again = begun is not None and not memory.may_choose_final
+        trial = await (self._search.trial(begun.trial) if begun is not None and again else self._search.best())
+        if not again and (begun is None or trial.number != begun.trial):
+            memory.recall_finals(memory.finals, begun=None)
+        memory.open_final(trial)
+        return None if memory.finals else trial.number
+
     async def _suggest(self, count: int) -> None:
         memory = self._memory
         try:
@@ -399,19 +424,19 @@ class Loop:
             failpoints.reach(AFTER_START)
         except CannotStart as error:
             verdict = AttemptState.FAILED
-            if isinstance(error, ParametersRefused) and known.attempts[-1].trial != FINAL:
+            if isinstance(error, ParametersRefused) and known.attempts[-1].trial is not FINAL:
                 verdict = AttemptState.INFEASIBLE  # over: started again, it would be refused again
             refused = Ended(verdict, self._clock.now(), reason=str(error), failure_class=error.failure_class)
             self._change(known, refused)
 
     async def _complete(self, number: int, outcome: Outcome) -> None:
         known = self._memory.opened[number]
-        await self._reports.send(self._memory, number, leave=MAX_REPORT)
+        await self._uploads.send(self._memory, number, leave=MAX_REPORT)
         if known.running:
             self._memory.count(await self._search.complete(number, outcome, known.unreported))
             known.running = False  # the next turn forgets it, after it has filled the slot that this one left
 
-    async def _close(self, number: int) -> None:
+    async def _close(self, number: TrialOrFinal) -> None:
         for attempt in self._memory.opened[number].attempts:
             await self._remove(attempt)
         self._memory.close(number)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from controller.core.breaker import BY_ITSELF, Streak
-from controller.core.metrics import LogReader, Reading
-from controller.core.model import FINAL, Attempt, AttemptState, ExperimentSpec, FinalRun, StopCause
+from controller.core.metrics import LogReader, MetricReading
+from controller.core.model import FINAL, Attempt, AttemptState, ExperimentSpec, FinalRun, StopCause, TrialOrFinal
 from controller.core.progress import RunningTrial
-from controller.core.snapshot import FinalStage, OpenTrial
+from controller.core.snapshot import FinalStage, UnfinishedTrial
 from suggest.trial import REUSED, Measurement, Outcome, Trial, TrialState
 
 BRISK_TRIALS = 4  # so many attempts in a row that took less than this are short trials
@@ -42,7 +42,7 @@ class Opened:
     def newest(self) -> Attempt | None:
         return self.attempts[-1] if self.attempts else None
 
-    def note(self, readings: list[Reading]) -> None:
+    def note(self, readings: list[MetricReading]) -> None:
         if not self.running:
             return  # nobody is told any more, and the final stage's were never the study's
         attempt = self.attempts[-1].number
@@ -54,7 +54,7 @@ class Memory:
 
     def __init__(self, spec: ExperimentSpec) -> None:
         self._spec = spec
-        self.opened: dict[int, Opened] = {}
+        self.opened: dict[TrialOrFinal, Opened] = {}
         self.counts: dict[TrialState, int] = {}
         self.best: Trial | None = None
         self.trend: list[float] = []  # the best value after each succeeded trial
@@ -67,10 +67,12 @@ class Memory:
         self.streak = Streak()
         self._failures: dict[int, Attempt] = {}  # by the trials of the streak
         self.set_aside: set[int] = set()  # failed trials that run again on resume
-        self.advised: dict[int, str] = {}
-        self.stops_sent: dict[int, float] = {}
-        self.removed: set[int] = set()  # trials whose newest attempt the runtime was told to forget
-        self.held: frozenset[int] = frozenset()  # trials whose newest attempt the runtime has and does not run yet
+        self.advised: dict[TrialOrFinal, str] = {}
+        self.stops_sent: dict[TrialOrFinal, float] = {}
+        self.removed: set[TrialOrFinal] = set()  # trials whose newest attempt the runtime was told to forget
+        self.held: frozenset[TrialOrFinal] = (
+            frozenset()
+        )  # trials whose newest attempt the runtime has and does not run yet
         self.finals: list[Attempt] = []  # of the final stage since the search last ended
         self.earlier_finals = 0  # how many there were before
 
@@ -119,7 +121,7 @@ class Memory:
         self.stops_sent.pop(created.trial, None)
         self.removed.discard(created.trial)
 
-    def close(self, number: int) -> None:
+    def close(self, number: TrialOrFinal) -> None:
         del self.opened[number]
         self.advised.pop(number, None)
         self.stops_sent.pop(number, None)
@@ -182,7 +184,7 @@ class Memory:
         return None if self.best is None else self.best.value
 
     def note_attempt(self, attempt: Attempt) -> None:
-        if attempt.trial == FINAL:
+        if attempt.trial is FINAL:
             return
         self._shown |= attempt.step is not None and attempt.failure_class not in BY_ITSELF
         if attempt.start_time is not None and attempt.end_time is not None:
@@ -206,14 +208,14 @@ class Memory:
         return [
             known
             for number, known in self.opened.items()
-            if number != FINAL and known.newest is not None and not known.newest.ended
+            if number is not FINAL and known.newest is not None and not known.newest.ended
         ]
 
-    def open_trials(self) -> list[OpenTrial]:
+    def open_trials(self) -> list[UnfinishedTrial]:
         return [
-            OpenTrial(number, tuple(known.attempts), known.running)
+            UnfinishedTrial(number, tuple(known.attempts), known.running)
             for number, known in self.opened.items()
-            if number != FINAL
+            if number is not FINAL
         ]
 
     def running(self) -> tuple[RunningTrial, ...]:

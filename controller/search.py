@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from controller.core.model import Experiment, ExperimentSpec, PruningSpec, short_name
+from controller.core.model import Experiment, ExperimentSpec, short_name
 from controller.phrases import command
 from suggest import failpoints
 from suggest.client import Suggestions
@@ -103,11 +103,11 @@ def _settings(spec: ExperimentSpec) -> dict[str, Value]:
     return {**known, **spec.algorithm.settings}
 
 
-def _pruning(spec: PruningSpec | None) -> Pruning | None:
+def _pruning(spec: Pruning | None) -> Pruning | None:
     return None if spec is None else Pruning(spec.name, dict(spec.settings))
 
 
-class Search:
+class ExperimentStudy:
     """The study of one experiment. Raises what the client raises."""
 
     def __init__(self, experiment: Experiment, studies: Studies) -> None:

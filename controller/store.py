@@ -20,7 +20,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.sqlite import Insert, insert
 
 from controller import tables
-from controller.core.model import Attempt, Event, Experiment, ExperimentSpec, Revision, Uid
+from controller.core.model import Attempt, Event, Experiment, ExperimentSpec, Revision, TrialOrFinal, Uid
 from suggest import failpoints
 from suggest.errors import AlreadyExists, StoreBroken, Unavailable
 from suggest.storage.sqlite_file import DatabaseFile
@@ -71,7 +71,7 @@ class ExperimentStore(Protocol):
 
     def attempts(self, uid: Uid) -> list[Attempt]: ...
 
-    def events(self, uid: Uid, trial: int | None = None) -> list[Event]: ...
+    def events(self, uid: Uid, trial: TrialOrFinal | None = None) -> list[Event]: ...
 
     def stop_requested(self, uid: Uid) -> bool: ...
 
@@ -220,21 +220,21 @@ class SqlExperimentStore:
         with self._writing(_SAVE) as connection:
             _write(connection, uid, changes)
 
-    def attempts(self, uid: Uid, trial: int | None = None) -> list[Attempt]:
+    def attempts(self, uid: Uid, trial: TrialOrFinal | None = None) -> list[Attempt]:
         order = (tables.attempts.c.trial, tables.attempts.c.number)
         query = sa.select(tables.attempts).where(tables.attempts.c.uid == uid).order_by(*order)
         if trial is not None:
-            query = query.where(tables.attempts.c.trial == trial)
+            query = query.where(tables.attempts.c.trial == tables.trial_column(trial))
         with self._errors(), self._engine.connect() as connection:
             return [tables.attempt_of(row) for row in connection.execute(query).mappings()]
 
-    def events(self, uid: Uid, trial: int | None = None) -> list[Event]:
+    def events(self, uid: Uid, trial: TrialOrFinal | None = None) -> list[Event]:
         query = sa.select(tables.events).where(tables.events.c.uid == uid).order_by(tables.events.c.id)
         if trial is not None:
-            query = query.where(tables.events.c.trial == trial)
+            query = query.where(tables.events.c.trial == tables.trial_column(trial))
         with self._errors(), self._engine.connect() as connection:
-            rows = connection.execute(query).all()
-        return [Event(tables.moment(row.time), row.kind, row.message, row.trial, row.attempt) for row in rows]
+            rows = connection.execute(query).mappings().all()
+        return [tables.event_of(row) for row in rows]
 
     @contextmanager
     def _writing(self, points: tuple[str, str]) -> Iterator[sa.Connection]:
@@ -291,7 +291,7 @@ _STOP_REQUESTED = sa.select(tables.experiments.c.stop_requested).where(_OF_UID)
 def _write(connection: sa.Connection, uid: Uid, changes: Changes) -> None:
     if changes.experiment is not None:
         row = tables.experiment_row(changes.experiment)
-        # Another process asks for the stop; the controller's copy of that wish may be old.
+        # Another process requests the stop; the controller's copy of that request may be old.
         del row["stop_requested"]
         if not changes.final:
             del row["final_trial"], row["final_first"]

@@ -8,6 +8,7 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from controller.core.model import (
+    FINAL,
     Attempt,
     AttemptState,
     Event,
@@ -17,7 +18,9 @@ from controller.core.model import (
     FailureClass,
     FinalRun,
     Revision,
+    Stage,
     StopCause,
+    TrialOrFinal,
     Uid,
 )
 
@@ -100,6 +103,17 @@ events = sa.Table(
 )
 
 
+FINAL_ROW = -1  # in the columns `trial`: the final stage
+
+
+def trial_column(trial: TrialOrFinal) -> int:
+    return FINAL_ROW if isinstance(trial, Stage) else trial
+
+
+def trial_of(column: int) -> TrialOrFinal:
+    return FINAL if column == FINAL_ROW else column
+
+
 def moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
@@ -157,7 +171,7 @@ def revision_row(uid: Uid, revision: Revision) -> dict[str, object]:
 def attempt_row(uid: Uid, attempt: Attempt) -> dict[str, object]:
     return {
         "uid": uid,
-        "trial": attempt.trial,
+        "trial": trial_column(attempt.trial),
         "number": attempt.number,
         "state": attempt.state.value,
         "stop_cause": attempt.stop_cause and attempt.stop_cause.value,
@@ -178,7 +192,7 @@ def attempt_row(uid: Uid, attempt: Attempt) -> dict[str, object]:
 
 def attempt_of(row: sa.RowMapping) -> Attempt:
     return Attempt(
-        trial=row["trial"],
+        trial=trial_of(row["trial"]),
         number=row["number"],
         state=AttemptState(row["state"]),
         stop_cause=row["stop_cause"] and StopCause(row["stop_cause"]),
@@ -203,6 +217,11 @@ def event_row(uid: Uid, event: Event) -> dict[str, object]:
         "time": event.time.isoformat(),
         "kind": event.kind,
         "message": event.message,
-        "trial": event.trial,
+        "trial": None if event.trial is None else trial_column(event.trial),
         "attempt": event.attempt,
     }
+
+
+def event_of(row: sa.RowMapping) -> Event:
+    trial = None if row["trial"] is None else trial_of(row["trial"])
+    return Event(moment(row["time"]), row["kind"], row["message"], trial, row["attempt"])

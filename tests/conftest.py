@@ -4,7 +4,6 @@ clients in other languages (`make test-clients`) need Go."""
 
 import logging
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,12 +26,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 @pytest.fixture(autouse=True)
-def log_levels() -> Iterator[None]:
-    """As they were: a command that runs in this process sets them, and a later test reads warnings."""
-    levels = {name: logging.getLogger(name).level for name in (None, "suggest", "controller")}
-    yield
-    for name, level in levels.items():
-        logging.getLogger(name).setLevel(level)
+def log_levels() -> None:
+    """The levels of a new process: a command that an earlier test ran in this one has set others."""
+    logging.getLogger().setLevel(logging.WARNING)
+    for name in ("suggest", "controller"):
+        logging.getLogger(name).setLevel(logging.NOTSET)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

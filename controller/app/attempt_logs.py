@@ -15,7 +15,7 @@ from typing import BinaryIO
 from controller.app.experiments import find
 from controller.app.local_experiments import LocalExperiments
 from controller.app.workspace import Workspace
-from controller.core.model import FINAL, Attempt, Experiment, trial_label
+from controller.core.model import FINAL, Attempt, Experiment, TrialOrFinal, trial_label
 from controller.phrases import command
 from controller.runtime.log_file import size_at
 from suggest.errors import InvalidArgument, NotFound, Problem
@@ -37,7 +37,7 @@ class LogPart:
 
     @classmethod
     def parse(
-        cls, name: str, trial: int | None, *, tail: int | None, since: str | None, attempt: int | None
+        cls, name: str, trial: TrialOrFinal | None, *, tail: int | None, since: str | None, attempt: int | None
     ) -> LogPart:
         """Of an experiment, or one of its trials. Raises InvalidArgument."""
         if attempt is not None and trial is None:
@@ -59,7 +59,7 @@ async def print_logs(
     workspace: Workspace,
     name: str,
     namespace: str | None,
-    trial: int | None,
+    trial: TrialOrFinal | None,
     part: LogPart,
     *,
     follow: bool,
@@ -91,7 +91,7 @@ async def _no_log(
     experiments: LocalExperiments,
     experiment: Experiment,
     namespace: str | None,
-    trial: int | None,
+    trial: TrialOrFinal | None,
     part: LogPart,
 ) -> NotFound:
     """Why there is no log."""
@@ -104,7 +104,7 @@ async def _no_log(
         last = attempts[-1].number
         has = "only attempt 1" if last == 1 else f"attempts 1 to {last}"
         return NotFound(f"{whose} has no attempt {part.attempt}; it has {has}")
-    if trial != FINAL:
+    if trial is not FINAL:
         from controller.app.query import find_trial, look_up
 
         one = find_trial(await look_up(workspace, name, namespace), trial)  # raises NotFound: there is no such trial
@@ -177,7 +177,7 @@ class _LogFollower:
         self._offsets: dict[Path, int] = {}
         self._partial: dict[Path, bytes] = {}
 
-    def chosen(self, number: int | None) -> list[Attempt]:
+    def chosen(self, number: TrialOrFinal | None) -> list[Attempt]:
         """The newest attempt of the trial, or the one asked for; without a trial, of all that run, else of the trial
         that started last."""
         attempts = self._experiments.attempts(self._experiment.uid, number)
@@ -190,7 +190,7 @@ class _LogFollower:
         started = sorted(newest.values(), key=_began)
         return running or started[-1:]
 
-    def all_ended(self, number: int | None) -> bool:
+    def all_ended(self, number: TrialOrFinal | None) -> bool:
         """Whether nothing more will be written unless the experiment is resumed."""
         if all(each.ended for each in self.chosen(number)):
             return number is not None or self._experiments.holder(self._experiment.uid) is None
@@ -212,7 +212,7 @@ class _LogFollower:
         if rest:
             self._write(b"%s| %s\n" % (trial_label(attempt.trial).encode(), rest))
 
-    def _prefixed(self, path: Path, data: bytes, trial: int) -> bytes:
+    def _prefixed(self, path: Path, data: bytes, trial: TrialOrFinal) -> bytes:
         """Whole lines, each after its trial's number; the rest of the last one waits."""
         *lines, self._partial[path] = (self._partial.get(path, b"") + data).split(b"\n")
         return b"".join(b"%s| %s\n" % (trial_label(trial).encode(), line) for line in lines)

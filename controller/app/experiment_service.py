@@ -416,7 +416,7 @@ def allowed_changes(known: Experiment, document: Document) -> Sequence[Change]:
 
 def _outcomes(attempts: Sequence[Attempt]) -> list[tuple[TrialState, float | None]]:
     """How the trials of a finished experiment ended, by their newest attempts."""
-    newest = {each.trial: each for each in attempts if each.trial != FINAL}
+    newest = {each.trial: each for each in attempts if each.trial is not FINAL}
     return [(TrialState(each.state.value), each.value) for each in newest.values() if each.ended and not each.rerun]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from controller.core.model import FINAL, Attempt, AttemptState, Event, Experiment, Revision, Uid
+from controller.core.model import FINAL, Attempt, AttemptState, Event, Experiment, Revision, TrialOrFinal, Uid
 from controller.phrases import command
 from suggest.errors import FailedPrecondition, NotFound
 
@@ -90,7 +90,7 @@ class Experiments(Protocol):
     def revisions(self, uid: Uid) -> Sequence[Revision]:
         """Oldest first."""
 
-    def attempts(self, uid: Uid, trial: int | None = None) -> Sequence[Attempt]:
+    def attempts(self, uid: Uid, trial: TrialOrFinal | None = None) -> Sequence[Attempt]:
         """Of the experiment, or of one of its trials; by trial, oldest first."""
 
     def save(self, uid: Uid, changes: Changes) -> None: ...

@@ -18,7 +18,7 @@ from controller.app.local_experiments import LocalExperiments
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
 from controller.core.model import Experiment, ExperimentState
-from controller.search import Search, study_name, study_spec
+from controller.search import ExperimentStudy, study_name, study_spec
 from controller.store import Changes
 from suggest.client import FinishedTrial, ImportResult
 from suggest.errors import InvalidArgument, NotFound
@@ -82,7 +82,7 @@ async def import_trials(
             if known is None:
                 assert isinstance(target, ExperimentFile)
                 known = await _create(experiments, target, client, service, context)
-            await Search(known, client).make(begun=bool(experiments.attempts(known.uid)))
+            await ExperimentStudy(known, client).make(begun=bool(experiments.attempts(known.uid)))
             tally = ImportTally(refused=[f"{p.path}: {p.message}" for p in source.refused])
             for batch in _batches(source.trials):
                 results = await client.import_trials(

@@ -109,7 +109,7 @@ class AttemptLauncher:
             "trial": trial.number,
             "attempt": attempt.number,
             "name": attempt_name(experiment.name, experiment.uid, attempt.trial, attempt.number),
-            **({"stage": "final"} if attempt.trial == FINAL else {}),
+            **({"stage": "final"} if attempt.trial is FINAL else {}),
             "revision": experiment.revision,
             **self._session,
             **({"git": dict(self.git)} if self.git else {}),

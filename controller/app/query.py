@@ -16,7 +16,7 @@ from controller.app.experiments import final_attempts, find
 from controller.app.local_experiments import LocalExperiments
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace, described
-from controller.core.model import FINAL, Attempt, Experiment, ExperimentState, trial_name
+from controller.core.model import FINAL, Attempt, Experiment, ExperimentState, TrialOrFinal, trial_name
 from controller.phrases import command
 from controller.report.final import FinalRecord, OutputFile
 from controller.report.record import ExperimentRecord, StudyTrials, TrialRecord, last_values
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 async def gather(
     experiments: LocalExperiments, experiment: Experiment, client: SessionClient, *, measurements: bool = False,
-    latest: bool = False, trial: int | None = None,
+    latest: bool = False, trial: TrialOrFinal | None = None,
 ) -> ExperimentRecord:  # fmt: skip
     """All that is known of the experiment.
 
@@ -50,7 +50,7 @@ async def gather(
         now = experiments.experiment(experiment.namespace, experiment.name)
         experiment = now if now is not None and now.uid == experiment.uid else experiment
     name = study_name(experiment)
-    attempts: dict[int, list[Attempt]] = {}
+    attempts: dict[TrialOrFinal, list[Attempt]] = {}
     for attempt in experiments.attempts(experiment.uid):
         attempts.setdefault(attempt.trial, []).append(attempt)
     found: Sequence[Trial] = ()
@@ -66,10 +66,10 @@ async def gather(
             if each.client_id == experiment.uid or TrialRecord(each).imported_from or TrialRecord(each).value_of
         ]
         there = trial is None or any(each.number == trial for each in found)
-        if measurements and there:
+        if measurements and there and trial is not FINAL:
             for number, measurement in await client.list_measurements(name, trial):
                 measured.setdefault(number, []).append(measurement)
-        if latest and there:
+        if latest and there and trial is not FINAL:
             last = await client.list_measurements(name, trial, latest=True)
     except NotFound as error:
         if attempts:
@@ -118,7 +118,7 @@ async def look_up(
     *,
     measurements: bool = False,
     latest: bool = False,
-    trial: int | None = None,
+    trial: TrialOrFinal | None = None,
 ) -> ExperimentRecord:
     """The experiment of that name, as `gather` reads it. Raises NotFound."""
     with workspace.opened() as experiments:

@@ -96,7 +96,7 @@ def _refuse_ended(objects: Sequence[Raw], name: str, anchor: str, namespace: str
     """Raises FailedPrecondition: the final stage runs. The values of the trials are lost, and the search had ended."""
     for each in objects:
         whose = attempt_of(each)
-        if whose is not None and whose[0] == FINAL:
+        if whose is not None and whose[0] is FINAL:
             running = each["metadata"]["name"]
             raise FailedPrecondition(
                 f"the search of {name} had ended, and {running} is its final stage: how its trials ended is lost with "
@@ -113,8 +113,10 @@ def _trials(objects: Sequence[Raw]) -> dict[int, tuple[Assignment, list[int]]]:
         written = each["metadata"].get("annotations", {}).get(PARAMETERS)
         if whose is None or written is None:
             continue
-        _, attempts = found.setdefault(whose[0], (load_json(written), []))
-        attempts.append(whose[1])
+        trial, attempt = whose
+        if trial is not FINAL:
+            _, attempts = found.setdefault(trial, (load_json(written), []))
+            attempts.append(attempt)
     return found
 
 

@@ -16,9 +16,9 @@ from controller.app.experiment_service import Admitted, ExperimentService, allow
 from controller.app.local_experiments import LocalExperiments
 from controller.app.workspace import Workspace
 from controller.core import budget
-from controller.core.model import Attempt, AttemptState, Experiment, ExperimentSpec, FailureClass
+from controller.core.model import Attempt, AttemptState, Experiment, ExperimentSpec, FailureClass, TrialOrFinal
 from controller.phrases import command
-from controller.report.figures import ranges
+from controller.report.formatting import ranges
 from controller.search import study_name
 from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem
 from suggest.trial import Trial, TrialState
@@ -49,14 +49,14 @@ class RetrySelection:
 
 @dataclass(frozen=True, slots=True)
 class RetryChoice:
-    """failures: the newest attempts of the trials to mark. already: trials that were marked before."""
+    """failures: the newest attempts of the trials to mark, by trial. already: trials that were marked before."""
 
-    failures: tuple[Attempt, ...]
+    failures: Mapping[int, Attempt]
     already: tuple[int, ...]
 
 
 def choose(
-    name: str, wanted: RetrySelection, trials: Sequence[Trial], attempts: Mapping[int, Sequence[Attempt]]
+    name: str, wanted: RetrySelection, trials: Sequence[Trial], attempts: Mapping[TrialOrFinal, Sequence[Attempt]]
 ) -> RetryChoice:
     """Raises NotFound: there is no such trial; FailedPrecondition: one has not failed, or none fits."""
     by_number = {trial.number: trial for trial in trials}
@@ -88,7 +88,7 @@ def choose(
             f"{name}: trial {ranges(untold)} was completed as failed by another client, and has no attempt to repeat; "
             "name the others by their numbers"
         )
-    return RetryChoice(tuple(attempts[trial.number][-1] for trial in failed), tuple(sorted(again)))
+    return RetryChoice({trial.number: attempts[trial.number][-1] for trial in failed}, tuple(sorted(again)))
 
 
 def _failed_here(attempts: Sequence[Attempt]) -> bool:
@@ -131,25 +131,25 @@ async def retry(
                 trials = await client.list_trials(study_name(known), client_id=known.uid)
             except NotFound:  # its controller was killed before it created the study
                 trials = []
-        attempts: dict[int, list[Attempt]] = {}
+        attempts: dict[TrialOrFinal, list[Attempt]] = {}
         for attempt in experiments.attempts(known.uid):
             attempts.setdefault(attempt.trial, []).append(attempt)
         chosen = choose(known.name, wanted, trials, attempts)
-        again = {attempt.trial for attempt in chosen.failures}
+        again = set(chosen.failures)
         again |= {trial.number for trial in trials if _runs_again(trial, attempts.get(trial.number, ()))}
         spec = known.spec if file is None else file.document.spec
         _refuse_an_end(known, spec, [trial for trial in trials if trial.number not in again])
         admitted = service.retry(
             known,
             lease,
-            chosen.failures,
+            [*chosen.failures.values()],
             document=None if file is None else file.document,
             changes=changes,
             directory=None if file is None else file.directory,
         )
     name = admitted.experiment.name
-    if numbers := [attempt.trial for attempt in chosen.failures]:
-        say(f"{name}: {_trials(numbers)} again as new attempts, and cost no budget of failures")
+    if chosen.failures:
+        say(f"{name}: {_trials([*chosen.failures])} again as new attempts, and cost no budget of failures")
     if chosen.already:
         say(f"{name}: {_trials(chosen.already)} again already")
     return admitted

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from controller.app.experiment_file import ExperimentFile
 from controller.app.workspace import Workspace
-from controller.core.model import Experiment, ExperimentState
+from controller.core.model import FINAL, Experiment, ExperimentState
 from controller.report.lines import View
 from controller.spec import Document
 from suggest.errors import AlreadyExists, InvalidArgument
@@ -132,7 +132,7 @@ class Session:
     async def recover(self, name: str, namespace: str | None) -> RunResult:
         """Rebuild an experiment whose database is lost from what its cluster still has, and continue it."""
         from controller.app import recovery, runtimes
-        from controller.report.figures import ranges
+        from controller.report.formatting import ranges
 
         remains = await recovery.look(name, context=self._context, namespace=namespace, say=self.view.say)
         service = self.workspace.service
@@ -256,13 +256,14 @@ class Session:
     def _opened_breaker(self, experiment: Experiment) -> tuple[int, list[str]] | None:
         if experiment.state is not ExperimentState.PAUSED:
             return None
-        newest = {attempt.trial: attempt for attempt in self.experiments.attempts(experiment.uid)}
-        failed = [attempt for attempt in newest.values() if attempt.rerun and attempt.end_time is not None]
-        last = max(failed, key=lambda attempt: (attempt.end_time, attempt.trial), default=None)
-        if last is None:
+        attempts = self.experiments.attempts(experiment.uid)
+        newest = {attempt.trial: attempt for attempt in attempts if attempt.trial is not FINAL}
+        failed = [(each.end_time, trial) for trial, each in newest.items() if each.rerun and each.end_time is not None]
+        if not failed:
             return None
-        log = self.experiments.folders(experiment.uid).attempt(last.trial, last.number).log
-        return last.trial, last_lines(log)
+        _, trial = max(failed)
+        log = self.experiments.folders(experiment.uid).attempt(trial, newest[trial].number).log
+        return trial, last_lines(log)
 
 
 async def _best(experiment: Experiment, own: Trial | None, client: SessionClient) -> Trial | None:

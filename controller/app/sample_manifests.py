@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from controller.core.model import FINAL, Attempt, Experiment, ExperimentSpec, attempt_name
+from controller.core.model import FINAL, Attempt, Experiment, ExperimentSpec, TrialOrFinal, attempt_name
 from controller.folders import ExperimentFolders
 from controller.launch import cluster_launch
 from controller.runtime.protocol import Launch
@@ -25,7 +25,7 @@ UID = "dryrunaaaaaaaaaa"  # constant, so that two dry runs print the same
 TEMPLATE, FINAL_STAGE = "spec.trial.template", "spec.final"
 
 
-def sample_launch(spec: ExperimentSpec, stage: int = 0) -> Launch:
+def sample_launch(spec: ExperimentSpec, stage: TrialOrFinal = 0) -> Launch:
     """stage: 0, or FINAL with the same parameters."""
     experiment = Experiment(uid=UID, spec=spec, revision=1, directory="", study="")
     trial = Trial(0, TrialState.RUNNING, first_point(spec))

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from controller.app.state_directory import StateDirectory
-from controller.app.workspace import Credentials
+from controller.app.workspace import ServiceCredentials
 from suggest.client import AsyncClient
 from suggest.errors import StoreBroken
 from suggest.study import Study, StudyName, StudySpec
@@ -37,7 +37,9 @@ class SessionClient(AsyncClient):
 
 
 @asynccontextmanager
-async def connected(service: str, state: StateDirectory, credentials: Credentials) -> AsyncIterator[SessionClient]:
+async def connected(
+    service: str, state: StateDirectory, credentials: ServiceCredentials
+) -> AsyncIterator[SessionClient]:
     """A client of the service, which is started if it is an embedded one, and stopped again."""
     if service and "://" not in service:
         client = SessionClient(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class ServiceCredentials:
     """For a running service; None = as the environment says. Not kept with the experiment."""
 
     token_file: str | None = None
@@ -37,7 +37,7 @@ class Workspace:
 
     state: StateDirectory
     service: str = ""
-    credentials: Credentials = Credentials()
+    credentials: ServiceCredentials = ServiceCredentials()
 
     def opened(self, *, make: bool = False) -> AbstractContextManager[LocalExperiments]:
         """The experiments of the state directory, as `local_experiments.opened` opens them."""

@@ -112,10 +112,10 @@ _FINAL_HEADING = "# Its final stage, after the last trial; it will have the para
 
 def _heading(spec: ExperimentSpec) -> str:
     from controller.app.sample_manifests import first_point
-    from controller.report import figures
+    from controller.report import formatting
 
     whence = "the first of spec.initial" if spec.initial else "in the middle of their ranges"
     return (
         f"# Trial 0 of {spec.name} as namespace {spec.namespace} would get it; the pod is what comes of it.\n"
-        f"# Its parameters are {whence}, where a search need not begin: {figures.parameters(first_point(spec))}\n"
+        f"# Its parameters are {whence}, where a search need not begin: {formatting.parameters(first_point(spec))}\n"
     )

@@ -95,14 +95,14 @@ def complete(words: Sequence[str]) -> int:
     """
     kind, candidates = "words", dict[str, str]()
     with suppress(OSError, sqlite3.Error, ValueError):  # a shell shows nothing of what goes wrong here
-        kind, candidates = _Line(words or [""]).answer()
+        kind, candidates = _CommandLine(words or [""]).answer()
     print(kind)
     for word, meaning in candidates.items():
         print(f"{word}\t{meaning}")
     return 0
 
 
-class _Line:
+class _CommandLine:
     """What was typed: the verb, where flags stand, and the word that is to be completed."""
 
     def __init__(self, words: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from controller.report import documents, figures, tables
+from controller.report import documents, formatting, tables
 from controller.report.documents import Json
 from controller.report.record import ExperimentRecord, StudyTrials, TrialRecord
 from suggest.errors import InvalidArgument, Problem, did_you_mean
@@ -112,9 +112,9 @@ class Printer:
     def _others(self, shown: Sequence[Json], names: Sequence[str]) -> None:
         match self._output:
             case "json":
-                self._write(figures.json_text(list(shown)) + "\n")
+                self._write(formatting.json_text(list(shown)) + "\n")
             case "yaml":
-                self._write(figures.yaml_text(list(shown)))
+                self._write(formatting.yaml_text(list(shown)))
             case _:
                 self._write("".join(f"{name}\n" for name in names))
 

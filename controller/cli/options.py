@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller.app.state_directory import StateDirectory
-from controller.app.workspace import Credentials, Workspace, service_name
+from controller.app.workspace import ServiceCredentials, Workspace, service_name
 from suggest.errors import InvalidArgument, Problem
 
 if TYPE_CHECKING:
     from controller.app.experiment_file import ExperimentFile, FileOptions
+    from controller.core.model import TrialOrFinal
 
 
 def state_of(arguments: argparse.Namespace) -> StateDirectory:
@@ -22,7 +23,7 @@ def workspace_of(arguments: argparse.Namespace) -> Workspace:
     return Workspace(
         state_of(arguments),
         service_name(server=arguments.server, storage=arguments.storage),
-        Credentials(arguments.token_file, arguments.tls_ca, arguments.tls_cert, arguments.tls_key),
+        ServiceCredentials(arguments.token_file, arguments.tls_ca, arguments.tls_cert, arguments.tls_key),
     )
 
 
@@ -60,7 +61,7 @@ def is_name(word: str) -> bool:
     return not (word == "-" or "/" in word or word.endswith((".yaml", ".yml")) or Path(word).is_file())
 
 
-def split_name(text: str) -> tuple[str, int | None]:
+def split_name(text: str) -> tuple[str, TrialOrFinal | None]:
     """`digits/12` -> (digits, 12); `digits/final` -> (digits, FINAL). Raises InvalidArgument."""
     from controller.core.model import FINAL, trial_label
 

@@ -17,7 +17,7 @@ from controller.cli.listing import Printer
 from controller.cli.options import split_name, workspace_of
 from controller.core.model import FINAL
 from controller.phrases import command
-from controller.report import documents, figures, ranking, story, tables
+from controller.report import description, documents, formatting, ranking, tables
 from controller.report.record import ExperimentRecord, StudyTrials
 from controller.report.top import top as top_text
 from controller.spec import redacted_document
@@ -117,18 +117,18 @@ def describe(arguments: argparse.Namespace) -> ExitCode:
     folders = workspace.state.folders(record.experiment.uid)
     now = datetime.now(UTC)
     if number is None:
-        text = story.describe_experiment(record, folder=folders.root, now=now)
-    elif number == FINAL:
+        text = description.describe_experiment(record, folder=folders.root, now=now)
+    elif number is FINAL:
         record = query.with_outputs(record)
         if record.final is None:
             raise NotFound(f"the final stage of {name} has not begun; see {command('describe', name)}")
         log = folders.attempt(FINAL, record.final.newest.number).log
-        text = story.describe_final(record, record.final, log=log if log.exists() else None, now=now)
+        text = description.describe_final(record, record.final, log=log if log.exists() else None, now=now)
     else:
         one = query.find_trial(record, number)
         trial_log = None if one.newest is None else folders.attempt(number, one.newest.number).log
         shown = trial_log if trial_log is not None and trial_log.exists() else None
-        text = story.describe_trial(record, one, log=shown, now=now)
+        text = description.describe_trial(record, one, log=shown, now=now)
     sys.stdout.write(rendered(text, arguments))
     return ExitCode.OK
 
@@ -158,9 +158,9 @@ def report(arguments: argparse.Namespace) -> ExitCode:
     record = ranking.ranked(found)
     match arguments.output:
         case "json":
-            print(figures.json_text(ranking.document(record, _importances(record))))
+            print(formatting.json_text(ranking.document(record, _importances(record))))
         case "yaml":
-            sys.stdout.write(figures.yaml_text(ranking.document(record, _importances(record))))
+            sys.stdout.write(formatting.yaml_text(ranking.document(record, _importances(record))))
         case "csv":
             sys.stdout.write(tables.csv_text(tables.trial_csv_columns(record), tables.trial_csv_rows(record)))
         case _:
@@ -189,9 +189,9 @@ def best(arguments: argparse.Namespace) -> ExitCode:
         return ExitCode.NO_RESULT
     match arguments.output:
         case "json":
-            print(figures.json_text(documents.best(record, query.find_trial(record, trial.number))))
+            print(formatting.json_text(documents.best(record, query.find_trial(record, trial.number))))
         case "yaml":
-            sys.stdout.write(figures.yaml_text(documents.best(record, query.find_trial(record, trial.number))))
+            sys.stdout.write(formatting.yaml_text(documents.best(record, query.find_trial(record, trial.number))))
         case _:
             print(result(record.experiment, trial))
             if said := final_stage(record):
@@ -210,9 +210,9 @@ def export(arguments: argparse.Namespace) -> ExitCode:
     if not as_json:
         sys.stdout.write(tables.csv_text(tables.trial_csv_columns(record), tables.trial_csv_rows(record)))
     elif isinstance(record, StudyTrials):
-        print(figures.json_text(documents.whole_study(record)))
+        print(formatting.json_text(documents.whole_study(record)))
     else:
-        print(figures.json_text(documents.whole(record, redacted_document(record.experiment.spec.document))))
+        print(formatting.json_text(documents.whole(record, redacted_document(record.experiment.spec.document))))
     return ExitCode.OK
 
 

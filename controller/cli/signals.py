@@ -66,12 +66,12 @@ class SignalControls:
             self.say(f"{_NAMES[number]} again: killing what still runs")
 
     def _tell(self, loop: Loop) -> None:
-        from controller.core.snapshot import Wish
+        from controller.core.snapshot import DesiredState
 
         if self.times == 1 and self._detaches:
             loop.detach()
         elif self.times:
-            loop.wish(Wish.INTERRUPT)
+            loop.request(DesiredState.INTERRUPT)
         if self.times > 1:
             loop.kill()
 

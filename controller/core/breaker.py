@@ -124,5 +124,7 @@ def reviewed(attempts: Iterable[Attempt]) -> list[Attempt]:
     return [
         replace(attempt, reviewed=True)
         for attempt in newest.values()
-        if attempt.trial != FINAL and attempt.state is AttemptState.FAILED and not (attempt.reviewed or attempt.rerun)
+        if attempt.trial is not FINAL
+        and attempt.state is AttemptState.FAILED
+        and not (attempt.reviewed or attempt.rerun)
     ]

@@ -19,16 +19,16 @@ from controller.core.snapshot import (
     ChangeState,
     Complete,
     CreateAttempt,
+    DesiredState,
     FinalStage,
     Forget,
-    OpenTrial,
     OutdateFinal,
     RemoveAttempt,
     SendStop,
     Snapshot,
     StartAttempt,
     Suggest,
-    Wish,
+    UnfinishedTrial,
 )
 from suggest.trial import Outcome, TrialState
 
@@ -39,7 +39,7 @@ PAUSED = "the experiment was paused before its turn came"
 def decide(snapshot: Snapshot) -> list[Action]:
     final = snapshot.final
     actions: list[Action] = [OutdateFinal()] if _final_is_outdated(snapshot) else []
-    left: list[OpenTrial] = []  # trials that stay open after what ends here
+    left: list[UnfinishedTrial] = []  # trials that stay open after what ends here
     forgets: list[Action] = []  # last: nobody waits for them, and a free slot waits for what comes before
     counts = dict(snapshot.counts)
     best = snapshot.best
@@ -90,13 +90,13 @@ def decide(snapshot: Snapshot) -> list[Action]:
         actions += _finish(final, left, snapshot, ending, begin=quiet)
         if final.active or (quiet and _final_is_due(final, snapshot, ending)):
             left.append(final.as_trial)
-    if trip is not None and snapshot.wish is not Wish.STOP:
+    if trip is not None and snapshot.desired is not DesiredState.STOP:
         return [*actions, Break(trip.trials, trip.reason)]
     actions += _change(left, actions, snapshot, ending)
     return actions
 
 
-def _trip(left: Sequence[OpenTrial], streak: breaker.Streak, snapshot: Snapshot) -> breaker.Trip | None:
+def _trip(left: Sequence[UnfinishedTrial], streak: breaker.Streak, snapshot: Snapshot) -> breaker.Trip | None:
     """What still ran when the breaker opened, and then fails likewise, is set aside with the others."""
     if snapshot.state is ExperimentState.PAUSED:
         return breaker.Trip(streak.alike, "") if snapshot.set_aside and streak.alike else None
@@ -104,7 +104,7 @@ def _trip(left: Sequence[OpenTrial], streak: breaker.Streak, snapshot: Snapshot)
 
 
 def _one_more(
-    left: Sequence[OpenTrial], counts: Mapping[TrialState, int], streak: breaker.Streak, snapshot: Snapshot
+    left: Sequence[UnfinishedTrial], counts: Mapping[TrialState, int], streak: breaker.Streak, snapshot: Snapshot
 ) -> bool:
     """Whether the breaker waits for one more trial, and there can be one: in the budget, or the second of all."""
     if not breaker.half_open(snapshot.spec, streak, exhausted=snapshot.exhausted):
@@ -112,7 +112,7 @@ def _one_more(
     return bool(left) or budget.counted(counts) == 1 or budget.room(snapshot.spec, counts, 0) != 0
 
 
-def _undecided(left: Sequence[OpenTrial], streak: breaker.Streak, snapshot: Snapshot) -> bool:
+def _undecided(left: Sequence[UnfinishedTrial], streak: breaker.Streak, snapshot: Snapshot) -> bool:
     """All that ended has failed by itself, and what still runs may say otherwise."""
     running = any(trial.occupies_slot for trial in left)
     return running and snapshot.spec.canary_s > 0 and bool(streak.first)
@@ -120,7 +120,7 @@ def _undecided(left: Sequence[OpenTrial], streak: breaker.Streak, snapshot: Snap
 
 def _finish(
     final: FinalStage,
-    left: Sequence[OpenTrial],
+    left: Sequence[UnfinishedTrial],
     snapshot: Snapshot,
     ending: budget.Ending | None,
     *,
@@ -135,7 +135,7 @@ def _finish(
             yield from _stops([final.as_trial], snapshot)
             yield from _starts([final.as_trial], {}, snapshot, suggest=False, one_more=False)
     elif _final_is_due(final, snapshot, ending):
-        if begin and snapshot.wish is Wish.RUN:
+        if begin and snapshot.desired is DesiredState.RUN:
             if final.kept and _has_failed(final.as_trial, snapshot):
                 yield RemoveAttempt(FINAL)
             yield CreateAttempt(FINAL, final.next_number)
@@ -145,18 +145,18 @@ def _finish(
 
 def _final_stop_cause(snapshot: Snapshot, *, search_goes_on: bool) -> tuple[StopCause, str] | None:
     """Why it may not go on. That a target is reached or a budget spent is where it begins."""
-    if snapshot.wish is Wish.STOP:
+    if snapshot.desired is DesiredState.STOP:
         return StopCause.CANCELLED, "tuner stop"
     if search_goes_on:
         return StopCause.CANCELLED, "the search goes on"
     if snapshot.spec.final is None:
         return StopCause.CANCELLED, "the file has no final stage any more"
-    return (StopCause.INTERRUPTED, "interrupted") if snapshot.wish is Wish.INTERRUPT else None
+    return (StopCause.INTERRUPTED, "interrupted") if snapshot.desired is DesiredState.INTERRUPT else None
 
 
 def _final_is_due(final: FinalStage, snapshot: Snapshot, ending: budget.Ending | None) -> bool:
     """It has to run (again) before the experiment may end."""
-    if snapshot.spec.final is None or snapshot.best is None or snapshot.wish is Wish.STOP:
+    if snapshot.spec.final is None or snapshot.best is None or snapshot.desired is DesiredState.STOP:
         return False
     if ending is None or ending.state is not ExperimentState.SUCCEEDED:
         return False
@@ -178,7 +178,7 @@ def _final_is_outdated(snapshot: Snapshot) -> bool:
 def beginnings(snapshot: Snapshot) -> list[CreateAttempt]:
     """What can be done about a suggestion at once: its trials begin. All else waits for another look, the final stage
     too: what was decided before the suggestion is still to be done, and may be to forget how it ended last."""
-    return [action for action in decide(snapshot) if isinstance(action, CreateAttempt) and action.trial != FINAL]
+    return [action for action in decide(snapshot) if isinstance(action, CreateAttempt) and action.trial is not FINAL]
 
 
 def follow_ups(snapshot: Snapshot) -> list[Action]:
@@ -188,40 +188,41 @@ def follow_ups(snapshot: Snapshot) -> list[Action]:
 
 def _stop_cause(snapshot: Snapshot, ending: budget.Ending | None) -> tuple[StopCause, str] | None:
     """Why nothing may go on running, and what becomes of what runs."""
-    if snapshot.wish is Wish.STOP:
+    if snapshot.desired is DesiredState.STOP:
         return StopCause.CANCELLED, "tuner stop"
     if ending is not None and not ending.drain:
         return StopCause.CANCELLED, ending.reason
-    if snapshot.wish is Wish.INTERRUPT:
+    if snapshot.desired is DesiredState.INTERRUPT:
         return StopCause.INTERRUPTED, "interrupted"
     return None
 
 
-def _close(trial: OpenTrial, snapshot: Snapshot) -> Complete | Forget | None:
+def _close(trial: UnfinishedTrial, snapshot: Snapshot) -> Complete | Forget | None:
     """The action that ends the trial, if its newest attempt says how; None while there is something to wait for."""
-    newest = trial.newest
+    newest, number = trial.newest, trial.number
+    assert number is not FINAL  # Snapshot.trials has trials only: the final stage has no outcome to tell the study
     if not trial.running:
-        return Forget(trial.number) if newest is None or newest.ended else None
+        return Forget(number) if newest is None or newest.ended else None
     if newest is None:
         return None
     match newest.state:
         case AttemptState.SUCCEEDED:
-            return Complete(trial.number, Outcome(TrialState.SUCCEEDED, newest.value))
+            return Complete(number, Outcome(TrialState.SUCCEEDED, newest.value))
         case AttemptState.PRUNED:
             value = newest.value if newest.value is not None and math.isfinite(newest.value) else None
-            return Complete(trial.number, Outcome(TrialState.PRUNED, value, newest.reason))
+            return Complete(number, Outcome(TrialState.PRUNED, value, newest.reason))
         case AttemptState.INFEASIBLE:
-            return Complete(trial.number, Outcome(TrialState.INFEASIBLE, reason=newest.reason))
+            return Complete(number, Outcome(TrialState.INFEASIBLE, reason=newest.reason))
         case AttemptState.CANCELLED if newest.stop_cause is not StopCause.INTERRUPTED:
-            return Complete(trial.number, Outcome(TrialState.CANCELLED, reason=newest.reason))
+            return Complete(number, Outcome(TrialState.CANCELLED, reason=newest.reason))
         case AttemptState.FAILED if not _runs_again(trial, snapshot):
             failure_class = newest.failure_class.value if newest.failure_class else ""
-            return Complete(trial.number, Outcome(TrialState.FAILED, None, newest.reason, failure_class))
+            return Complete(number, Outcome(TrialState.FAILED, None, newest.reason, failure_class))
         case _:
             return None
 
 
-def _runs_again(trial: OpenTrial, snapshot: Snapshot) -> bool:
+def _runs_again(trial: UnfinishedTrial, snapshot: Snapshot) -> bool:
     """Whether a failed newest attempt is followed by another: a retry of its class, or what a pause was for."""
     newest = trial.newest
     if newest is None or newest.failure_class is None:
@@ -233,13 +234,13 @@ def _runs_again(trial: OpenTrial, snapshot: Snapshot) -> bool:
     return may_retry(trial.attempts, snapshot.spec.trial.retries)
 
 
-def _has_failed(trial: OpenTrial, snapshot: Snapshot) -> bool:
+def _has_failed(trial: UnfinishedTrial, snapshot: Snapshot) -> bool:
     """Its newest attempt has, and the runtime may still have something of it."""
     newest = trial.newest
     return newest is not None and newest.state is AttemptState.FAILED and trial.number not in snapshot.removed
 
 
-def _stops(left: Sequence[OpenTrial], snapshot: Snapshot) -> Iterator[Action]:
+def _stops(left: Sequence[UnfinishedTrial], snapshot: Snapshot) -> Iterator[Action]:
     for trial in left:
         newest = trial.newest
         if newest is None or newest.ended:
@@ -255,13 +256,15 @@ def _stops(left: Sequence[OpenTrial], snapshot: Snapshot) -> Iterator[Action]:
             yield AskStop(trial.number, StopCause.INTERRUPTED, PAUSED)
 
 
-def _stop_everything(left: Sequence[OpenTrial], snapshot: Snapshot, cause: StopCause, reason: str) -> Iterator[Action]:
+def _stop_everything(
+    left: Sequence[UnfinishedTrial], snapshot: Snapshot, cause: StopCause, reason: str
+) -> Iterator[Action]:
     grace_s = 0.0 if snapshot.without_grace else snapshot.spec.trial.grace_s
     for trial in left:
         newest = trial.newest
         if newest is None or newest.ended:
             # It waits to run (again). Interrupted, it goes on waiting; cancelled, that is its outcome.
-            if cause is StopCause.CANCELLED and trial.running:
+            if cause is StopCause.CANCELLED and trial.running and trial.number is not FINAL:
                 yield Complete(trial.number, Outcome(TrialState.CANCELLED, reason=reason))
         elif newest.state is not AttemptState.STOPPING:
             yield AskStop(trial.number, cause, reason)
@@ -270,7 +273,12 @@ def _stop_everything(left: Sequence[OpenTrial], snapshot: Snapshot, cause: StopC
 
 
 def _starts(
-    left: Sequence[OpenTrial], counts: Mapping[TrialState, int], snapshot: Snapshot, *, suggest: bool, one_more: bool
+    left: Sequence[UnfinishedTrial],
+    counts: Mapping[TrialState, int],
+    snapshot: Snapshot,
+    *,
+    suggest: bool,
+    one_more: bool,
 ) -> Iterator[Action]:
     """Attempts to start, oldest trial first. `suggest`: new trials may be asked for; without it (nothing more to try)
     what was begun goes on, its retries too. `one_more`: at least one, even beyond the budget."""
@@ -307,12 +315,12 @@ def _limit(snapshot: Snapshot) -> int:
 
 
 def _change(
-    left: Sequence[OpenTrial], actions: Sequence[Action], snapshot: Snapshot, ending: budget.Ending | None
+    left: Sequence[UnfinishedTrial], actions: Sequence[Action], snapshot: Snapshot, ending: budget.Ending | None
 ) -> Iterator[ChangeState]:
     """The experiment's own state: at most one change a turn, and `done` only when nothing is open or under way."""
     busy = any(trial.occupies_slot for trial in left) or bool(actions)
     failure = snapshot.final.failure if snapshot.final is not None else ""
-    if snapshot.wish is Wish.STOP:
+    if snapshot.desired is DesiredState.STOP:
         if left or actions:
             if snapshot.state is not ExperimentState.STOPPING:
                 yield ChangeState(ExperimentState.STOPPING, "tuner stop", False)
@@ -328,6 +336,6 @@ def _change(
     elif snapshot.state is ExperimentState.PAUSED:
         if not busy:
             yield ChangeState(ExperimentState.PAUSED, "", True)
-    elif snapshot.wish is Wish.INTERRUPT and not busy:
-        what = "its final stage runs" if left and left[-1].number == FINAL else "its trials run"
+    elif snapshot.desired is DesiredState.INTERRUPT and not busy:
+        what = "its final stage runs" if left and left[-1].number is FINAL else "its trials run"
         yield ChangeState(ExperimentState.STOPPED, f"interrupted; {what} again on resume", True)

@@ -1,6 +1,6 @@
-"""How an attempt's end is judged: exit facts -> verdict, failure class and a reason for people. Pure.
+"""How an attempt ended: its exit and its log -> verdict, failure class and a reason for people. Pure.
 
-What becomes of an end is a table in docs/states.md; what is retried, in the experiment's `retries`.
+docs/states.md has the table of ends; the experiment's `retries` say what is retried.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.core.model import Attempt, AttemptState, FailureClass, StopCause
+from controller.runtime.protocol import Exit
 
 INFEASIBLE_EXIT_CODE = 42
 TEMPORARY_EXIT_CODE = 75  # sysexits' EX_TEMPFAIL, "the user is invited to retry": a lost worker, a server that is away
@@ -29,22 +30,17 @@ REASON_LENGTH = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What is known of an end: the exit as the runtime tells it, and what the log said."""
+class LogSummary:
+    """What the log of an ended attempt said.
 
-    code: int | None = None
-    signal: int | None = None
-    stopped: bool = False
-    timed_out: bool = False
-    out_of_memory: bool = False
-    unknown: bool = False
-    failure_class: FailureClass | None = None
-    reason: str = ""
-    value: float | None = None  # the objective's, by the experiment's rule; may be non-finite
+    value: the objective's, by the experiment's rule; may be non-finite. near_misses: names in the log that are nearly
+    `metric`, and in how many lines.
+    """
+
+    value: float | None = None
     metric: str = ""
     last_line: str = ""
-    near_misses: Sequence[tuple[str, int]] = ()  # names in the log that are nearly `metric`, and in how many lines
-    of_trial: bool = True  # False: of the final stage, whose exit code says it all
+    near_misses: Sequence[tuple[str, int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,27 +51,38 @@ class Judgement:
 
 
 def judge(
-    facts: Facts, cause: StopCause | None, *, asked_because: str = "", timeout_s: float | None = None
+    end: Exit,
+    log: LogSummary,
+    cause: StopCause | None,
+    *,
+    of_trial: bool = True,
+    asked_because: str = "",
+    timeout_s: float | None = None,
 ) -> Judgement:
-    """`cause`: why we had asked it to stop, if we had. What ended by itself before our signal is judged on its own."""
+    """How an attempt ended.
+
+    Args:
+        cause: Why we asked it to stop, if we did. What ended by itself before our signal is judged on its own.
+        of_trial: False for the final stage, of which the exit code says everything.
+    """
     # Before the timeout: it may strike in the grace time that our own stop gave.
-    if cause is not None and (facts.stopped or facts.unknown):
+    if cause is not None and (end.stopped or end.unknown):
         return Judgement(verdict_of(cause), reason=asked_because or cause.value)
-    if facts.timed_out:
+    if end.timed_out:
         limit = f" of {timeout_s:g} s" if timeout_s is not None else ""
         return _failed(FailureClass.TIMEOUT, f"it ran longer than its timeout{limit}")
-    if facts.failure_class is not None:
-        return _failed(facts.failure_class, facts.reason)
-    if facts.unknown:
+    if end.failure_class is not None:
+        return _failed(end.failure_class, end.reason)
+    if end.unknown:
         return _failed(FailureClass.INFRASTRUCTURE, "it is gone and nobody saw its exit code")
-    if facts.signal is not None:
-        if facts.out_of_memory:
+    if end.signal is not None:
+        if end.out_of_memory:
             return _failed(FailureClass.OUT_OF_MEMORY, "the system killed it for memory")
-        name = _signal_name(facts.signal)
-        if facts.signal in CRASHES:
+        name = _signal_name(end.signal)
+        if end.signal in CRASHES:
             return _failed(FailureClass.INFRASTRUCTURE, f"its program crashed ({name})")
         return _failed(FailureClass.INFRASTRUCTURE, f"killed by {name}, which tuner did not send")
-    return _judge_code(facts)
+    return _judge_code(end, log, of_trial=of_trial)
 
 
 def verdict_of(cause: StopCause) -> AttemptState:
@@ -83,39 +90,39 @@ def verdict_of(cause: StopCause) -> AttemptState:
     return AttemptState.PRUNED if cause is StopCause.PRUNED else AttemptState.CANCELLED
 
 
-def _judge_code(facts: Facts) -> Judgement:
-    said = facts.reason or facts.last_line  # a reason beside an error: of a worker whose log is not the attempt's
-    if facts.code == 0 and not facts.of_trial:
+def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool) -> Judgement:
+    said = end.reason or log.last_line  # a reason beside an error: of a worker whose log is not the attempt's
+    if end.code == 0 and not of_trial:
         return Judgement(AttemptState.SUCCEEDED)
-    if facts.code == INFEASIBLE_EXIT_CODE and facts.of_trial:
+    if end.code == INFEASIBLE_EXIT_CODE and of_trial:
         return Judgement(AttemptState.INFEASIBLE, reason=said[:REASON_LENGTH] or "exit code 42")
-    if facts.code == 0:
-        if facts.value is None and facts.reason:  # of what it said something is lost, and no fault of its own
-            return _failed(FailureClass.INFRASTRUCTURE, f"exit code 0, but {facts.reason}")
-        if facts.value is None:
-            return _failed(FailureClass.METRICS_MISSING, f"exit code 0, but {_no_metric(facts)}")
-        if not math.isfinite(facts.value):
+    if end.code == 0:
+        if log.value is None and end.reason:  # of what it said something is lost, and no fault of its own
+            return _failed(FailureClass.INFRASTRUCTURE, f"exit code 0, but {end.reason}")
+        if log.value is None:
+            return _failed(FailureClass.METRICS_MISSING, f"exit code 0, but {_no_metric(log)}")
+        if not math.isfinite(log.value):
             return _failed(
-                FailureClass.METRICS_MISSING, f'the last "{facts.metric}" was {facts.value}, not a finite number'
+                FailureClass.METRICS_MISSING, f'the last "{log.metric}" was {log.value}, not a finite number'
             )
         return Judgement(AttemptState.SUCCEEDED)
-    if facts.out_of_memory:  # a child of it was killed, or a container's runtime turned the signal into 137
-        return _failed(FailureClass.OUT_OF_MEMORY, f"the system killed it for memory (exit code {facts.code})")
+    if end.out_of_memory:  # a child of it was killed, or a container's runtime turned the signal into 137
+        return _failed(FailureClass.OUT_OF_MEMORY, f"the system killed it for memory (exit code {end.code})")
     told = f": {said}" if said else ", and nothing in its log"
-    if (failure_class := class_by_itself(facts.code, said)) is not None:
-        return _failed(failure_class, f"{called(facts.code)}{told}")
-    if facts.code in SHELL_CANNOT_EXECUTE and facts.value is None:
-        return _failed(FailureClass.CONFIGURATION, f"exit code {facts.code} (a command could not be executed){told}")
-    return _failed(FailureClass.USER_ERROR, f"exit code {facts.code}{told}")
+    if (failure_class := class_by_itself(end.code, said)) is not None:
+        return _failed(failure_class, f"{called(end.code)}{told}")
+    if end.code in SHELL_CANNOT_EXECUTE and log.value is None:
+        return _failed(FailureClass.CONFIGURATION, f"exit code {end.code} (a command could not be executed){told}")
+    return _failed(FailureClass.USER_ERROR, f"exit code {end.code}{told}")
 
 
-def _no_metric(facts: Facts) -> str:
-    if not facts.near_misses:
-        missing = f'no line of its log reported "{facts.metric}"'
-        return missing if facts.last_line else f"{missing}: there is nothing in it"
-    names = ", ".join(f'"{name}" ({times} time{"" if times == 1 else "s"})' for name, times in facts.near_misses)
-    cure = f'set spec.objective.metric to the name that is printed, or print "{facts.metric}"'
-    return f'no "{facts.metric}" in the log; it has {names}: {cure}'
+def _no_metric(log: LogSummary) -> str:
+    if not log.near_misses:
+        missing = f'no line of its log reported "{log.metric}"'
+        return missing if log.last_line else f"{missing}: there is nothing in it"
+    names = ", ".join(f'"{name}" ({times} time{"" if times == 1 else "s"})' for name, times in log.near_misses)
+    cure = f'set spec.objective.metric to the name that is printed, or print "{log.metric}"'
+    return f'no "{log.metric}" in the log; it has {names}: {cure}'
 
 
 def class_by_itself(code: int | None, last_line: str) -> FailureClass | None:

@@ -237,7 +237,7 @@ class LineParser:
                 self._columns = tuple(columns)
 
 
-class Candidates:
+class MetricCandidates:
     """The places in a region of a log where something to read may be. Each kind is searched through it once."""
 
     def __init__(self, region: bytes, parser: LineParser) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from controller.core.metric_lines import MAX_NAME, Candidates, LineParser, Said, end_of_bar
+from controller.core.metric_lines import MAX_NAME, LineParser, MetricCandidates, Said, end_of_bar
 from controller.core.model import MetricsRule, Objective
 
 MAX_LINE_BYTES = 64 << 10  # the rest of a longer line is not looked at
@@ -34,7 +34,7 @@ ESCAPES = re.compile(rb"\x1b(?:\[[0-9;?]*+[@-~]|\][^\x07\x1b]{0,999}+(?:\x07|\x1
 _RETURNS = re.compile(rb"\r*+")
 
 
-class Reading(NamedTuple):
+class MetricReading(NamedTuple):
     """One metric's value at one step."""
 
     metric: str
@@ -128,7 +128,7 @@ class LogReader:
         near.sort(key=lambda name: (-likely[name], -self._names[name]))
         return [(name, self._names[name]) for name in near[:3]]
 
-    def feed(self, data: bytes) -> list[Reading]:
+    def feed(self, data: bytes) -> list[MetricReading]:
         """Take the log's next bytes; returns the readings of what they complete."""
         self.offset += len(data)
         if self._partial:
@@ -147,29 +147,29 @@ class LogReader:
             self._partial = self._partial.rstrip(b"\r")[:MAX_LINE_BYTES] + returned
         return readings
 
-    def finish(self) -> list[Reading]:
+    def finish(self) -> list[MetricReading]:
         """The log is complete: its last line may lack its end, and every step is over."""
         last, self._partial = self._partial, b""
         readings = self._take(last)
         self._settle(list(self._provisional), readings)
         return readings
 
-    def _take(self, line: bytes) -> list[Reading]:
+    def _take(self, line: bytes) -> list[MetricReading]:
         """Read one line without its end. What `feed` does for a line, without skipping any part of it."""
         if text := _text(_visible(line)):
             self.last_line = text[:1000]
-        readings: list[Reading] = []
+        readings: list[MetricReading] = []
         *overwritten, last = line.rstrip(b"\r").split(b"\r")
         for part in overwritten:
             self._read(part, readings, overwritten=True)
         self._read(last, readings, overwritten=False)
         return readings
 
-    def _scan(self, region: bytes) -> list[Reading]:
+    def _scan(self, region: bytes) -> list[MetricReading]:
         """Read whole lines, or parts of a line that a carriage return ends: those that may say something."""
-        readings: list[Reading] = []
+        readings: list[MetricReading] = []
         begin, newline = 0, -1
-        candidates = Candidates(region, self._parser)
+        candidates = MetricCandidates(region, self._parser)
         while (at := candidates.next(begin)) < len(region):
             if newline < at:
                 newline = region.find(b"\n", at)
@@ -195,7 +195,7 @@ class LogReader:
                 return
             end = begin
 
-    def _read(self, raw: bytes, readings: list[Reading], *, overwritten: bool) -> None:
+    def _read(self, raw: bytes, readings: list[MetricReading], *, overwritten: bool) -> None:
         text = _text(raw)
         if not text:
             return
@@ -212,7 +212,7 @@ class LogReader:
                     names[name] = names.get(name, 0) + 1
         self._note(said, readings, overwritten=overwritten)
 
-    def _note(self, said: Said, readings: list[Reading], *, overwritten: bool) -> None:
+    def _note(self, said: Said, readings: list[MetricReading], *, overwritten: bool) -> None:
         if said.header and said.step != self._epoch:
             self._epoch = said.step
             self._settle(list(self._provisional), readings)
@@ -276,7 +276,7 @@ class LogReader:
             return False
         return metric in self._repeating
 
-    def _settle(self, metrics: Sequence[str], readings: list[Reading], *, passed: bool = False) -> None:
+    def _settle(self, metrics: Sequence[str], readings: list[MetricReading], *, passed: bool = False) -> None:
         """Their steps are over. passed: within one line, where a bar may pass thousands of steps."""
         for metric in metrics:
             provisional = self._provisional.pop(metric, None)
@@ -290,18 +290,18 @@ class LogReader:
                 self._passed[metric] = count + 1
             self._emit(metric, provisional.step, provisional.value, readings)
 
-    def _emit(self, metric: str, step: int, value: float, readings: list[Reading]) -> None:
+    def _emit(self, metric: str, step: int, value: float, readings: list[MetricReading]) -> None:
         if metric == self._objective.metric:
             self._step, self._last = step, value
             self._best = self._better(self._best, value)
         if self._emitted.get(metric) != step:  # else the store has the first
             self._emitted[metric] = step
-            readings.append(Reading(metric, step, value))
+            readings.append(MetricReading(metric, step, value))
 
     def _better(self, best: float | None, value: float) -> float | None:
         return self._objective.better(best, value) if math.isfinite(value) else best
 
-    def _bar_at(self, position: int, length: int, metrics: Sequence[str], readings: list[Reading]) -> _Bar:
+    def _bar_at(self, position: int, length: int, metrics: Sequence[str], readings: list[MetricReading]) -> _Bar:
         """The bar of that length, at its new position."""
         bar = self._bars.get(length)
         if bar is None:

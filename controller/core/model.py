@@ -9,11 +9,22 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from suggest.space import Assignment, Space, Value
+from suggest.space import Assignment, Space
+from suggest.study import Algorithm, Pruning
 
-FINAL = -1  # stands where a trial's number stands: the final stage, which is no trial and runs after the last one
+
+class Stage(enum.Enum):
+    """What has attempts and is not a trial. The value is the word in names, labels and folders."""
+
+    FINAL = "final"  # runs the best parameters once more, after the last trial
+
+
+FINAL: Final = Stage.FINAL
+TrialOrFinal: TypeAlias = int | Stage  # what an attempt belongs to: a trial, by its number, or the final stage
+AttemptKey: TypeAlias = tuple[TrialOrFinal, int]  # within an experiment
+
 MAX_NAME_LENGTH = 40  # of an experiment: leaves room for "-<uid5>-<n>-r<k>" within Kubernetes' 63
 
 
@@ -98,21 +109,6 @@ class MetricsRule:
 
 
 @dataclass(frozen=True, slots=True)
-class AlgorithmSpec:
-    name: str = "default"
-    seed: int | None = None
-    settings: Mapping[str, Value] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class PruningSpec:
-    """Settings as the service names them: warmupSteps, interval, minTrials."""
-
-    name: str
-    settings: Mapping[str, Value] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class Budget:
     """None = no such limit. The first limit reached ends the experiment."""
 
@@ -175,12 +171,12 @@ class ExperimentSpec:
     namespace: str
     space: Space
     objective: Objective
-    algorithm: AlgorithmSpec
+    algorithm: Algorithm
     trial: TrialTemplate
     labels: Mapping[str, str] = field(default_factory=dict)
     metrics: MetricsRule = MetricsRule()
     initial: tuple[Assignment, ...] = ()
-    pruning: PruningSpec | None = None
+    pruning: Pruning | None = None
     parallelism: int = 1
     budget: Budget = Budget()
     canary_s: float = 10.0
@@ -188,10 +184,10 @@ class ExperimentSpec:
     final: TrialTemplate | None = None  # what the best parameters run as once more, at the end
     document: Mapping[str, object] = field(default_factory=dict)
 
-    def template_of(self, trial: int) -> TrialTemplate:
+    def template_of(self, trial: TrialOrFinal) -> TrialTemplate:
         """What an attempt of it executes."""
         # The file may have lost its final stage while one runs, which is then stopped.
-        return self.final if trial == FINAL and self.final is not None else self.trial
+        return self.final if trial is FINAL and self.final is not None else self.trial
 
 
 Uid: TypeAlias = str
@@ -202,16 +198,16 @@ def short_name(name: str, uid: Uid) -> str:
     return f"{name}-{uid[:5]}"
 
 
-def trial_name(name: str, uid: Uid, number: int) -> str:
+def trial_name(name: str, uid: Uid, number: TrialOrFinal) -> str:
     return f"{short_name(name, uid)}-{trial_label(number)}"
 
 
-def trial_label(number: int) -> str:
-    """A trial's number, or `final`: in names, labels and folders, and where people are told of it."""
-    return "final" if number == FINAL else str(number)
+def trial_label(number: TrialOrFinal) -> str:
+    """A trial's number, or `final`: in names, labels, folders and messages."""
+    return number.value if isinstance(number, Stage) else str(number)
 
 
-def attempt_name(name: str, uid: Uid, number: int, attempt: int) -> str:
+def attempt_name(name: str, uid: Uid, number: TrialOrFinal, attempt: int) -> str:
     """The runtime's name of an attempt: the trial's for the first, with `-r2`, `-r3`… for later ones."""
     stem = trial_name(name, uid, number)
     return stem if attempt == 1 else f"{stem}-r{attempt}"
@@ -219,14 +215,14 @@ def attempt_name(name: str, uid: Uid, number: int, attempt: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One execution of a trial, or (trial: FINAL) of the final stage. Changed only by `controller.core.states.step`;
+    """One execution of a trial or of the final stage. Changed only by `controller.core.states.step`;
     `end_time` is set exactly when ended.
 
     Two marks of a failed one are set after its end. rerun: the trial runs again, whatever its retries say, and this
     failure counts nowhere. reviewed: a person has gone on since; `controller.core.breaker` no longer looks at it.
     """
 
-    trial: int
+    trial: TrialOrFinal
     number: int
     state: AttemptState = AttemptState.CREATED
     stop_cause: StopCause | None = None
@@ -250,13 +246,12 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of the experiment's story. trial/attempt are None for what concerns the whole experiment; of the final
-    stage, trial is FINAL."""
+    """One line of the experiment's history. trial and attempt are None for what concerns the whole experiment."""
 
     time: datetime
     kind: str
     message: str
-    trial: int | None = None
+    trial: TrialOrFinal | None = None
     attempt: int | None = None
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from datetime import datetime
 
-from controller.core.failures import Facts, judge, verdict_of
+from controller.core.failures import LogSummary, judge, verdict_of
 from controller.core.metrics import LogReader
 from controller.core.model import FINAL, Attempt, AttemptState, ExperimentSpec, FailureClass
 from controller.core.states import AttemptEvent, Ended, Seen, Waits
@@ -45,23 +45,15 @@ def _missing(attempt: Attempt, log: LogReader, now: datetime) -> Ended | None:
 
 
 def _ended(attempt: Attempt, sighting: Sighting, end: Exit, log: LogReader, spec: ExperimentSpec) -> Ended:
-    facts = Facts(
-        code=end.code,
-        signal=end.signal,
-        stopped=end.stopped,
-        timed_out=end.timed_out,
-        out_of_memory=end.out_of_memory,
-        unknown=end.unknown,
-        failure_class=end.failure_class,
-        reason=end.reason,
-        value=log.value,
-        metric=spec.objective.metric,
-        last_line=log.last_line,
-        near_misses=log.near_misses() if log.value is None else (),
-        of_trial=attempt.trial != FINAL,
+    near_misses = log.near_misses() if log.value is None else ()
+    judged = judge(
+        end,
+        LogSummary(log.value, spec.objective.metric, log.last_line, near_misses),
+        attempt.stop_cause,
+        of_trial=attempt.trial is not FINAL,
+        asked_because=attempt.reason,
+        timeout_s=spec.template_of(attempt.trial).timeout_s,
     )
-    timeout_s = spec.template_of(attempt.trial).timeout_s
-    judged = judge(facts, attempt.stop_cause, asked_because=attempt.reason, timeout_s=timeout_s)
     value = log.value
     carries_value = judged.verdict in (AttemptState.SUCCEEDED, AttemptState.PRUNED)
     return Ended(

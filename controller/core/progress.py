@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from controller.core.model import FINAL, AttemptState, Experiment
+from controller.core.model import FINAL, AttemptState, Experiment, TrialOrFinal
 from suggest.space import Assignment
 from suggest.trial import Trial, TrialState
 
@@ -15,7 +15,7 @@ from suggest.trial import Trial, TrialState
 class RunningTrial:
     """waiting_for: why its attempt does not run yet; "" once it does, and while nobody has said why."""
 
-    number: int
+    number: TrialOrFinal
     attempt: int
     state: AttemptState
     start_time: datetime | None
@@ -47,7 +47,7 @@ class Progress:
     @property
     def final_runs(self) -> bool:
         """The final stage is what runs; it is among `running` under its own number."""
-        return any(each.number == FINAL for each in self.running)
+        return any(each.number is FINAL for each in self.running)
 
     @property
     def at_work(self) -> tuple[RunningTrial, ...]:

@@ -11,12 +11,20 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from controller.core.breaker import Streak
-from controller.core.model import FINAL, Attempt, AttemptState, ExperimentSpec, ExperimentState, StopCause
+from controller.core.model import (
+    FINAL,
+    Attempt,
+    AttemptState,
+    ExperimentSpec,
+    ExperimentState,
+    StopCause,
+    TrialOrFinal,
+)
 from suggest.trial import Outcome, TrialState
 
 
-class Wish(enum.Enum):
-    """What the person at the controls wants."""
+class DesiredState(enum.Enum):
+    """What a person has asked for."""
 
     RUN = "run"
     INTERRUPT = "interrupt"  # first Ctrl-C: stop cleanly, run again on resume
@@ -24,11 +32,11 @@ class Wish(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTrial:
+class UnfinishedTrial:
     """A trial with something left to do. `running`: the study still waits for its outcome; False when somebody else
     completed it and only its attempt is left to be stopped."""
 
-    number: int
+    number: TrialOrFinal
     attempts: tuple[Attempt, ...] = ()
     running: bool = True
 
@@ -54,8 +62,8 @@ class FinalStage:
     kept: bool = False
 
     @property
-    def as_trial(self) -> OpenTrial:
-        return OpenTrial(FINAL, self.attempts)
+    def as_trial(self) -> UnfinishedTrial:
+        return UnfinishedTrial(FINAL, self.attempts)
 
     @property
     def newest(self) -> Attempt | None:
@@ -92,19 +100,19 @@ class Snapshot:
 
     spec: ExperimentSpec
     state: ExperimentState
-    trials: Sequence[OpenTrial]
+    trials: Sequence[UnfinishedTrial]
     counts: Mapping[TrialState, int]
-    wish: Wish = Wish.RUN
+    desired: DesiredState = DesiredState.RUN
     without_grace: bool = False
     best: float | None = None
     exhausted: bool = False
     running_s: float = 0.0
     slots: int | None = None
     canary_over: bool = True
-    advised: Mapping[int, str] = field(default_factory=dict)
-    stops_sent: Mapping[int, float] = field(default_factory=dict)
-    removed: Set[int] = frozenset()
-    held: Set[int] = frozenset()
+    advised: Mapping[TrialOrFinal, str] = field(default_factory=dict)
+    stops_sent: Mapping[TrialOrFinal, float] = field(default_factory=dict)
+    removed: Set[TrialOrFinal] = frozenset()
+    held: Set[TrialOrFinal] = frozenset()
     ahead: int = 0
     final: FinalStage | None = None
     streak: Streak = field(default_factory=Streak)
@@ -123,14 +131,14 @@ class Complete:
 class Forget:
     """The study has this trial's outcome from somebody else: drop what is left of it here."""
 
-    trial: int
+    trial: TrialOrFinal
 
 
 @dataclass(frozen=True, slots=True)
 class CreateAttempt:
     """Record a new attempt, then start it."""
 
-    trial: int
+    trial: TrialOrFinal
     number: int
 
 
@@ -138,7 +146,7 @@ class CreateAttempt:
 class StartAttempt:
     """Start a recorded attempt (again: the process that recorded it may have died before it started it)."""
 
-    trial: int
+    trial: TrialOrFinal
     number: int
 
 
@@ -146,14 +154,14 @@ class StartAttempt:
 class AskStop:
     """Record that the attempt is to stop; the signal follows in the next turn."""
 
-    trial: int
+    trial: TrialOrFinal
     cause: StopCause
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class SendStop:
-    trial: int
+    trial: TrialOrFinal
     grace_s: float
 
 
@@ -161,7 +169,7 @@ class SendStop:
 class RemoveAttempt:
     """The newest attempt has failed and will be followed by another: end what still runs of it, and free its quota."""
 
-    trial: int
+    trial: TrialOrFinal
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from controller.core.model import FINAL, Attempt, Event
-from controller.report.figures import json_number, timestamp
 from controller.report.final import FinalRecord
+from controller.report.formatting import json_number, timestamp
 from controller.report.record import ExperimentRecord, StudyTrials, TrialList, TrialRecord, best_of
 from suggest.study import Direction, Study
 from suggest.trial import Measurement, Trial, TrialState
@@ -152,7 +152,7 @@ def measurement(it: Measurement) -> Json:
 
 
 def event(it: Event) -> Json:
-    of_final = it.trial == FINAL
+    of_final = it.trial is FINAL
     return _present(
         time=timestamp(it.time),
         kind=it.kind,

@@ -24,7 +24,7 @@ Point: TypeAlias = tuple[tuple[str, Identity], ...]  # names and values, by name
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class ParameterLevel:
     """Trials that share a value of the parameter, or have one in low..high, both included (a bin).
 
     mean, median, best: of `trials` succeeded ones; None when there are none. left_out: the others, by how they ended.
@@ -63,7 +63,7 @@ class Effect:
     """
 
     name: str
-    levels: Sequence[Level]
+    levels: Sequence[ParameterLevel]
     spread: float
     steps: Sequence[Step] = ()
     rank_correlation: float | None = None
@@ -132,17 +132,17 @@ def _ordered(parameter: Parameter, values: Mapping[Identity, Value]) -> list[Val
     return sorted(values.values(), key=lambda value: number(value) or 0.0)
 
 
-def _level(trials: Sequence[Trial], low: Value, high: Value, *, maximize: bool) -> Level:
+def _level(trials: Sequence[Trial], low: Value, high: Value, *, maximize: bool) -> ParameterLevel:
     values = [value for trial in trials if (value := succeeded(trial)) is not None]
     others: Counter[TrialState] = Counter(trial.state for trial in trials if trial.state is not TrialState.SUCCEEDED)
     left_out = {state: others[state] for state in TrialState if others[state]}
     if not values:
-        return Level(low, high, 0, None, None, None, left_out)
+        return ParameterLevel(low, high, 0, None, None, None, left_out)
     best = max(values) if maximize else min(values)
-    return Level(low, high, len(values), statistics.fmean(values), statistics.median(values), best, left_out)
+    return ParameterLevel(low, high, len(values), statistics.fmean(values), statistics.median(values), best, left_out)
 
 
-def _spread(levels: Sequence[Level]) -> float:
+def _spread(levels: Sequence[ParameterLevel]) -> float:
     means = [level.mean for level in levels if level.mean is not None]
     return max(means) - min(means) if means else 0.0
 

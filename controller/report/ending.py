@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from controller.core.model import Experiment, ExperimentState
 from controller.phrases import command, quantity
-from controller.report import figures
+from controller.report import formatting
+from controller.report.description import cure
 from controller.report.final import where_it_lies
 from controller.report.record import IMPORTED_FROM, ExperimentRecord
-from controller.report.story import cure
 from suggest.trial import Trial
 
 
@@ -17,9 +17,9 @@ def result(experiment: Experiment, best: Trial) -> str:
     """`digits: best accuracy 0.9725 (trial 31)` and a line for each parameter."""
     metric = experiment.spec.objective.metric
     whose = ", imported" if IMPORTED_FROM in best.labels else ""
-    lines = [f"{experiment.name}: best {metric} {figures.number(best.value)} (trial {best.number}{whose})"]
+    lines = [f"{experiment.name}: best {metric} {formatting.number(best.value)} (trial {best.number}{whose})"]
     width = max((len(name) for name in best.parameters), default=0)
-    lines += [f"  {name:<{width}}  {figures.parameter(value)}" for name, value in best.parameters.items()]
+    lines += [f"  {name:<{width}}  {formatting.parameter(value)}" for name, value in best.parameters.items()]
     return "\n".join(lines)
 
 
@@ -29,7 +29,7 @@ def final_stage(record: ExperimentRecord) -> str:
     if final is None:
         return ""
     metric = record.experiment.spec.objective.metric
-    said = f", {metric} {figures.number(final.newest.value)}" if final.newest.value is not None else ""
+    said = f", {metric} {formatting.number(final.newest.value)}" if final.newest.value is not None else ""
     why = f": {final.newest.reason}" if final.newest.reason else ""
     lines = [f"final stage (trial {final.run.trial}): {final.state}{said}{why}"]
     if not final.directory:

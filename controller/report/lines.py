@@ -13,7 +13,7 @@ from typing import Protocol
 from controller.core.model import AttemptState, Event, ExperimentState
 from controller.core.progress import Progress
 from controller.phrases import quantity
-from controller.report import figures
+from controller.report import formatting
 from suggest.trial import TrialState
 
 logger = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class Lines:
         if best is not None and best.number != self._best:
             self._best = best.number
             metric = progress.experiment.spec.objective.metric
-            self.say(f"best so far: trial {best.number}, {metric} {figures.number(best.value)}")
+            self.say(f"best so far: trial {best.number}, {metric} {formatting.number(best.value)}")
         if progress.trouble != self._trouble:
             self._trouble = progress.trouble
             if progress.trouble:
@@ -131,7 +131,7 @@ def summary(progress: Progress) -> str:
         words.append(f"{len(progress.held_up)} waiting ({progress.held_up[0].waiting_for})")
     left_s = time_left_s(progress)
     if left_s is not None:
-        words.append(f"about {figures.duration(left_s)} left")
+        words.append(f"about {formatting.duration(left_s)} left")
     return ", ".join(words)
 
 

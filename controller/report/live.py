@@ -17,7 +17,7 @@ from rich.text import Text
 from controller.core.model import FINAL, AttemptState, Event, ExperimentState, trial_label
 from controller.core.progress import Progress
 from controller.phrases import quantity
-from controller.report import figures
+from controller.report import formatting
 from controller.report.lines import finished, time_left_s
 from suggest.trial import TrialState
 
@@ -113,11 +113,11 @@ def _head(progress: Progress, width: int) -> list[RenderableType]:
     title = Text.assemble(
         (experiment.name, "bold"), "  ", (state.value, _STATE_STYLES[state]), "  ",
         (spec.algorithm.name + (f" + {spec.pruning.name} pruning" if spec.pruning else ""), "bright_black"), "  ",
-        figures.duration(experiment.running_s),
+        formatting.duration(experiment.running_s),
     )  # fmt: skip
     left_s = time_left_s(progress)
     if left_s is not None and state is ExperimentState.RUNNING:
-        title.append(f"  about {figures.duration(left_s)} left", style="bright_black")
+        title.append(f"  about {formatting.duration(left_s)} left", style="bright_black")
     counts = _bar(progress, width) if progress.known else Text("looking up its trials", style="bright_black")
     lines: list[RenderableType] = [_line(title, width), _line(counts, width)]
     if progress.best is not None:
@@ -154,12 +154,13 @@ def _best(progress: Progress) -> Text:
     best = progress.best
     assert best is not None
     text = Text.assemble(
-        "best ", (progress.experiment.spec.objective.metric, "bold"), " ", (figures.number(best.value), "bold green"),
+        "best ", (progress.experiment.spec.objective.metric, "bold"), " ",
+        (formatting.number(best.value), "bold green"),
         f"  trial {best.number}  ",
     )  # fmt: skip
-    if trend := figures.sparkline(progress.trend, SPARKS):
+    if trend := formatting.sparkline(progress.trend, SPARKS):
         text.append(f"{trend}  ", style="green")
-    return text.append(figures.parameters(best.parameters), style="bright_black")
+    return text.append(formatting.parameters(best.parameters), style="bright_black")
 
 
 def _running(progress: Progress, rows: int, width: int) -> Table:
@@ -175,12 +176,12 @@ def _running(progress: Progress, rows: int, width: int) -> Table:
         again = f"attempt {trial.attempt}  " if trial.attempt > 1 else ""
         table.add_row(
             trial_label(trial.number),
-            figures.between(trial.start_time, now),
+            formatting.between(trial.start_time, now),
             "" if trial.step is None else str(trial.step),
-            figures.number(trial.value),
+            formatting.number(trial.value),
             ("stopping  " if trial.state is AttemptState.STOPPING else "")
             + again
-            + figures.parameters(trial.parameters),
+            + formatting.parameters(trial.parameters),
         )
     if len(progress.at_work) > rows:
         table.add_row("", "", "", "", f"and {len(progress.at_work) - rows} more")
@@ -189,7 +190,7 @@ def _running(progress: Progress, rows: int, width: int) -> Table:
 
 def _event_text(event: Event, message: str) -> Text:
     style = _EVENT_STYLES.get(event.kind, "")
-    where = "" if event.trial is None else "final stage  " if event.trial == FINAL else f"trial {event.trial}  "
+    where = "" if event.trial is None else "final stage  " if event.trial is FINAL else f"trial {event.trial}  "
     return Text(f"{where}{message}", style=style)
 
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from controller.report import figures, tables
-from controller.report.effects import Effect, Level, effects, succeeded
+from controller.report import formatting, tables
+from controller.report.effects import Effect, ParameterLevel, effects, succeeded
 from controller.report.record import ExperimentRecord, TrialRecord
 from suggest.domain import identity
 from suggest.space import Value
@@ -83,10 +83,13 @@ def _rows(record: ExperimentRecord, most: int | None) -> str:
         [
             str(one.trial.number),
             one.state.value,
-            figures.number(one.trial.value),
+            formatting.number(one.trial.value),
             _seconds(one),
-            *(figures.parameter(one.trial.parameters[name]) if name in one.trial.parameters else "" for name in names),
-            *(figures.number(record.metrics.get(one.trial.number, {}).get(name)) for name in metrics),
+            *(
+                formatting.parameter(one.trial.parameters[name]) if name in one.trial.parameters else ""
+                for name in names
+            ),
+            *(formatting.number(record.metrics.get(one.trial.number, {}).get(name)) for name in metrics),
         ]
         for one in shown
     ]
@@ -123,10 +126,13 @@ def _grid(record: ExperimentRecord, found: Sequence[Effect]) -> str:
     if len(cells) < math.prod(map(len, levels.values())):
         return ""
     rows = [
-        [*map(figures.parameter, point), *(_cell(cells[*map(identity, (*point, value)),]) for value in levels[across])]
+        [
+            *map(formatting.parameter, point),
+            *(_cell(cells[*map(identity, (*point, value)),]) for value in levels[across]),
+        ]
         for point in _points([levels[name] for name in down])
     ]
-    heads = [f"{across}={figures.parameter(value)}" for value in levels[across]]
+    heads = [f"{across}={formatting.parameter(value)}" for value in levels[across]]
     return tables.aligned([*down, *heads], rows)
 
 
@@ -145,7 +151,7 @@ def _cell(ones: Sequence[TrialRecord]) -> str:
         seconds for one in ones if succeeded(one.trial) is not None and (seconds := tables.seconds(one)) is not None
     ]
     took = f" ({sum(spent) / len(spent):.0f} s)" if spent else ""
-    return figures.number(sum(values) / len(values)) + took
+    return formatting.number(sum(values) / len(values)) + took
 
 
 # What each parameter does
@@ -212,18 +218,18 @@ def _effects(record: ExperimentRecord, found: Sequence[Effect]) -> str:
     return "".join(notes)
 
 
-def _level_cells(level: Level) -> list[str]:
-    low, high = figures.parameter(level.low), figures.parameter(level.high)
+def _level_cells(level: ParameterLevel) -> list[str]:
+    low, high = formatting.parameter(level.low), formatting.parameter(level.high)
     return [
         f"{low} to {high}" if level.is_bin else low,
         str(level.trials),
-        figures.number(level.mean),
-        figures.number(level.median),
-        figures.number(level.best),
+        formatting.number(level.mean),
+        formatting.number(level.median),
+        formatting.number(level.best),
     ]
 
 
-def _step_cells(effect: Effect, level: Level) -> list[str]:
+def _step_cells(effect: Effect, level: ParameterLevel) -> list[str]:
     for step in effect.steps:
         if identity(step.level) == identity(level.low):
             return [_signed(step.mean), str(step.pairs), f"{_signed(step.lowest)} to {_signed(step.highest)}"]
@@ -266,7 +272,7 @@ def _trial(record: ExperimentRecord, one: TrialRecord) -> Json:
         **({} if value is None or not math.isfinite(value) else {"value": value}),
         **({} if (spent := tables.seconds(one)) is None else {"seconds": spent}),
         "parameters": dict(one.trial.parameters),
-        **({"metrics": {name: figures.json_number(it) for name, it in metrics.items()}} if metrics else {}),
+        **({"metrics": {name: formatting.json_number(it) for name, it in metrics.items()}} if metrics else {}),
     }
 
 
@@ -284,7 +290,7 @@ def _effect(effect: Effect) -> Json:
     }  # fmt: skip
 
 
-def _level(level: Level) -> Json:
+def _level(level: ParameterLevel) -> Json:
     told = {"mean": level.mean, "median": level.median, "best": level.best}
     return {
         **({"min": level.low, "max": level.high} if level.is_bin else {"value": level.low}),

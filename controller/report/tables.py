@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from controller.report import figures
+from controller.report import formatting
 from controller.report.record import ExperimentRecord, TrialList, TrialRecord
 from suggest.domain import compact_json, number
 from suggest.errors import InvalidArgument, Problem, did_you_mean
@@ -58,8 +58,8 @@ def experiment_rows(records: Sequence[ExperimentRecord], *, now: datetime) -> li
             record.experiment.namespace,
             shown_state(record),
             _done(record),
-            "" if (best := record.best) is None else figures.number(best.value),
-            figures.between(record.experiment.start_time, now),
+            "" if (best := record.best) is None else formatting.number(best.value),
+            formatting.between(record.experiment.start_time, now),
             shortened(record.experiment.reason, 60),
         ]
         for record in records
@@ -91,8 +91,8 @@ def study_rows(studies: Sequence[Mapping[str, Any]], *, now: datetime) -> list[l
             it["algorithm"],
             it["metric"],
             ", ".join(f"{n} {state}" for state, n in it["trials"].items()) if "trials" in it else "?",
-            figures.number(it["best"]["value"]) if "best" in it else "",
-            figures.between(datetime.fromisoformat(it["createTime"]), now) if "createTime" in it else "",
+            formatting.number(it["best"]["value"]) if "best" in it else "",
+            formatting.between(datetime.fromisoformat(it["createTime"]), now) if "createTime" in it else "",
         ]
         for it in studies
     ]
@@ -134,7 +134,7 @@ def columns_of(record: TrialList, *, now: datetime) -> dict[str, Column]:
     """All that a list of trials may show, by name."""
     numbers = {
         "number": Column("number", "TRIAL", lambda one: one.trial.number, lambda one: str(one.trial.number)),
-        "value": Column("value", "VALUE", lambda one: one.trial.value, lambda one: figures.number(one.trial.value)),
+        "value": Column("value", "VALUE", lambda one: one.trial.value, lambda one: formatting.number(one.trial.value)),
         "step": Column("step", "STEP", lambda one: one.trial.step, lambda one: _text(one.trial.step)),
         "time": Column("time", "TIME", lambda one: _spent(one, now), lambda one: run_time(one, now=now)),
         "seconds": Column("seconds", "SECONDS", seconds, lambda one: _text(seconds(one))),
@@ -165,7 +165,7 @@ def _parameter_column(name: str) -> Column:
         return value if isinstance(value, str) or number(value) is not None else compact_json(value)
 
     def shown(one: TrialRecord) -> str:
-        return figures.parameter(one.trial.parameters[name]) if name in one.trial.parameters else ""
+        return formatting.parameter(one.trial.parameters[name]) if name in one.trial.parameters else ""
 
     return Column(f"parameters.{name}", name, raw, shown)
 
@@ -174,7 +174,7 @@ def _metric_column(record: TrialList, name: str) -> Column:
     def value(one: TrialRecord) -> float | None:
         return record.metrics.get(one.trial.number, {}).get(name)
 
-    return Column(f"metrics.{name}", f"metrics.{name}", value, lambda one: figures.number(value(one)))
+    return Column(f"metrics.{name}", f"metrics.{name}", value, lambda one: formatting.number(value(one)))
 
 
 def metric_names(record: TrialList) -> list[str]:
@@ -352,7 +352,7 @@ def seconds(one: TrialRecord) -> float | None:
 
 def run_time(one: TrialRecord, *, now: datetime) -> str:
     """Of the newest attempt, so far if it runs; none of one that waits to run again."""
-    return figures.between(*_span(one, now))
+    return formatting.between(*_span(one, now))
 
 
 def shortened(text: str, width: int) -> str:
@@ -361,4 +361,4 @@ def shortened(text: str, width: int) -> str:
 
 
 def _time(time: datetime | None) -> str:
-    return "" if time is None else figures.timestamp(time)
+    return "" if time is None else formatting.timestamp(time)

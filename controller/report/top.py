@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from controller.core.model import FINAL
-from controller.report import figures
+from controller.report import formatting
 from controller.report.record import ExperimentRecord, TrialRecord, gpus_of
 from controller.report.tables import aligned, run_time, shortened, shown_state
 from suggest.trial import TrialState
@@ -35,7 +35,7 @@ def top(record: ExperimentRecord, *, quotas: Sequence[GpuQuota] | None, trouble:
     final = record.final
     if final is not None and final.state in ("running", "queued"):
         why = f": {final.newest.reason}" if final.newest.reason else ""
-        age = figures.between(final.newest.start_time, now)
+        age = formatting.between(final.newest.start_time, now)
         parts.append(
             f"\nfinal stage  {final.state}{why}  of trial {final.run.trial}  {age}  {final.newest.node}".rstrip() + "\n"
         )
@@ -54,7 +54,9 @@ def _headline(record: ExperimentRecord) -> str:
     limit = "" if it.spec.budget.trials is None else f" of {it.spec.budget.trials}"
     best = record.best
     shown = (
-        "" if best is None else f"; best {it.spec.objective.metric} {figures.number(best.value)} (trial {best.number})"
+        ""
+        if best is None
+        else f"; best {it.spec.objective.metric} {formatting.number(best.value)} (trial {best.number})"
     )
     return f"{it.name}  {shown_state(record)}  {states}{limit}{shown}\n"
 
@@ -81,7 +83,7 @@ def _running(record: ExperimentRecord, running: Sequence[TrialRecord], *, now: d
         "STATE": [one.newest.state.value if one.newest is not None else "" for one in running],
         "AGE": [run_time(one, now=now) for one in running],
         "STEP": ["" if one.trial.step is None else str(one.trial.step) for one in running],
-        "VALUE": [figures.number(one.trial.value) for one in running],
+        "VALUE": [formatting.number(one.trial.value) for one in running],
     }
     if record.gpus:
         columns["GPUS"] = [f"{record.gpus:g}" for _ in running]

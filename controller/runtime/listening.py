@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MAX_PATH = 100  # of a socket, in bytes: 104 on macOS and 108 on Linux, with the final zero
 
 
-class Client:
+class ControllerConnection:
     """A controller that is connected."""
 
     __slots__ = ("leaving", "received", "sock", "unsent")

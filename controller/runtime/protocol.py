@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from controller.core.model import FailureClass, SecretRef, TrialTemplate
+from controller.core.model import FailureClass, SecretRef, TrialOrFinal, TrialTemplate
 from suggest.space import Assignment
 
 
@@ -29,7 +29,7 @@ class ClusterPart:
     namespace: str
     experiment: str
     uid: str
-    trial: int
+    trial: TrialOrFinal
     attempt: int
     parameters: Assignment
     template: TrialTemplate

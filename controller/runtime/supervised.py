@@ -38,7 +38,7 @@ MARK = (
 )
 
 
-class Attempt:
+class SupervisedAttempt:
     """One process group that we started or took over. `facts` is process.json."""
 
     __slots__ = (

@@ -19,7 +19,7 @@ import time
 
 from controller.runtime import processes
 from controller.runtime.launching import Refused
-from controller.runtime.listening import Client, listen
+from controller.runtime.listening import ControllerConnection, listen
 from controller.runtime.supervised import unlink
 from controller.runtime.trials import Trials
 
@@ -35,7 +35,7 @@ class Supervisor:
     def __init__(self, folder: str, lock: int) -> None:
         self._folder = folder
         self._lock = lock
-        self._clients: dict[int, Client] = {}  # by file number
+        self._clients: dict[int, ControllerConnection] = {}  # by file number
         self._alone_at = time.monotonic() + ALONE_S
         self._hung_up = False
         self._wake, wake_write = os.pipe()
@@ -94,7 +94,7 @@ class Supervisor:
         except BlockingIOError:
             pass
 
-    def _answer(self, client: Client, request: Message) -> None:
+    def _answer(self, client: ControllerConnection, request: Message) -> None:
         reply: Message = {"id": request["id"]}
         match request["do"]:
             case "start":
@@ -133,9 +133,9 @@ class Supervisor:
         except OSError:
             return
         sock.setblocking(False)
-        self._clients[sock.fileno()] = Client(sock)
+        self._clients[sock.fileno()] = ControllerConnection(sock)
 
-    def _receive(self, client: Client) -> None:
+    def _receive(self, client: ControllerConnection) -> None:
         requests = client.receive()
         if requests is None:
             del self._clients[client.sock.fileno()]

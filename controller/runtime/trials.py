@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from controller.runtime import processes
 from controller.runtime.launching import Refused, launch
-from controller.runtime.supervised import MARK, NOTHING_KNOWN, Attempt, read_json, unlink, write_json
+from controller.runtime.supervised import MARK, NOTHING_KNOWN, SupervisedAttempt, read_json, unlink, write_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ class Trials:
     def __init__(self, folder: str, *, tell: Callable[[Message], None]) -> None:
         self._tell = tell
         self._live = os.path.join(folder, "live")
-        self._attempts: dict[str, Attempt] = {}
-        self._running: dict[int, Attempt] = {}  # by pid, until the exit is written
+        self._attempts: dict[str, SupervisedAttempt] = {}
+        self._running: dict[int, SupervisedAttempt] = {}  # by pid, until the exit is written
         self._waiting: dict[str, Message] = {}  # requests whose slot is taken, the first first
         self._claims: dict[str, GpuClaim] = {}  # of requests whose GPUs are taken, the first first
         self._refused: dict[str, Message] = {}  # began by themselves and could not run: what there is to show
@@ -123,7 +123,7 @@ class Trials:
         changed = [claim for name, claim in self._claims.items() if claim.reason != told[name]]
         return [*news, *(_shown_waiting(claim.request, claim.reason) for claim in changed)]
 
-    def _begin(self, request: Message, claim: GpuClaim | None = None) -> Attempt:
+    def _begin(self, request: Message, claim: GpuClaim | None = None) -> SupervisedAttempt:
         name, directory = request["name"], request["directory"]
         facts_path = os.path.join(directory, "process.json")
         facts: Message = {key: request[key] for key in ("name", "timeout_s", "grace_s", "gpu", "gpus")}
@@ -152,7 +152,7 @@ class Trials:
             if claim is not None:
                 claim.release()
             raise
-        attempt = self._attempts[name] = self._running[pid] = Attempt(facts, directory)
+        attempt = self._attempts[name] = self._running[pid] = SupervisedAttempt(facts, directory)
         attempt.claim = claim
         return attempt
 
@@ -225,7 +225,7 @@ class Trials:
         if facts is None:
             unlink(link)  # its folder was deleted, or its start was never written down
             return
-        attempt = self._attempts[name] = Attempt({**NOTHING_KNOWN, **facts, "name": name}, directory)
+        attempt = self._attempts[name] = SupervisedAttempt({**NOTHING_KNOWN, **facts, "name": name}, directory)
         if attempt.facts["claim"]:
             from controller.runtime.gpu_claims import taken_over
 
@@ -259,7 +259,7 @@ class Trials:
         for attempt in [a for a in self._running.values() if a.end is not None]:
             self._clear(attempt)
 
-    def _leader_ended(self, attempt: Attempt, end: Message) -> None:
+    def _leader_ended(self, attempt: SupervisedAttempt, end: Message) -> None:
         attempt.end = end
         attempt.clear_by = time.monotonic() + CLEARING_S
         if attempt.pidfd is not None:
@@ -267,7 +267,7 @@ class Trials:
             attempt.pidfd = None
         self._clear(attempt)
 
-    def _clear(self, attempt: Attempt) -> None:
+    def _clear(self, attempt: SupervisedAttempt) -> None:
         """Kill what the leader left behind, in its group or escaped from it, as a container's end would."""
         assert attempt.end is not None
         left = processes.signal_group(attempt.pid, signal.SIGKILL)
@@ -278,14 +278,14 @@ class Trials:
         if not left or time.monotonic() >= attempt.clear_by:
             self._settle(attempt, attempt.end)
 
-    def _kill_marked(self, attempt: Attempt, pids: list[int]) -> bool:
+    def _kill_marked(self, attempt: SupervisedAttempt, pids: list[int]) -> bool:
         """Whether there were any. Who bears an attempt's mark is its own, whatever group or parent it has."""
         marked = [p for p in pids if p not in self._running and processes.carries(p, attempt.mark)]
         for pid in marked:
             processes.kill(pid)
         return bool(marked)
 
-    def _settle(self, attempt: Attempt, end: Message) -> None:
+    def _settle(self, attempt: SupervisedAttempt, end: Message) -> None:
         self._running.pop(attempt.pid, None)
         by_kill = end.get("signal") == signal.SIGKILL or end.get("code") == 128 + signal.SIGKILL
         attempt.exit = {
@@ -309,12 +309,12 @@ class Trials:
         if attempt.when_forgotten:
             self._forget(attempt)
 
-    def _release(self, attempt: Attempt) -> None:
+    def _release(self, attempt: SupervisedAttempt) -> None:
         if attempt.claim is not None:
             attempt.claim.release()
             attempt.claim = None
 
-    def _forget(self, attempt: Attempt) -> None:
+    def _forget(self, attempt: SupervisedAttempt) -> None:
         del self._attempts[attempt.name]
         unlink(os.path.join(self._live, attempt.name))
         for call in attempt.when_forgotten:
@@ -327,7 +327,7 @@ def _workers(request: Message) -> Workers:
     return Workers(request["workers"], directory=request["directory"], grace_s=request["grace_s"])
 
 
-def _lost_worker(attempt: Attempt) -> Message | None:
+def _lost_worker(attempt: SupervisedAttempt) -> Message | None:
     from controller.runtime.workers import LOST_FILE
 
     return read_json(os.path.join(attempt.directory, LOST_FILE))

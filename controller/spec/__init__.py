@@ -12,10 +12,10 @@ from controller.spec.document import (
     is_label,
     spec_hash,
 )
+from controller.spec.native import schema
 from controller.spec.problems import Placed, SpecErrors
 from controller.spec.reading import Document, read, read_path
 from controller.spec.redaction import redacted, redacted_document
-from controller.spec.schema import schema
 from controller.spec.starter import starter
 from controller.spec.substitute import fill_data, render
 from controller.spec.writing import file_text

@@ -18,7 +18,7 @@ from controller.spec.fields import (
     Word,
     refuse,
 )
-from controller.spec.problems import Complaints
+from controller.spec.problems import ProblemCollector
 from controller.spec.sections import MapOf, Section
 
 LABEL_KEY = r"([A-Za-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
@@ -69,26 +69,26 @@ BY_PATH = Section(
 )
 
 
-class Condition:
+class ClusterCondition:
     """How an object says that it has ended: an entry of its conditions, or a field of its own."""
 
     what = "{type: …}, or {path: …, equals: …}"
     sections = (BY_TYPE, BY_PATH)
 
-    def take(self, raw: object, at: str, say: Complaints) -> object:
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if not isinstance(raw, dict):
-            return refuse(raw, at, say, self.what)
+            return refuse(raw, at, problems, self.what)
         by_path = raw.keys() & {"path", "equals"}
         if by_path and raw.keys() & {"type", "status"}:
-            say.add(at, f"a condition has {self.what}, and this mixes them; omit one")
+            problems.add(at, f"a condition has {self.what}, and this mixes them; omit one")
             return INVALID
-        return (BY_PATH if by_path else BY_TYPE).take(raw, at, say)
+        return (BY_PATH if by_path else BY_TYPE).take(raw, at, problems)
 
     def schema(self) -> Schema:
         return {"oneOf": [section.schema() for section in self.sections]}
 
 
-CONDITION = Condition()
+CONDITION = ClusterCondition()
 TOLERATION = Section(
     (
         Key("key", Text("a taint's key"), "The taint's key; none, with `Exists`: every taint."),

@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.core.model import (
-    AlgorithmSpec,
     Budget,
     ExperimentSpec,
     FailureClass,
     MetricsRule,
     Objective,
-    PruningSpec,
     Resources,
     SecretRef,
     TrialTemplate,
@@ -27,6 +25,7 @@ from controller.core.model import (
 from controller.spec.cluster_section import CLUSTER_KEYS, INSTEAD_OF_TEMPLATE
 from controller.spec.quantities import parse_bytes, parse_duration
 from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scale, Space
+from suggest.study import Algorithm, Pruning
 
 Json = dict[str, Any]  # plain data in the shape that `native.FILE` describes
 
@@ -93,9 +92,7 @@ def from_document(document: Mapping[str, object]) -> ExperimentSpec:
         ),
         metrics=MetricsRule(metrics.get("step", ""), metrics.get("pattern")),
         initial=tuple(space.canonical(point) for point in spec["initial"]),
-        algorithm=AlgorithmSpec(
-            spec["algorithm"]["name"], spec["algorithm"].get("seed"), spec["algorithm"]["settings"]
-        ),
+        algorithm=Algorithm(spec["algorithm"]["name"], spec["algorithm"].get("seed"), spec["algorithm"]["settings"]),
         pruning=_pruning(spec.get("pruning")),
         parallelism=spec["parallelism"],
         budget=Budget(budget.get("trials"), budget.get("failedTrials"), _seconds(budget.get("wallClock"))),
@@ -107,10 +104,10 @@ def from_document(document: Mapping[str, object]) -> ExperimentSpec:
     )
 
 
-def _pruning(given: Json | None) -> PruningSpec | None:
+def _pruning(given: Json | None) -> Pruning | None:
     if given is None:
         return None
-    return PruningSpec(given["name"], {name: value for name, value in given.items() if name != "name"})
+    return Pruning(given["name"], {name: value for name, value in given.items() if name != "name"})
 
 
 def completed(final: Json, trial: Json) -> Json:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from controller.spec.problems import Complaints
+from controller.spec.problems import ProblemCollector
 from controller.spec.spelling import meant_by
 from controller.spec.substitute import as_text
 
@@ -24,12 +24,12 @@ Schema = dict[str, Any]  # JSON Schema is JSON
 _SAFE_INTEGER = 2.0**53
 
 
-class Kind(Protocol):
+class ValueKind(Protocol):
     @property
     def what(self) -> str:
         """What is needed here, for a sentence: "a whole number of at least 1"."""
 
-    def take(self, raw: object, at: str, say: Complaints) -> object: ...
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object: ...
 
     def schema(self) -> Schema: ...
 
@@ -51,8 +51,8 @@ def found(raw: object) -> str:
             return f"the number {as_text(raw) if isinstance(raw, int | float) else raw}"
 
 
-def refuse(raw: object, at: str, say: Complaints, what: str) -> object:
-    say.add(at, f"{found(raw)} stands where {what} is needed")
+def refuse(raw: object, at: str, problems: ProblemCollector, what: str) -> object:
+    problems.add(at, f"{found(raw)} stands where {what} is needed")
     return INVALID
 
 
@@ -65,17 +65,17 @@ class Text:
     rule: str = "something"
     max_length: int | None = None
 
-    def take(self, raw: object, at: str, say: Complaints) -> object:
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if isinstance(raw, int | float):
-            say.add(at, f'{found(raw)} stands where {self.what} is needed; put quotes around it: "{as_text(raw)}"')
+            problems.add(at, f'{found(raw)} stands where {self.what} is needed; put quotes around it: "{as_text(raw)}"')
             return INVALID
         if not isinstance(raw, str):
-            return refuse(raw, at, say, self.what)
+            return refuse(raw, at, problems, self.what)
         if self.max_length is not None and len(raw) > self.max_length:
-            say.add(at, f"{len(raw)} characters are too many; use at most {self.max_length}")
+            problems.add(at, f"{len(raw)} characters are too many; use at most {self.max_length}")
             return INVALID
         if not re.fullmatch(self.pattern, raw):
-            say.add(at, f"{raw!r} is not {self.what}; use {self.rule}")
+            problems.add(at, f"{raw!r} is not {self.what}; use {self.rule}")
             return INVALID
         return raw
 
@@ -92,12 +92,12 @@ class Whole:
     def what(self) -> str:
         return "a whole number" if self.least is None else f"a whole number of at least {self.least}"
 
-    def take(self, raw: object, at: str, say: Complaints) -> object:
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         integral = isinstance(raw, float) and raw.is_integer() and abs(raw) <= _SAFE_INTEGER
         if isinstance(raw, bool) or not (isinstance(raw, int) or integral):
-            return refuse(raw, at, say, self.what)
+            return refuse(raw, at, problems, self.what)
         assert isinstance(raw, int | float)
-        return int(raw) if self.least is None or raw >= self.least else refuse(raw, at, say, self.what)
+        return int(raw) if self.least is None or raw >= self.least else refuse(raw, at, problems, self.what)
 
     def schema(self) -> Schema:
         return {"type": "integer"} if self.least is None else {"type": "integer", "minimum": self.least}
@@ -113,15 +113,15 @@ class Number:
     def what(self) -> str:
         return "a finite number" if self.least is None else f"a number of at least {self.least:g}"
 
-    def take(self, raw: object, at: str, say: Complaints) -> object:
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if isinstance(raw, bool) or not isinstance(raw, int | float):
-            return refuse(raw, at, say, self.what)
+            return refuse(raw, at, problems, self.what)
         try:
             value = float(raw)
         except OverflowError:
             value = math.inf
         if not math.isfinite(value) or (self.least is not None and value < self.least):
-            return refuse(raw, at, say, self.what)
+            return refuse(raw, at, problems, self.what)
         return int(value) if value.is_integer() and abs(value) <= _SAFE_INTEGER else value
 
     def schema(self) -> Schema:
@@ -132,8 +132,8 @@ class Number:
 class Flag:
     what: str = "true or false"
 
-    def take(self, raw: object, at: str, say: Complaints) -> object:
-        return raw if isinstance(raw, bool) else refuse(raw, at, say, self.what)
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
+        return raw if isinstance(raw, bool) else refuse(raw, at, problems, self.what)
 
     def schema(self) -> Schema:
         return {"type": "boolean"}
@@ -145,8 +145,8 @@ class Scalar:
 
     what: str = "a string, a number, true or false"
 
-    def take(self, raw: object, at: str, say: Complaints) -> object:
-        return raw if isinstance(raw, str | int | float) else refuse(raw, at, say, self.what)
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
+        return raw if isinstance(raw, str | int | float) else refuse(raw, at, problems, self.what)
 
     def schema(self) -> Schema:
         return {"type": ["string", "number", "boolean"]}
@@ -158,7 +158,7 @@ class JsonValue:
 
     what: str = "a value"
 
-    def take(self, raw: object, at: str, say: Complaints) -> object:
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         return raw
 
     def schema(self) -> Schema:
@@ -175,13 +175,13 @@ class Word:
     def what(self) -> str:
         return " or ".join((", ".join(self.words[:-1]), self.words[-1]) if len(self.words) > 1 else self.words)
 
-    def take(self, raw: object, at: str, say: Complaints) -> object:
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if raw in self.words:
             return raw
         if not isinstance(raw, str):
-            return refuse(raw, at, say, self.what)
+            return refuse(raw, at, problems, self.what)
         meant = meant_by(raw, self.words)
-        say.add(at, f"{raw!r} is not {self.what}" + (f"; did you mean {meant}?" if meant else ""))
+        problems.add(at, f"{raw!r} is not {self.what}" + (f"; did you mean {meant}?" if meant else ""))
         return INVALID
 
     def schema(self) -> Schema:
@@ -200,13 +200,13 @@ class Parsed:
     form: Mapping[str, object]
     numbers: bool = True
 
-    def take(self, raw: object, at: str, say: Complaints) -> object:
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if isinstance(raw, bool) or not isinstance(raw, str | int | float):
-            return refuse(raw, at, say, self.what)
+            return refuse(raw, at, problems, self.what)
         try:
             return self.read(raw)
         except ValueError as error:
-            say.add(at, str(error))
+            problems.add(at, str(error))
             return INVALID
 
     def schema(self) -> Schema:
@@ -219,8 +219,8 @@ class AnyData:
 
     what: str = "a mapping"
 
-    def take(self, raw: object, at: str, say: Complaints) -> object:
-        return raw if isinstance(raw, dict) else refuse(raw, at, say, self.what)
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
+        return raw if isinstance(raw, dict) else refuse(raw, at, problems, self.what)
 
     def schema(self) -> Schema:
         return {"type": "object"}
@@ -228,17 +228,17 @@ class AnyData:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    item: Kind
+    item: ValueKind
     what: str = "a list"
     least: int = 0
 
-    def take(self, raw: object, at: str, say: Complaints) -> object:
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if not isinstance(raw, list):
-            return refuse(raw, at, say, self.what)
+            return refuse(raw, at, problems, self.what)
         if len(raw) < self.least:
-            say.add(at, f"an empty list stands where {self.what} is needed")
+            problems.add(at, f"an empty list stands where {self.what} is needed")
             return INVALID
-        taken = [self.item.take(item, f"{at}[{i}]", say) for i, item in enumerate(raw)]
+        taken = [self.item.take(item, f"{at}[{i}]", problems) for i, item in enumerate(raw)]
         return INVALID if any(item is INVALID for item in taken) else taken
 
     def schema(self) -> Schema:
@@ -250,7 +250,7 @@ class Key:
     """A key of a section. `default` is in canonical form; `says` is the default in words where it depends on others."""
 
     name: str
-    kind: Kind
+    kind: ValueKind
     help: str
     default: object = ABSENT
     says: str = ""

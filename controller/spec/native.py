@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from typing import Any
 
 from controller.core.model import MAX_NAME_LENGTH
 from controller.spec.cluster_section import LABELS
@@ -19,17 +21,46 @@ from controller.spec.fields import (
     Whole,
     Word,
 )
-from controller.spec.final_section import FINAL_STAGE
 from controller.spec.parameters import ParameterKind
 from controller.spec.sections import MapOf, Section
-from controller.spec.trial_section import TRIAL, duration
+from controller.spec.trial_section import RESOURCES, TRIAL, duration
 
 API_VERSION = "tuner.dev/v1"
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
 RUNTIMES = ("local", "kubernetes")
 DNS_LABEL = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 DNS_RULE = "lower-case letters, digits and -, with a letter or digit at both ends"
 NAMES = MapOf(Scalar(), "a mapping of names to values")
 POINT = MapOf(JsonValue(), "a mapping of parameters to values")
+
+
+# `spec.final`: each key may be absent, and is then as under `spec.trial`; so no key has a default of its own.
+AS_TRIAL = "as in `trial`"
+_FINAL_HELP = {
+    "command": "The program and its arguments; `${name}` is a parameter of the best trial.",
+    "args": "More arguments, after the command.",
+    "env": "Environment variables; those of `trial` that it does not name stay.",
+    "resources": "What one attempt is given; what it does not name is as in `trial`.",
+    "timeout": "An attempt that runs longer is stopped and failed.",
+}
+_OWN_RESOURCES = replace(RESOURCES, keys=tuple(replace(key, default=ABSENT, says=AS_TRIAL) for key in RESOURCES.keys))
+_FINAL_ELSEWHERE = {key.name: f"spec.trial.{key.name}" for key in TRIAL.keys if key.name not in _FINAL_HELP}
+
+FINAL_STAGE = Section(
+    tuple(
+        replace(
+            key,
+            kind=_OWN_RESOURCES if key.name == "resources" else key.kind,
+            help=_FINAL_HELP[key.name],
+            default=ABSENT,
+            says=AS_TRIAL,
+        )
+        for key in TRIAL.keys
+        if key.name in _FINAL_HELP
+    ),
+    what="a mapping with a command",
+    elsewhere=_FINAL_ELSEWHERE,
+)
 
 
 def _pattern(raw: str | int | float) -> str:
@@ -183,3 +214,8 @@ FILE = Section(
     what="a mapping with apiVersion, kind, metadata and spec",
     elsewhere={key.name: f"spec.{key.name}" for key in SPEC.keys} | {"name": "metadata.name"},
 )
+
+
+def schema() -> dict[str, Any]:  # Any: JSON Schema is JSON
+    """JSON Schema 2020-12 of the native file, for editors: the shapes, not the rules between keys."""
+    return {"$schema": DIALECT, "title": "Tuner experiment", **FILE.schema()}

@@ -17,7 +17,7 @@ from controller.spec.fields import (
     Word,
     refuse,
 )
-from controller.spec.problems import Complaints
+from controller.spec.problems import ProblemCollector
 from controller.spec.sections import MapOf, Section
 from controller.spec.spelling import meant_by
 
@@ -27,7 +27,7 @@ class OneOrMore:
 
     what = "a value or a list of values"
 
-    def take(self, raw: object, at: str, say: Complaints) -> object:
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         return raw if isinstance(raw, list) else [raw]
 
     def schema(self) -> Schema:
@@ -78,25 +78,25 @@ class ParameterKind:
 
     what = "a list of choices, or a mapping such as {type: float, min: 0, max: 1}"
 
-    def take(self, raw: object, at: str, say: Complaints) -> object:
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if isinstance(raw, list):
-            values = VALUES.take(raw, at, say)
+            values = VALUES.take(raw, at, problems)
             return INVALID if values is INVALID else {"type": "choice", "values": values}
         if not isinstance(raw, dict):
-            return refuse(raw, at, say, self.what)
+            return refuse(raw, at, problems, self.what)
         kind = raw.get("type")
         if kind is None:
-            say.add(f"{at}.type", f"is missing; write type: {', '.join(TYPES)}, as it fits")
+            problems.add(f"{at}.type", f"is missing; write type: {', '.join(TYPES)}, as it fits")
             return INVALID
         section = TYPES.get(kind) if isinstance(kind, str) else None
         if section is None:
             meant = meant_by(kind, TYPES) if isinstance(kind, str) else None
             cure = f"did you mean {meant}?" if meant else f"use {', '.join(TYPES)}"
-            say.add(f"{at}.type", f"{kind!r} is no type of parameter; {cure}")
+            problems.add(f"{at}.type", f"{kind!r} is no type of parameter; {cure}")
             return INVALID
-        before = len(say.found)
-        taken = section.take(raw, at, say)
-        return taken if len(say.found) == before else INVALID
+        before = len(problems.found)
+        taken = section.take(raw, at, problems)
+        return taken if len(problems.found) == before else INVALID
 
     def schema(self) -> Schema:
         return {"oneOf": [VALUES.schema() | {"minItems": 1}, *(section.schema() for section in TYPES.values())]}

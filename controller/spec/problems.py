@@ -1,7 +1,7 @@
 """What is wrong with a file: collected without a place, placed by path, shown all at once.
 
-Whoever finds a problem knows its path (`spec.parameters.lr.min`), never a line: lines belong to `yaml_text` and meet
-paths here only. Nothing here knows what the keys of the file are.
+A check knows the path of a problem (`spec.parameters.lr.min`) and not its line: lines come from `yaml_text` and meet
+paths only here. Nothing here knows the keys of the file.
 """
 
 from __future__ import annotations
@@ -76,20 +76,20 @@ class SpecErrors(InvalidArgument):
 
 
 @dataclass(frozen=True, slots=True)
-class Complaint:
+class UnplacedProblem:
     path: str
     message: str
     at_key: bool = False
 
 
-class Complaints:
-    """The problems found so far, without their places."""
+class ProblemCollector:
+    """Collects the problems of a file by path; `placed` adds their lines."""
 
     def __init__(self) -> None:
-        self.found: list[Complaint] = []
+        self.found: list[UnplacedProblem] = []
 
     def add(self, path: str, message: str, *, at_key: bool = False) -> None:
-        self.found.append(Complaint(path, message, at_key))
+        self.found.append(UnplacedProblem(path, message, at_key))
 
     def within(self, path: str) -> bool:
         """Whether something at or below `path` is wrong."""

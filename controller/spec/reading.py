@@ -17,7 +17,7 @@ from controller.spec import rules
 from controller.spec.document import Json, fill_defaults, from_document
 from controller.spec.native import API_VERSION, FILE
 from controller.spec.overrides import apply
-from controller.spec.problems import NOWHERE, Complaints, Mark, Marks, Placed, SpecErrors
+from controller.spec.problems import NOWHERE, Mark, Marks, Placed, ProblemCollector, SpecErrors
 from controller.spec.readable import study_part
 from controller.spec.yaml_text import MAX_BYTES, Data, parse, too_large
 from suggest.errors import InvalidArgument, Problem
@@ -99,9 +99,9 @@ def read(
     name = _without_namespace(data)
     if name and namespace_of is not None and (found := namespace_of(name)):
         apply(data, marks, f"metadata.namespace={found}", position=len(overrides))
-    say = Complaints()
-    document = _check(data, say)
-    wrong += say.placed(marks)
+    problems = ProblemCollector()
+    document = _check(data, problems)
+    wrong += problems.placed(marks)
     if wrong:
         if service is not None and document and isinstance(data, dict):
             wrong += _asked(service, document, data, marks)
@@ -127,16 +127,16 @@ def _asked(service: Service, document: Json, data: Json, marks: Marks) -> list[P
     return []
 
 
-def _check(data: Data, say: Complaints) -> Json:
+def _check(data: Data, problems: ProblemCollector) -> Json:
     if isinstance(data, dict) and str(data.get("apiVersion", "")).startswith("kubeflow.org/"):
         cure = f"write it with apiVersion: {API_VERSION} ({command('init', '-')} shows how)"
-        say.add("apiVersion", f"{data['apiVersion']} is Katib's, and Katib's files are not read yet; {cure}")
+        problems.add("apiVersion", f"{data['apiVersion']} is Katib's, and Katib's files are not read yet; {cure}")
         return {}
-    document = FILE.take(data, "", say)
+    document = FILE.take(data, "", problems)
     if not isinstance(document, dict) or not isinstance(data, dict):
         return {}
-    rules.check(document, data, say)
-    if not say.found:
+    rules.check(document, data, problems)
+    if not problems.found:
         fill_defaults(document)
     return document
 

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from controller.spec.cluster_section import Condition
-from controller.spec.fields import ABSENT, REQUIRED, Key, Kind, ListOf
+from controller.spec.cluster_section import ClusterCondition
+from controller.spec.fields import ABSENT, REQUIRED, Key, ListOf, ValueKind
 from controller.spec.native import FILE
 from controller.spec.parameters import TYPES, ParameterKind
 from controller.spec.sections import MapOf, Section
@@ -35,11 +35,11 @@ def _rows(section: Section, at: str) -> Iterator[str]:
         yield from _below(key.kind, path)
 
 
-def _below(kind: Kind, path: str) -> Iterator[str]:
+def _below(kind: ValueKind, path: str) -> Iterator[str]:
     match kind:
         case Section():
             yield from _rows(kind, path)
-        case Condition():
+        case ClusterCondition():
             for section in kind.sections:
                 yield from _rows(section, path)
         case MapOf(item=item):

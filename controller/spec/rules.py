@@ -13,7 +13,7 @@ from controller.spec import shells
 from controller.spec.cluster_section import INSTEAD_OF_TEMPLATE
 from controller.spec.document import Json
 from controller.spec.fields import found
-from controller.spec.problems import Complaints
+from controller.spec.problems import ProblemCollector
 from controller.spec.readable import readable_space, sound, unconditional
 from controller.spec.spelling import meant_by
 from controller.spec.substitute import placeholders, unclosed
@@ -40,113 +40,117 @@ _GIVEN_VARIABLE = re.compile(rf"\$\$?\{{?({'|'.join(sorted(GIVEN))})\b\}}?")
 WORKLOAD = ("command", "args", "env", "template")
 
 
-def check(document: Json, raw: Json, say: Complaints) -> None:
+def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
     """`document` is canonical and lacks what was refused; `raw` is what the person wrote."""
     spec, raw_spec = document.get("spec"), raw.get("spec")
     if not isinstance(spec, dict) or not isinstance(raw_spec, dict):
         return
     raw_parameters = raw_spec.get("parameters")
     names = list(raw_parameters) if isinstance(raw_parameters, dict) else None
-    _space(spec, raw_spec, say)
+    _space(spec, raw_spec, problems)
     trial, raw_trial = spec.get("trial"), raw_spec.get("trial")
     if isinstance(trial, dict) and isinstance(raw_trial, dict):
-        _workload(trial, raw_trial, spec.get("runtime", "local"), say)
+        _workload(trial, raw_trial, spec.get("runtime", "local"), problems)
         if names is not None:
-            _placeholders(trial, names, _conditional(raw_parameters), say)
-        _volumes(trial, say)
-        _given(trial, "spec.trial", say)
+            _placeholders(trial, names, _conditional(raw_parameters), problems)
+        _volumes(trial, problems)
+        _given(trial, "spec.trial", problems)
     final = spec.get("final")
     if isinstance(final, dict):
-        _final(final, raw_trial, spec.get("runtime", "local"), say)
-        _given(final, "spec.final", say)
+        _final(final, raw_trial, spec.get("runtime", "local"), problems)
+        _given(final, "spec.final", problems)
         if names is not None:
-            _placeholders(final, names, _conditional(raw_parameters), say, section="spec.final")
+            _placeholders(final, names, _conditional(raw_parameters), problems, section="spec.final")
 
 
-def _space(spec: Json, raw: Json, say: Complaints) -> None:
+def _space(spec: Json, raw: Json, problems: ProblemCollector) -> None:
     if "parameters" not in spec:
         return
     written = raw.get("parameters")
     names = set(written) if isinstance(written, dict) else set()
     space = readable_space(spec["parameters"], written)
-    problems = space.problems() if space.parameters or not names else ()
-    for problem in problems:
+    of_space = space.problems() if space.parameters or not names else ()
+    for problem in of_space:
         path = problem.path
         name = path.partition(".values")[0]
         if isinstance(written, dict) and isinstance(written.get(name), list):
             path = path.replace(f"{name}.values", name, 1)  # `[a, b]` has no key `values`
         condition = path.partition(".when.")[2]
         strange = bool(condition) and condition not in space.by_name
-        say.add(f"spec.parameters.{path}" if path else "spec.parameters", problem.message, at_key=strange)
-    _initial(spec.get("initial", []), sound(space, problems), names, say)
+        problems.add(f"spec.parameters.{path}" if path else "spec.parameters", problem.message, at_key=strange)
+    _initial(spec.get("initial", []), sound(space, of_space), names, problems)
 
 
-def _initial(points: list[Any], space: Space, names: set[str], say: Complaints) -> None:
+def _initial(points: list[Any], space: Space, names: set[str], problems: ProblemCollector) -> None:
     """`space` is what can be relied on; the other `names` are parameters too, and have problems of their own."""
     for number, point in enumerate(points):
         at = f"spec.initial[{number}]"
         # Whether something is active cannot be said where a value could not be read.
-        judge = unconditional(space) if say.within(at) else space
+        judge = unconditional(space) if problems.within(at) else space
         judged = {name: value for name, value in point.items() if name in space.by_name or name not in names}
         for problem in judge.point_problems(judged, partial=True):
             known = problem.path in space.by_name
-            say.add(f"{at}.{problem.path}" if problem.path else at, problem.message, at_key=not known)
+            problems.add(f"{at}.{problem.path}" if problem.path else at, problem.message, at_key=not known)
 
 
 def _conditional(raw: Any) -> set[str]:
     return {name for name, given in raw.items() if isinstance(given, dict) and given.get("when")}
 
 
-def _whole_gpus(workload: Json, section: str, runtime: str, say: Complaints) -> None:
+def _whole_gpus(workload: Json, section: str, runtime: str, problems: ProblemCollector) -> None:
     gpu = workload.get("resources", {}).get("gpu", 0)
     if runtime == "kubernetes" and isinstance(gpu, float):
-        say.add(f"{section}.resources.gpu", f"{gpu} is no whole number, and a cluster shares no GPU; use 1, or local")
+        problems.add(
+            f"{section}.resources.gpu", f"{gpu} is no whole number, and a cluster shares no GPU; use 1, or local"
+        )
 
 
-def _final(final: Json, raw_trial: object, runtime: str, say: Complaints) -> None:
-    _whole_gpus(final, "spec.final", runtime, say)
+def _final(final: Json, raw_trial: object, runtime: str, problems: ProblemCollector) -> None:
+    _whole_gpus(final, "spec.final", runtime, problems)
     if isinstance(raw_trial, dict) and raw_trial.get("template") is not None:
         cure = "end the search without it, and run the parameters that `best` prints by an object of your own"
-        say.add(
+        problems.add(
             "spec.final", f"does not go with trial.template, which has no command to be replaced; {cure}", at_key=True
         )
 
 
-def _workload(trial: Json, raw: Json, runtime: str, say: Complaints) -> None:
-    _whole_gpus(trial, "spec.trial", runtime, say)
+def _workload(trial: Json, raw: Json, runtime: str, problems: ProblemCollector) -> None:
+    _whole_gpus(trial, "spec.trial", runtime, problems)
     if raw.get("template") is None:
         if raw.get("command") is None:
-            say.add("spec.trial.command", "is missing; write the program as a list: [python, train.py]")
+            problems.add("spec.trial.command", "is missing; write the program as a list: [python, train.py]")
         if runtime == "kubernetes" and "image" not in raw:
-            say.add("spec.trial.image", "is missing; a trial on a cluster needs the image of a container")
-        _working_dir(trial, runtime, say)
+            problems.add("spec.trial.image", "is missing; a trial on a cluster needs the image of a container")
+        _working_dir(trial, runtime, problems)
         if runtime == "kubernetes" and "parametersFile" in trial:
             cure = "read TUNER_PARAMETERS, the same as JSON, or omit parametersFile"
-            say.add("spec.trial.parametersFile", f"a pod does not see files of this machine; {cure}", at_key=True)
+            problems.add("spec.trial.parametersFile", f"a pod does not see files of this machine; {cure}", at_key=True)
         return
     if runtime == "local":
-        say.add("spec.trial.template", "needs runtime: kubernetes; a local trial runs a command", at_key=True)
+        problems.add("spec.trial.template", "needs runtime: kubernetes; a local trial runs a command", at_key=True)
     for key in raw:
         if key in INSTEAD_OF_TEMPLATE:
-            say.add(f"spec.trial.{key}", "does not go with template; move it into the template", at_key=True)
+            problems.add(f"spec.trial.{key}", "does not go with template; move it into the template", at_key=True)
     template = raw["template"]
     if isinstance(template, dict):
         for key in ("apiVersion", "kind"):
             if not isinstance(template.get(key), str):
-                say.add(f"spec.trial.template.{key}", f"{found(template.get(key))} stands where a string is needed")
+                problems.add(
+                    f"spec.trial.template.{key}", f"{found(template.get(key))} stands where a string is needed"
+                )
 
 
-def _working_dir(trial: Json, runtime: str, say: Complaints) -> None:
+def _working_dir(trial: Json, runtime: str, problems: ProblemCollector) -> None:
     path = trial.get("workingDir", "/")
     if any(placeholders(path)) or any(unclosed(path)):
         cure = "pass the parameter in command, and change the directory there"
-        say.add("spec.trial.workingDir", f"parameters are not substituted here; {cure}")
+        problems.add("spec.trial.workingDir", f"parameters are not substituted here; {cure}")
     elif runtime == "kubernetes" and not path.startswith("/"):
         cure = f"write the path in the image, such as /app/{path}"
-        say.add("spec.trial.workingDir", f"{path!r} is relative, and a container needs an absolute path; {cure}")
+        problems.add("spec.trial.workingDir", f"{path!r} is relative, and a container needs an absolute path; {cure}")
 
 
-def _given(workload: Json, section: str, say: Complaints) -> None:
+def _given(workload: Json, section: str, problems: ProblemCollector) -> None:
     for name in workload.get("env", {}):
         if name in GIVEN:
             cure = "use another name"
@@ -154,16 +158,16 @@ def _given(workload: Json, section: str, say: Complaints) -> None:
                 cure = "spec.trial.checkpoints: {claim: …} keeps it on a cluster's volume"
             elif name == "TUNER_OUTPUT_DIR":
                 cure = "tell the program of a place of your own by a flag, or by another name"
-            say.add(f"{section}.env.{name}", f"is tuner's to set, for each attempt anew; {cure}", at_key=True)
+            problems.add(f"{section}.env.{name}", f"is tuner's to set, for each attempt anew; {cure}", at_key=True)
 
 
-def _volumes(trial: Json, say: Complaints) -> None:
+def _volumes(trial: Json, problems: ProblemCollector) -> None:
     for name, volume in trial.get("volumes", {}).items():
         at = f"spec.trial.volumes.{name}"
         sources = [key for key in ("claim", "nfs", "emptyDir") if key in volume]
-        if len(sources) != 1 and not say.within(at):
+        if len(sources) != 1 and not problems.within(at):
             given = " and ".join(sources) or "no source"
-            say.add(at, f"{given} given; a volume has one of claim, nfs, emptyDir")
+            problems.add(at, f"{given} given; a volume has one of claim, nfs, emptyDir")
 
 
 def _strings(data: object, path: str) -> Iterator[tuple[str, str]]:
@@ -194,27 +198,29 @@ def workload_strings(workload: Json, section: str = "spec.trial") -> Iterator[tu
 
 
 def _placeholders(
-    workload: Json, names: list[str], conditional: set[str], say: Complaints, *, section: str = "spec.trial"
+    workload: Json, names: list[str], conditional: set[str], problems: ProblemCollector, *, section: str = "spec.trial"
 ) -> None:
     for path, key in _keys(workload.get("template"), f"{section}.template"):
         for name in placeholders(key):
-            say.add(path, f"the key {key!r} is not substituted; ${{{name}}} may stand in values only")
+            problems.add(path, f"the key {key!r} is not substituted; ${{{name}}} may stand in values only")
     for path, text in workload_strings(workload, section):
         for opened in unclosed(text):
             likely = opened if opened in names else meant_by(opened, names) or next(iter(names), "name")
-            say.add(path, f"${{ is never closed; write ${{{likely}}}, or $${{ for a literal")
+            problems.add(path, f"${{ is never closed; write ${{{likely}}}, or $${{ for a literal")
         for name in placeholders(text):
             if name in names:
                 continue
             meant = None if name in GIVEN else meant_by(name, names)
             if meant is None and (name in GIVEN or name in workload.get("env", {}) or _VARIABLE.fullmatch(name)):
-                say.add(path, f"${{{name}}} is not a parameter; {_read_variable(workload, section, path, name, text)}")
+                problems.add(
+                    path, f"${{{name}}} is not a parameter; {_read_variable(workload, section, path, name, text)}"
+                )
             elif meant:
-                say.add(path, f"${{{name}}} is no parameter; did you mean ${{{meant}}}?")
+                problems.add(path, f"${{{name}}} is no parameter; did you mean ${{{meant}}}?")
             else:
                 have = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
                 cure = f"; $${{{name}}} stands for a literal ${{{name}}}" if name else ""
-                say.add(path, f"${{{name}}} is no parameter; there are {have}{cure}")
+                problems.add(path, f"${{{name}}} is no parameter; there are {have}{cure}")
         in_command = path.startswith((f"{section}.command[", f"{section}.args["))
         alone = _ALONE.fullmatch(text)
         if in_command and alone and alone[1] in conditional:
@@ -223,9 +229,9 @@ def _placeholders(
                 cure = f"its flag {before} would be left alone; write {before}={text} as one element"
             else:
                 cure = f"what follows would take its place; write --{alone[1]}={text} as one element"
-            say.add(path, f"{text} is not always there, and {cure}")
+            problems.add(path, f"{text} is not always there, and {cure}")
         elif path == f"{section}.command[0]" and any(name in conditional for name in placeholders(text)):
-            say.add(path, f"{text} is not always there, and a trial needs its program; use a choice without when")
+            problems.add(path, f"{text} is not always there, and a trial needs its program; use a choice without when")
 
 
 def _command_line(workload: Json, section: str) -> list[tuple[str, str]]:

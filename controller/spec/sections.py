@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from controller.spec.fields import ABSENT, INVALID, REQUIRED, Key, Kind, Schema, Word, refuse
-from controller.spec.problems import Complaints
+from controller.spec.fields import ABSENT, INVALID, REQUIRED, Key, Schema, ValueKind, Word, refuse
+from controller.spec.problems import ProblemCollector
 from controller.spec.spelling import meant_by
 
 
@@ -19,21 +19,21 @@ from controller.spec.spelling import meant_by
 class MapOf:
     """Names that the person chooses, each with a value of one kind. What is wrong is left out, the rest is kept."""
 
-    item: Kind
+    item: ValueKind
     what: str = "a mapping"
     key_pattern: str = r"[\s\S]+"
     key_rule: str = "a name"
 
-    def take(self, raw: object, at: str, say: Complaints) -> object:
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if not isinstance(raw, dict):
-            return refuse(raw, at, say, self.what)
+            return refuse(raw, at, problems, self.what)
         taken = {}
         for key, value in raw.items():
             below = f"{at}.{key}"
             if not re.fullmatch(self.key_pattern, key):
-                say.add(below, f"{key!r} is no name here; use {self.key_rule}", at_key=True)
+                problems.add(below, f"{key!r} is no name here; use {self.key_rule}", at_key=True)
                 continue
-            item = self.item.take(value, below, say)
+            item = self.item.take(value, below, problems)
             if item is not INVALID:
                 taken[key] = item
         return taken
@@ -49,54 +49,54 @@ class Section:
 
     keys: tuple[Key, ...]
     what: str = "a mapping"
-    rest: Kind | None = None
+    rest: ValueKind | None = None
     rest_pattern: str = r"[\s\S]+"
     refused: Mapping[str, str] = field(default_factory=dict)  # key -> why, and what instead
     elsewhere: Mapping[str, str] = field(default_factory=dict)  # key that belongs to another section -> its path
 
-    def take(self, raw: object, at: str, say: Complaints) -> object:
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if not isinstance(raw, dict):
-            return refuse(raw, at, say, self.what)
+            return refuse(raw, at, problems, self.what)
         taken: dict[str, object] = {}
         for key in self.keys:
             below = f"{at}.{key.name}" if at else key.name
             if raw.get(key.name) is not None:
-                value = key.kind.take(raw[key.name], below, say)
+                value = key.kind.take(raw[key.name], below, problems)
                 if value is not INVALID:
                     taken[key.name] = value
             elif key.name in raw:
-                say.add(below, f"nothing stands here; write {key.kind.what}, or take the key away")
+                problems.add(below, f"nothing stands here; write {key.kind.what}, or take the key away")
             elif key.default is REQUIRED:
-                say.add(below, f"is missing; write {key.kind.what}")
+                problems.add(below, f"is missing; write {key.kind.what}")
             elif isinstance(key.kind, Section) and key.default is not ABSENT:
-                taken[key.name] = key.kind.take({}, below, say)
+                taken[key.name] = key.kind.take({}, below, problems)
             elif key.default is not ABSENT:
                 taken[key.name] = copy.copy(key.default)  # documents are changed, the table is not
         known = {key.name for key in self.keys}
         for name in raw:
             if name not in known:
-                self._other(name, raw[name], f"{at}.{name}" if at else name, say, taken)
+                self._other(name, raw[name], f"{at}.{name}" if at else name, problems, taken)
         return taken
 
-    def _other(self, name: str, raw: object, below: str, say: Complaints, taken: dict[str, object]) -> None:
+    def _other(self, name: str, raw: object, below: str, problems: ProblemCollector, taken: dict[str, object]) -> None:
         known = [key.name for key in self.keys]
         if name in self.refused:
-            say.add(below, self.refused[name], at_key=True)
+            problems.add(below, self.refused[name], at_key=True)
         elif self.rest is not None and re.fullmatch(self.rest_pattern, name):
-            value = self.rest.take(raw, below, say)
+            value = self.rest.take(raw, below, problems)
             if value is not INVALID:
                 taken[name] = value
         elif name == "<<":
-            say.add(below, "merge keys are no part of YAML 1.2; write the keys out", at_key=True)
+            problems.add(below, "merge keys are no part of YAML 1.2; write the keys out", at_key=True)
         elif name in self.elsewhere:
-            say.add(below, f"no such key here; did you mean {self.elsewhere[name]}?", at_key=True)
+            problems.add(below, f"no such key here; did you mean {self.elsewhere[name]}?", at_key=True)
         elif meant := meant_by(name, known, fits=lambda option: self._word(option, raw) is not None):
             word = self._word(meant, raw)
-            say.add(below, f"no such key; did you mean {meant}{f': {word}' if word else ''}?", at_key=True)
+            problems.add(below, f"no such key; did you mean {meant}{f': {word}' if word else ''}?", at_key=True)
         elif (meant := meant_by(name, self.elsewhere)) is not None:
-            say.add(below, f"no such key here; did you mean {self.elsewhere[meant]}?", at_key=True)
+            problems.add(below, f"no such key here; did you mean {self.elsewhere[meant]}?", at_key=True)
         else:
-            say.add(below, f"no such key; the keys here are {', '.join(known)}", at_key=True)
+            problems.add(below, f"no such key; the keys here are {', '.join(known)}", at_key=True)
 
     def _word(self, name: str, raw: object) -> str | None:
         """Which of a key's few words was meant, if it is such a key."""

@@ -25,7 +25,7 @@ from controller.spec.fields import (
     found,
     refuse,
 )
-from controller.spec.problems import Complaints
+from controller.spec.problems import ProblemCollector
 from controller.spec.quantities import (
     AMOUNT_SCHEMA,
     DURATION_SCHEMA,
@@ -74,9 +74,9 @@ class CommandWord:
 
     what = "a string or a number"
 
-    def take(self, raw: object, at: str, say: Complaints) -> object:
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if not isinstance(raw, str | int | float):
-            return refuse(raw, at, say, self.what)
+            return refuse(raw, at, problems, self.what)
         return as_text(raw)
 
     def schema(self) -> Schema:
@@ -88,11 +88,13 @@ class CommandLine:
         self.what = what
         self._list = ListOf(CommandWord(), what, least)
 
-    def take(self, raw: object, at: str, say: Complaints) -> object:
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if isinstance(raw, str):
-            say.add(at, f"{found(raw)} stands where {self.what} is needed; write [sh, -c, ...] to have a shell read it")
+            problems.add(
+                at, f"{found(raw)} stands where {self.what} is needed; write [sh, -c, ...] to have a shell read it"
+            )
             return INVALID
-        return self._list.take(raw, at, say)
+        return self._list.take(raw, at, problems)
 
     def schema(self) -> Schema:
         return self._list.schema()
@@ -101,14 +103,14 @@ class CommandLine:
 class EnvValue:
     what = "a string, a number or {secret: name/key}"
 
-    def take(self, raw: object, at: str, say: Complaints) -> object:
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if isinstance(raw, str | int | float):
             return as_text(raw)
         if not isinstance(raw, dict) or set(raw) != {"secret"}:
-            return refuse(raw, at, say, self.what)
+            return refuse(raw, at, problems, self.what)
         secret = raw["secret"]
         if not isinstance(secret, str) or not SECRET.fullmatch(secret):
-            say.add(f"{at}.secret", f"{found(secret)} is no secret's key; write name/key")
+            problems.add(f"{at}.secret", f"{found(secret)} is no secret's key; write name/key")
             return INVALID
         return {"secret": secret}
 
@@ -124,14 +126,14 @@ class DeviceName:
     what = "the index or UUID of a GPU"
     _UUID = r"(GPU|MIG)-[A-Za-z0-9/-]+"
 
-    def take(self, raw: object, at: str, say: Complaints) -> object:
+    def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if isinstance(raw, int) and not isinstance(raw, bool) and raw >= 0:
             return raw
         if isinstance(raw, str) and re.fullmatch(r"[0-9]{1,4}", raw):
             return int(raw)
         if isinstance(raw, str) and re.fullmatch(self._UUID, raw):
             return raw
-        say.add(at, f"expected {self.what}, got {found(raw)}; write 0 or GPU-5d5b..., as nvidia-smi -L shows them")
+        problems.add(at, f"expected {self.what}, got {found(raw)}; write 0 or GPU-5d5b..., as nvidia-smi -L shows them")
         return INVALID
 
     def schema(self) -> Schema:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from controller.core.model import Experiment
-from controller.search import Search, study_name
+from controller.search import ExperimentStudy, study_name
 from suggest.client import AsyncClient, Client
 from suggest.errors import InvalidArgument
 from suggest.space import Choice, Condition, Float, Parameter, Space
@@ -94,7 +94,7 @@ def an_extended(experiment: Experiment, space: Space) -> Experiment:
 async def made(address: str, experiment: Experiment) -> Study:
     """The experiment's study, as its controller leaves it at its start."""
     async with AsyncClient(address) as client:
-        await Search(experiment, client).make(begun=False)
+        await ExperimentStudy(experiment, client).make(begun=False)
         return await client.get_study(study_name(experiment))
 
 

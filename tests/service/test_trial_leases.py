@@ -227,10 +227,11 @@ def test_enqueued_and_new_points_are_not_expired_ones(studies: StudyService, ali
     assert numbers(alice(5, expired_only=True)) == [0]
 
 
-def test_a_lease_of_no_length_or_of_weeks_is_refused(alice: Asker) -> None:
-    for lease_s in (-1.0, 0.01, 8 * 86400.0):
-        with pytest.raises(InvalidArgument, match=r"lease_duration: .*use 0\.1 s to 7 days"):
-            alice(lease_s=lease_s)
+def test_a_lease_of_no_length_or_of_weeks_is_refused(tmp_path: Path) -> None:
+    with a_server(tmp_path / "studies.db") as server, Client(server.address) as client:
+        for lease_s in (-1.0, 0.01, 8 * 86400.0):
+            with pytest.raises(InvalidArgument, match=r"lease_duration: .*use 0\.1 s to 7 days"):
+                client.suggest(NAME, 1, client_id="alice", request_id="one", lease_s=lease_s)
 
 
 def test_a_restart_neither_loses_a_lease_nor_expires_one(

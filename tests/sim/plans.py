@@ -8,16 +8,15 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from controller.core.model import (
-    AlgorithmSpec,
     Budget,
     ExperimentSpec,
     FailureClass,
     Objective,
-    PruningSpec,
     TrialTemplate,
 )
 from controller.runtime.simulated import Script
 from suggest.space import Choice, Float, Int, Parameter, Space
+from suggest.study import Algorithm, Pruning
 from tests.sim.world import Blow, Plan
 
 TIMEOUT_S, FINAL_TIMEOUT_S, GRACE_S = 60.0, 4.0, 5.0
@@ -132,11 +131,11 @@ def specs(draw: st.DrawFn) -> ExperimentSpec:
         objective=Objective(
             "score", True, draw(st.sampled_from([None, None, 0.9])), draw(st.sampled_from(["last", "best"]))
         ),
-        algorithm=AlgorithmSpec("grid" if grid else draw(st.sampled_from(["random", "tpe"])), 1),
+        algorithm=Algorithm("grid" if grid else draw(st.sampled_from(["random", "tpe"])), 1),
         trial=trial,
         final=draw(st.sampled_from([None, replace(trial, timeout_s=FINAL_TIMEOUT_S)])),
         initial=draw(st.sampled_from([(), ({"b": 2},), ({"b": 1}, {"b": 3})])),
-        pruning=draw(st.sampled_from([None, PruningSpec("median", {"warmupSteps": 1, "minTrials": 2})])),
+        pruning=draw(st.sampled_from([None, Pruning("median", {"warmupSteps": 1, "minTrials": 2})])),
         parallelism=draw(st.integers(1, 4)),
         budget=Budget(
             trials=draw(st.sampled_from([None, 3, 8]) if grid else st.integers(1, 8)),

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from controller.core.model import (
-    AlgorithmSpec,
     Budget,
     ExperimentSpec,
     ExperimentState,
@@ -23,6 +22,7 @@ from controller.core.model import (
     TrialTemplate,
 )
 from controller.runtime.simulated import Script, SimulatedRuntime
+from suggest.study import Algorithm
 from tests.sim.plans import GRID, plans
 from tests.sim.world import Blow, Plan, World, stores
 
@@ -57,7 +57,7 @@ LOST = Plan(
         "default",
         space=GRID,
         objective=Objective("score", maximize=True, target=0.9),
-        algorithm=AlgorithmSpec("grid", seed=1),
+        algorithm=Algorithm("grid", seed=1),
         trial=TrialTemplate(("true",), retries={FailureClass.INFRASTRUCTURE: 0}),
         parallelism=2,
         canary_s=0.0,
@@ -101,7 +101,7 @@ def test_an_attempt_whose_record_was_in_doubt_is_ended_by_a_stop(
     play_plan: Callable[[Plan], ExperimentState],
 ) -> None:
     """The store has it, the reply was lost, and the experiment is stopped before it is recorded again."""
-    one = replace(LOST.spec, algorithm=AlgorithmSpec("random", seed=1), parallelism=1, budget=Budget(trials=1))
+    one = replace(LOST.spec, algorithm=Algorithm("random", seed=1), parallelism=1, budget=Budget(trials=1))
     plan = Plan(
         one,
         scripts=[Script(((0.2, "score=0.0"),), 0.3, 0)],

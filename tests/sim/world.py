@@ -30,7 +30,7 @@ from controller.core.model import (
     StopCause,
     attempt_name,
 )
-from controller.core.snapshot import Wish
+from controller.core.snapshot import DesiredState
 from controller.loop import Loop
 from controller.runtime.protocol import Launch, RuntimeLost
 from controller.runtime.simulated import EPOCH, Script, SimulatedRuntime, VirtualClock
@@ -248,7 +248,7 @@ class World:
                 self.store.request_stop(self.experiment.uid)
             else:
                 self.interrupted = True
-                self.loop.wish(Wish.INTERRUPT)
+                self.loop.request(DesiredState.INTERRUPT)
                 if wish == "kill":
                     self.loop.kill()
 

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from controller.core.breaker import Streak
 from controller.core.model import (
     FINAL,
-    AlgorithmSpec,
     Attempt,
     AttemptState,
     Budget,
@@ -19,10 +18,12 @@ from controller.core.model import (
     Objective,
     Resources,
     StopCause,
+    TrialOrFinal,
     TrialTemplate,
 )
-from controller.core.snapshot import FinalStage, OpenTrial, Snapshot, Wish
+from controller.core.snapshot import DesiredState, FinalStage, Snapshot, UnfinishedTrial
 from suggest.space import Choice, Condition, Float, Parameter, Space, Value
+from suggest.study import Algorithm
 from suggest.trial import Trial, TrialState
 
 CREATED, RUNNING, STOPPING = AttemptState.CREATED, AttemptState.RUNNING, AttemptState.STOPPING
@@ -76,7 +77,7 @@ def a_spec(
         namespace="default",
         space=SPACE,
         objective=objective or an_objective(),
-        algorithm=AlgorithmSpec("random", 7),
+        algorithm=Algorithm("random", 7),
         trial=trial or a_template(),
         parallelism=parallelism,
         budget=Budget(trials, failed_trials, wall_clock_s),
@@ -96,7 +97,7 @@ def attempt(
     number: int,
     state: AttemptState = CREATED,
     *,
-    trial: int = 0,
+    trial: TrialOrFinal = 0,
     cause: StopCause | None = None,
     failed: FailureClass | None = None,
     value: float | None = None,
@@ -133,28 +134,28 @@ def open_trial(
     reason: str = "",
     earlier: tuple[Attempt, ...] = (),
     running: bool = True,
-) -> OpenTrial:
+) -> UnfinishedTrial:
     """A trial whose newest attempt is in `state`; None: it waits for its first one."""
     if state is None:
-        return OpenTrial(number, earlier, running)
+        return UnfinishedTrial(number, earlier, running)
     newest = attempt(len(earlier) + 1, state, trial=number, cause=cause, failed=failed, value=value, reason=reason)
-    return OpenTrial(number, (*earlier, newest), running)
+    return UnfinishedTrial(number, (*earlier, newest), running)
 
 
 def snapshot(
     spec: ExperimentSpec | None = None,
-    *trials: OpenTrial,
+    *trials: UnfinishedTrial,
     state: ExperimentState = ExperimentState.RUNNING,
     done: Mapping[TrialState, int] | None = None,
-    wish: Wish = Wish.RUN,
+    desired: DesiredState = DesiredState.RUN,
     without_grace: bool = False,
     best: float | None = None,
     exhausted: bool = False,
     running_s: float = 0.0,
     slots: int | None = None,
     canary_over: bool = True,
-    advised: Mapping[int, str] | None = None,
-    sent: Mapping[int, float] | None = None,
+    advised: Mapping[TrialOrFinal, str] | None = None,
+    sent: Mapping[TrialOrFinal, float] | None = None,
     removed: Set[int] | None = None,
     held: Set[int] = frozenset(),
     final: FinalStage | None = None,
@@ -168,7 +169,7 @@ def snapshot(
         state=state,
         trials=trials,
         counts=done or {},
-        wish=wish,
+        desired=desired,
         without_grace=without_grace,
         best=best,
         exhausted=exhausted,

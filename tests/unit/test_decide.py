@@ -17,14 +17,14 @@ from controller.core.snapshot import (
     ChangeState,
     Complete,
     CreateAttempt,
+    DesiredState,
     Forget,
-    OpenTrial,
     RemoveAttempt,
     SendStop,
     Snapshot,
     StartAttempt,
     Suggest,
-    Wish,
+    UnfinishedTrial,
 )
 from suggest.trial import Outcome, TrialState
 from tests.unit.builders import (
@@ -86,7 +86,7 @@ paused_for = open_trial(0, FAILED, failed=CONFIG, reason="no such file: trian.py
 waits_again = open_trial(0, CANCELLED, cause=INTERRUPTED)
 
 
-def said(number: int, reason: str) -> OpenTrial:
+def said(number: int, reason: str) -> UnfinishedTrial:
     """It has failed by itself, and said why."""
     return open_trial(number, FAILED, failed=CRASHED, reason=reason)
 
@@ -232,7 +232,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     ),
     (
         "and not retried or told",
-        snapshot(one, OpenTrial(0, (), running=False)),
+        snapshot(one, UnfinishedTrial(0, (), running=False)),
         [Suggest(1), Forget(0)],
     ),
     # The budget.
@@ -360,7 +360,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     ),
     (
         "tuner stop needs no breaker",
-        snapshot(four, said(9, "lr=0.3"), done={OK: 5}, streak=ALIKE, wish=Wish.STOP),
+        snapshot(four, said(9, "lr=0.3"), done={OK: 5}, streak=ALIKE, desired=DesiredState.STOP),
         [gone(9, BAD, None, "lr=0.3", "userError"), ChangeState(ExperimentState.STOPPING, "tuner stop", False)],
     ),
     (
@@ -375,7 +375,9 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     ),
     (
         "a failure that was set aside runs again, retries or not",
-        snapshot(four, OpenTrial(0, (replace(attempt(1, FAILED, failed=CRASHED), rerun=True),)), canary_over=False),
+        snapshot(
+            four, UnfinishedTrial(0, (replace(attempt(1, FAILED, failed=CRASHED), rerun=True),)), canary_over=False
+        ),
         [CreateAttempt(0, 2)],
     ),
     ("then it has failed", snapshot(fragile, done={BAD: 2}), [done(ExperimentState.FAILED, FAILED_TWICE)]),
@@ -409,28 +411,28 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     ("the pause lifted, it runs again", snapshot(one, paused_for), [CreateAttempt(0, 2)]),
     (
         "a paused experiment can be stopped for good",
-        snapshot(two, paused_for, state=PAUSED, wish=Wish.STOP),
+        snapshot(two, paused_for, state=PAUSED, desired=DesiredState.STOP),
         [cancelled(0, "tuner stop"), ChangeState(ExperimentState.STOPPING, "tuner stop", False)],
     ),
     (
         "an interrupted one stays paused",
-        snapshot(two, paused_for, state=PAUSED, wish=Wish.INTERRUPT),
+        snapshot(two, paused_for, state=PAUSED, desired=DesiredState.INTERRUPT),
         [done(PAUSED, "")],
     ),
     # Ctrl-C.
     (
         "the first Ctrl-C records the stops",
-        snapshot(two, open_trial(0, RUNNING), open_trial(1, CREATED), wish=Wish.INTERRUPT),
+        snapshot(two, open_trial(0, RUNNING), open_trial(1, CREATED), desired=DesiredState.INTERRUPT),
         [AskStop(0, INTERRUPTED, "interrupted"), AskStop(1, INTERRUPTED, "interrupted")],
     ),
     (
         "sends them with grace",
-        snapshot(two, open_trial(0, STOPPING, cause=INTERRUPTED), wish=Wish.INTERRUPT),
+        snapshot(two, open_trial(0, STOPPING, cause=INTERRUPTED), desired=DesiredState.INTERRUPT),
         [SendStop(0, 30.0)],
     ),
     (
         "and waits",
-        snapshot(two, open_trial(0, STOPPING, cause=INTERRUPTED), wish=Wish.INTERRUPT, sent={0: 30.0}),
+        snapshot(two, open_trial(0, STOPPING, cause=INTERRUPTED), desired=DesiredState.INTERRUPT, sent={0: 30.0}),
         [],
     ),
     (
@@ -439,7 +441,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
             two,
             open_trial(0, STOPPING, cause=UNWANTED),
             state=ExperimentState.STOPPING,
-            wish=Wish.STOP,
+            desired=DesiredState.STOP,
             without_grace=True,
             sent={0: 30.0},
         ),
@@ -448,20 +450,28 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     (
         "the second Ctrl-C takes the grace away",
         snapshot(
-            two, open_trial(0, STOPPING, cause=INTERRUPTED), wish=Wish.INTERRUPT, without_grace=True, sent={0: 30.0}
+            two,
+            open_trial(0, STOPPING, cause=INTERRUPTED),
+            desired=DesiredState.INTERRUPT,
+            without_grace=True,
+            sent={0: 30.0},
         ),
         [SendStop(0, 0.0)],
     ),
     (
         "once",
         snapshot(
-            two, open_trial(0, STOPPING, cause=INTERRUPTED), wish=Wish.INTERRUPT, without_grace=True, sent={0: 0.0}
+            two,
+            open_trial(0, STOPPING, cause=INTERRUPTED),
+            desired=DesiredState.INTERRUPT,
+            without_grace=True,
+            sent={0: 0.0},
         ),
         [],
     ),
     (
         "what is interrupted waits, and the controller goes",
-        snapshot(two, waits_again, open_trial(1), wish=Wish.INTERRUPT),
+        snapshot(two, waits_again, open_trial(1), desired=DesiredState.INTERRUPT),
         [done(STOPPED, AGAIN)],
     ),
     (
@@ -471,13 +481,13 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     ),
     (
         "an experiment that ends while interrupted has ended",
-        snapshot(ten, wish=Wish.INTERRUPT, done={OK: 10}, best=0.5),
+        snapshot(ten, desired=DesiredState.INTERRUPT, done={OK: 10}, best=0.5),
         [done(ExperimentState.SUCCEEDED, TEN)],
     ),
     # tuner stop.
     (
         "tuner stop cancels what runs and what waits",
-        snapshot(two, open_trial(0, RUNNING), open_trial(1), wish=Wish.STOP),
+        snapshot(two, open_trial(0, RUNNING), open_trial(1), desired=DesiredState.STOP),
         [
             AskStop(0, UNWANTED, "tuner stop"),
             cancelled(1, "tuner stop"),
@@ -489,7 +499,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         snapshot(
             two,
             open_trial(0, STOPPING, cause=UNWANTED),
-            wish=Wish.STOP,
+            desired=DesiredState.STOP,
             state=ExperimentState.STOPPING,
             sent={0: 30.0},
         ),
@@ -497,12 +507,12 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     ),
     (
         "what Ctrl-C had interrupted is cancelled too",
-        snapshot(two, waits_again, wish=Wish.STOP, state=ExperimentState.STOPPING),
+        snapshot(two, waits_again, desired=DesiredState.STOP, state=ExperimentState.STOPPING),
         [cancelled(0, "tuner stop")],
     ),
     (
         "then nothing is left",
-        snapshot(two, wish=Wish.STOP, state=ExperimentState.STOPPING),
+        snapshot(two, desired=DesiredState.STOP, state=ExperimentState.STOPPING),
         [done(STOPPED, BY_STOP)],
     ),
 ]
@@ -542,7 +552,7 @@ def situations(draw: st.DrawFn) -> Snapshot:
         *trials,
         state=draw(st.sampled_from([ExperimentState.RUNNING, PAUSED, ExperimentState.STOPPING])),
         done={state: draw(st.integers(0, 3)) for state in (OK, BAD, TrialState.CANCELLED)},
-        wish=draw(st.sampled_from(Wish)),
+        desired=draw(st.sampled_from(DesiredState)),
         exhausted=draw(st.booleans()),
         slots=draw(st.none() | st.integers(0, 3)),
         canary_over=draw(st.booleans()),
@@ -593,14 +603,14 @@ def test_a_failed_attempt_does_not_run_on_while_the_experiment_is_paused() -> No
     paused = ExperimentState.PAUSED
     wrong = open_trial(0, FAILED, failed=CONFIG)
     assert decide(snapshot(two, wrong, open_trial(1, RUNNING), state=paused, removed=set())) == [RemoveAttempt(0)]
-    assert RemoveAttempt(0) in decide(snapshot(two, wrong, wish=Wish.INTERRUPT, removed=set()))
+    assert RemoveAttempt(0) in decide(snapshot(two, wrong, desired=DesiredState.INTERRUPT, removed=set()))
 
 
 def test_what_the_runtime_holds_is_not_started_again_and_keeps_its_slot() -> None:
     waiting = open_trial(0, CREATED, reason="QuotaExceeded: pods 4/4")
     assert decide(snapshot(a_spec(parallelism=1), waiting, held={0})) == []
     assert decide(snapshot(a_spec(parallelism=1), waiting)) == [StartAttempt(0, 1)]
-    assert decide(snapshot(a_spec(), waiting, held={0}, wish=Wish.STOP))[0] == AskStop(
+    assert decide(snapshot(a_spec(), waiting, held={0}, desired=DesiredState.STOP))[0] == AskStop(
         0, StopCause.CANCELLED, "tuner stop"
     )
 
@@ -612,7 +622,7 @@ def test_a_suggestion_begins_at_once_and_nothing_else_is_done_about_it() -> None
 
 
 def test_no_suggestion_begins_after_the_wish_to_stop() -> None:
-    assert beginnings(snapshot(two, open_trial(0), wish=Wish.STOP)) == []
+    assert beginnings(snapshot(two, open_trial(0), desired=DesiredState.STOP)) == []
 
 
 def test_what_was_started_is_not_started_again_before_another_look() -> None:

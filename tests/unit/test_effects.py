@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from controller.report.effects import Effect, Level, Step, effects, spearman
+from controller.report.effects import Effect, ParameterLevel, Step, effects, spearman
 from suggest.space import Choice, Condition, Float, Int, Parameter, Space, Value
 from suggest.trial import Trial, TrialState
 
@@ -56,7 +56,7 @@ def test_what_did_not_succeed_is_counted_and_never_averaged() -> None:
     trials.append(Trial(4, TrialState.RUNNING, trials[0].parameters, value=0.5))
     momentum, lr = sorted(effects(GRID, trials, maximize=True), key=lambda effect: effect.name, reverse=True)
     left_out = {TrialState.PRUNED: 1, TrialState.FAILED: 1}
-    assert momentum.levels[1] == Level(0.99, 0.99, 0, None, None, None, left_out)
+    assert momentum.levels[1] == ParameterLevel(0.99, 0.99, 0, None, None, None, left_out)
     assert (momentum.spread, momentum.steps) == (0.0, [])
     assert lr.steps == [Step(0.6, 1, *[pytest.approx(-0.02)] * 3)]
 

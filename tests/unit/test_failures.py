@@ -2,12 +2,16 @@
 
 import math
 import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
-from controller.core.failures import Facts, Judgement, judge, may_retry
+from controller.core.failures import Judgement, LogSummary, judge, may_retry
 from controller.core.model import Attempt, AttemptState, FailureClass, StopCause
-from tests.unit.builders import CANCELLED, FAILED, INFEASIBLE, PRUNED, SUCCEEDED, attempt
+from controller.runtime.protocol import Exit
+from tests.unit.builders import CANCELLED, FAILED, INFEASIBLE, PRUNED, START, SUCCEEDED, attempt
 
 CONFIGURATION, INFRASTRUCTURE = FailureClass.CONFIGURATION, FailureClass.INFRASTRUCTURE
 MEMORY, MISSING = FailureClass.OUT_OF_MEMORY, FailureClass.METRICS_MISSING
@@ -19,23 +23,44 @@ def failed(failure_class: FailureClass, reason: str) -> Judgement:
     return Judgement(FAILED, failure_class, reason)
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of an end."""
+
+    end: Exit
+    log: LogSummary
+    of_trial: bool
+
+
+def seen(
+    *,
+    value: float | None = None,
+    metric: str = "",
+    last_line: str = "",
+    near_misses: Sequence[tuple[str, int]] = (),
+    of_trial: bool = True,
+    **end: Any,
+) -> Seen:
+    return Seen(Exit(START, **end), LogSummary(value, metric, last_line, near_misses), of_trial)
+
+
 ENDS = [
-    ("it reported a value", Facts(code=0, value=0.9), None, Judgement(SUCCEEDED)),
+    ("it reported a value", seen(code=0, value=0.9), None, Judgement(SUCCEEDED)),
     (
         "it reported nothing",
-        Facts(code=0, metric="accuracy", last_line="done"),
+        seen(code=0, metric="accuracy", last_line="done"),
         None,
         failed(MISSING, 'exit code 0, but no line of its log reported "accuracy"'),
     ),
     (
         "it said nothing at all",
-        Facts(code=0, metric="accuracy"),
+        seen(code=0, metric="accuracy"),
         None,
         failed(MISSING, 'exit code 0, but no line of its log reported "accuracy": there is nothing in it'),
     ),
     (
         "it reported the metric under nearly its name",
-        Facts(code=0, metric="val_acc", last_line="done", near_misses=[("Val_Acc", 10), ("acc", 1)]),
+        seen(code=0, metric="val_acc", last_line="done", near_misses=[("Val_Acc", 10), ("acc", 1)]),
         None,
         failed(
             MISSING,
@@ -45,57 +70,57 @@ ENDS = [
     ),
     (
         "what it reported is lost",
-        Facts(code=0, metric="accuracy", reason="the end of its log could not be read"),
+        seen(code=0, metric="accuracy", reason="the end of its log could not be read"),
         None,
         failed(INFRASTRUCTURE, "exit code 0, but the end of its log could not be read"),
     ),
-    ("a part of its log is lost, but no value", Facts(code=0, value=0.9, reason="lines"), None, Judgement(SUCCEEDED)),
+    ("a part of its log is lost, but no value", seen(code=0, value=0.9, reason="lines"), None, Judgement(SUCCEEDED)),
     (
         "it reported nan",
-        Facts(code=0, value=math.nan, metric="accuracy"),
+        seen(code=0, value=math.nan, metric="accuracy"),
         None,
         failed(MISSING, 'the last "accuracy" was nan, not a finite number'),
     ),
     (
         "it reported inf",
-        Facts(code=0, value=math.inf, metric="loss"),
+        seen(code=0, value=math.inf, metric="loss"),
         None,
         failed(MISSING, 'the last "loss" was inf, not a finite number'),
     ),
     (
         "42 is infeasible, whatever was measured",
-        Facts(code=42, value=0.9, last_line="too wide"),
+        seen(code=42, value=0.9, last_line="too wide"),
         None,
         Judgement(INFEASIBLE, reason="too wide"),
     ),
     (
         "what another worker said of it comes before what the first was saying",
-        Facts(code=42, last_line="epoch=2 accuracy=0.4", reason="too wide"),
+        seen(code=42, last_line="epoch=2 accuracy=0.4", reason="too wide"),
         None,
         Judgement(INFEASIBLE, reason="too wide"),
     ),
     (
         "42 of a final stage's worker",
-        Facts(code=42, last_line="epoch=2 accuracy=0.4", reason="too wide", of_trial=False),
+        seen(code=42, last_line="epoch=2 accuracy=0.4", reason="too wide", of_trial=False),
         None,
         failed(USER, "exit code 42: too wide"),
     ),
-    ("42 without a word", Facts(code=42), None, Judgement(INFEASIBLE, reason="exit code 42")),
+    ("42 without a word", seen(code=42), None, Judgement(INFEASIBLE, reason="exit code 42")),
     (
         "an error of the program",
-        Facts(code=1, last_line="KeyError: 'x'"),
+        seen(code=1, last_line="KeyError: 'x'"),
         None,
         failed(USER, "exit code 1: KeyError: 'x'"),
     ),
-    ("an error after good values", Facts(code=3, value=0.9), None, failed(USER, "exit code 3, and nothing in its log")),
+    ("an error after good values", seen(code=3, value=0.9), None, failed(USER, "exit code 3, and nothing in its log")),
     (
         "it says that another try may do",
-        Facts(code=75, value=0.9, last_line="rank 1 of 2 was lost"),
+        seen(code=75, value=0.9, last_line="rank 1 of 2 was lost"),
         None,
         failed(INFRASTRUCTURE, "exit code 75: rank 1 of 2 was lost"),
     ),
     *(
-        (f"it says what it lacked: {said}", Facts(code=1, last_line=said), None, failed(MEMORY, f"exit code 1: {said}"))
+        (f"it says what it lacked: {said}", seen(code=1, last_line=said), None, failed(MEMORY, f"exit code 1: {said}"))
         for said in (
             "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
             "cifar10.py: out of memory: the GPU has no room for --batch 65536",
@@ -108,146 +133,147 @@ ENDS = [
     ),
     (
         "what it says of memory is no error where it succeeds",
-        Facts(code=0, value=0.9, last_line="recovered from: out of memory"),
+        seen(code=0, value=0.9, last_line="recovered from: out of memory"),
         None,
         Judgement(SUCCEEDED),
     ),
     (
         "a shell found no command",
-        Facts(code=127, last_line="sh: trian: not found"),
+        seen(code=127, last_line="sh: trian: not found"),
         None,
         failed(CONFIGURATION, "exit code 127 (a command could not be executed): sh: trian: not found"),
     ),
     (
         "a shell could not execute it",
-        Facts(code=126),
+        seen(code=126),
         None,
         failed(CONFIGURATION, "exit code 126 (a command could not be executed), and nothing in its log"),
     ),
     (
         "127 of a program that had run",
-        Facts(code=127, value=0.9, last_line="x"),
+        seen(code=127, value=0.9, last_line="x"),
         None,
         failed(USER, "exit code 127: x"),
     ),
     (
         "killed, and the system says why",
-        Facts(signal=KILL, out_of_memory=True),
+        seen(signal=KILL, out_of_memory=True),
         None,
         failed(MEMORY, "the system killed it for memory"),
     ),
     (
         "137 instead of the signal",
-        Facts(code=137, out_of_memory=True),
+        seen(code=137, out_of_memory=True),
         None,
         failed(MEMORY, "the system killed it for memory (exit code 137)"),
     ),
     (
         "a child was killed for memory, the program coped",
-        Facts(code=0, value=0.9, out_of_memory=True),
+        seen(code=0, value=0.9, out_of_memory=True),
         None,
         Judgement(SUCCEEDED),
     ),
     (
         "killed by somebody",
-        Facts(signal=KILL),
+        seen(signal=KILL),
         None,
         failed(INFRASTRUCTURE, "killed by SIGKILL, which tuner did not send"),
     ),
-    ("crashed", Facts(signal=SEGV), None, failed(INFRASTRUCTURE, "its program crashed (SIGSEGV)")),
+    ("crashed", seen(signal=SEGV), None, failed(INFRASTRUCTURE, "its program crashed (SIGSEGV)")),
     (
         "crashed under a shell or in a container, which tell an exit code for it",
-        Facts(code=134, value=0.9, last_line="terminate called"),
+        seen(code=134, value=0.9, last_line="terminate called"),
         None,
         failed(INFRASTRUCTURE, "exit code 134 (its program crashed: SIGABRT): terminate called"),
     ),
     (
         "crashed in the same way without a word",
-        Facts(code=139),
+        seen(code=139),
         None,
         failed(INFRASTRUCTURE, "exit code 139 (its program crashed: SIGSEGV), and nothing in its log"),
     ),
     (
         "crashed for want of memory",
-        Facts(code=134, last_line="RuntimeError: CUDA error: out of memory"),
+        seen(code=134, last_line="RuntimeError: CUDA error: out of memory"),
         None,
         failed(MEMORY, "exit code 134 (its program crashed: SIGABRT): RuntimeError: CUDA error: out of memory"),
     ),
     (
         "killed by a nameless signal",
-        Facts(signal=61),
+        seen(signal=61),
         None,
         failed(INFRASTRUCTURE, "killed by signal 61, which tuner did not send"),
     ),
     (
         "nobody saw its end",
-        Facts(unknown=True),
+        seen(unknown=True),
         None,
         failed(INFRASTRUCTURE, "it is gone and nobody saw its exit code"),
     ),
     (
         "it ran too long",
-        Facts(signal=KILL, timed_out=True),
+        seen(signal=KILL, timed_out=True),
         None,
         failed(TIMEOUT, "it ran longer than its timeout of 60 s"),
     ),
     (
         "pruned, by our signal",
-        Facts(signal=TERM, stopped=True),
+        seen(signal=TERM, stopped=True),
         StopCause.PRUNED,
         Judgement(PRUNED, reason="because"),
     ),
     (
         "pruned, and it left politely",
-        Facts(code=0, value=0.9, stopped=True),
+        seen(code=0, value=0.9, stopped=True),
         StopCause.PRUNED,
         Judgement(PRUNED, reason="because"),
     ),
     (
         "cancelled, and killed after its grace",
-        Facts(signal=KILL, stopped=True),
+        seen(signal=KILL, stopped=True),
         StopCause.CANCELLED,
         Judgement(CANCELLED, reason="because"),
     ),
     (
         "interrupted",
-        Facts(signal=TERM, stopped=True),
+        seen(signal=TERM, stopped=True),
         StopCause.INTERRUPTED,
         Judgement(CANCELLED, reason="because"),
     ),
     (
         "asked to stop, and nobody saw its end",
-        Facts(unknown=True),
+        seen(unknown=True),
         StopCause.PRUNED,
         Judgement(PRUNED, reason="because"),
     ),
     (
         "its timeout struck within the grace time of our stop",
-        Facts(signal=KILL, stopped=True, timed_out=True),
+        seen(signal=KILL, stopped=True, timed_out=True),
         StopCause.INTERRUPTED,
         Judgement(CANCELLED, reason="because"),
     ),
-    ("it succeeded before our signal", Facts(code=0, value=0.9), StopCause.PRUNED, Judgement(SUCCEEDED)),
+    ("it succeeded before our signal", seen(code=0, value=0.9), StopCause.PRUNED, Judgement(SUCCEEDED)),
     (
         "it failed before our signal",
-        Facts(code=1, last_line="x"),
+        seen(code=1, last_line="x"),
         StopCause.CANCELLED,
         failed(USER, "exit code 1: x"),
     ),
 ]
 
 
-@pytest.mark.parametrize(("facts", "cause", "judgement"), [e[1:] for e in ENDS], ids=[e[0] for e in ENDS])
-def test_an_end_is_judged(facts: Facts, cause: StopCause | None, judgement: Judgement) -> None:
-    assert judge(facts, cause, asked_because="because", timeout_s=60.0) == judgement
+@pytest.mark.parametrize(("seen", "cause", "judgement"), [e[1:] for e in ENDS], ids=[e[0] for e in ENDS])
+def test_an_end_is_judged(seen: Seen, cause: StopCause | None, judgement: Judgement) -> None:
+    judged = judge(seen.end, seen.log, cause, of_trial=seen.of_trial, asked_because="because", timeout_s=60.0)
+    assert judged == judgement
 
 
 def test_a_stop_without_a_reason_names_its_cause() -> None:
-    assert judge(Facts(signal=TERM, stopped=True), StopCause.INTERRUPTED).reason == "interrupted"
+    assert judge(Exit(START, signal=TERM, stopped=True), LogSummary(), StopCause.INTERRUPTED).reason == "interrupted"
 
 
 def test_a_long_last_line_is_cut_in_the_reason() -> None:
-    assert len(judge(Facts(code=1, last_line="x" * 9000), None).reason) == 500
+    assert len(judge(Exit(START, code=1), LogSummary(last_line="x" * 9000), None).reason) == 500
 
 
 @pytest.mark.parametrize(

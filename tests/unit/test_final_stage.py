@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.core.decide import beginnings, decide
-from controller.core.failures import Facts, judge
+from controller.core.failures import LogSummary, judge
 from controller.core.model import (
     FINAL,
     Attempt,
@@ -24,25 +24,27 @@ from controller.core.snapshot import (
     AskStop,
     ChangeState,
     CreateAttempt,
+    DesiredState,
     Forget,
     OutdateFinal,
     SendStop,
     Snapshot,
     StartAttempt,
     Suggest,
-    Wish,
 )
 from controller.folders import ExperimentFolders
 from controller.launch import cluster_launch, identity, launch
 from controller.memory import Memory
 from controller.runtime.kubernetes.naming import labels_of
 from controller.runtime.kubernetes.scene import attempt_of, name_of
+from controller.runtime.protocol import Exit
 from suggest.trial import TrialState
 from tests.unit.builders import (
     CANCELLED,
     CREATED,
     FAILED,
     RUNNING,
+    START,
     STOPPING,
     SUCCEEDED,
     UID,
@@ -146,17 +148,17 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     # The person.
     (
         "Ctrl-C stops it so that it runs again",
-        ended(final_stage(RUNNING), wish=Wish.INTERRUPT),
+        ended(final_stage(RUNNING), desired=DesiredState.INTERRUPT),
         [AskStop(FINAL, INTERRUPTED, "interrupted")],
     ),
     (
         "the stop is sent once it is recorded",
-        ended(final_stage(STOPPING, cause=INTERRUPTED), wish=Wish.INTERRUPT),
+        ended(final_stage(STOPPING, cause=INTERRUPTED), desired=DesiredState.INTERRUPT),
         [SendStop(FINAL, 30.0)],
     ),
     (
         "interrupted, it is what resume goes on with",
-        ended(final_stage(CANCELLED, cause=INTERRUPTED), wish=Wish.INTERRUPT),
+        ended(final_stage(CANCELLED, cause=INTERRUPTED), desired=DesiredState.INTERRUPT),
         [ChangeState(ExperimentState.STOPPED, "interrupted; its final stage runs again on resume", True)],
     ),
     ("and resumed it runs again", ended(final_stage(CANCELLED, cause=INTERRUPTED)), [CreateAttempt(FINAL, 2)]),
@@ -167,17 +169,17 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
     ),
     (
         "Ctrl-C before it began: it has not run",
-        ended(final_stage(), wish=Wish.INTERRUPT),
+        ended(final_stage(), desired=DesiredState.INTERRUPT),
         [ChangeState(ExperimentState.STOPPED, "interrupted; its final stage runs again on resume", True)],
     ),
     (
         "tuner stop ends it for good",
-        ended(final_stage(RUNNING), wish=Wish.STOP),
+        ended(final_stage(RUNNING), desired=DesiredState.STOP),
         [AskStop(FINAL, UNWANTED, "tuner stop"), ChangeState(ExperimentState.STOPPING, "tuner stop", False)],
     ),
     (
         "tuner stop before it began: there is none",
-        ended(final_stage(), wish=Wish.STOP),
+        ended(final_stage(), desired=DesiredState.STOP),
         [ChangeState(ExperimentState.STOPPED, "stopped by tuner stop", True)],
     ),
     # The search has grown meanwhile.
@@ -233,11 +235,11 @@ def test_no_suggestion_begins_it_though_what_was_decided_before_is_not_done_yet(
 
 
 def test_it_needs_no_metric() -> None:
-    assert judge(Facts(code=0, of_trial=False), None).verdict is AttemptState.SUCCEEDED
+    assert judge(Exit(START, code=0), LogSummary(), None, of_trial=False).verdict is AttemptState.SUCCEEDED
 
 
 def test_42_is_a_failure_like_any_other() -> None:
-    judged = judge(Facts(code=42, last_line="too wide", of_trial=False), None)
+    judged = judge(Exit(START, code=42), LogSummary(last_line="too wide"), None, of_trial=False)
     assert (judged.verdict, judged.failure_class, judged.reason) == (FAILED, CRASHED, "exit code 42: too wide")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.core.metrics import MAX_NAMES, LogReader, Reading
+from controller.core.metrics import MAX_NAMES, LogReader, MetricReading
 from controller.core.model import MetricsRule, Objective
 
 RECORDINGS = Path(__file__).parents[1] / "fixtures" / "metric_lines"
@@ -246,7 +246,7 @@ def test_the_last_of_many_lines_for_a_step_counts_from_the_second_step_on() -> N
     assert curve(log, "loss") == {0: 0.1, 1: 0.5, 2: 0.8}
     reader = a_reader("loss")
     assert [r for r in reader.feed(log.encode()) if r.step == 2] == []
-    assert reader.finish() == [Reading("loss", 2, 0.8)]
+    assert reader.finish() == [MetricReading("loss", 2, 0.8)]
 
 
 # Progress bars
@@ -260,7 +260,7 @@ def bar(position: int, total: int, postfix: str, label: str = "") -> str:
 def test_value_behind_a_carriage_return_is_read_before_the_line_ends() -> None:
     reader = a_reader()
     found = [r for n in range(4) for r in reader.feed(bar(n, 9, f"accuracy=0.{n}").encode())]
-    assert found == [Reading("accuracy", 0, 0.0), Reading("accuracy", 1, 0.1)]
+    assert found == [MetricReading("accuracy", 0, 0.0), MetricReading("accuracy", 1, 0.1)]
     assert (reader.last, reader.step) == (0.2, 2)
 
 
@@ -316,7 +316,7 @@ def test_provisional_value_of_a_killed_trial_is_read_at_the_end() -> None:
     reader = a_reader()
     assert reader.feed(("Epoch 4/9\n" + bar(4, 9, "accuracy=0.4") + "\r 5").encode()) == []
     assert (reader.value, reader.last, reader.step) == (None, 0.4, 4)
-    assert reader.finish() == [Reading("accuracy", 4, 0.4)]
+    assert reader.finish() == [MetricReading("accuracy", 4, 0.4)]
     assert (reader.value, reader.finish()) == (0.4, [])
 
 

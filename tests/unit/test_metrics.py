@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.metrics import MAX_LINE_BYTES, MAX_METRICS, LogReader, Reading
+from controller.core.metrics import MAX_LINE_BYTES, MAX_METRICS, LogReader, MetricReading
 from controller.core.model import MetricsRule
 from tests.unit.builders import an_objective
 
@@ -142,13 +142,13 @@ def test_the_last_line_is_the_last_one_that_is_not_blank() -> None:
 def test_a_line_without_its_end_is_read_when_the_log_is_complete() -> None:
     reader = a_reader()
     assert reader.feed(b"accuracy=0.97") == []
-    assert reader.finish() == [Reading("accuracy", 1, 0.97)]
+    assert reader.finish() == [MetricReading("accuracy", 1, 0.97)]
     assert reader.finish() == []
 
 
 def test_what_is_no_utf8_costs_only_itself() -> None:
     reader = a_reader()
-    assert reader.feed(b"\xff\xfe accuracy=0.97 \x80\nloss\xa0=\xa01\n") == [Reading("accuracy", 1, 0.97)]
+    assert reader.feed(b"\xff\xfe accuracy=0.97 \x80\nloss\xa0=\xa01\n") == [MetricReading("accuracy", 1, 0.97)]
 
 
 def test_the_rest_of_a_line_beyond_the_limit_is_not_read_and_the_next_line_is() -> None:
@@ -160,7 +160,7 @@ def test_a_progress_bar_may_be_longer_than_any_line() -> None:
     reader = a_reader()
     for n in range(9000):
         assert reader.feed(b"\r%d of 9000 accuracy=0.1" % n) == []
-    assert reader.feed(b"\raccuracy=0.9\r\n") == [Reading("accuracy", 1, 0.9)]
+    assert reader.feed(b"\raccuracy=0.9\r\n") == [MetricReading("accuracy", 1, 0.9)]
 
 
 def test_the_objective_has_a_place_among_any_number_of_metrics() -> None:
@@ -182,7 +182,7 @@ def test_a_line_of_garbage_is_read_once(line: bytes) -> None:
 @pytest.mark.timeout(30)
 def test_a_hundred_thousand_lines_of_junk_hide_nothing() -> None:
     junk = b"12:01:22 loading shard 17 of 200 from /data/x.bin\n" * 50_000
-    assert a_reader().feed(junk + b"accuracy=0.97\n" + junk) == [Reading("accuracy", 1, 0.97)]
+    assert a_reader().feed(junk + b"accuracy=0.97\n" + junk) == [MetricReading("accuracy", 1, 0.97)]
 
 
 PIECES = st.sampled_from(

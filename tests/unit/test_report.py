@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from controller.core.model import (
-    AlgorithmSpec,
     Attempt,
     AttemptState,
     Budget,
@@ -25,9 +24,10 @@ from controller.core.model import (
     TrialTemplate,
 )
 from controller.core.progress import Progress
-from controller.report import documents, ending, figures, lines, story, tables
+from controller.report import description, documents, ending, formatting, lines, tables
 from controller.report.record import ExperimentRecord, TrialRecord, last_values
 from suggest.space import Choice, Float, Parameter, Space
+from suggest.study import Algorithm
 from suggest.trial import REUSED, Measurement, Trial, TrialState
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
@@ -36,7 +36,7 @@ SPEC = ExperimentSpec(
     namespace="default",
     space=Space((Parameter("lr", Float(0, 1)), Parameter("fast", Choice((True, False))))),
     objective=Objective("accuracy", maximize=True),
-    algorithm=AlgorithmSpec("random"),
+    algorithm=Algorithm("random"),
     trial=TrialTemplate(("true",)),
     parallelism=2,
     budget=Budget(trials=10, failed_trials=5),
@@ -79,7 +79,7 @@ def record(
     ],
 )
 def test_durations_have_two_units_at_most(seconds: float, text: str) -> None:
-    assert figures.duration(seconds) == text
+    assert formatting.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -88,21 +88,21 @@ def test_durations_have_two_units_at_most(seconds: float, text: str) -> None:
      ([float(i) for i in range(100)], "▁▃▆█")],
 )  # fmt: skip
 def test_a_trend_in_four_characters(trend: list[float], text: str) -> None:
-    assert figures.sparkline(trend, 4) == text
+    assert formatting.sparkline(trend, 4) == text
 
 
 def test_what_is_not_a_number_is_a_word_in_json() -> None:
     values = [math.nan, math.inf, -math.inf, 0.5]
     shown = [documents.measurement(Measurement(1, "m", i, value))["value"] for i, value in enumerate(values)]
     assert shown == ["NaN", "Infinity", "-Infinity", 0.5]
-    assert json.loads(figures.json_text(shown)) == shown
+    assert json.loads(formatting.json_text(shown)) == shown
 
 
 def test_yaml_means_the_same_as_json() -> None:
     import yaml
 
     data = [{"a": 1.5, "b": {"c": "1e5", "d": []}, "e": [{"f": True, "g": "x: y"}, [1, 2]]}, {}]
-    assert yaml.safe_load(figures.yaml_text(data)) == data
+    assert yaml.safe_load(formatting.yaml_text(data)) == data
 
 
 def test_a_trial_as_json_has_no_nulls() -> None:
@@ -200,20 +200,20 @@ def test_the_best_is_the_first_of_equals_in_the_objectives_direction() -> None:
     ],
 )  # fmt: skip
 def test_why_an_experiment_is_as_it_is(state: ExperimentState, reason: str, by: str, why: str) -> None:
-    assert story.why_experiment(record(state=state, reason=reason, by=by)) == why
+    assert description.why_experiment(record(state=state, reason=reason, by=by)) == why
 
 
 def test_to_be_left_alone_on_a_cluster_is_nothing_that_went_wrong() -> None:
     left = record(by="")
     elsewhere = replace(left.experiment, spec=replace(left.experiment.spec, runtime="kubernetes"))
     why = "nobody controls it now, and what runs on the cluster runs on; go on with: `tuner resume digits`"
-    assert story.why_experiment(replace(left, experiment=elsewhere)) == why
+    assert description.why_experiment(replace(left, experiment=elsewhere)) == why
 
 
 def test_a_description_ends_with_its_why() -> None:
     measurements = [Measurement(1, "accuracy", step, step / 10) for step in range(3)]
     one = TrialRecord(trial(0, TrialState.PRUNED, reason="below the median"), (attempt(1, AttemptState.PRUNED),))
-    text = story.describe_trial(record(one, measurements=measurements), one, log=Path("/log.txt"), now=NOW)
+    text = description.describe_trial(record(one, measurements=measurements), one, log=Path("/log.txt"), now=NOW)
     assert text.splitlines()[-1] == "Why: it was stopped as hopeless: below the median"
     assert "accuracy  3         0      0.2   0    0.2  ▁▅█" in text
 
@@ -244,10 +244,10 @@ def test_while_something_is_waited_for_nobody_guesses_how_long_is_left() -> None
 def test_what_an_algorithm_chose_is_told_and_nothing_more_of_one_that_was_named() -> None:
     chosen = {"chosen": "tpe", "candidates": 200, "multivariate": True, "duplicates": "resample"}
     shown = replace(record(), settings=chosen)
-    shown = replace(shown, experiment=replace(shown.experiment, spec=replace(SPEC, algorithm=AlgorithmSpec("default"))))
-    page = story.describe_experiment(shown, folder=Path("/state"), now=NOW)
+    shown = replace(shown, experiment=replace(shown.experiment, spec=replace(SPEC, algorithm=Algorithm("default"))))
+    page = description.describe_experiment(shown, folder=Path("/state"), now=NOW)
     assert "default: tpe (candidates 200, duplicates resample, multivariate true)\n" in page
-    assert "Algorithm:  random\n" in story.describe_experiment(record(), folder=Path("/state"), now=NOW)
+    assert "Algorithm:  random\n" in description.describe_experiment(record(), folder=Path("/state"), now=NOW)
 
 
 def test_a_trial_that_took_over_a_value_is_shown_as_not_run_and_counts_for_nothing() -> None:
@@ -258,7 +258,7 @@ def test_a_trial_that_took_over_a_value_is_shown_as_not_run_and_counts_for_nothi
     assert [row[1] for row in tables.trial_rows(shown, now=NOW)] == ["succeeded", "succeeded (not run)"]
     assert documents.experiment(shown)["trials"] == {"succeeded": 1}
     assert documents.experiment(shown)["best"]["number"] == 0
-    page = story.describe_trial(shown, shown.trials[1], log=None, now=NOW)
+    page = description.describe_trial(shown, shown.trials[1], log=None, now=NOW)
     assert page.endswith(f"Why: it was {reason}\n")
 
 
@@ -270,10 +270,10 @@ def test_imported_trials_are_shown_as_such_and_count_for_the_best_alone() -> Non
     assert documents.experiment(shown)["trials"] == {"succeeded": 1}
     assert documents.experiment(shown)["best"]["number"] == 0
     assert "attempts" in documents.trial(shown, shown.trials[0])
-    page = story.describe_experiment(shown, folder=Path("/state"), now=NOW)
+    page = description.describe_experiment(shown, folder=Path("/state"), now=NOW)
     assert "Budget:     1 of 10 trials" in page
     assert "Imported:   1 from notes.csv\n" in page
-    one = story.describe_trial(shown, shown.trials[0], log=None, now=NOW)
+    one = description.describe_trial(shown, shown.trials[0], log=None, now=NOW)
     assert "Imported:   from notes.csv\n" in one
     assert "Why: it ended with accuracy 0.9 where it comes from; the best so far" in one
     assert ending.result(shown.experiment, elsewhere).startswith("digits: best accuracy 0.9 (trial 0, imported)\n")

@@ -85,7 +85,7 @@ def test_the_gpus_of_a_template_are_read_from_its_pods() -> None:
         manifest = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "spec": {"pytorchReplicaSpecs": specs}}
         template = replace(a_template(), cluster={"template": manifest})
         experiment = an_experiment(replace(a_spec(trial=template), runtime="kubernetes"))
-        return shown(experiment, running(0), rooms=[GPUS])[1].rpartition("; ")[2]
+        return shown(experiment, running(0), quotas=[GPUS])[1].rpartition("; ")[2]
 
     assert held(2) == "this experiment holds 7"
     assert held("${gpus}") == "this experiment asks for none"

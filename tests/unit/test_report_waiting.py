@@ -10,7 +10,7 @@ import pytest
 
 from controller.core.model import Attempt, AttemptState, Event, Experiment, FailureClass, Resources
 from controller.core.progress import Progress, RunningTrial
-from controller.report import documents, lines, story, tables
+from controller.report import description, documents, lines, tables
 from controller.report.record import ExperimentRecord, TrialRecord
 from suggest.trial import Trial, TrialState
 from tests.unit.builders import START, a_spec, a_template, an_experiment
@@ -43,7 +43,7 @@ def record(*trials: TrialRecord, experiment: Experiment | None = None, by: str =
 
 
 def describe(found: ExperimentRecord, one: TrialRecord) -> str:
-    return story.describe_trial(found, one, log=None, now=NOW)
+    return description.describe_trial(found, one, log=None, now=NOW)
 
 
 def test_a_trial_whose_attempt_waits_is_queued_for_its_reason() -> None:
@@ -69,7 +69,7 @@ def test_a_trial_whose_attempt_waits_is_queued_for_its_reason() -> None:
 )  # fmt: skip
 def test_why_a_trial_waits(one: TrialRecord, by: str, reason: str, why: str) -> None:
     found = record(one, by=by)
-    assert (found.reason_of(one), story.why_trial(found, one)) == (reason, why)
+    assert (found.reason_of(one), description.why_trial(found, one)) == (reason, why)
 
 
 def test_describe_says_what_a_trial_is_queued_for() -> None:
@@ -79,7 +79,7 @@ def test_describe_says_what_a_trial_is_queued_for() -> None:
 
 def test_describe_of_the_experiment_lists_who_waits() -> None:
     found = record(*(waiting(number) for number in range(10)))
-    text = story.describe_experiment(found, folder=Path("/x"), now=NOW)
+    text = description.describe_experiment(found, folder=Path("/x"), now=NOW)
     assert f"Waiting\n  TRIAL  FOR WHAT\n  0      {WAITS}\n" in text
     assert "  and 2 more\n" in text
     assert text.splitlines()[-1].startswith(

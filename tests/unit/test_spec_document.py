@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 
 from controller.core.model import (
-    AlgorithmSpec,
     Budget,
     FailureClass,
     MetricsRule,
     Objective,
-    PruningSpec,
     Resources,
     SecretRef,
 )
@@ -31,6 +29,7 @@ from controller.spec import (
 )
 from suggest.errors import Problem
 from suggest.space import Choice, Condition, Float, Int, Parameter, Scale, Space
+from suggest.study import Algorithm, Pruning
 
 SMALL = """\
 apiVersion: tuner.dev/v1
@@ -120,8 +119,8 @@ def test_a_whole_file_becomes_the_experiment_it_describes() -> None:
         )
     )
     assert spec.initial == ({"lr": 0.1, "layers": 4, "optimizer": "sgd"},)
-    assert spec.algorithm == AlgorithmSpec("tpe", 7, {"startupTrials": 10})
-    assert spec.pruning == PruningSpec("median", {"warmupSteps": 3, "interval": 1, "minTrials": 5})
+    assert spec.algorithm == Algorithm("tpe", 7, {"startupTrials": 10})
+    assert spec.pruning == Pruning("median", {"warmupSteps": 3, "interval": 1, "minTrials": 5})
     assert (spec.parallelism, spec.budget, spec.canary_s) == (8, Budget(100, 10, 21_600.0), 10.0)
     assert spec.runtime == "kubernetes"
     trial = spec.trial
@@ -174,7 +173,7 @@ def test_what_surrounds_a_local_trial_is_read_and_may_change_on_resume() -> None
 def test_defaults_are_filled_in() -> None:
     spec = read(SMALL, source="experiment.yaml").spec
     assert (spec.namespace, spec.parallelism, spec.canary_s, spec.runtime) == ("default", 1, 10.0, "local")
-    assert (spec.budget, spec.algorithm, spec.pruning) == (Budget(100, 10), AlgorithmSpec("default"), None)
+    assert (spec.budget, spec.algorithm, spec.pruning) == (Budget(100, 10), Algorithm("default"), None)
     assert (spec.trial.grace_s, spec.trial.timeout_s) == (30.0, None)
     assert {c.value: n for c, n in spec.trial.retries.items() if n} == {"infrastructure": 3}
 

@@ -7,7 +7,7 @@ import pytest
 
 from controller.spec import SpecErrors, read
 from controller.spec.native import FILE
-from controller.spec.problems import Complaints
+from controller.spec.problems import ProblemCollector
 from suggest.server.admin import check
 
 GOOD = """\
@@ -445,8 +445,8 @@ def test_whatever_stands_at_a_key_is_a_problem_and_never_a_crash(raw: object) ->
 
     whole = read(GOOD, source="x").spec.document
     for data in replaced(whole):
-        _check(data, Complaints())  # type: ignore[arg-type]  # whatever a file may hold
-    assert FILE.take(raw, "", Complaints()) is not None
+        _check(data, ProblemCollector())  # type: ignore[arg-type]  # whatever a file may hold
+    assert FILE.take(raw, "", ProblemCollector()) is not None
 
 
 def test_a_variable_in_a_script_is_for_the_shell_to_substitute() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from controller.spec import SpecErrors, read, render, schema, starter
 from controller.spec.document import fill_defaults
-from controller.spec.problems import Complaints
+from controller.spec.problems import ProblemCollector
 from controller.spec.reading import _check
 from controller.spec.reference import rewritten
 from controller.spec.yaml_text import parse
@@ -150,7 +150,7 @@ def test_a_trial_of_the_starter_file_runs_and_reports_its_metric() -> None:
 
 def test_filling_in_defaults_twice_changes_nothing() -> None:
     data, _ = parse(starter(), "x")
-    once = _check(data, Complaints())
+    once = _check(data, ProblemCollector())
     before = repr(once)
     fill_defaults(once)
     assert repr(once) == before

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from controller.core.model import FINAL
 from controller.runtime.kubernetes.demand import Demand, demand_of
 from controller.runtime.kubernetes.manifests import job_for
 from controller.runtime.kubernetes.quota import Ledger, out_of_room, reason_to_wait, with_defaults
@@ -138,7 +139,7 @@ class Gate:
         return not may_start(mine, self._shares.others(now_s=now_s))
 
 
-def _age(launch: Launch) -> tuple[int, int]:
+def _age(launch: Launch) -> tuple[bool, int, int]:
     part = launch.cluster
     assert part is not None
-    return part.trial, part.attempt
+    return (False, 0, part.attempt) if part.trial is FINAL else (True, part.trial, part.attempt)

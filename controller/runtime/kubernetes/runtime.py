@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from controller.core.model import FINAL, FailureClass, Uid
+from controller.core.model import FINAL, AttemptKey, FailureClass, TrialOrFinal, Uid
 from controller.runtime import log_file
 from controller.runtime.kubernetes import followers
 from controller.runtime.kubernetes.bell import Bell
@@ -59,7 +59,7 @@ class Place:
     namespace: str
     uid: Uid
     anchor: Raw
-    folder_of: Callable[[int, int], Path]
+    folder_of: Callable[[TrialOrFinal, int], Path]
     template: Raw | None = None
     holder: Callable[[], str] | None = None
 
@@ -74,7 +74,7 @@ class KubernetesRuntime:
         self._bell = Bell()
         self._opened: tuple[Scene, Intake] | None = None
         self._opening = asyncio.Lock()
-        self._whose: dict[str, tuple[int, int]] = {}
+        self._whose: dict[str, AttemptKey] = {}
         self._followers = followers.Followers(
             place.client, place.namespace, grown=self._bell.growth, ended=self._bell.news
         )
@@ -116,8 +116,8 @@ class KubernetesRuntime:
             return
         if record is not None and (record.removed or record.uid):
             raise CannotStart("it was made before, and is gone", FailureClass.INFRASTRUCTURE)
-        if self._looked_for_room is not (part.trial == FINAL):
-            self._looked_for_room = part.trial == FINAL
+        if self._looked_for_room is not (part.trial is FINAL):
+            self._looked_for_room = part.trial is FINAL
             quotas = scene.quotas
             if never := never_fits(demand_of(job_for(launch, owner=None)), quotas, scene.limit_ranges, []):
                 raise CannotStart(never)
@@ -284,7 +284,7 @@ class KubernetesRuntime:
             await scene.close()
         await self._place.client.close()
 
-    def _is_removed(self, whose: tuple[int, int]) -> bool:
+    def _is_removed(self, whose: AttemptKey) -> bool:
         """By us, for good; it may take its time to go."""
         record = self._records.of(self._place.folder_of(*whose))
         return record is not None and record.removed
@@ -328,7 +328,7 @@ class KubernetesRuntime:
         name: str,
         shown: Raw,
         pods: Sequence[Raw],
-        whose: tuple[int, int],
+        whose: AttemptKey,
     ) -> Sighting | None:
         """What it looks like now; None: it was taken back and may be started anew. Its log is followed, its timeout
         kept."""
@@ -371,7 +371,7 @@ class KubernetesRuntime:
             self._steady.note(name, shown, pods, sighting, left_s=left_s)
         return sighting
 
-    def _without_object(self, name: str, pods: Sequence[Raw], whose: tuple[int, int]) -> Sighting:
+    def _without_object(self, name: str, pods: Sequence[Raw], whose: AttemptKey) -> Sighting:
         """Its object is gone; what its pods do still counts, and what they say: they may run on without it."""
         there = [pod for pod in pods if not is_gone(pod)]
         source = None if self._followers.has(name) else log_source(None, there)
@@ -387,7 +387,7 @@ class KubernetesRuntime:
         name: str,
         shown: Raw | None,
         pods: Sequence[Raw],
-        whose: tuple[int, int],
+        whose: AttemptKey,
         *,
         refusal: str = "",
         mounts: str = "",

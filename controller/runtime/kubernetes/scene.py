@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from controller.core.model import FINAL, attempt_name, trial_label
+from controller.core.model import FINAL, AttemptKey, attempt_name, trial_label
 from controller.runtime.kubernetes import news
 from controller.runtime.kubernetes.checkup import listed
 from controller.runtime.kubernetes.client import JOBS, LIMIT_RANGES, PODS, QUOTAS, Client, Kind
@@ -128,9 +128,9 @@ class Scene:
     def drop(self, kind: Kind, name: str) -> None:
         self._objects[kind].drop(name)
 
-    def pods_by_attempt(self) -> dict[tuple[int, int], list[Raw]]:
+    def pods_by_attempt(self) -> dict[AttemptKey, list[Raw]]:
         """Those that are gone too, as they were last seen: how a container ended is often told with its pod's end."""
-        found: dict[tuple[int, int], list[Raw]] = {}
+        found: dict[AttemptKey, list[Raw]] = {}
         there = self.pods.objects
         # A pod whose name another one has taken over counts no more; how it ended was that life's.
         gone = [as_gone(pod) for name, pod in self.pods.deleted.items() if name not in there]
@@ -140,7 +140,7 @@ class Scene:
                 found.setdefault(whose, []).append(pod)
         return found
 
-    def pods_of(self, whose: tuple[int, int]) -> list[Raw]:
+    def pods_of(self, whose: AttemptKey) -> list[Raw]:
         """Those of an attempt that are there, and that nobody deletes."""
         there = self.pods.objects.values()
         return [pod for pod in there if attempt_of(pod) == whose and "deletionTimestamp" not in pod["metadata"]]
@@ -152,13 +152,13 @@ class Scene:
         self.complaints.forget_the_gone()
         self.workloads.forget_the_gone()
 
-    def forget_pods(self, whose: tuple[int, int]) -> None:
+    def forget_pods(self, whose: AttemptKey) -> None:
         for name, pod in list(self.pods.deleted.items()):
             if attempt_of(pod) == whose:
                 del self.pods.deleted[name]
 
 
-def attempt_of(found: Raw) -> tuple[int, int] | None:
+def attempt_of(found: Raw) -> AttemptKey | None:
     """(trial, attempt), as its labels say."""
     labels = found.get("metadata", {}).get("labels", {})
     with contextlib.suppress(KeyError, ValueError):
@@ -167,7 +167,7 @@ def attempt_of(found: Raw) -> tuple[int, int] | None:
     return None
 
 
-def name_of(found: Raw, whose: tuple[int, int]) -> str:
+def name_of(found: Raw, whose: AttemptKey) -> str:
     """The name of the attempt that it belongs to, as its labels say."""
     labels = found["metadata"]["labels"]
     return attempt_name(labels[EXPERIMENT], labels[UID], *whose)

@@ -13,12 +13,12 @@ from typing import Any
 from controller import journal, loop, memory, search
 from controller.core import breaker, budget, decide, failures, observe
 from controller.core import snapshot as asked
-from controller.core.failures import Facts, Judgement
+from controller.core.failures import Judgement, LogSummary
 from controller.core.metrics import LogReader
 from controller.core.model import FINAL, Attempt, AttemptState, ExperimentSpec, ExperimentState, FailureClass, StopCause
-from controller.core.snapshot import OpenTrial, Snapshot
+from controller.core.snapshot import Snapshot, UnfinishedTrial
 from controller.core.states import Ended
-from controller.runtime.protocol import Launch
+from controller.runtime.protocol import Exit, Launch
 from controller.store import Changes
 from suggest.trial import Outcome, TrialState
 
@@ -90,15 +90,15 @@ def never_a_retry(attempts: Sequence[Attempt], retries: Mapping[FailureClass, in
 
 
 @mutant("nan is the best value of the study", (observe, "judge"))
-def nan_is_a_value(facts: Facts, cause: StopCause | None, **words: Any) -> Judgement:
-    if facts.value is not None and not math.isfinite(facts.value):
-        facts = replace(facts, value=0.0)
-    return _judge(facts, cause, **words)
+def nan_is_a_value(end: Exit, log: LogSummary, cause: StopCause | None, **words: Any) -> Judgement:
+    if log.value is not None and not math.isfinite(log.value):
+        log = replace(log, value=0.0)
+    return _judge(end, log, cause, **words)
 
 
 @mutant("a pruned trial counts as killed by the cluster", (observe, "judge"))
-def our_own_signal_is_a_failure(facts: Facts, cause: StopCause | None, **words: Any) -> Judgement:
-    return _judge(replace(facts, stopped=False), cause, **words)
+def our_own_signal_is_a_failure(end: Exit, log: LogSummary, cause: StopCause | None, **words: Any) -> Judgement:
+    return _judge(replace(end, stopped=False), log, cause, **words)
 
 
 @mutant("a vanished trial is waited for for ever", (observe, "_missing"))
@@ -107,7 +107,7 @@ def nobody_misses_the_vanished(attempt: Attempt, log: LogReader, now: datetime) 
 
 
 @mutant("Ctrl-C throws away what was running", (decide, "_close"))
-def interrupted_is_cancelled(trial: OpenTrial, snapshot: Snapshot) -> Any:
+def interrupted_is_cancelled(trial: UnfinishedTrial, snapshot: Snapshot) -> Any:
     newest = trial.newest
     if newest is not None and newest.state is AttemptState.CANCELLED and trial.running:
         return asked.Complete(trial.number, Outcome(TrialState.CANCELLED, reason=newest.reason))
@@ -120,14 +120,14 @@ def configuration_does_not_pause(self: Any, attempts: list[Attempt], events: lis
 
 
 @mutant("a mended experiment counts its trial as failed", (decide, "_runs_again"))
-def lifting_a_pause_forgets_the_trial(trial: OpenTrial, snapshot: Snapshot) -> bool:
+def lifting_a_pause_forgets_the_trial(trial: UnfinishedTrial, snapshot: Snapshot) -> bool:
     return failures.may_retry(trial.attempts, snapshot.spec.trial.retries)
 
 
 _serial = itertools.count()
 
 
-@mutant("a lost reply costs a trial that nobody runs", (search.Search, "suggest"))
+@mutant("a lost reply costs a trial that nobody runs", (search.ExperimentStudy, "suggest"))
 async def every_request_has_a_new_id(self: Any, count: int, *, handed_out: int) -> Any:
     request_id = f"{self._uid}-{next(_serial)}-x"
     return await self._studies.suggest(self._name, count, client_id=self._uid, request_id=request_id, labels={})
@@ -186,12 +186,12 @@ def no_ending_but_the_budget(spec: ExperimentSpec, counts: Mapping[TrialState, i
 
 
 @mutant("hopeless trials run to their end", (decide, "_stops"))
-def advice_is_not_taken(left: Sequence[OpenTrial], snapshot: Snapshot) -> Iterator[Any]:
+def advice_is_not_taken(left: Sequence[UnfinishedTrial], snapshot: Snapshot) -> Iterator[Any]:
     return iter(())
 
 
 @mutant("a restarted controller never sends the stop it recorded", (decide, "_stop_everything"))
-def stops_are_recorded_only(left: Sequence[OpenTrial], snapshot: Snapshot, cause: StopCause, reason: str) -> Any:
+def stops_are_recorded_only(left: Sequence[UnfinishedTrial], snapshot: Snapshot, cause: StopCause, reason: str) -> Any:
     for trial in left:
         newest = trial.newest
         if newest is not None and newest.state in (AttemptState.CREATED, AttemptState.RUNNING):
@@ -209,7 +209,7 @@ def final_stage_does_not_wait(final: Any, left: Any, snapshot: Snapshot, ending:
     return _finish(final, [], snapshot, ending, begin=True)
 
 
-@mutant("the model that is shipped has the parameters of the last trial", (search.Search, "best"))
+@mutant("the model that is shipped has the parameters of the last trial", (search.ExperimentStudy, "best"))
 async def latest_instead_of_best(self: Any) -> Any:
     return max(
         (trial for trial in await self.trials() if trial.state is TrialState.SUCCEEDED), key=lambda trial: trial.number

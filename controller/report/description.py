@@ -8,7 +8,7 @@ from pathlib import Path
 
 from controller.core.model import Attempt, Event, Experiment, ExperimentState, FailureClass
 from controller.phrases import command, quantity
-from controller.report import figures
+from controller.report import formatting
 from controller.report.final import FinalRecord, where_it_lies
 from controller.report.record import ExperimentRecord, TrialRecord
 from controller.report.tables import aligned, run_time, shortened, shown_state
@@ -23,7 +23,7 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
     it = record.experiment
     spec = it.spec
     direction = "maximize" if spec.objective.maximize else "minimize"
-    target = "" if spec.objective.target is None else f", target {figures.number(spec.objective.target)}"
+    target = "" if spec.objective.target is None else f", target {formatting.number(spec.objective.target)}"
     facts = [
         ("Name", it.name),
         ("Namespace", it.namespace),
@@ -37,8 +37,8 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
         ("Study", it.study),
         ("Service", redacted_url(it.server) or "embedded"),
         ("Controller", record.controlled_by or "none"),
-        ("Started", "" if it.start_time is None else figures.timestamp(it.start_time)),
-        ("Ended", "" if it.end_time is None else figures.timestamp(it.end_time)),
+        ("Started", "" if it.start_time is None else formatting.timestamp(it.start_time)),
+        ("Ended", "" if it.end_time is None else formatting.timestamp(it.end_time)),
         ("Budget", _budget(record)),
         ("Trials", ", ".join(f"{n} {state.value}" for state, n in record.counts.items()) or "none yet"),
         ("Imported", _imported(record)),
@@ -53,8 +53,8 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
                 str(one.trial.number),
                 run_time(one, now=now),
                 "" if one.trial.step is None else str(one.trial.step),
-                figures.number(one.trial.value),
-                figures.parameters(one.trial.parameters),
+                formatting.number(one.trial.value),
+                formatting.parameters(one.trial.parameters),
             ]
             for one in running
         ]
@@ -74,7 +74,7 @@ def _final(record: ExperimentRecord, *, now: datetime) -> str:
     if final is None:
         return "" if record.experiment.spec.final is None else "runs when the search has ended"
     newest = final.newest
-    for_s = f" for {figures.between(newest.start_time, now)}" if final.state == "running" else ""
+    for_s = f" for {formatting.between(newest.start_time, now)}" if final.state == "running" else ""
     return f"{final.state}{for_s}, with the parameters of trial {final.run.trial}" + (
         f": {newest.reason}" if newest.reason else ""
     )
@@ -89,8 +89,8 @@ def describe_final(record: ExperimentRecord, final: FinalRecord, *, log: Path | 
         ("Name", final.name),
         ("State", final.state),
         ("Of trial", str(final.run.trial)),
-        ("Value", "" if final.newest.value is None else f"{metric} {figures.number(final.newest.value)}"),
-        ("Parameters", "" if whose is None else figures.parameters(whose.parameters)),
+        ("Value", "" if final.newest.value is None else f"{metric} {formatting.number(final.newest.value)}"),
+        ("Parameters", "" if whose is None else formatting.parameters(whose.parameters)),
         ("Log", "" if log is None else str(log)),
         ("Outputs", final.directory or where_it_lies(record.experiment.spec, final)),
     ]
@@ -127,7 +127,7 @@ def _algorithm(record: ExperimentRecord) -> str:
     chosen = settings.pop("chosen", None)
     if chosen is None:
         return name
-    words = [f"{key} {figures.parameter(value)}" for key, value in sorted(settings.items())]
+    words = [f"{key} {formatting.parameter(value)}" for key, value in sorted(settings.items())]
     return f"{name}: {chosen} ({', '.join(words)})"
 
 
@@ -138,12 +138,12 @@ def describe_trial(record: ExperimentRecord, one: TrialRecord, *, log: Path | No
         ("Name", record.trial_name(number)),
         ("State", one.state.value),
         ("Queued", record.reason_of(one) if one.state is TrialState.QUEUED and one.waiting else ""),
-        ("Value", figures.number(one.trial.value)),
+        ("Value", formatting.number(one.trial.value)),
         ("Step", "" if one.trial.step is None else str(one.trial.step)),
         ("Imported", one.imported_from and f"from {one.imported_from}"),
         ("Log", "" if log is None else str(log)),
     ]
-    values = [[name, figures.parameter(value)] for name, value in one.trial.parameters.items()]
+    values = [[name, formatting.parameter(value)] for name, value in one.trial.parameters.items()]
     parts = [_facts(facts), "Parameters\n" + _indented(aligned(("", ""), values, headers=False))]
     if not (one.imported_from or one.value_of):
         parts.append("Attempts\n" + _indented(_attempts(record, one.attempts, now=now)))
@@ -161,11 +161,11 @@ def _attempts(record: ExperimentRecord, attempts: Sequence[Attempt], *, now: dat
     columns = {
         "NUMBER": [str(each.number) for each in attempts],
         "STATE": [each.state.value for each in attempts],
-        "FOR": [figures.between(each.start_time, each.end_time or now) for each in attempts],
+        "FOR": [formatting.between(each.start_time, each.end_time or now) for each in attempts],
         "EXIT": ["" if each.exit_code is None else str(each.exit_code) for each in attempts],
         "CLASS": ["" if each.failure_class is None else each.failure_class.value for each in attempts],
         "NODE": [each.node for each in attempts],
-        "IMAGE": [figures.digest(each.image) for each in attempts],
+        "IMAGE": [formatting.digest(each.image) for each in attempts],
         "GPU-S": [f"{spent:.0f}" if (spent := record.gpu_seconds(each, now=now)) else "" for each in attempts],
         "REASON": [shortened(each.reason, 80) for each in attempts],
     }
@@ -249,7 +249,7 @@ def why_trial(record: ExperimentRecord, one: TrialRecord) -> str:
             best = record.best
             rank = "; the best so far" if best is not None and best.number == one.trial.number else ""
             there = " where it comes from" if one.imported_from else ""
-            return f"it ended with {metric} {figures.number(one.trial.value)}{attempts}{there}{rank}"
+            return f"it ended with {metric} {formatting.number(one.trial.value)}{attempts}{there}{rank}"
         case TrialState.PRUNED:
             return f"it was stopped as hopeless: {reason}"
         case TrialState.INFEASIBLE:
@@ -297,8 +297,8 @@ def _budget(record: ExperimentRecord) -> str:
     words = [f"{done} of {limit}" if limit is not None else f"{quantity(done, 'trial')}, no limit"]
     if budget.failed_trials is not None:
         words.append(f"{counts.get(TrialState.FAILED, 0)} of {budget.failed_trials} failures")
-    spent = figures.duration(record.experiment.running_s)
-    limit = "" if budget.wall_clock_s is None else f" of {figures.duration(budget.wall_clock_s)}"
+    spent = formatting.duration(record.experiment.running_s)
+    limit = "" if budget.wall_clock_s is None else f" of {formatting.duration(budget.wall_clock_s)}"
     return ", ".join([*words, f"{spent}{limit} running"])
 
 
@@ -313,7 +313,7 @@ def _best(record: ExperimentRecord) -> str:
     if best is None:
         return "none yet"
     metric = record.experiment.spec.objective.metric
-    return f"trial {best.number}, {metric} {figures.number(best.value)}: {figures.parameters(best.parameters)}"
+    return f"trial {best.number}, {metric} {formatting.number(best.value)}: {formatting.parameters(best.parameters)}"
 
 
 def _measured(measured: Sequence[Measurement]) -> list[list[str]]:
@@ -324,7 +324,7 @@ def _measured(measured: Sequence[Measurement]) -> list[list[str]]:
         values = [each.value for each in measured if each.metric == metric and each.attempt == attempt]
         if values:
             ends = [values[0], values[-1], min(values), max(values)]
-            rows.append([metric, str(len(values)), *map(figures.number, ends), figures.sparkline(values, 24)])
+            rows.append([metric, str(len(values)), *map(formatting.number, ends), formatting.sparkline(values, 24)])
     return rows
 
 

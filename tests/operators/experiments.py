@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,19 @@ from tests.cluster.kwok import uid_number
 from tests.cluster.objects import pods
 from tests.cluster.searcher import Searcher
 from tests.cluster.waiting import eventually
-from tests.operators.kinds import Fate, Kind
+from tests.operators.kinds import Behavior, Kind
 
 NAME = "tiny"
-MAIN: Fate = {"KWOK_LOG": "score=${x}", "KWOK_RUN": "1s"}
-WORKER: Fate = {"KWOK_LOG": "score=99", "KWOK_RUN": "1s"}
-LONG: Fate = {**MAIN, "KWOK_RUN": "600s"}
-LONG_WORKER: Fate = {**WORKER, "KWOK_RUN": "600s"}
+MAIN: Behavior = {"KWOK_LOG": "score=${x}", "KWOK_RUN": "1s"}
+WORKER: Behavior = {"KWOK_LOG": "score=99", "KWOK_RUN": "1s"}
+LONG: Behavior = {**MAIN, "KWOK_RUN": "600s"}
+LONG_WORKER: Behavior = {**WORKER, "KWOK_RUN": "600s"}
 WITHIN_S = 120.0
 
 
 def experiment(
-    me: Searcher, kind: Kind, main: Fate = MAIN, worker: Fate = WORKER, *, trials: int = 1, parallelism: int = 1,
-    restart: str = "Never", labels: Fate | None = None, **trial: object,
+    me: Searcher, kind: Kind, main: Behavior = MAIN, worker: Behavior = WORKER, *, trials: int = 1,
+    parallelism: int = 1, restart: str = "Never", labels: Mapping[str, str] | None = None, **trial: object,
 ) -> Path:  # fmt: skip
     """JSON is YAML."""
     template = {"metadata": {"labels": dict(labels or {})}, **kind.template(main, worker, restart)}

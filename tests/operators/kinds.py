@@ -1,7 +1,7 @@
-"""The kinds of the tests: one template for each, with a main pod and a worker whose fates are given apart.
+"""The kinds of the tests: one template for each, with a main pod and a worker that behave differently.
 
-A fate is the environment that fake pods obey (tests/cluster/kwok.py). Every pod takes one GPU, so an object takes two.
-Where all pods of a kind share a template (Job, TrainJob) the worker's fate is written for completion index 1.
+A behavior is environment variables that fake pods obey (tests/cluster/kwok.py). Every pod takes one GPU, so an object
+takes two. Where all pods share a template (Job, TrainJob) the worker's behavior is written for completion index 1.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.cluster.api import Api, Object
 from tests.cluster.kwok import GPU
 from tests.operators.operators import JOBSET, TRAINER, TRAINING
 
-Fate = Mapping[str, str]
+Behavior = Mapping[str, str]
 GPUS = 2  # of one object
 KUBEFLOW = "kubeflow.org/v1"
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -22,14 +22,14 @@ RESTARTS = ("Never", "OnFailure")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`template`: of the main pod's fate, the worker's and a restart policy. `operators`: who works on it.
+    """`template`: of the main pod's behavior, the worker's and a restart policy. `operators`: who works on it.
 
     `main`: labels of its main pod. `success`: the condition that it ends well by. `queued`: Kueue takes it.
     """
 
     name: str
     resource: str  # GROUP/VERSION/plural
-    template: Callable[[Fate, Fate, str], Object]
+    template: Callable[[Behavior, Behavior, str], Object]
     operators: tuple[str, ...]
     main: Mapping[str, str]
     success: str
@@ -68,46 +68,46 @@ def _runtime(restart: str) -> str:
     return f"restarts-{restart.lower()}"
 
 
-def _container(name: str, fate: Fate) -> Object:
+def _container(name: str, behavior: Behavior) -> Object:
     return {
         "name": name,
         "image": "tiny:1",
         "command": ["python", "train.py", "--x=${x}"],
-        "env": _environment(fate),
+        "env": _environment(behavior),
         "resources": {"limits": {GPU: "1"}},
     }
 
 
-def _environment(fate: Fate) -> list[Object]:
-    return [{"name": name, "value": value} for name, value in fate.items()]
+def _environment(behavior: Behavior) -> list[Object]:
+    return [{"name": name, "value": value} for name, value in behavior.items()]
 
 
-def _pod(container: str, fate: Fate, restart: str = "Never") -> Object:
-    return {"spec": {"restartPolicy": restart, "containers": [_container(container, fate)]}}
+def _pod(container: str, behavior: Behavior, restart: str = "Never") -> Object:
+    return {"spec": {"restartPolicy": restart, "containers": [_container(container, behavior)]}}
 
 
-def _both(main: Fate, worker: Fate) -> dict[str, str]:
+def _both(main: Behavior, worker: Behavior) -> dict[str, str]:
     return {**main, **{f"{name}_1": value for name, value in {"KWOK_EXIT": "0", **worker}.items()}}
 
 
-def _job(main: Fate, worker: Fate, restart: str) -> Object:
+def _job(main: Behavior, worker: Behavior, restart: str) -> Object:
     pod = _pod("main", _both(main, worker), restart)
     spec = {"completions": 2, "parallelism": 2, "completionMode": "Indexed", "backoffLimit": 0, "template": pod}
     return {"apiVersion": "batch/v1", "kind": "Job", "spec": spec}
 
 
-def _jobset(main: Fate, worker: Fate, restart: str) -> Object:
+def _jobset(main: Behavior, worker: Behavior, restart: str) -> Object:
     groups = [
-        {"name": name, "template": {"spec": {"backoffLimit": 0, "template": _pod("main", fate, restart)}}}
-        for name, fate in (("leader", main), ("workers", worker))
+        {"name": name, "template": {"spec": {"backoffLimit": 0, "template": _pod("main", behavior, restart)}}}
+        for name, behavior in (("leader", main), ("workers", worker))
     ]
     return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {"replicatedJobs": groups}}
 
 
-def _training(kind: str, replicas: str, main_type: str, container: str) -> Callable[[Fate, Fate, str], Object]:
-    def template(main: Fate, worker: Fate, restart: str) -> Object:
-        def replica(fate: Fate, policy: str) -> Object:
-            pod = {"spec": {"containers": [_container(container, fate)]}}
+def _training(kind: str, replicas: str, main_type: str, container: str) -> Callable[[Behavior, Behavior, str], Object]:
+    def template(main: Behavior, worker: Behavior, restart: str) -> Object:
+        def replica(behavior: Behavior, policy: str) -> Object:
+            pod = {"spec": {"containers": [_container(container, behavior)]}}
             return {"replicas": 1, "restartPolicy": policy, "template": pod}
 
         both = {main_type: replica(main, restart), "Worker": replica(worker, restart)}
@@ -116,7 +116,7 @@ def _training(kind: str, replicas: str, main_type: str, container: str) -> Calla
     return template
 
 
-def _trainjob(main: Fate, worker: Fate, restart: str) -> Object:
+def _trainjob(main: Behavior, worker: Behavior, restart: str) -> Object:
     trainer = {
         "numNodes": 2,
         "image": "tiny:1",

@@ -101,7 +101,7 @@ def test_an_object_deleted_by_hand_is_run_again(cluster: ControlPlane, me: Searc
 
 @each_kind
 @pytest.mark.outcome("main pod evicted")
-def test_the_value_is_that_of_the_life_that_ended_well(
+def test_the_value_is_that_of_the_pod_that_ran_to_its_end(
     cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen
 ) -> None:
     api = cluster.api()

@@ -58,7 +58,7 @@ def test_a_trial_waits_for_kueue_and_is_admitted(cluster: ControlPlane, me: Sear
 
 @each_queued_kind
 @pytest.mark.outcome("preempted by Kueue")
-def test_a_preempted_trial_goes_on_as_the_same_attempt_with_the_value_of_its_second_life(
+def test_a_preempted_trial_goes_on_as_the_same_attempt_with_the_value_of_its_second_run(
     cluster: ControlPlane, me: Searcher, kind: Kind, seen: Seen
 ) -> None:
     api = cluster.api()

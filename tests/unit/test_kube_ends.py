@@ -685,6 +685,15 @@ def test_an_object_that_nobody_touches_is_asked_after_its_operator() -> None:
     assert look(new, now=61, refusal='pods "x" is forbidden: exceeded quota: q').waiting != said
 
 
+def test_an_evicted_pod_is_the_cause_though_it_shows_a_later_deletion() -> None:
+    """The Training Operator fails its object when the eviction begins; the kubelet's last deletion is later."""
+    evicted: Raw = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    evicted["lastTransitionTime"] = stamp(5)
+    main = a_pod(ended(143, after=8), phase="Failed", conditions=(evicted,), deleted=9, grace_s=0)
+    over: Raw = {"type": "Failed", "status": "True", "lastTransitionTime": stamp(5), "message": "1 Master failed"}
+    assert end_of(a_job(kind="JobSet", conditions=(over,)), main).failure_class is INFRASTRUCTURE
+
+
 # Containers that are restarted in place
 
 

@@ -26,6 +26,7 @@ from controller.runtime.kubernetes.members import (
 )
 from controller.runtime.kubernetes.pod_end import crash_loop, last_line
 from controller.runtime.kubernetes.pods import (
+    condition,
     container_in,
     deletion_asked,
     image_of,
@@ -168,9 +169,18 @@ def _causes(failed: Sequence[Member], over: datetime) -> list[Member]:
 
     Times are whole seconds: a pod deleted in the same second is a cause only if no other pod failed by itself.
     """
-    asked = [(member, deletion_asked(member.pod)) for member in failed]
+    asked = [(member, _first_asked(member)) for member in failed]
     by_themselves = [member for member, time in asked if time is None or time < over]
     return by_themselves or [member for member, time in asked if time is not None and time <= over]
+
+
+def _first_asked(member: Member) -> datetime | None:
+    """When the pod began to be deleted; None: it was not. Once its containers have ended, the kubelet deletes it again,
+    without grace, and the time that the pod then shows is later than that."""
+    asked = deletion_asked(member.pod)
+    disrupted = condition(member.pod, "DisruptionTarget") if is_true(member.pod, "DisruptionTarget") else None
+    known = (asked, parse_time((disrupted or {}).get("lastTransitionTime")), member.end.time if member.end else None)
+    return None if asked is None else min(filter(None, known))
 
 
 def _without_pods(obj: Raw, reading: Reading, *, stopped: bool, now: datetime) -> Exit | None:

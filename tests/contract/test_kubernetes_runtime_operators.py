@@ -6,11 +6,13 @@ On a small API server in this process, with an operator that is played (`tests.k
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from controller.core.model import FailureClass
 from controller.runtime.kubernetes import gate
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
 from controller.runtime.protocol import Exit, Launch, Sighting
@@ -90,6 +92,31 @@ async def test_another_controller_goes_on_with_the_log_of_the_second_life(experi
     successor = await experiment.open(template=TRAINING_JOB)
     await successor.start(training_job(experiment))
     await log_becomes(successor, name, b"accuracy=0.1\naccuracy=0.9\n")
+
+
+# Pods that are deleted
+
+
+@on_a_loop
+async def test_a_deleted_main_pod_is_lost_though_its_program_ends_by_itself_on_sigterm(experiment: Experiment) -> None:
+    """The kubelet deletes a pod again, without grace, once its containers have ended."""
+    runtime, operator, name, (master, _) = await begun(experiment)
+
+    def deleted(after_s: float, grace_s: int) -> None:
+        until = (datetime.now(UTC) + timedelta(seconds=after_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        about = {"deletionTimestamp": until, "deletionGracePeriodSeconds": grace_s}
+        experiment.api.change("pods", NAMESPACE, master, lambda pod: pod["metadata"].update(about))
+
+    deleted(after_s=30, grace_s=30)
+    experiment.api.hand.end(master, exit_code=1)
+    operator.fail(name)
+    deleted(after_s=5, grace_s=0)
+    experiment.api.remove("pods", NAMESPACE, master)
+    exit = exit_in(await look_until(runtime, ended(name)), name)
+    assert (exit.failure_class, exit.reason) == (
+        FailureClass.INFRASTRUCTURE,
+        f"{master}: its pod was deleted by somebody else (exit code 1)",
+    )
 
 
 # Containers that are restarted in place

@@ -106,6 +106,20 @@ def deletion_asked(pod: Shown) -> datetime | None:
     return until - timedelta(seconds=_DEFAULT_GRACE_S if grace is None else grace)
 
 
+def keep_first_deletion(before: dict[str, Any], after: dict[str, Any]) -> None:
+    """Have `after` tell when its deletion was first requested.
+
+    Once its containers have ended, the kubelet deletes a pod again without grace, and the pod then shows that later
+    deletion alone. What ended between the two would look as if it had ended before anybody asked.
+    """
+    first, last = deletion_asked(before), deletion_asked(after)
+    if first is not None and last is not None and first < last:
+        about = after["metadata"]
+        grace = about.get("deletionGracePeriodSeconds")
+        kept = _DEFAULT_GRACE_S if grace is None else grace
+        about["deletionGracePeriodSeconds"] = kept + (last - first).total_seconds()
+
+
 def as_gone(pod: dict[str, Any]) -> dict[str, Any]:
     """A pod whose object is gone, as it was last seen: it has ended, whatever it said then."""
     status = pod.get("status", {})

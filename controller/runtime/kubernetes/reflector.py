@@ -55,7 +55,9 @@ class Reflector:
 
     def __init__(self, client: Client, kind: Kind, namespace: str | None, *, labels: str = "", fields: str = "",
                  changed: Callable[[], None], matters: Callable[[Raw | None, Raw | None], bool] = news.always,
+                 keep: Callable[[Raw, Raw], None] | None = None,
                  resync_s: float = 600.0, pace: Pace = Pace()) -> None:  # fmt: skip
+        """keep: writes into the newer of two states of an object what it keeps of the older."""
         self.objects: dict[str, Raw] = {}  # by name; a changed object is a new dict
         self.deleted: dict[str, Raw] = {}  # the last state of what is gone; the owner clears it when it has read it
         self.trouble = ""  # why nothing can be heard at present, for people
@@ -66,6 +68,7 @@ class Reflector:
         self._selection = {"labels": labels, "fields": fields}
         self._changed = changed
         self._matters = matters
+        self._keep = keep
         self._resync_s = resync_s
         self._pace = pace
         self._version = ""
@@ -228,11 +231,16 @@ class Reflector:
         known = self.objects.get(_name(obj))
         if known is not None and _uid(known) != _uid(obj):
             self._remove(known)
+        self._carry_over(known, obj)
         self.objects[_name(obj)] = obj
 
     def _remove(self, obj: Raw) -> None:
-        self.objects.pop(_name(obj), None)
+        self._carry_over(self.objects.pop(_name(obj), None), obj)
         self.deleted[_name(obj)] = obj
+
+    def _carry_over(self, known: Raw | None, obj: Raw) -> None:
+        if self._keep is not None and known is not None and known is not obj and _uid(known) == _uid(obj):
+            self._keep(known, obj)
 
     def _say(self, trouble: str, *, changed: bool = False) -> None:
         if bool(trouble) != bool(self.trouble):

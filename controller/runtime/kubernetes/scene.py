@@ -20,7 +20,7 @@ from controller.runtime.kubernetes.errors import ApiError
 from controller.runtime.kubernetes.kueue import Workloads
 from controller.runtime.kubernetes.notices import Notices
 from controller.runtime.kubernetes.owners import Owners
-from controller.runtime.kubernetes.pods import as_gone
+from controller.runtime.kubernetes.pods import as_gone, keep_first_deletion
 from controller.runtime.kubernetes.reflector import Reflector
 
 Raw = dict[str, Any]
@@ -37,7 +37,7 @@ class Scene:
         self._namespace = namespace
         self._changed = changed
         self._labels = f"{UID}={uid}"
-        self.pods = self._of(PODS, news.of_pod)
+        self.pods = self._of(PODS, news.of_pod, keep_first_deletion)
         self._quotas = Reflector(client, QUOTAS, namespace, changed=changed)
         self._quotas_shown = False
         notices = Notices()
@@ -49,9 +49,14 @@ class Scene:
         # As they are now: they hardly ever change, and only defaults are read off them.
         self.limit_ranges: list[Raw] = []
 
-    def _of(self, kind: Kind, matters: Callable[[Raw | None, Raw | None], bool] = news.always) -> Reflector:
+    def _of(
+        self,
+        kind: Kind,
+        matters: Callable[[Raw | None, Raw | None], bool] = news.always,
+        keep: Callable[[Raw, Raw], None] | None = None,
+    ) -> Reflector:
         return Reflector(
-            self._client, kind, self._namespace, labels=self._labels, changed=self._changed, matters=matters
+            self._client, kind, self._namespace, labels=self._labels, changed=self._changed, matters=matters, keep=keep
         )
 
     async def open(self) -> None:

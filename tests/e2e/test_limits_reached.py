@@ -13,7 +13,7 @@ def test_a_full_namespace_pauses_and_resume_goes_on_when_there_is_room(tmp_path:
     limits = tmp_path / "limits.yaml"
     limits.write_text("defaults: {trials: 3, measurements: 1}")
     with (
-        a_server(tmp_path / "studies.db", oversight=ServerOptions(limits=str(limits))) as server,
+        a_server(tmp_path / "studies.db", options=ServerOptions(limits=str(limits))) as server,
         somebody(tmp_path) as person,
     ):
         person.file.write_text(experiment(trials=5))

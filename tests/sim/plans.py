@@ -151,7 +151,7 @@ def plans(draw: st.DrawFn) -> Plan:
     wishes = draw(
         st.lists(st.tuples(st.floats(0, 40), st.sampled_from(["interrupt", "kill", "stop", "detach"])), max_size=2)
     )
-    return Plan(
+    plan = Plan(
         spec=draw(specs()),
         scripts=draw(st.lists(scripts(), min_size=1, max_size=8)),
         finals=draw(st.lists(st.sampled_from(FINALS), min_size=1, max_size=3)),
@@ -171,3 +171,23 @@ def plans(draw: st.DrawFn) -> Plan:
             st.lists(st.tuples(st.floats(0, 3), st.sampled_from(["interrupt", "kill", "stop", "detach"])), max_size=1)
         ),
     )
+    return plan if draw(st.integers(0, 15)) else _failing_on(plan)
+
+
+def _failing_on(plan: Plan) -> Plan:
+    """Trials fail before a pause that is not the breaker's, and after it: drawn too rarely to be left to chance."""
+    lines = _curve([0.5], 0.2)
+    good, bad, refused = (
+        Script(lines, 0.3, 0),
+        Script(lines, 0.3, 1),
+        Script(lines, 0.3, 1, refused="command not found"),
+    )
+    template = replace(plan.spec.trial, retries={**plan.spec.trial.retries, FailureClass.USER_ERROR: 0})
+    spec = replace(
+        plan.spec,
+        trial=template,
+        objective=replace(plan.spec.objective, target=None),
+        parallelism=1,
+        budget=Budget(trials=5),
+    )
+    return replace(plan, spec=spec, scripts=[good, bad, bad, refused, bad, bad])

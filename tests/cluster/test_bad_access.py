@@ -151,7 +151,7 @@ def test_an_experiment_that_somebody_else_runs_at_this_moment(level_b: ControlPl
     other.folder.mkdir()
     code, _, err = other.tuner("run", path)
     assert code == CONFLICT, err
-    assert f"somebody runs an experiment tiny in {me.namespace} at this moment" in err
+    assert f"an experiment tiny of another state directory runs in {me.namespace}" in err
     assert "tuner resume tiny --from-cluster" in err
     assert other.json("get", "experiments") == []
     assert len(level_b.api().items(jobs(me.namespace))) == 2

@@ -85,7 +85,7 @@ def test_a_tenant_with_the_shipped_role_lacks_nothing(
     monkeypatch.setenv("KUBECONFIG", str(level_b.kubeconfig("tenant", namespace=namespace, token=token)))
     code, lines = shell.tuner("doctor", str(shell.file))
     assert code == 0, lines
-    assert [line[6:].split("  ")[0] for line in lines if not line.startswith("ok")] == ["dry run Pod"]
+    assert [line[6:].split("  ")[0] for line in lines if not line.startswith("ok")] == ["login", "dry run Pod"]
     assert any(f"system:serviceaccount:{namespace}:tuner" in line for line in lines)
 
 

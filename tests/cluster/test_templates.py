@@ -278,7 +278,8 @@ def test_a_name_too_long_for_the_pods_hosts_is_refused_by_the_file_alone(level_b
 def test_a_kind_that_the_cluster_does_not_know_is_said_before_anything_is_made(
     level_b: ControlPlane, me: Searcher
 ) -> None:
-    template = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "spec": {}}
+    spec = {"pytorchReplicaSpecs": {"Master": {"restartPolicy": "Never", "template": pod()}}}
+    template = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "spec": spec}
     code, _, err = me.tuner("run", file(me, template, **ENDS))
     assert code == 2, err
     assert "has no kind PyTorchJob in kubeflow.org/v1; install its definition" in err

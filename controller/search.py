@@ -14,7 +14,7 @@ from suggest import failpoints
 from suggest.client import Suggestions
 from suggest.errors import FailedPrecondition, LimitReached, NotFound, NotOwner, StoreBroken
 from suggest.space import Assignment, Space, Value
-from suggest.study import Algorithm, Direction, Objective, Pruning, Study, StudyName, StudySpec, ValueRule
+from suggest.study import Algorithm, Objective, Pruning, Study, StudyName, StudySpec, ValueRule
 from suggest.trial import Measurement, Outcome, StopAdvice, Trial
 
 BEFORE_CREATE, AFTER_CREATE = failpoints.register("study.create")
@@ -79,7 +79,7 @@ def study_spec(spec: ExperimentSpec) -> StudySpec:
         objectives=(
             Objective(
                 objective.metric,
-                Direction.MAXIMIZE if objective.maximize else Direction.MINIMIZE,
+                objective.direction,
                 ValueRule(objective.value),
             ),
         ),

@@ -159,7 +159,7 @@ def _most(measured: list[Measurement], metric: str) -> list[Measurement]:
 def _fitting(source: Source, spec: ExperimentSpec, value: str, fill: dict[str, str]) -> Source:
     """With this experiment's metric name, and missing parameters filled in. Raises FailedPrecondition."""
     objective = spec.objective
-    direction = Direction.MAXIMIZE if objective.maximize else Direction.MINIMIZE
+    direction = objective.direction
     if source.direction not in (None, direction):
         raise FailedPrecondition(
             f"{source.title} is made to {Direction(source.direction).value}, and {spec.name} to {direction.value} "

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 from suggest.space import Assignment, Space
-from suggest.study import Algorithm, Pruning
+from suggest.study import Algorithm, Direction, Pruning
 
 
 class Stage(enum.Enum):
@@ -83,6 +83,10 @@ class Objective:
     maximize: bool
     target: float | None = None
     value: str = "last"  # last | best
+
+    @property
+    def direction(self) -> Direction:
+        return Direction.MAXIMIZE if self.maximize else Direction.MINIMIZE
 
     def better(self, first: float | None, second: float | None) -> float | None:
         """The better of two values, either of which may be missing."""

@@ -13,7 +13,7 @@ from controller.core.model import FINAL, Attempt, Event
 from controller.report.final import FinalRecord
 from controller.report.formatting import json_number, timestamp
 from controller.report.record import ExperimentRecord, StudyTrials, TrialList, TrialRecord, best_of
-from suggest.study import Direction, Study
+from suggest.study import Study
 from suggest.trial import Measurement, Trial, TrialState
 
 Json = dict[str, Any]
@@ -140,7 +140,7 @@ def whole_study(record: StudyTrials) -> Json:
     trials = []
     states = [one.state for one in record.trials]
     counts = {state: n for state in TrialState if (n := states.count(state))}
-    best = best_of(record.trials, maximize=record.study.spec.objective.direction is Direction.MAXIMIZE)
+    best = best_of(record.trials, record.study.spec.objective.direction)
     for one in record.trials:
         measured = [measurement(each) for each in record.measurements.get(one.trial.number, ())]
         trials.append({**trial(record, one), "measurements": measured})

@@ -20,7 +20,7 @@ from controller.core.model import (
 from controller.report.final import FinalRecord
 from controller.runtime.kubernetes.demand import demand_of, is_gpu
 from suggest.space import Value
-from suggest.study import Study
+from suggest.study import Direction, Study
 from suggest.trial import REUSED, Measurement, Trial, TrialState
 
 IMPORTED_FROM = "tuner.dev/imported-from"  # the service's label on what came from elsewhere
@@ -115,14 +115,14 @@ class TrialList(Protocol):
     def reason_of(self, record: TrialRecord) -> str: ...
 
 
-def best_of(trials: Sequence[TrialRecord], *, maximize: bool) -> Trial | None:
+def best_of(trials: Sequence[TrialRecord], direction: Direction) -> Trial | None:
     """The best succeeded trial, imported ones included; of equals the first."""
     found: Trial | None = None
     for record in trials:
         value = record.trial.value
         if record.trial.state is not TrialState.SUCCEEDED or value is None:
             continue
-        if found is None or found.value is None or (value > found.value if maximize else value < found.value):
+        if found is None or found.value is None or direction.sign * value < direction.sign * found.value:
             found = record.trial
     return found
 
@@ -198,7 +198,7 @@ class ExperimentRecord:
 
     @property
     def best(self) -> Trial | None:
-        return best_of(self.trials, maximize=self.experiment.spec.objective.maximize)
+        return best_of(self.trials, self.experiment.spec.objective.direction)
 
     @property
     def gpus(self) -> float:

@@ -19,7 +19,7 @@ from controller.core.model import (
     FinalRun,
     attempt_name,
 )
-from controller.store import Changes, ExperimentStore
+from controller.experiment_store import Changes, ExperimentStore
 from suggest.errors import Unavailable
 
 logger = logging.getLogger(__name__)

@@ -29,14 +29,15 @@ from controller.core.observe import event_for
 from controller.core.progress import Progress
 from controller.core.snapshot import DesiredState, Snapshot
 from controller.core.states import AttemptEvent, Ended, StopAsked, step
+from controller.experiment_store import ExperimentStore
 from controller.journal import Journal
 from controller.launch import ParametersRefused
 from controller.measurement_upload import MAX_REPORT, MeasurementUploader
 from controller.memory import Memory, Opened
 from controller.runtime.protocol import CannotStart, Launch, Runtime, RuntimeLost
 from controller.search import ExperimentStudy, Studies
-from controller.store import ExperimentStore
 from suggest import failpoints
+from suggest.backoff import Backoff
 from suggest.errors import LimitReached, Unavailable
 from suggest.trial import Outcome, Trial, TrialState
 
@@ -45,7 +46,7 @@ logger = logging.getLogger(__name__)
 POLL_S = 0.5  # how often a stop request, and log lines that nobody waits for, are looked at
 SHORTEST_WAIT_S = 0.001  # shorter, and rounding could keep the clock from reaching what is waited for
 SAVE_RUNNING_S = 5.0  # what a kill may lose of the wall clock spent
-BACK_OFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+BACKOFF = Backoff(first_s=0.1, longest_s=5.0)
 GIVE_UP_S = 60.0
 GIVE_UP_OPENING_S = 10.0  # before anything runs there is nothing to wait for
 LOG_PORTION = 1 << 20
@@ -162,7 +163,7 @@ class Loop:
         self._trouble = str(error)
         if now_s - self._trouble_since_s > (self._patience_for_trouble_s if self._opened else GIVE_UP_OPENING_S):
             raise error
-        await self._clock.sleep(BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
+        await self._clock.sleep(BACKOFF.pause_s(failures))
 
     # A turn
 

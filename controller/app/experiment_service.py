@@ -35,6 +35,7 @@ from controller.core.model import (
     Uid,
     short_name,
 )
+from controller.experiment_store import Changes
 from controller.phrases import command
 from controller.spec import (
     Change,
@@ -45,7 +46,6 @@ from controller.spec import (
     is_label,
     redacted_document,
 )
-from controller.store import Changes
 from suggest.errors import FailedPrecondition, NotFound
 from suggest.study import StudyName
 from suggest.trial import TrialState

@@ -15,7 +15,7 @@ from controller.phrases import command
 from suggest.errors import FailedPrecondition, NotFound
 
 if TYPE_CHECKING:
-    from controller.store import Changes
+    from controller.experiment_store import Changes
 
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -19,11 +19,11 @@ from controller.phrases import command
 from controller.search import study_name
 from suggest.client import FinishedTrial, Measurement, Outcome, StudyName, Trial, TrialState
 from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, did_you_mean
-from suggest.redaction import redacted_url
 from suggest.server import admin
 from suggest.server.admin import MAX_ROWS, Source
 from suggest.space import Assignment
 from suggest.study import Direction, Study
+from suggest.url_redaction import redacted_url
 
 MOST_MEASURED = 10_000  # measurements of one trial: what one request takes
 

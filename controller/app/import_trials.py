@@ -18,8 +18,8 @@ from controller.app.local_experiments import LocalExperiments
 from controller.app.suggestion_service import SessionClient
 from controller.app.workspace import Workspace
 from controller.core.model import Experiment, ExperimentState
+from controller.experiment_store import Changes
 from controller.search import ExperimentStudy, study_name, study_spec
-from controller.store import Changes
 from suggest.client import FinishedTrial, ImportResult
 from suggest.errors import InvalidArgument, NotFound
 from suggest.server.admin import Source

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from controller.app.experiments import Held, Holder
 from controller.app.state_directory import StateDirectory
 from controller.core.model import Event, Experiment, Revision, Uid
+from controller.experiment_store import SqlExperimentStore
 from controller.phrases import command
 from controller.spec import from_document
-from controller.store import SqlExperimentStore
 from suggest.errors import NotFound, Unavailable
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from controller.app.experiment_service import Admitted, ExperimentService
 from controller.app.local_experiments import LocalExperiments
 from controller.app.suggestion_service import SessionClient
 from controller.core.model import FINAL, Attempt, AttemptState, Experiment, ExperimentSpec, FailureClass
+from controller.experiment_store import Changes
 from controller.phrases import command
 from controller.runtime.kubernetes.client import CONFIG_MAPS, JOBS, Client, Kind, Raw
 from controller.runtime.kubernetes.fence import wait_until_free
@@ -25,7 +26,6 @@ from controller.runtime.kubernetes.scene import attempt_of
 from controller.search import study_name, study_spec
 from controller.spec import Document, from_document
 from controller.spec.problems import Marks
-from controller.store import Changes
 from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from suggest.nesting import load_json
 from suggest.space import Assignment

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from controller.app.state_directory import StateDirectory
 from suggest.errors import FailedPrecondition
-from suggest.redaction import redacted_url
+from suggest.url_redaction import redacted_url
 
 if TYPE_CHECKING:
     from controller.app.local_experiments import LocalExperiments

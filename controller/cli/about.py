@@ -11,7 +11,7 @@ from controller.cli.exits import ExitCode
 # Every module that declares a failpoint. tests/unit/test_cli_about.py finds the one that is missing here.
 FAILPOINT_MODULES = (
     "controller.backup",
-    "controller.store",
+    "controller.experiment_store",
     "controller.search",
     "controller.loop",
     "controller.runtime.kubernetes.runtime",

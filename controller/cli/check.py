@@ -90,7 +90,7 @@ def dry_run(arguments: argparse.Namespace) -> ExitCode:
     """Print what a cluster would be sent, or have its server check that."""
     from controller.app.validate import ask_server
     from controller.app.validate import dry_run as make
-    from controller.report.manifests import yaml_documents
+    from controller.report.manifest_yaml import yaml_documents
     from controller.runtime.kubernetes.rehearsal import pods_of
 
     run = make(_validated(arguments).spec)

@@ -14,7 +14,7 @@ from pathlib import Path
 from controller.cli.arguments import options_of
 from controller.cli.options import is_name
 from controller.phrases import render
-from suggest.redaction import redacted_url
+from suggest.url_redaction import redacted_url
 
 # Flag, its attribute, and the variable that says the same. In the order in which they are printed.
 _REPEATED = (

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from controller.report import documents, formatting, tables
+from controller.report import documents, formatting, text_tables
 from controller.report.documents import Json
 from controller.report.record import ExperimentRecord, StudyTrials, TrialRecord
 from suggest.errors import InvalidArgument, Problem, did_you_mean
@@ -36,17 +36,21 @@ class Printer:
 
     def experiments(self, records: Sequence[ExperimentRecord]) -> None:
         shown = [documents.experiment(record) for record in records]
-        fresh = self._fresh((it["uid"], it, tables.shown_state(one)) for it, one in zip(shown, records, strict=True))
+        fresh = self._fresh(
+            (it["uid"], it, text_tables.shown_state(one)) for it, one in zip(shown, records, strict=True)
+        )
         if not fresh and self._begun:
             return
         records = [records[at] for at in fresh]
         match self._output:
             case "csv":
-                rows = tables.experiment_csv_rows(records)
-                self._write(tables.csv_text(tables.EXPERIMENT_CSV, rows, headers=self._first_headers()))
+                rows = text_tables.experiment_csv_rows(records)
+                self._write(text_tables.csv_text(text_tables.EXPERIMENT_CSV, rows, headers=self._first_headers()))
             case "table":
                 if records or self._begun:  # no header over nothing
-                    self._table(tables.EXPERIMENT_COLUMNS, tables.experiment_rows(records, now=datetime.now(UTC)))
+                    self._table(
+                        text_tables.EXPERIMENT_COLUMNS, text_tables.experiment_rows(records, now=datetime.now(UTC))
+                    )
             case _:
                 self._others([shown[at] for at in fresh], [record.experiment.name for record in records])
 
@@ -57,18 +61,18 @@ class Printer:
             return
         match self._output:
             case "csv":
-                rows = tables.study_csv_rows(fresh)
-                self._write(tables.csv_text(tables.STUDY_CSV, rows, headers=self._first_headers()))
+                rows = text_tables.study_csv_rows(fresh)
+                self._write(text_tables.csv_text(text_tables.STUDY_CSV, rows, headers=self._first_headers()))
             case "table":
                 if fresh or self._begun:
-                    self._table(tables.STUDY_COLUMNS, tables.study_rows(fresh, now=datetime.now(UTC)))
+                    self._table(text_tables.STUDY_COLUMNS, text_tables.study_rows(fresh, now=datetime.now(UTC)))
             case _:
                 self._others(fresh, [it["name"] for it in fresh])
 
     def trials(self, record: ExperimentRecord | StudyTrials) -> None:
         """Raises InvalidArgument: there is no such column."""
         now = datetime.now(UTC)
-        columns = tables.columns_of(record, now=now)
+        columns = text_tables.columns_of(record, now=now)
         record = replace(record, trials=self._selection.of_trials(record.trials, columns))
         shown = [documents.trial(record, one) for one in record.trials]
         fresh = self._fresh((it["number"], it) for it in shown)
@@ -79,16 +83,16 @@ class Printer:
         match self._output:
             case "csv":
                 # A file has one header: what appears later has no column in it.
-                self._columns = self._columns or self._selection.columns(columns) or tables.csv_columns(record)
-                rows = tables.csv_rows(part, self._columns, columns)
-                self._write(tables.csv_text(self._columns, rows, headers=self._first_headers()))
+                self._columns = self._columns or self._selection.columns(columns) or text_tables.csv_columns(record)
+                rows = text_tables.csv_rows(part, self._columns, columns)
+                self._write(text_tables.csv_text(self._columns, rows, headers=self._first_headers()))
             case "table":
-                names = self._selection.columns(columns) or tables.table_columns(record)
+                names = self._selection.columns(columns) or text_tables.table_columns(record)
                 if names != self._columns:
                     self._columns, self._widths = names, []
                     self._begun = False  # another header
                 headings = [columns[name].heading for name in names]
-                self._table(headings, tables.table_rows(part, names, columns))
+                self._table(headings, text_tables.table_rows(part, names, columns))
             case _:
                 self._others([shown[at] for at in fresh], [f"{record.name}/{one.trial.number}" for one in some])
 
@@ -106,8 +110,8 @@ class Printer:
         return self._headers and not self._begun
 
     def _table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        self._widths = tables.widths(columns if self._headers else [""] * len(columns), rows, least=self._widths)
-        self._write(tables.aligned(columns, rows, headers=self._first_headers(), least=self._widths))
+        self._widths = text_tables.widths(columns if self._headers else [""] * len(columns), rows, least=self._widths)
+        self._write(text_tables.aligned(columns, rows, headers=self._first_headers(), least=self._widths))
 
     def _others(self, shown: Sequence[Json], names: Sequence[str]) -> None:
         match self._output:
@@ -152,15 +156,15 @@ class _Selection:
         sort = getattr(arguments, "sort", None) or ""
         return cls(states=frozenset(states), sort=sort, limit=limit, columns=columns)
 
-    def of_trials(self, trials: Sequence[TrialRecord], columns: dict[str, tables.Column]) -> Sequence[TrialRecord]:
+    def of_trials(self, trials: Sequence[TrialRecord], columns: dict[str, text_tables.Column]) -> Sequence[TrialRecord]:
         if self._states:
             trials = [one for one in trials if one.state.value in self._states]
         if self._sort:
-            trials = tables.in_order(trials, self._sort, columns)
+            trials = text_tables.in_order(trials, self._sort, columns)
         return trials if self._limit is None else trials[: self._limit]
 
-    def columns(self, columns: dict[str, tables.Column]) -> list[str]:
-        return tables.chosen_columns(self._columns, columns)
+    def columns(self, columns: dict[str, text_tables.Column]) -> list[str]:
+        return text_tables.chosen_columns(self._columns, columns)
 
 
 def _words(texts: Sequence[str]) -> list[str]:

@@ -17,7 +17,7 @@ from controller.cli.listing import Printer
 from controller.cli.options import split_name, workspace_of
 from controller.core.model import FINAL
 from controller.phrases import command
-from controller.report import description, documents, formatting, ranking, tables
+from controller.report import description, documents, formatting, ranking, text_tables
 from controller.report.record import ExperimentRecord, StudyTrials
 from controller.report.top import top as top_text
 from controller.spec import redacted_document
@@ -162,7 +162,9 @@ def report(arguments: argparse.Namespace) -> ExitCode:
         case "yaml":
             sys.stdout.write(formatting.yaml_text(ranking.document(record, _importances(record))))
         case "csv":
-            sys.stdout.write(tables.csv_text(tables.trial_csv_columns(record), tables.trial_csv_rows(record)))
+            sys.stdout.write(
+                text_tables.csv_text(text_tables.trial_csv_columns(record), text_tables.trial_csv_rows(record))
+            )
         case _:
             sys.stdout.write(ranking.text(record, _importances(record), most=None if arguments.all else ranking.SHOWN))
     return ExitCode.OK
@@ -208,7 +210,9 @@ def export(arguments: argparse.Namespace) -> ExitCode:
     else:
         record = asyncio.run(query.look_up(workspace, name, namespace, measurements=as_json, latest=True))
     if not as_json:
-        sys.stdout.write(tables.csv_text(tables.trial_csv_columns(record), tables.trial_csv_rows(record)))
+        sys.stdout.write(
+            text_tables.csv_text(text_tables.trial_csv_columns(record), text_tables.trial_csv_rows(record))
+        )
     elif isinstance(record, StudyTrials):
         print(formatting.json_text(documents.whole_study(record)))
     else:

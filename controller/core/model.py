@@ -1,6 +1,6 @@
 """The nouns of the controller: what a person asked for, what was started, what became of it.
 
-Pure values. Readers (`controller.spec`) make them from files, `controller.store` keeps them, the core decides on them.
+Pure values. `controller.spec` reads them from files, `experiment_store` keeps them, and the core decides on them.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ from controller.phrases import command, quantity
 from controller.report import formatting
 from controller.report.final import FinalRecord, where_it_lies
 from controller.report.record import ExperimentRecord, TrialRecord
-from controller.report.tables import aligned, run_time, shortened, shown_state
-from suggest.redaction import redacted_url
+from controller.report.text_tables import aligned, run_time, shortened, shown_state
 from suggest.trial import Measurement, TrialState
+from suggest.url_redaction import redacted_url
 
 LAST_EVENTS = 8
 MOST_WAITING = 8

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from controller.report import formatting, tables
+from controller.report import formatting, text_tables
 from controller.report.effects import Effect, ParameterLevel, effects, succeeded
 from controller.report.record import ExperimentRecord, TrialRecord
 from suggest.domain import identity
@@ -77,7 +77,7 @@ def _rows(record: ExperimentRecord, most: int | None) -> str:
     if not record.trials:
         return ""
     names = record.parameter_names
-    metrics = tables.metric_names(record)[: tables.MOST_METRICS]
+    metrics = text_tables.metric_names(record)[: text_tables.MOST_METRICS]
     shown = record.trials[:most]
     rows = [
         [
@@ -94,13 +94,13 @@ def _rows(record: ExperimentRecord, most: int | None) -> str:
         for one in shown
     ]
     headings = ["TRIAL", "STATE", "VALUE", "SECONDS", *names, *(f"metrics.{name}" for name in metrics)]
-    table = tables.aligned(headings, rows)
+    table = text_tables.aligned(headings, rows)
     left = len(record.trials) - len(shown)
     return table + (f"and {left} more: --all\n" if left else "")
 
 
 def _seconds(one: TrialRecord) -> str:
-    spent = tables.seconds(one)
+    spent = text_tables.seconds(one)
     return "" if spent is None else f"{spent:.1f}"
 
 
@@ -133,7 +133,7 @@ def _grid(record: ExperimentRecord, found: Sequence[Effect]) -> str:
         for point in _points([levels[name] for name in down])
     ]
     heads = [f"{across}={formatting.parameter(value)}" for value in levels[across]]
-    return tables.aligned([*down, *heads], rows)
+    return text_tables.aligned([*down, *heads], rows)
 
 
 def _points(levels: Sequence[Sequence[Value]]) -> list[tuple[Value, ...]]:
@@ -148,7 +148,9 @@ def _cell(ones: Sequence[TrialRecord]) -> str:
     if not values:
         return ones[0].state.value
     spent = [
-        seconds for one in ones if succeeded(one.trial) is not None and (seconds := tables.seconds(one)) is not None
+        seconds
+        for one in ones
+        if succeeded(one.trial) is not None and (seconds := text_tables.seconds(one)) is not None
     ]
     took = f" ({sum(spent) / len(spent):.0f} s)" if spent else ""
     return formatting.number(sum(values) / len(values)) + took
@@ -170,7 +172,7 @@ def _importances(record: ExperimentRecord, importances: Sequence[Importance]) ->
     rows = [[one.name, _importance(one), str(one.trials)] for one in importances]
     return (
         f"How much each parameter matters for a good {metric}, as shares of 1 with their standard deviations:\n\n"
-        + tables.aligned(["PARAMETER", "IMPORTANCE", "TRIALS"], rows)
+        + text_tables.aligned(["PARAMETER", "IMPORTANCE", "TRIALS"], rows)
         + "\nWhat is not above its own deviation cannot be told from chance (PED-ANOVA, on resampled trials).\n"
     )
 
@@ -200,7 +202,7 @@ def _effects(record: ExperimentRecord, found: Sequence[Effect]) -> str:
                 row.append(", ".join(f"{n} {state.value}" for state, n in level.left_out.items()))
             rows.append(row)
     notes = [f"What each parameter does to {metric}:\n\n"]
-    notes.append(tables.aligned(header, rows))
+    notes.append(text_tables.aligned(header, rows))
     if some_steps:
         notes.append(
             "\nSTEP: from the parameter's first level to this one, the mean difference over PAIRS of points that are\n"
@@ -270,7 +272,7 @@ def _trial(record: ExperimentRecord, one: TrialRecord) -> Json:
         "number": one.trial.number,
         "state": one.state.value,
         **({} if value is None or not math.isfinite(value) else {"value": value}),
-        **({} if (spent := tables.seconds(one)) is None else {"seconds": spent}),
+        **({} if (spent := text_tables.seconds(one)) is None else {"seconds": spent}),
         "parameters": dict(one.trial.parameters),
         **({"metrics": {name: formatting.json_number(it) for name, it in metrics.items()}} if metrics else {}),
     }

@@ -9,7 +9,7 @@ from datetime import datetime
 from controller.core.model import FINAL
 from controller.report import formatting
 from controller.report.record import ExperimentRecord, TrialRecord, gpus_of
-from controller.report.tables import aligned, run_time, shortened, shown_state
+from controller.report.text_tables import aligned, run_time, shortened, shown_state
 from suggest.trial import TrialState
 
 MOST_QUEUED = 20

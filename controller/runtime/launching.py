@@ -15,7 +15,7 @@ from controller.runtime import processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from controller.runtime.workers import Workers
+    from controller.runtime.worker_group import Workers
 
 _CHANGED_SIGNALS = (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)  # by Python or by the supervisor
 _MACHINE = {

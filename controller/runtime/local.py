@@ -16,8 +16,8 @@ from pathlib import Path
 
 from controller.core.model import FailureClass
 from controller.runtime import gpu_claims, gpus, log_file, processes, ranks
-from controller.runtime.connection import Message, SupervisorConnection, reach, unreachable
 from controller.runtime.protocol import CannotStart, Exit, Launch, RuntimeLost, Sighting
+from controller.runtime.supervisor_connection import Message, SupervisorConnection, reach, unreachable
 
 _LOG_POLL_S = 0.02
 _TRIES = 3

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from suggest.address import parse_addresses
 from suggest.binding import import_grpc_quietly
-from suggest.client.credentials import ClientCredentials
+from suggest.client.client_credentials import ClientCredentials
 from suggest.client.retries import CHANNEL_OPTIONS, PATIENCE_S, Attempts
 from suggest.imports import FinishedTrial, ImportResult
 from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from suggest.address import parse_address
+from suggest.backoff import Backoff
 from suggest.errors import InvalidArgument, NotOwner, RateLimited, TunerError
 
 if TYPE_CHECKING:
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 30.0  # of a client, by default: longer than a server takes to restart
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0  # between attempts: doubled each time, with jitter
+LONGEST_PAUSE_S = 1.0  # between attempts
 LONGEST_TOLD_S = 0.2  # between attempts at a service that answers, and says that it cannot do it now
 FIRST_AWAY_S = 1.6  # a little longer than an owner may be silent
+BACKOFF = Backoff(first_s=0.05, longest_s=LONGEST_PAUSE_S, jitter=0.5)
 SAID_AFTER_S = 1.0  # a call that waits longer for a connection says so in the log
 
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
@@ -137,10 +139,9 @@ class Attempts:
         return max(error.retry_s, 0.01) * (1 + random.random() * self._sent_away / 2)
 
     def _pause(self, longest_s: float) -> float:
-        """With jitter: all clients of a server that restarts lose it at the same moment."""
-        pause_s = min(FIRST_PAUSE_S * 2.0 ** min(self._pauses, 30), longest_s)
+        pause_s = BACKOFF.pause_s(self._pauses, longest_s=longest_s)
         self._pauses += 1
-        return pause_s * random.uniform(0.5, 1.0)
+        return pause_s
 
 
 def _error(failure: grpc.RpcError, *, address: str, timeout_s: float) -> TunerError:

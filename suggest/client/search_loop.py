@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from suggest.backoff import Backoff
 from suggest.client import search_space as arguments
 from suggest.client.search_space import Parameters
 from suggest.domain import Value
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from suggest.client import Client
 
 LEASE_S = 60.0  # of a trial, by default
-LONGEST_LOOK_S = 2.0  # between two looks at trials that others run
+LOOKS = Backoff(first_s=0.05, longest_s=2.0)  # between two looks at trials that other processes run
 
 _COUNTED_AT_ONCE = 100  # trials a page: about what each look reads again in a long study
 
@@ -85,7 +86,7 @@ class Search:
                 if not suggestions.trials:
                     if lease_s is None or (room and not self._others_run()):
                         return
-                    time.sleep(min(0.05 * 2.0 ** min(looks, 30), LONGEST_LOOK_S))
+                    time.sleep(LOOKS.pause_s(looks))
                     looks += 1
                     continue
                 looks = 0

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from suggest.server.access.protection import Protection
-    from suggest.server.options import ServerOptions
     from suggest.server.process import Server, serve
+    from suggest.server.server_options import ServerOptions
 
 __all__ = ["Protection", "Server", "ServerOptions", "serve"]
 

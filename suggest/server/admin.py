@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from suggest.server.access.protection import Protection
-    from suggest.server.options import ServerOptions
+    from suggest.server.server_options import ServerOptions
     from suggest.server.start_check import StartFinding as StartFinding
     from suggest.space import Space
     from suggest.storage.database import Database
@@ -71,8 +71,8 @@ def schema_versions(storage_url: str) -> tuple[str, str]:
 
     Raises NotFound: there is no store. StoreBroken: a newer one, or another program's.
     """
-    from suggest.redaction import redacted_url
     from suggest.storage import upgrades
+    from suggest.url_redaction import redacted_url
 
     with closing(_database(storage_url)) as database:
         there = upgrades.version(database)
@@ -108,14 +108,14 @@ def is_optunas(storage_url: str) -> bool:
 
     Raises NotFound: there is none, or it has neither. Unavailable.
     """
-    from suggest.optuna_storage.database import tables_of
+    from suggest.optuna_storage.optuna_database import tables_of
 
     there = tables_of(storage_url)
     if "suggest_schema_version" in there:
         return False
     if {"version_info", "studies", "trials"} <= there:
         return True
-    from suggest.redaction import redacted_url
+    from suggest.url_redaction import redacted_url
 
     raise NotFound(f"{redacted_url(storage_url)}: has neither tuner's nor Optuna's studies in it")
 
@@ -123,7 +123,7 @@ def is_optunas(storage_url: str) -> bool:
 def optuna_source(storage_url: str, study: str, value: str) -> Source:
     """The finished trials of a study in an Optuna database; `study`: "" if it has one only. `value`: whose objective's,
     by name or number; "" if there is only one. Raises NotFound, InvalidArgument, Unavailable."""
-    from suggest.optuna_storage.database import read
+    from suggest.optuna_storage.optuna_database import read
 
     return read(storage_url, study, value)
 

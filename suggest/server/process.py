@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 from suggest import events
 from suggest.address import parse_address
 from suggest.binding import bind, import_grpc_quietly
-from suggest.redaction import redacted_url
 from suggest.server.access.protection import RECHECK_S, LoadedProtection, Protection
-from suggest.server.options import LimitsFile, ServerOptions
+from suggest.server.server_options import LimitsFile, ServerOptions
+from suggest.url_redaction import redacted_url
 
 if TYPE_CHECKING:
     import grpc

@@ -19,7 +19,7 @@ from suggest.address import parse_address
 from suggest.binding import refuse_taken
 from suggest.errors import InvalidArgument, NotFound, Problem, StoreUnavailable, TunerError
 from suggest.server.access.protection import Protection, watched_tokens
-from suggest.server.options import LimitsFile, ServerOptions
+from suggest.server.server_options import LimitsFile, ServerOptions
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -101,10 +101,10 @@ def _limits(path: str) -> str:
 
 
 def _storage(url: str) -> str:
-    from suggest.redaction import redacted_url
     from suggest.server.admin import schema_versions
     from suggest.storage import upgrades
     from suggest.storage.location import is_postgres, sqlite_path
+    from suggest.url_redaction import redacted_url
 
     if is_postgres(url):
         try:

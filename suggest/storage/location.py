@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from suggest.errors import InvalidArgument, Problem, StoreBroken
-from suggest.redaction import redacted_url
+from suggest.url_redaction import redacted_url
 
 _NETWORK = re.compile(r"nfs\d?|cifs|smb\d?|smbfs|fuse\.sshfs|afs|ceph|lustre|fuse\.glusterfs")
 _POSTGRES = "postgresql+psycopg://"

@@ -18,9 +18,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import QueuePool
 
 from suggest.errors import InvalidArgument, Problem, StoreBroken, StoreUnavailable
-from suggest.redaction import redacted_url
 from suggest.storage.statements import Statements
 from suggest.storage.study_json import read_json
+from suggest.url_redaction import redacted_url
 
 POOL = 20  # more than a server has workers
 WAIT_S = 5.0

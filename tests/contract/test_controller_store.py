@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from controller import store as store_module
+from controller import experiment_store as store_module
 from controller.core.model import (
     FINAL,
     Attempt,
@@ -25,7 +25,7 @@ from controller.core.model import (
     Revision,
     StopCause,
 )
-from controller.store import Changes, SqlExperimentStore
+from controller.experiment_store import Changes, SqlExperimentStore
 from suggest.errors import AlreadyExists, StoreBroken, TunerError, Unavailable
 from tests.unit.builders import FAILED, RUNNING, SUCCEEDED, a_spec, an_experiment, at, attempt
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.store import SCHEMA_VERSION
+from controller.experiment_store import SCHEMA_VERSION
 from suggest.storage.upgrades import HEAD
 from tests.e2e.somebody import TUNER, Person, ended, eventually, experiment, processes_of, somebody
 

@@ -14,7 +14,7 @@ from tests.e2e.somebody import Person, experiment, somebody
 
 WORDS = ("extend", "tiny", "--trials", "+2", "--set", "spec.parameters.x.max=2", "--set", "spec.parameters.k=[a, b]")
 MOMENTS = (
-    "controller.store.add_revision.after",
+    "controller.experiment_store.add_revision.after",
     "controller.store.save.before",
     "study.update.after",
 )

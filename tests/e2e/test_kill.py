@@ -41,15 +41,15 @@ spec:
 
 # What another command writes, and the command that does. tests/service kills what only a gRPC client can ask for.
 BY_CLIENTS = ("store.requeue", "store.relabel_trial", "store.delete_trial", "store.add_trials")
-BY_REVISION = ("controller.store.add_revision", "study.update", "store.update_study")
-BY_DELETE = ("store.delete_study", "controller.store.delete_experiment")
+BY_REVISION = ("controller.experiment_store.add_revision", "study.update", "store.update_study")
+BY_DELETE = ("store.delete_study", "controller.experiment_store.delete_experiment")
 BY_REOPENING = ("study.reopen", "store.reopen_trials")  # tests/e2e/test_retry.py
-BY_STOP = ("controller.store.request_stop",)
+BY_STOP = ("controller.experiment_store.request_stop",)
 BY_RESTORE = ("controller.backup.swap",)  # tests/service/test_backup.py
 # Once in an experiment's life: each gets an experiment of its own.
 ONCE = (
     "store.make_schema",
-    "controller.store.create_experiment",
+    "controller.experiment_store.create_experiment",
     "study.create",
     "store.insert_study",
     "store.add_trial",
@@ -197,7 +197,7 @@ def test_a_killed_delete_is_finished_by_the_next(folder: Path, call: str, moment
     assert killed.run() == 0, killed.said()
     assert killed.tuner("delete", "killed", "--yes", failpoint=f"{call}.{moment}").returncode == -signal.SIGKILL
     again = killed.tuner("delete", "killed", "--yes")
-    gone = call == "controller.store.delete_experiment" and moment == "after"
+    gone = call == "controller.experiment_store.delete_experiment" and moment == "after"
     assert again.returncode == (5 if gone else 0), again.stderr
     assert json.loads(killed.tuner("get", "experiments", "-o", "json").stdout) == []
     assert list((killed.state_dir / "experiments").glob("*/trials/*/*/log.txt")) == []

@@ -134,7 +134,12 @@ def test_failed_trials_run_again_and_the_search_goes_on(failed: Person) -> None:
 
 def test_a_retry_killed_between_its_writes_is_repeated_without_harm(failed: Person) -> None:
     (failed.folder / "bad").unlink()
-    for moment in ("controller.store.save.before", "controller.store.save.after", *MOMENTS, "study.reopen.after"):
+    for moment in (
+        "controller.store.save.before",
+        "controller.store.save.after",
+        *MOMENTS,
+        "study.reopen.after",
+    ):
         failed.env["TUNER_FAILPOINT"] = moment
         assert failed.tuner("retry", "tiny", "1", "4")[0] == -9, moment
     del failed.env["TUNER_FAILPOINT"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from controller.report.manifests import yaml_documents
+from controller.report.manifest_yaml import yaml_documents
 from tests.kube.console import Answer, experiment, tuner
 from tests.kube.fake_api import FakeApi, Raw
 from tests.kube.played_kueue import PlayedKueue

@@ -10,8 +10,8 @@ import pytest
 
 from controller.app.state_directory import StateDirectory
 from controller.core.model import Experiment, Revision
+from controller.experiment_store import SqlExperimentStore
 from controller.spec import from_document, read
-from controller.store import SqlExperimentStore
 from tests.kube.console import Answer, experiment, tuner
 from tests.kube.fake_api import FakeApi
 from tests.unit.builders import START

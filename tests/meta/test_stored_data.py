@@ -11,8 +11,8 @@ ROOT = Path(__file__).resolve().parents[2]
 ROOMS = (
     "suggest/storage",
     "suggest/server/access",
-    "controller/store.py",
-    "controller/tables.py",
+    "controller/experiment_store.py",
+    "controller/experiment_tables.py",
     "controller/journal.py",
 )
 MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "importlib", "runpy", "code"}

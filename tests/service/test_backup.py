@@ -17,7 +17,7 @@ import pytest
 from controller import backup
 from controller.cli.main import main
 from controller.core.model import Revision, Uid
-from controller.store import SqlExperimentStore
+from controller.experiment_store import SqlExperimentStore
 from suggest.errors import StoreBroken
 from suggest.storage.sqlite_store import SqliteStore
 from tests.contract.store_contract import a_study

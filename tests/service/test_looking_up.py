@@ -12,10 +12,10 @@ from controller.app.query import gather
 from controller.app.state_directory import StateDirectory
 from controller.app.workspace import Workspace
 from controller.core.model import ExperimentState, Revision
+from controller.experiment_store import Changes
 from controller.report.record import ExperimentRecord
-from controller.report.tables import shown_state
+from controller.report.text_tables import shown_state
 from controller.spec import read
-from controller.store import Changes
 from tests.e2e.somebody import experiment
 from tests.unit.builders import START, an_experiment
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from controller.core.model import Revision
-from controller.store import Changes, SqlExperimentStore
+from controller.experiment_store import Changes, SqlExperimentStore
 from suggest.errors import StoreBroken, TunerError
 from suggest.storage.sqlite_file import DatabaseFile
 from suggest.storage.sqlite_store import SqliteStore

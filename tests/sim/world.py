@@ -31,11 +31,11 @@ from controller.core.model import (
     attempt_name,
 )
 from controller.core.snapshot import DesiredState
+from controller.experiment_store import Changes, SqlExperimentStore
 from controller.loop import Loop
 from controller.runtime.protocol import Launch, RuntimeLost
 from controller.runtime.simulated import EPOCH, Script, SimulatedRuntime, VirtualClock
 from controller.search import study_name
-from controller.store import Changes, SqlExperimentStore
 from suggest.errors import Unavailable
 from suggest.storage.sqlite_store import SqliteStore as StudyStore
 from suggest.studies import StudyService

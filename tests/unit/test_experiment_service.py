@@ -15,8 +15,8 @@ from controller.app.state_directory import StateDirectory
 from controller.cli.arguments import parse
 from controller.cli.invocation import rendered
 from controller.core.model import Experiment, ExperimentState
+from controller.experiment_store import Changes
 from controller.spec import Document, read_path
-from controller.store import Changes
 from suggest.errors import NotFound
 
 FILE = """

@@ -11,8 +11,8 @@ import pytest
 from controller.app.experiment_service import Admitted, ExperimentService, NothingToRun
 from controller.app.experiments import ControllerLease, Experiments, Held, Holder
 from controller.core.model import Attempt, Event, Experiment, ExperimentState, Revision, Uid
+from controller.experiment_store import Changes
 from controller.spec import Document, read
-from controller.store import Changes
 from suggest.errors import AlreadyExists, FailedPrecondition
 
 FILE = """

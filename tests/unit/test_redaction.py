@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from suggest.errors import InvalidArgument
-from suggest.redaction import redacted_url
 from suggest.storage.postgres import PostgresDatabase
+from suggest.url_redaction import redacted_url
 
 
 @pytest.mark.parametrize(

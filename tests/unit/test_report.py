@@ -24,7 +24,7 @@ from controller.core.model import (
     TrialTemplate,
 )
 from controller.core.progress import Progress
-from controller.report import description, documents, ending, formatting, lines, tables
+from controller.report import description, documents, ending, formatting, lines, text_tables
 from controller.report.record import ExperimentRecord, TrialRecord, last_values
 from suggest.space import Choice, Float, Parameter, Space
 from suggest.study import Algorithm
@@ -219,13 +219,13 @@ def test_a_description_ends_with_its_why() -> None:
 
 
 def test_a_table_is_aligned_and_has_no_trailing_space() -> None:
-    assert tables.aligned(("A", "LONG"), [["xyz", "1"], ["", ""]]) == "A    LONG\nxyz  1\n\n"
+    assert text_tables.aligned(("A", "LONG"), [["xyz", "1"], ["", ""]]) == "A    LONG\nxyz  1\n\n"
 
 
 def test_csv_has_a_column_for_each_parameter() -> None:
     one = TrialRecord(trial(0, TrialState.SUCCEEDED, 1 / 3), (attempt(1, AttemptState.SUCCEEDED),))
     shown = record(one)
-    row = dict(zip(tables.trial_csv_columns(shown), tables.trial_csv_rows(shown)[0], strict=True))
+    row = dict(zip(text_tables.trial_csv_columns(shown), text_tables.trial_csv_rows(shown)[0], strict=True))
     assert (row["value"], row["seconds"], row["parameters.lr"], row["parameters.fast"]) == (1 / 3, 3.0, 0.25, "true")
 
 
@@ -255,7 +255,7 @@ def test_a_trial_that_took_over_a_value_is_shown_as_not_run_and_counts_for_nothi
     taken = replace(trial(1, TrialState.SUCCEEDED, 0.9, reason), labels={REUSED: "0"})
     own = TrialRecord(trial(0, TrialState.SUCCEEDED, 0.9), [attempt(1, AttemptState.SUCCEEDED)])
     shown = record(own, TrialRecord(taken))
-    assert [row[1] for row in tables.trial_rows(shown, now=NOW)] == ["succeeded", "succeeded (not run)"]
+    assert [row[1] for row in text_tables.trial_rows(shown, now=NOW)] == ["succeeded", "succeeded (not run)"]
     assert documents.experiment(shown)["trials"] == {"succeeded": 1}
     assert documents.experiment(shown)["best"]["number"] == 0
     page = description.describe_trial(shown, shown.trials[1], log=None, now=NOW)
@@ -266,7 +266,7 @@ def test_imported_trials_are_shown_as_such_and_count_for_the_best_alone() -> Non
     elsewhere = replace(trial(0, TrialState.SUCCEEDED, 0.9), labels={"tuner.dev/imported-from": "notes.csv"})
     own = TrialRecord(trial(1, TrialState.SUCCEEDED, 0.5), [attempt(1, AttemptState.SUCCEEDED, trial=1)])
     shown = record(TrialRecord(elsewhere), own)
-    assert [row[1] for row in tables.trial_rows(shown, now=NOW)] == ["succeeded (imported)", "succeeded"]
+    assert [row[1] for row in text_tables.trial_rows(shown, now=NOW)] == ["succeeded (imported)", "succeeded"]
     assert documents.experiment(shown)["trials"] == {"succeeded": 1}
     assert documents.experiment(shown)["best"]["number"] == 0
     assert "attempts" in documents.trial(shown, shown.trials[0])

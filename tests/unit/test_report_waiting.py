@@ -10,7 +10,7 @@ import pytest
 
 from controller.core.model import Attempt, AttemptState, Event, Experiment, FailureClass, Resources
 from controller.core.progress import Progress, RunningTrial
-from controller.report import description, documents, lines, tables
+from controller.report import description, documents, lines, text_tables
 from controller.report.record import ExperimentRecord, TrialRecord
 from suggest.trial import Trial, TrialState
 from tests.unit.builders import START, a_spec, a_template, an_experiment
@@ -50,7 +50,7 @@ def test_a_trial_whose_attempt_waits_is_queued_for_its_reason() -> None:
     found = record(waiting())
     (shown,) = [documents.trial(found, one) for one in found.trials]
     assert (shown["state"], shown["reason"]) == ("queued", WAITS)
-    assert tables.trial_rows(found, now=NOW)[0][1] == "queued"
+    assert text_tables.trial_rows(found, now=NOW)[0][1] == "queued"
     assert found.counts == {TrialState.QUEUED: 1}
 
 

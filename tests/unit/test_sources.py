@@ -15,9 +15,9 @@ from controller.app.workspace import Workspace
 from controller.spec import read
 from suggest.client import FinishedTrial, Measurement, Outcome, TrialState
 from suggest.errors import FailedPrecondition, InvalidArgument
-from suggest.redaction import redacted_url
 from suggest.server.admin import Source
 from suggest.study import Direction
+from suggest.url_redaction import redacted_url
 
 FILE = """
 apiVersion: tuner.dev/v1

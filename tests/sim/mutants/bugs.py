@@ -18,8 +18,8 @@ from controller.core.metrics import LogReader
 from controller.core.model import FINAL, Attempt, AttemptState, ExperimentSpec, ExperimentState, FailureClass, StopCause
 from controller.core.snapshot import Snapshot, UnfinishedTrial
 from controller.core.states import Ended
+from controller.experiment_store import Changes
 from controller.runtime.protocol import Exit, Launch
-from controller.store import Changes
 from suggest.trial import Outcome, TrialState
 
 Loop = Any  # the mutants reach into the loop's insides, which are nobody else's business

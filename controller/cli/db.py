@@ -91,8 +91,8 @@ def _check_copy(name: str, copy: Path) -> None:
 
         schema_versions(StateDirectory(copy.parent).storage_url)
     else:
+        from controller.experiment_store import SqlExperimentStore
         from controller.spec import from_document
-        from controller.store import SqlExperimentStore
 
         SqlExperimentStore(copy, from_document).close()
 

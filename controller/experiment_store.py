@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.sqlite import Insert, insert
 
-from controller import tables
+from controller import experiment_tables as tables
 from controller.core.model import Attempt, Event, Experiment, ExperimentSpec, Revision, TrialOrFinal, Uid
 from suggest import failpoints
 from suggest.errors import AlreadyExists, StoreBroken, Unavailable
@@ -40,10 +40,10 @@ _CURES = {
     sqlite3.SQLITE_FULL: "the disk is full; nothing was lost, make room and try again",
 }
 
-_CREATE = failpoints.register("controller.store.create_experiment")
-_REVISE = failpoints.register("controller.store.add_revision")
-_REQUEST = failpoints.register("controller.store.request_stop")
-_DELETE = failpoints.register("controller.store.delete_experiment")
+_CREATE = failpoints.register("controller.experiment_store.create_experiment")
+_REVISE = failpoints.register("controller.experiment_store.add_revision")
+_REQUEST = failpoints.register("controller.experiment_store.request_stop")
+_DELETE = failpoints.register("controller.experiment_store.delete_experiment")
 _SAVE = failpoints.register("controller.store.save")
 
 
@@ -176,7 +176,10 @@ class SqlExperimentStore:
         uid, current = tables.experiments.c.uid, tables.experiments.c.revision
         query = (
             sa.select(tables.experiments, tables.revisions.c.document)
-            .join(tables.revisions, (tables.revisions.c.uid == uid) & (tables.revisions.c.number == current))
+            .join(
+                tables.revisions,
+                (tables.revisions.c.uid == uid) & (tables.revisions.c.number == current),
+            )
             .where(*where)
             .order_by(tables.experiments.c.start_time, tables.experiments.c.uid)
         )

@@ -96,16 +96,14 @@ def _on_cluster(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: C
 
 def anchor(spec: ExperimentSpec, uid: Uid) -> dict[str, Any]:
     """The object that owns all others of the experiment. Has its specification, for recovery without the database."""
+    from controller.runtime.kubernetes.labels import experiment_labels
+
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
             "name": short_name(spec.name, uid),
-            "labels": {
-                "app.kubernetes.io/managed-by": "tuner",
-                "tuner.dev/experiment": spec.name,
-                "tuner.dev/uid": uid,
-            },
+            "labels": experiment_labels(spec.name, uid),
         },
         "data": {"experiment": json.dumps(dict(spec.document))},
     }

@@ -172,7 +172,7 @@ async def _others(client: Client, spec: ExperimentSpec, manifest: Raw, state: St
     """The anchor of an experiment of that name in another state directory with unfinished trials; "" without one."""
     from controller.runtime.kubernetes.errors import ApiError
     from controller.runtime.kubernetes.kinds import kind_of, over
-    from controller.runtime.kubernetes.naming import EXPERIMENT, MANAGED_BY, UID
+    from controller.runtime.kubernetes.labels import EXPERIMENT, MANAGED_BY, UID
 
     labels = f"{EXPERIMENT}={spec.name},{MANAGED_BY}=tuner"
     try:

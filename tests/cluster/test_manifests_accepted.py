@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from controller.core.model import Resources, SecretRef
-from controller.runtime.kubernetes.explain import admission
 from controller.runtime.kubernetes.manifests import job_for, name_problem
+from controller.runtime.kubernetes.pod_status import explain_refusal
 from controller.runtime.kubernetes.rehearsal import pods_of
 from controller.runtime.protocol import Launch
 from tests.cluster.api import CORE, Refused
@@ -93,7 +93,7 @@ def test_what_pod_security_refuses_is_explained(level_b: ControlPlane, namespace
     with pytest.raises(Refused) as refused:
         api.post(pods(namespace), pod, **CHECK)
     expected = "the namespace's pod security does not let it run: violates PodSecurity"
-    assert admission(refused.value.status["message"]).startswith(expected)
+    assert explain_refusal(refused.value.status["message"]).startswith(expected)
 
 
 def test_the_server_draws_the_line_for_names_where_we_do(level_b: ControlPlane, namespace: str) -> None:

@@ -25,9 +25,9 @@ from controller.runtime.kubernetes.kinds import (
     reading_of,
     sign,
 )
+from controller.runtime.kubernetes.labels import READING
 from controller.runtime.kubernetes.manifests import job_for
 from controller.runtime.kubernetes.members import main_of, ranks_of
-from controller.runtime.kubernetes.naming import READING
 from controller.runtime.kubernetes.template import cannot_be_labelled, cannot_be_queued, warnings
 from tests.unit.launches import a_launch
 

@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from controller.runtime.kubernetes.client import EVENTS, JOBS, Client, Kind
+from controller.runtime.kubernetes.labels import JOBSET_GROUP, KUBEFLOW_GROUP, RAY_GROUP, TRAINER_GROUP
 from controller.runtime.kubernetes.notices import Notices
 from controller.runtime.kubernetes.owners import Owners
+from controller.runtime.kubernetes.pod_status import NO_CAUSE
 from controller.runtime.kubernetes.reflector import LazyReflector, Reflector
-from controller.runtime.kubernetes.waiting import NO_CAUSE
 
 Raw = dict[str, Any]
 
@@ -27,10 +28,10 @@ _NOT_MOUNTED = ("FailedMount",)
 _REFUSED = "FailedCreate"  # the Job controller's word, and that of most others
 # Of other kinds, by the group: the Training Operator's words for a pod, JobSet's for a Job, KubeRay's for its pods.
 _OTHERS = {
-    "kubeflow.org": ("FailedCreatePod", "MPIJobFailed"),
-    "jobset.x-k8s.io": ("JobCreationFailed",),
-    "trainer.kubeflow.org": ("JobCreationFailed",),
-    "ray.io": ("FailedToCreateHeadPod", "FailedToCreateWorkerPod"),
+    KUBEFLOW_GROUP: ("FailedCreatePod", "MPIJobFailed"),
+    JOBSET_GROUP: ("JobCreationFailed",),
+    TRAINER_GROUP: ("JobCreationFailed",),
+    RAY_GROUP: ("FailedToCreateHeadPod", "FailedToCreateWorkerPod"),
 }
 _USUAL = ("FailedCreatePod",)
 _REASONS = (_REFUSED, *_USUAL, *dict.fromkeys(each for group in _OTHERS.values() for each in group), *_NOT_MOUNTED)

@@ -14,30 +14,33 @@ from typing import Any
 from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
 from controller.core.model import FailureClass
 from controller.runtime.kubernetes.kinds import Reading, is_suspended, reading_of
+from controller.runtime.kubernetes.labels import queue_of
 from controller.runtime.kubernetes.members import (
     Member,
     ends_by_pods,
     first_of,
     main_of,
     members_of,
-    queue_of,
     ranks_of,
     workers_in,
 )
-from controller.runtime.kubernetes.pod_end import crash_loop, last_line
-from controller.runtime.kubernetes.pods import (
+from controller.runtime.kubernetes.pod_status import (
+    WaitingReason,
     condition,
     container_in,
+    crash_loop,
     deletion_asked,
     image_of,
     is_true,
+    last_line,
     node_of,
     parse_time,
     started_at,
     terminated,
+    why_refused,
+    why_waiting,
 )
 from controller.runtime.kubernetes.positions import PodContainer
-from controller.runtime.kubernetes.waiting import Waiting, why, why_refused
 from controller.runtime.protocol import Exit, Sighting
 
 Raw = dict[str, Any]
@@ -249,18 +252,20 @@ def _start_time(members: tuple[Member, ...], least: int) -> datetime | None:
     return max(known) if len(known) == len(times) >= least else None
 
 
-def _waiting(obj: Raw | None, members: tuple[Member, ...], refusal: str, mount_trouble: str, now: datetime) -> Waiting:
+def _waiting(
+    obj: Raw | None, members: tuple[Member, ...], refusal: str, mount_trouble: str, now: datetime
+) -> WaitingReason:
     if not members:
-        return why_refused(refusal) if refusal else Waiting(_untouched(obj, now))
+        return why_refused(refusal) if refusal else WaitingReason(_untouched(obj, now))
     for member in members:
         if member.start_time is None:
-            waiting = why(member.pod, now=now, container=member.container, mount_trouble=mount_trouble)
+            waiting = why_waiting(member.pod, now=now, container=member.container, mount_trouble=mount_trouble)
             if waiting.text and member.label:
                 hopeless = f"{member.label}: {waiting.hopeless}" if waiting.hopeless else ""
-                return Waiting(f"{member.label}: {waiting.text}", hopeless)
+                return WaitingReason(f"{member.label}: {waiting.text}", hopeless)
             if waiting.text:
                 return waiting
-    return Waiting()
+    return WaitingReason()
 
 
 def _untouched(obj: Raw | None, now: datetime) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from controller.runtime.kubernetes.naming import workers_of
+from controller.runtime.kubernetes.labels import workers_of
 from controller.runtime.kubernetes.workers import rendezvous
 from controller.runtime.protocol import ClusterPart, Launch
 

@@ -23,8 +23,8 @@ from typing import Any
 from controller.runtime.kubernetes import small_file
 from controller.runtime.kubernetes.client import LEASES, Client
 from controller.runtime.kubernetes.errors import ApiError, NotAllowed
-from controller.runtime.kubernetes.naming import owner_reference
-from controller.runtime.kubernetes.pods import parse_time
+from controller.runtime.kubernetes.labels import owner_reference
+from controller.runtime.kubernetes.pod_status import parse_time
 from controller.runtime.protocol import RuntimeLost
 from suggest.errors import FailedPrecondition
 

@@ -14,10 +14,9 @@ from controller.runtime.kubernetes.client import CONFIG_MAPS, Client, Kind
 from controller.runtime.kubernetes.errors import ApiError, rule_for, silent_webhook
 from controller.runtime.kubernetes.fence import Fence
 from controller.runtime.kubernetes.kinds import kind_of, preset_of
+from controller.runtime.kubernetes.labels import UID, attempt_of, parameters_of
 from controller.runtime.kubernetes.manifests import job_for
-from controller.runtime.kubernetes.naming import parameters_of
 from controller.runtime.kubernetes.quota import out_of_room
-from controller.runtime.kubernetes.scene import UID, attempt_of
 from controller.runtime.protocol import CannotStart, Launch
 
 Raw = dict[str, Any]

@@ -12,8 +12,7 @@ from typing import Any
 from controller.core.model import Resources
 from controller.runtime.kubernetes.environment import as_is, env_of
 from controller.runtime.kubernetes.kinds import KEPT_S
-from controller.runtime.kubernetes.mounts import mounts_of
-from controller.runtime.kubernetes.naming import (
+from controller.runtime.kubernetes.labels import (
     GRACE,
     QUEUE,
     TIMEOUT,
@@ -23,6 +22,7 @@ from controller.runtime.kubernetes.naming import (
     name_problem,
     workers_of,
 )
+from controller.runtime.kubernetes.mounts import mounts_of
 from controller.runtime.kubernetes.security import container_security, pod_security
 from controller.runtime.kubernetes.template import from_template, prefer_others
 from controller.runtime.kubernetes.workers import indexed, service_for

@@ -10,12 +10,14 @@ from typing import Any
 
 from controller.core.model import FailureClass
 from controller.runtime.kubernetes.kinds import JOB, Reading, preset_of
-from controller.runtime.kubernetes.naming import JOB_NAME, QUEUE
-from controller.runtime.kubernetes.pod_end import ITS_POD, end_of, given_up
-from controller.runtime.kubernetes.pods import (
+from controller.runtime.kubernetes.labels import JOB_NAME, queue_of
+from controller.runtime.kubernetes.pod_status import (
+    ITS_POD,
     Shown,
     container_in,
     deletion_asked,
+    end_of,
+    given_up,
     index_of,
     is_true,
     newest_first,
@@ -131,7 +133,3 @@ def first_of(failed: Sequence[Member]) -> Member:
         return said == os.EX_TEMPFAIL, end.time, given_up(member.pod, member.container) is None, by_itself
 
     return min(failed, key=order)
-
-
-def queue_of(obj: Raw | None) -> str:
-    return str(((obj or {}).get("metadata", {}).get("labels") or {}).get(QUEUE, ""))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.runtime.kubernetes.pods import ENDED, phase_of
+from controller.runtime.kubernetes.pod_status import ENDED, phase_of
 
 Raw = dict[str, Any]
 

@@ -23,8 +23,8 @@ from controller.runtime.kubernetes.demand import demand_of
 from controller.runtime.kubernetes.errors import ApiError
 from controller.runtime.kubernetes.findings import Finding, Level, fail, ok, warn
 from controller.runtime.kubernetes.kueue import NOT_INSTALLED, served
-from controller.runtime.kubernetes.members import queue_of
-from controller.runtime.kubernetes.pods import condition
+from controller.runtime.kubernetes.labels import queue_of
+from controller.runtime.kubernetes.pod_status import condition
 from controller.runtime.kubernetes.quota import never_fits
 from controller.runtime.kubernetes.rehearsal import Answer, Verdict, pods_of, rehearse
 from controller.runtime.kubernetes.rights import missing_rights, rights_to

@@ -24,7 +24,7 @@ from controller.runtime.kubernetes.client import (
 from controller.runtime.kubernetes.errors import ApiError
 from controller.runtime.kubernetes.kinds import kind_of, preset_of
 from controller.runtime.kubernetes.kueue import served
-from controller.runtime.kubernetes.members import queue_of
+from controller.runtime.kubernetes.labels import KUEUE_GROUP, queue_of
 
 Raw = dict[str, Any]
 
@@ -68,9 +68,9 @@ RIGHTS = (
 )
 # Asked for where a file names a queue.
 QUEUE_RIGHTS = (
-    Right(Kind("kueue.x-k8s.io/v1beta1", "workloads", "Workload"), ("list", "watch"),
+    Right(Kind(f"{KUEUE_GROUP}/v1beta1", "workloads", "Workload"), ("list", "watch"),
           without="why Kueue keeps a trial waiting"),
-    Right(Kind("kueue.x-k8s.io/v1beta1", "localqueues", "LocalQueue"), ("list",),
+    Right(Kind(f"{KUEUE_GROUP}/v1beta1", "localqueues", "LocalQueue"), ("list",),
           without="whether spec.trial.queue exists, before anything runs"),
 )  # fmt: skip
 

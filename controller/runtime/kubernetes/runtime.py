@@ -27,15 +27,16 @@ from controller.runtime.kubernetes.fence import Fence
 from controller.runtime.kubernetes.gate import Gate
 from controller.runtime.kubernetes.intake import Intake
 from controller.runtime.kubernetes.kinds import kind_of, reading_of
+from controller.runtime.kubernetes.labels import attempt_of, name_of, queue_of
 from controller.runtime.kubernetes.logs import LogFollower
 from controller.runtime.kubernetes.maker import Maker, other_parameters
 from controller.runtime.kubernetes.manifests import grace_of, job_for, timeout_of
 from controller.runtime.kubernetes.meaning import Meaning
-from controller.runtime.kubernetes.members import ends_by_pods, queue_of
-from controller.runtime.kubernetes.pods import is_gone
+from controller.runtime.kubernetes.members import ends_by_pods
+from controller.runtime.kubernetes.pod_status import is_gone
 from controller.runtime.kubernetes.quota import never_fits
 from controller.runtime.kubernetes.records import Record, Records
-from controller.runtime.kubernetes.scene import Scene, attempt_of, name_of
+from controller.runtime.kubernetes.scene import Scene
 from controller.runtime.kubernetes.steady import Steady
 from controller.runtime.protocol import CannotStart, Exit, Launch, Sighting
 from suggest import failpoints

@@ -7,25 +7,23 @@ One reflector a kind, all started together. Nothing is decided here.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from controller.core.model import FINAL, AttemptKey, attempt_name, trial_label
+from controller.core.model import AttemptKey
 from controller.runtime.kubernetes import news
 from controller.runtime.kubernetes.checkup import listed
 from controller.runtime.kubernetes.client import JOBS, LIMIT_RANGES, PODS, QUOTAS, Client, Kind
 from controller.runtime.kubernetes.complaints import Complaints
 from controller.runtime.kubernetes.errors import ApiError
 from controller.runtime.kubernetes.kueue import Workloads
+from controller.runtime.kubernetes.labels import UID, attempt_of
 from controller.runtime.kubernetes.notices import Notices
 from controller.runtime.kubernetes.owners import Owners
-from controller.runtime.kubernetes.pods import as_gone, keep_first_deletion
+from controller.runtime.kubernetes.pod_status import as_gone, keep_first_deletion
 from controller.runtime.kubernetes.reflector import Reflector
 
 Raw = dict[str, Any]
-
-TRIAL, ATTEMPT, UID, EXPERIMENT = "tuner.dev/trial", "tuner.dev/attempt", "tuner.dev/uid", "tuner.dev/experiment"
 
 
 class Scene:
@@ -161,18 +159,3 @@ class Scene:
         for name, pod in list(self.pods.deleted.items()):
             if attempt_of(pod) == whose:
                 del self.pods.deleted[name]
-
-
-def attempt_of(found: Raw) -> AttemptKey | None:
-    """(trial, attempt), as its labels say."""
-    labels = found.get("metadata", {}).get("labels", {})
-    with contextlib.suppress(KeyError, ValueError):
-        trial = labels[TRIAL]
-        return FINAL if trial == trial_label(FINAL) else int(trial), int(labels[ATTEMPT])
-    return None
-
-
-def name_of(found: Raw, whose: AttemptKey) -> str:
-    """The name of the attempt that it belongs to, as its labels say."""
-    labels = found["metadata"]["labels"]
-    return attempt_name(labels[EXPERIMENT], labels[UID], *whose)

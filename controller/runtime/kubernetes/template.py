@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from controller.runtime.kubernetes.environment import as_is
 from controller.runtime.kubernetes.kinds import JOB, at, below, foreign_version, is_pod_template, preset_of, put
-from controller.runtime.kubernetes.naming import QUEUE, annotations_of, labels_of, metadata
+from controller.runtime.kubernetes.labels import QUEUE, annotations_of, labels_of, metadata
 from controller.runtime.protocol import ClusterPart, Launch
 
 Raw = dict[str, Any]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from controller.runtime.kubernetes.naming import COMPLETION_INDEX, JOB_NAME, metadata
+from controller.runtime.kubernetes.labels import COMPLETION_INDEX, JOB_NAME, metadata
 from controller.runtime.protocol import ClusterPart, Launch
 
 Raw = dict[str, Any]

@@ -222,10 +222,10 @@ async def ask_server(run: DryRun, *, context: str | None) -> ServerVerdicts:
     """Have the cluster check the objects without creating them."""
     from controller.app.runtimes import anchor
     from controller.app.sample_manifests import UID
-    from controller.runtime.kubernetes.checkup import listed
     from controller.runtime.kubernetes.client import NODES, Client
     from controller.runtime.kubernetes.prerequisites import no_queue, no_room
     from controller.runtime.kubernetes.rehearsal import Answer, pods_of, rehearse
+    from controller.runtime.kubernetes.rights import list_allowed
 
     stages = {"A trial": run.trial, "The final stage": run.final}
     namespace = run.spec.namespace
@@ -235,7 +235,7 @@ async def ask_server(run: DryRun, *, context: str | None) -> ServerVerdicts:
         verdicts = await rehearse(client, namespace, [anchor(run.spec, UID), *everything])
         if any(verdict.answer in (Answer.NOT_ALLOWED, Answer.REFUSED) for verdict in verdicts):
             return ServerVerdicts(verdicts, {})
-        nodes = await listed(client, NODES, None) or []
+        nodes = await list_allowed(client, NODES, None) or []
         never = {
             what: await no_queue(client, namespace, objects) or await no_room(client, namespace, objects, nodes=nodes)
             for what, objects in stages.items()

@@ -11,8 +11,8 @@ import pytest
 from controller.runtime.kubernetes import complaints, reflector
 from controller.runtime.kubernetes.client import JOBS, Client, Raw
 from controller.runtime.kubernetes.complaints import Complaints
-from controller.runtime.kubernetes.notices import Notices
 from controller.runtime.kubernetes.owners import Owners
+from controller.runtime.kubernetes.reflector import MissingRights
 from tests.kube.fake_api import FakeApi
 from tests.kube.small_cluster import eventually, with_a_cluster
 
@@ -48,7 +48,7 @@ def say(api: FakeApi, reason: str, uid: str, message: str) -> None:
 
 @asynccontextmanager
 async def heard(client: Client, *, changed: Callable[[], None] = lambda: None) -> AsyncIterator[Complaints]:
-    notices = Notices()
+    notices = MissingRights()
     owners = Owners(client, NAMESPACE, "tiny-", notices, is_attempt=lambda uid: uid == "attempt", found=changed)
     made = Complaints(client, NAMESPACE, notices, owners, changed=changed)
     try:

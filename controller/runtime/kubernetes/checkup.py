@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from controller.runtime.kubernetes.client import LIMIT_RANGES, NAMESPACES, NODES, QUOTAS, Client, Kind
+from controller.runtime.kubernetes.client import LIMIT_RANGES, NAMESPACES, NODES, QUOTAS, Client
 from controller.runtime.kubernetes.credentials import Credentials, moment
 from controller.runtime.kubernetes.demand import is_gpu, parse_quantity
 from controller.runtime.kubernetes.errors import ApiError, NotAllowed, Unreachable
 from controller.runtime.kubernetes.findings import Finding, fail, ok, warn
 from controller.runtime.kubernetes.kubeconfig import Access
 from controller.runtime.kubernetes.rehearsal import Answer, rehearse
-from controller.runtime.kubernetes.rights import Right, missing_rights
+from controller.runtime.kubernetes.rights import Right, list_allowed, missing_rights
 
 Raw = dict[str, Any]
 
@@ -141,14 +141,14 @@ async def _inside(client: Client, namespace: str) -> AsyncIterator[Finding]:
         yield lacking(right, verbs, namespace)
     if not missing:
         yield ok("rights", f"all that trials in {namespace} need")
-    quotas = await listed(client, QUOTAS, namespace)
+    quotas = await list_allowed(client, QUOTAS, namespace)
     for quota in quotas or ():
         yield _quota(quota)
     if quotas == []:
         yield ok("quota", "none")
-    for limits in await listed(client, LIMIT_RANGES, namespace) or ():
+    for limits in await list_allowed(client, LIMIT_RANGES, namespace) or ():
         yield ok(f"limits {limits['metadata']['name']}", _limits(limits))
-    nodes = await listed(client, NODES, None)
+    nodes = await list_allowed(client, NODES, None)
     if nodes is not None:
         yield _gpus(nodes)
 
@@ -158,17 +158,6 @@ def lacking(right: Right, verbs: tuple[str, ...], namespace: str) -> Finding:
     said = f"{', '.join(verbs)} denied" + (f" (lost: {right.without})" if right.without else "")
     detail = f"{said}; add to your Role in {namespace}: {right.rule(verbs)}"
     return warn(what, detail) if right.without else fail(what, detail, rights=True)
-
-
-async def listed(client: Client, kind: Kind, namespace: str | None) -> list[Raw] | None:
-    """None: we may not look."""
-    try:
-        found, _ = await client.list(kind, namespace)
-    except ApiError as error:
-        if error.status != 403:
-            raise
-        return None
-    return found
 
 
 def _quota(quota: Raw) -> Finding:

@@ -14,10 +14,9 @@ from typing import Any
 
 from controller.runtime.kubernetes.client import EVENTS, JOBS, Client, Kind
 from controller.runtime.kubernetes.labels import JOBSET_GROUP, KUBEFLOW_GROUP, RAY_GROUP, TRAINER_GROUP
-from controller.runtime.kubernetes.notices import Notices
 from controller.runtime.kubernetes.owners import Owners
 from controller.runtime.kubernetes.pod_status import NO_CAUSE
-from controller.runtime.kubernetes.reflector import LazyReflector, Reflector
+from controller.runtime.kubernetes.reflector import LazyReflector, MissingRights, Reflector
 
 Raw = dict[str, Any]
 
@@ -41,7 +40,7 @@ class Complaints:
     """`changed` is called whenever there is a new one."""
 
     def __init__(
-        self, client: Client, namespace: str, notices: Notices, owners: Owners, *, changed: Callable[[], None]
+        self, client: Client, namespace: str, notices: MissingRights, owners: Owners, *, changed: Callable[[], None]
     ) -> None:
         self._owners = owners
 

@@ -12,8 +12,8 @@ from typing import Any
 from controller.runtime.kubernetes.client import Kind
 from controller.runtime.kubernetes.errands import Errands
 from controller.runtime.kubernetes.gate import Gate
+from controller.runtime.kubernetes.informer import Informer
 from controller.runtime.kubernetes.maker import Maker, NotNow
-from controller.runtime.kubernetes.scene import Scene
 from controller.runtime.protocol import CannotStart, Exit, Launch, Sighting
 
 Raw = dict[str, Any]
@@ -22,12 +22,12 @@ Raw = dict[str, Any]
 class Intake:
     """made: it is on the cluster. changed: something else became of it; look again."""
 
-    def __init__(self, gate: Gate, maker: Maker, scene: Scene, *, made: Callable[[Launch, Kind, Raw], None],
+    def __init__(self, gate: Gate, maker: Maker, informer: Informer, *, made: Callable[[Launch, Kind, Raw], None],
                  changed: Callable[[], None]) -> None:  # fmt: skip
         self.refused: dict[str, Sighting] = {}  # what could not be made, and why: to be shown until it is forgotten
         self._gate = gate
         self._maker = maker
-        self._scene = scene
+        self._informer = informer
         self._made = made
         self._changed = changed
         self._errands = Errands(failed=changed)
@@ -35,7 +35,7 @@ class Intake:
     async def admit(self, *, running: int) -> None:
         """Begin to make what there is room for, oldest first. running: attempts on the cluster that have not ended.
         Raises what an earlier one met that could not be made, as long as it lasts."""
-        while launch := self._gate.next(self._scene.quotas, self._scene.pods.objects.values(), running=running):
+        while launch := self._gate.next(self._informer.quotas, self._informer.pods.objects.values(), running=running):
             await self._errands.send(launch.name, self._make(launch))
 
     def forget_anchor(self) -> None:
@@ -51,10 +51,10 @@ class Intake:
     async def _make(self, launch: Launch) -> None:
         try:
             kind, made = await self._maker.make(launch)
-            await self._scene.watch(kind)
+            await self._informer.watch(kind)
             self._made(launch, kind, made)  # first: what cannot be written down is adopted later, and then it can
             self._gate.made(launch)
-            self._scene.put(kind, made)
+            self._informer.put(kind, made)
         except NotNow as error:
             self._gate.wait(launch, str(error))
             self._changed()

@@ -13,9 +13,8 @@ from typing import Any
 from controller.runtime.kubernetes.client import Client, Kind
 from controller.runtime.kubernetes.errors import ApiError
 from controller.runtime.kubernetes.labels import KUEUE_GROUP, queue_of
-from controller.runtime.kubernetes.notices import Notices
 from controller.runtime.kubernetes.pod_status import Shown, condition, is_true
-from controller.runtime.kubernetes.reflector import LazyReflector, Reflector
+from controller.runtime.kubernetes.reflector import LazyReflector, MissingRights, Reflector
 
 Raw = dict[str, Any]
 
@@ -39,7 +38,7 @@ async def served(client: Client, kind: str) -> Kind | None:
 class Workloads:
     """is_attempt: whether an attempt's object has that uid. changed: called when Kueue says something new about one."""
 
-    def __init__(self, client: Client, namespace: str, notices: Notices, *, is_attempt: Callable[[str], bool],
+    def __init__(self, client: Client, namespace: str, notices: MissingRights, *, is_attempt: Callable[[str], bool],
                  changed: Callable[[], None]) -> None:  # fmt: skip
         self._client = client
         self._namespace = namespace

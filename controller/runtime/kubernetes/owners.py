@@ -15,7 +15,7 @@ from typing import Any
 from controller.runtime.kubernetes.client import Client
 from controller.runtime.kubernetes.errors import ApiError
 from controller.runtime.kubernetes.kinds import kind_of
-from controller.runtime.kubernetes.notices import Notices
+from controller.runtime.kubernetes.reflector import MissingRights
 
 Raw = dict[str, Any]
 
@@ -28,7 +28,7 @@ class Owners:
     """stem: how the names of our attempts begin. is_attempt: whether an attempt's object has that uid; nothing above it
     is looked up. found: called when `above` has something new."""
 
-    def __init__(self, client: Client, namespace: str, stem: str, notices: Notices, *,
+    def __init__(self, client: Client, namespace: str, stem: str, notices: MissingRights, *,
                  is_attempt: Callable[[str], bool], found: Callable[[], None]) -> None:  # fmt: skip
         self._client = client
         self._namespace = namespace

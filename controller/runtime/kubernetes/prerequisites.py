@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from controller.runtime.kubernetes.checkup import lacking, listed
+from controller.runtime.kubernetes.checkup import lacking
 from controller.runtime.kubernetes.client import (
     CONFIG_MAPS,
     LIMIT_RANGES,
@@ -27,7 +27,7 @@ from controller.runtime.kubernetes.labels import queue_of
 from controller.runtime.kubernetes.pod_status import condition
 from controller.runtime.kubernetes.quota import never_fits
 from controller.runtime.kubernetes.rehearsal import Answer, Verdict, pods_of, rehearse
-from controller.runtime.kubernetes.rights import missing_rights, rights_to
+from controller.runtime.kubernetes.rights import list_allowed, missing_rights, rights_to
 
 Raw = dict[str, Any]
 
@@ -54,7 +54,7 @@ async def check_needs(client: Client, namespace: str, objects: Sequence[Raw], *,
         if (found := await check_queue(client, namespace, queue)) is not None:
             yield found
     pods = pods_of(objects)
-    nodes = await listed(client, NODES, None)
+    nodes = await list_allowed(client, NODES, None)
     for image, policy in dict.fromkeys(image for pod in pods for image in _images(pod["spec"])):
         yield _image(image, policy, nodes)
     for leaned in dict.fromkeys(leaned for pod in pods for leaned in _leaned(pod["spec"])):
@@ -76,7 +76,7 @@ async def check_queue(client: Client, namespace: str, queue: str) -> Finding | N
     kind = await served(client, "LocalQueue")
     if kind is None:
         return fail(what, NOT_INSTALLED)
-    queues = await listed(client, kind, namespace)
+    queues = await list_allowed(client, kind, namespace)
     if queues is None:
         return None
     by_name = {each["metadata"]["name"]: each for each in queues}
@@ -104,8 +104,8 @@ async def no_queue(client: Client, namespace: str, objects: Sequence[Raw]) -> st
 
 async def no_room(client: Client, namespace: str, objects: Sequence[Raw], *, nodes: Sequence[Raw]) -> str:
     """Why an attempt as a whole can never run, as far as we may look; "" if it can."""
-    quotas = await listed(client, QUOTAS, namespace) or []
-    limit_ranges = await listed(client, LIMIT_RANGES, namespace) or []
+    quotas = await list_allowed(client, QUOTAS, namespace) or []
+    limit_ranges = await list_allowed(client, LIMIT_RANGES, namespace) or []
     return never_fits(demand_of(objects), quotas, limit_ranges, nodes)
 
 

@@ -125,3 +125,14 @@ async def _rules(client: Client, namespace: str) -> list[Raw]:
 def _grants(rule: Raw, right: Right, verb: str) -> bool:
     asked = (("verbs", verb), ("apiGroups", right.group), ("resources", right.resource))
     return all({"*", wanted} & set(rule.get(key) or ()) for key, wanted in asked)
+
+
+async def list_allowed(client: Client, kind: Kind, namespace: str | None) -> list[Raw] | None:
+    """None: we may not look."""
+    try:
+        found, _ = await client.list(kind, namespace)
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return None
+    return found

@@ -17,7 +17,6 @@ from typing import Any
 from controller.core.model import FINAL, AttemptKey, FailureClass, TrialOrFinal, Uid
 from controller.runtime import log_file
 from controller.runtime.kubernetes import followers
-from controller.runtime.kubernetes.bell import Bell
 from controller.runtime.kubernetes.client import JOBS, PODS, SERVICES, Client, Kind
 from controller.runtime.kubernetes.demand import demand_of
 from controller.runtime.kubernetes.ends import log_source, sighting_of
@@ -25,6 +24,7 @@ from controller.runtime.kubernetes.errands import Errands
 from controller.runtime.kubernetes.errors import ApiError, NotAllowed
 from controller.runtime.kubernetes.fence import Fence
 from controller.runtime.kubernetes.gate import Gate
+from controller.runtime.kubernetes.informer import Informer, Wakeup
 from controller.runtime.kubernetes.intake import Intake
 from controller.runtime.kubernetes.kinds import kind_of, reading_of
 from controller.runtime.kubernetes.labels import attempt_of, name_of, queue_of
@@ -36,7 +36,6 @@ from controller.runtime.kubernetes.members import ends_by_pods
 from controller.runtime.kubernetes.pod_status import is_gone
 from controller.runtime.kubernetes.quota import never_fits
 from controller.runtime.kubernetes.records import Record, Records
-from controller.runtime.kubernetes.scene import Scene
 from controller.runtime.kubernetes.steady import Steady
 from controller.runtime.protocol import CannotStart, Exit, Launch, Sighting
 from suggest import failpoints
@@ -72,22 +71,22 @@ class KubernetesRuntime:
         self._place = place
         self._gate = gate
         self._records = Records()
-        self._bell = Bell()
-        self._opened: tuple[Scene, Intake] | None = None
+        self._wakeup = Wakeup()
+        self._opened: tuple[Informer, Intake] | None = None
         self._opening = asyncio.Lock()
         self._whose: dict[str, AttemptKey] = {}
         self._followers = followers.Followers(
-            place.client, place.namespace, grown=self._bell.growth, ended=self._bell.news
+            place.client, place.namespace, grown=self._wakeup.notify_log_growth, ended=self._wakeup.notify
         )
         self._made: set[str] = set()  # seen on the cluster in this life
         self._over: set[str] = set()  # of these, whose pods have ended
-        self._leaving = Errands(failed=self._bell.news)
+        self._leaving = Errands(failed=self._wakeup.notify)
         self._steady = Steady()
         self._meaning = Meaning()
         self._looked_for_room: bool | None = None  # last for the final stage, or for a trial
         self._lines_are_awaited = True
         self._log_times = log_file.LogTimes()
-        self._fence = Fence(place.client, place.namespace, place.anchor, place.holder, changed=self._bell.news)
+        self._fence = Fence(place.client, place.namespace, place.anchor, place.holder, changed=self._wakeup.notify)
         self._strange: set[str] = set()  # uids of objects with an attempt's name that are not that attempt
 
     @property
@@ -107,23 +106,23 @@ class KubernetesRuntime:
     async def start(self, launch: Launch) -> None:
         part = launch.cluster
         assert part is not None, "a launch for a cluster says what the cluster needs"
-        scene, intake = await self._open()
+        informer, intake = await self._open()
         self._whose[launch.name] = part.trial, part.attempt
         if launch.name in self._gate.waiting or launch.name in intake.refused:
             return
         record = self._records.of(launch.directory)
-        if found := scene.find(launch.name):
+        if found := informer.find(launch.name):
             self._expect_ours(launch, found[1], record)
             return
         if record is not None and (record.removed or record.uid):
             raise CannotStart("it was made before, and is gone", FailureClass.INFRASTRUCTURE)
         if self._looked_for_room is not (part.trial is FINAL):
             self._looked_for_room = part.trial is FINAL
-            quotas = scene.quotas
-            if never := never_fits(demand_of(job_for(launch, owner=None)), quotas, scene.limit_ranges, []):
+            quotas = informer.quotas
+            if never := never_fits(demand_of(job_for(launch, owner=None)), quotas, informer.limit_ranges, []):
                 raise CannotStart(never)
         try:
-            self._gate.add(launch, limit_ranges=scene.limit_ranges)
+            self._gate.add(launch, limit_ranges=informer.limit_ranges)
         except ValueError as error:
             raise CannotStart(str(error)) from error
         await self._ask(intake.admit(running=self._busy))
@@ -144,14 +143,14 @@ class KubernetesRuntime:
             raise CannotStart(trouble)
 
     async def stop(self, name: str, *, grace_s: float) -> None:
-        scene, intake = await self._open()
+        informer, intake = await self._open()
         self._gate.drop(name)
         await intake.settle(name)
-        kind, shown = scene.find(name) or (None, None)
+        kind, shown = informer.find(name) or (None, None)
         whose = self._whose.get(name) if shown is None else attempt_of(shown)
         if whose is None:
             return
-        pods = scene.pods_by_attempt().get(whose, [])
+        pods = informer.pods_by_attempt().get(whose, [])
         if (shown is None and not pods) or self._sighting(name, shown, pods, whose).exit is not None:
             return
         self._steady.forget(name)
@@ -164,41 +163,41 @@ class KubernetesRuntime:
 
     async def remove(self, name: str) -> None:
         self._log_times.forget(name)
-        scene, intake = await self._open()
+        informer, intake = await self._open()
         self._gate.drop(name)
         await intake.settle(name)
         intake.refused.pop(name, None)
-        found = scene.find(name)
+        found = informer.find(name)
         if found is not None and found[1]["metadata"]["uid"] in self._strange:
             found = None
         if found is not None:
             await self._ask(self._fence.check())
         whose = self._whose.get(name) or (attempt_of(found[1]) if found else None)
         # What is left of an attempt whose object was deleted without its pods.
-        orphans = scene.pods_of(whose) if found is None and whose is not None and not self._is_removed(whose) else []
+        orphans = informer.pods_of(whose) if found is None and whose is not None and not self._is_removed(whose) else []
         if whose is not None and (found or self._records.of(self._place.folder_of(*whose))):
             self._records.note(self._place.folder_of(*whose), removed=True)
         if found is not None and not self._leaving.is_under_way(name):
             kind, shown = found
             running: Sequence[Raw] = []
             if whose is not None:
-                pods = scene.pods_by_attempt().get(whose, [])
+                pods = informer.pods_by_attempt().get(whose, [])
                 if kind is not JOBS or self._sighting(name, shown, pods, whose).exit is None:
                     running = pods
-            await self._send_away(name, self._remove(scene, kind, shown, running))
+            await self._send_away(name, self._remove(informer, kind, shown, running))
         elif orphans and not self._leaving.is_under_way(name):
             await self._send_away(name, self._delete_pods(orphans, grace_s=0))
         if (known := self._whose.get(name)) is not None:
-            scene.forget_pods(known)
+            informer.forget_pods(known)
         self._forget(name)
-        scene.complaints.forget(name)
+        informer.events.forget(name)
         await self._followers.drop(name)
 
     async def _send_away(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         # The last one is waited for: nobody would look after it any more.
         await self._ask(self._leaving.send(name, work, wait=not (self._made - self._over - {name})))
 
-    async def _remove(self, scene: Scene, kind: Kind, shown: Raw, running: Sequence[Raw]) -> None:
+    async def _remove(self, informer: Informer, kind: Kind, shown: Raw, running: Sequence[Raw]) -> None:
         name = shown["metadata"]["name"]
         await self._delete_pods(running, grace_s=0)  # the garbage collector would give them their whole grace
         if service := shown.get("spec", {}).get("template", {}).get("spec", {}).get("subdomain"):
@@ -206,20 +205,20 @@ class KubernetesRuntime:
         failpoints.reach(BEFORE_DELETE)
         await self._delete(kind, name, shown)
         failpoints.reach(AFTER_DELETE)
-        scene.drop(kind, name)
+        informer.drop(kind, name)
 
     async def observe(self) -> Mapping[str, Sighting]:
         if self._fence.lost is not None:
             raise self._fence.lost
-        scene, intake = await self._open()
-        self._bell.clear()  # here, not where one log is read: what grows from now on is told
-        scene.forget_the_gone()
-        if (trouble := scene.trouble or self._followers.unreadable()) is not None:
+        informer, intake = await self._open()
+        self._wakeup.clear()  # here, not where one log is read: what grows from now on is told
+        informer.forget_the_gone()
+        if (trouble := informer.trouble or self._followers.unreadable()) is not None:
             self._followers.not_yet()
             raise self._meaning.of(trouble, patient=True)
-        pods = scene.pods_by_attempt()
+        pods = informer.pods_by_attempt()
         sightings: dict[str, Sighting] = {}
-        for kind, name, shown in list(scene.objects()):
+        for kind, name, shown in list(informer.objects()):
             whose = self._whose.get(name) or attempt_of(shown)
             if whose is None:
                 continue
@@ -233,14 +232,14 @@ class KubernetesRuntime:
             self._whose[name] = whose
             self._made.add(name)
             own = pods.pop(whose, [])
-            sighting = self._steady.sighting(name, shown, own, calm=scene.complaints.none)
-            sighting = sighting or await self._looked_after(scene, kind, name, shown, own, whose)
+            sighting = self._steady.sighting(name, shown, own, calm=informer.events.none)
+            sighting = sighting or await self._looked_after(informer, kind, name, shown, own, whose)
             if sighting is not None:
                 sightings[name] = sighting
         known = set(self._whose.values())
         for whose, left in pods.items():
             if self._is_removed(whose):
-                scene.forget_pods(whose)  # what the garbage collector leaves to be heard of
+                informer.forget_pods(whose)  # what the garbage collector leaves to be heard of
             elif whose not in known:
                 self._whose[name_of(left[0], whose)] = whose
         for name, whose in self._whose.items():
@@ -249,7 +248,7 @@ class KubernetesRuntime:
                 intake.forget_anchor()  # it may have gone first, and have taken this with it
         await self._ask(intake.admit(running=self._busy))
         waiting = {name: Sighting(name, None, waiting=reason) for name, reason in self._gate.waiting.items()}
-        self._bell.looked()
+        self._wakeup.observed()
         return waiting | intake.refused | sightings
 
     async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
@@ -269,7 +268,7 @@ class KubernetesRuntime:
         self._lines_are_awaited = log_growth
         if log_growth:
             self._followers.hurry()
-        await self._bell.wait(within_s, growth=log_growth)
+        await self._wakeup.wait(within_s, growth=log_growth)
 
     def slots(self, gpu: float, workers: int) -> int | None:
         return None  # the quota decides, and the scheduler
@@ -279,10 +278,10 @@ class KubernetesRuntime:
         await self._followers.close()
         self._gate.close()
         if opened is not None:
-            scene, intake = opened
+            informer, intake = opened
             await asyncio.gather(intake.close(), self._leaving.close())
             await self._fence.close()
-            await scene.close()
+            await informer.close()
         await self._place.client.close()
 
     def _is_removed(self, whose: AttemptKey) -> bool:
@@ -292,25 +291,28 @@ class KubernetesRuntime:
 
     # Looking
 
-    async def _open(self) -> tuple[Scene, Intake]:
+    async def _open(self) -> tuple[Informer, Intake]:
         if self._opened is not None:
             return self._opened
         async with self._opening:
             if self._opened is None:
                 place = self._place
                 stem = f"{place.anchor['metadata']['name']}-"
-                scene = Scene(place.client, place.namespace, place.uid, stem, changed=self._bell.news)
+                informer = Informer(place.client, place.namespace, place.uid, stem, changed=self._wakeup.notify)
                 try:
-                    await self._ask(scene.open())
-                    await self._ask(self._watch_template(scene))
+                    await self._ask(informer.open())
+                    await self._ask(self._watch_template(informer))
                 except BaseException:
-                    await scene.close()
+                    await informer.close()
                     raise
                 maker = Maker(place.client, place.namespace, place.anchor, self._fence)
-                self._opened = scene, Intake(self._gate, maker, scene, made=self._took_in, changed=self._bell.news)
+                self._opened = (
+                    informer,
+                    Intake(self._gate, maker, informer, made=self._took_in, changed=self._wakeup.notify),
+                )
             return self._opened
 
-    async def _watch_template(self, scene: Scene) -> None:
+    async def _watch_template(self, informer: Informer) -> None:
         """Attempts of the file's own kind are seen from the start; that the server lacks it, the first one says."""
         if self._place.template is None:
             return
@@ -320,11 +322,11 @@ class KubernetesRuntime:
             if error.status != 404:
                 raise
             return
-        await scene.watch(kind)
+        await informer.watch(kind)
 
     async def _looked_after(
         self,
-        scene: Scene,
+        informer: Informer,
         kind: Kind,
         name: str,
         shown: Raw,
@@ -336,21 +338,21 @@ class KubernetesRuntime:
         directory = self._place.folder_of(*whose)
         sighting = self._sighting(name, shown, pods, whose)
         if sighting.suspended:
-            scene.complaints.forget(name)
+            informer.events.forget(name)
             if queue_of(shown):
-                sighting = replace(sighting, waiting=scene.workloads.why(shown))
+                sighting = replace(sighting, waiting=informer.workloads.why(shown))
         elif sighting.start_time is None and sighting.exit is None:
-            scene.complaints.heed(name, kind, pods, has_quota=scene.has_quota)
+            informer.events.heed(name, kind, pods, has_quota=informer.has_quota)
         else:
-            scene.complaints.runs(name)
-        refusal = "" if pods or sighting.suspended else scene.complaints.refusal(shown["metadata"]["uid"])
+            informer.events.runs(name)
+        refusal = "" if pods or sighting.suspended else informer.events.refusal(shown["metadata"]["uid"])
         if refusal and sighting.exit is None and self._gate.refused(name, refusal):
             await self._ask(self._delete(kind, name, shown))
-            scene.drop(kind, name)
+            informer.drop(kind, name)
             self._records.forget(directory)
             self._made.discard(name)
             return None
-        mounts = scene.complaints.mount_trouble(pods)
+        mounts = informer.events.mount_trouble(pods)
         if (refusal or mounts) and sighting.start_time is None and sighting.exit is None:
             sighting = self._sighting(name, shown, pods, whose, refusal=refusal, mounts=mounts)
         source = log_source(shown, pods)

@@ -75,8 +75,8 @@ def same_context(experiment: Experiment, asked: str | None) -> None:
 
 
 def _on_cluster(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: Client) -> KubernetesRuntime:
-    from controller.runtime.kubernetes.fence import identity
     from controller.runtime.kubernetes.gate import Gate
+    from controller.runtime.kubernetes.lease import identity
     from controller.runtime.kubernetes.runtime import KubernetesRuntime, Place
     from controller.runtime.kubernetes.shares import Shares
 

@@ -102,7 +102,7 @@ async def test_nothing_but_a_bounded_number_of_records_is_held_of_what_was_remov
     for name in names:
         await runtime.remove(name)
     await look_until(runtime, lambda seen: seen == {} and not grown(runtime, before))
-    assert "runtime._opened[0].complaints._watched[FailedCreate]._reflector.deleted" in dict(held(runtime))
+    assert "runtime._opened[0].events._watched[FailedCreate]._reflector.deleted" in dict(held(runtime))
     assert experiment.jobs() == []
     assert len(records_of(runtime)) == 20
 

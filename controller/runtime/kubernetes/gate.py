@@ -14,7 +14,7 @@ from typing import Any
 from controller.core.model import FINAL
 from controller.runtime.kubernetes.demand import Demand, demand_of
 from controller.runtime.kubernetes.manifests import job_for
-from controller.runtime.kubernetes.quota import Ledger, out_of_room, reason_to_wait, with_defaults
+from controller.runtime.kubernetes.resource_quota import Reservations, out_of_room, reason_to_wait, with_defaults
 from controller.runtime.kubernetes.shares import Shares, may_start
 from controller.runtime.protocol import Launch
 
@@ -40,7 +40,7 @@ class Gate:
         self._shares = shares
         self._queue: dict[str, _Waiting] = {}
         self._entering: dict[str, _Waiting] = {}  # let in, and not on the cluster yet
-        self._ledger = Ledger(time.monotonic)
+        self._reservations = Reservations(time.monotonic)
         self._turned_away: dict[str, tuple[float, str]] = {}
 
     @property
@@ -58,7 +58,7 @@ class Gate:
         self._queue.pop(name, None)
         self._entering.pop(name, None)
         self._turned_away.pop(name, None)
-        self._ledger.forget(name)
+        self._reservations.forget(name)
 
     def next(self, quotas: Sequence[Raw], pods: Iterable[Raw], *, running: int) -> Launch | None:
         """The oldest that waits, if there is room for it, which is let in; younger ones never overtake it. running:
@@ -77,10 +77,10 @@ class Gate:
         if not self._own:
             return self._let_in(oldest)
         if quotas:
-            self._ledger.look(pods)
+            self._reservations.look(pods)
         else:
-            self._ledger.clear()  # nothing is counted
-        oldest.reason = reason_to_wait(oldest.demand, quotas, self._ledger) or (_POORER if richer else "")
+            self._reservations.clear()  # nothing is counted
+        oldest.reason = reason_to_wait(oldest.demand, quotas, self._reservations) or (_POORER if richer else "")
         if not oldest.reason:
             return self._let_in(oldest)
         for younger in list(self._queue.values())[1:]:
@@ -93,13 +93,13 @@ class Gate:
 
     def ended(self, name: str) -> None:
         """Its pods have."""
-        self._ledger.ended(name)
+        self._reservations.ended(name)
 
     def wait(self, launch: Launch, reason: str = "") -> None:
         """It could not be made now. With a reason, the cluster did not take it: not again at once."""
         waiting = self._entering.pop(launch.name, None)
         if waiting is not None:
-            self._ledger.forget(launch.name)
+            self._reservations.forget(launch.name)
             if reason:
                 waiting.reason, waiting.not_before_s = reason, time.monotonic() + _AGAIN_S
             self._put(waiting)
@@ -109,7 +109,7 @@ class Gate:
         if not self._own or (reason := out_of_room(message)) is None:
             return False
         self._turned_away[name] = time.monotonic() + _AGAIN_S, reason
-        self._ledger.forget(name)
+        self._reservations.forget(name)
         return True
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class Gate:
 
     def _let_in(self, waiting: _Waiting) -> Launch:
         self._entering[waiting.launch.name] = self._queue.pop(waiting.launch.name)
-        self._ledger.launched(waiting.launch.name, waiting.demand)
+        self._reservations.launched(waiting.launch.name, waiting.demand)
         return waiting.launch
 
     def _is_richer(self, quotas: Sequence[Raw], running: int) -> bool:

@@ -15,11 +15,10 @@ from typing import Any
 
 from controller.core.model import AttemptKey
 from controller.runtime.kubernetes.client import JOBS, LIMIT_RANGES, PODS, QUOTAS, Client, Kind
-from controller.runtime.kubernetes.complaints import Complaints
 from controller.runtime.kubernetes.errors import ApiError
+from controller.runtime.kubernetes.event_watcher import EventWatcher, OwnerLookup
 from controller.runtime.kubernetes.kueue import Workloads
 from controller.runtime.kubernetes.labels import UID, attempt_of
-from controller.runtime.kubernetes.owners import Owners
 from controller.runtime.kubernetes.pod_status import ENDED, as_gone, keep_first_deletion, phase_of
 from controller.runtime.kubernetes.reflector import MissingRights, Reflector, always
 from controller.runtime.kubernetes.rights import list_allowed
@@ -40,8 +39,8 @@ class Informer:
         self._quotas = Reflector(client, QUOTAS, namespace, changed=changed)
         self._quotas_shown = False
         notices = MissingRights()
-        owners = Owners(client, namespace, stem, notices, is_attempt=self._has, found=changed)
-        self.events = Complaints(client, namespace, notices, owners, changed=changed)
+        owners = OwnerLookup(client, namespace, stem, notices, is_attempt=self._has, found=changed)
+        self.events = EventWatcher(client, namespace, notices, owners, changed=changed)
         self.workloads = Workloads(client, namespace, notices, is_attempt=self._has, changed=changed)
         self._objects = {JOBS: self._of(JOBS, job_matters)}
         self._adding = asyncio.Lock()

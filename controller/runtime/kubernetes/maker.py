@@ -12,11 +12,11 @@ from typing import Any
 from controller.core.model import FailureClass
 from controller.runtime.kubernetes.client import CONFIG_MAPS, Client, Kind
 from controller.runtime.kubernetes.errors import ApiError, rule_for, silent_webhook
-from controller.runtime.kubernetes.fence import Fence
 from controller.runtime.kubernetes.kinds import kind_of, preset_of
 from controller.runtime.kubernetes.labels import UID, attempt_of, parameters_of
+from controller.runtime.kubernetes.lease import FencingLease
 from controller.runtime.kubernetes.manifests import job_for
-from controller.runtime.kubernetes.quota import out_of_room
+from controller.runtime.kubernetes.resource_quota import out_of_room
 from controller.runtime.protocol import CannotStart, Launch
 
 Raw = dict[str, Any]
@@ -31,11 +31,11 @@ class NotNow(Exception):
 class Maker:
     """anchor: the manifest of the object that owns everything of the experiment."""
 
-    def __init__(self, client: Client, namespace: str, anchor: Raw, fence: Fence) -> None:
+    def __init__(self, client: Client, namespace: str, anchor: Raw, lease: FencingLease) -> None:
         self._client = client
         self._namespace = namespace
         self._manifest = anchor
-        self._fence = fence
+        self._lease = lease
         self._owner: Raw | None = None
         self._owning = asyncio.Lock()
 
@@ -43,7 +43,7 @@ class Maker:
         """The attempt's own object, new or adopted. Raises CannotStart, NotNow, and ApiError where asking again may
         help."""
         owner = await self._anchor()
-        await self._fence.check(owner)
+        await self._lease.check(owner)
         made: tuple[Kind, Raw] | None = None
         for manifest in job_for(launch, owner=owner):
             kind = await self._kind_of(manifest)

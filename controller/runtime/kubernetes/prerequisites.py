@@ -25,8 +25,8 @@ from controller.runtime.kubernetes.findings import Finding, Level, fail, ok, war
 from controller.runtime.kubernetes.kueue import NOT_INSTALLED, served
 from controller.runtime.kubernetes.labels import queue_of
 from controller.runtime.kubernetes.pod_status import condition
-from controller.runtime.kubernetes.quota import never_fits
 from controller.runtime.kubernetes.rehearsal import Answer, Verdict, pods_of, rehearse
+from controller.runtime.kubernetes.resource_quota import never_fits
 from controller.runtime.kubernetes.rights import list_allowed, missing_rights, rights_to
 
 Raw = dict[str, Any]

@@ -21,21 +21,20 @@ from controller.runtime.kubernetes.client import JOBS, PODS, SERVICES, Client, K
 from controller.runtime.kubernetes.demand import demand_of
 from controller.runtime.kubernetes.ends import log_source, sighting_of
 from controller.runtime.kubernetes.errands import Errands
-from controller.runtime.kubernetes.errors import ApiError, NotAllowed
-from controller.runtime.kubernetes.fence import Fence
+from controller.runtime.kubernetes.errors import ApiError, ErrorClassifier, NotAllowed
 from controller.runtime.kubernetes.gate import Gate
 from controller.runtime.kubernetes.informer import Informer, Wakeup
 from controller.runtime.kubernetes.intake import Intake
 from controller.runtime.kubernetes.kinds import kind_of, reading_of
 from controller.runtime.kubernetes.labels import attempt_of, name_of, queue_of
+from controller.runtime.kubernetes.lease import FencingLease
 from controller.runtime.kubernetes.logs import LogFollower
 from controller.runtime.kubernetes.maker import Maker, other_parameters
 from controller.runtime.kubernetes.manifests import grace_of, job_for, timeout_of
-from controller.runtime.kubernetes.meaning import Meaning
 from controller.runtime.kubernetes.members import ends_by_pods
 from controller.runtime.kubernetes.pod_status import is_gone
-from controller.runtime.kubernetes.quota import never_fits
 from controller.runtime.kubernetes.records import Record, Records
+from controller.runtime.kubernetes.resource_quota import never_fits
 from controller.runtime.kubernetes.steady import Steady
 from controller.runtime.protocol import CannotStart, Exit, Launch, Sighting
 from suggest import failpoints
@@ -82,11 +81,13 @@ class KubernetesRuntime:
         self._over: set[str] = set()  # of these, whose pods have ended
         self._leaving = Errands(failed=self._wakeup.notify)
         self._steady = Steady()
-        self._meaning = Meaning()
+        self._errors = ErrorClassifier()
         self._looked_for_room: bool | None = None  # last for the final stage, or for a trial
         self._lines_are_awaited = True
         self._log_times = log_file.LogTimes()
-        self._fence = Fence(place.client, place.namespace, place.anchor, place.holder, changed=self._wakeup.notify)
+        self._lease = FencingLease(
+            place.client, place.namespace, place.anchor, place.holder, changed=self._wakeup.notify
+        )
         self._strange: set[str] = set()  # uids of objects with an attempt's name that are not that attempt
 
     @property
@@ -154,7 +155,7 @@ class KubernetesRuntime:
         if (shown is None and not pods) or self._sighting(name, shown, pods, whose).exit is not None:
             return
         self._steady.forget(name)
-        await self._ask(self._fence.check())
+        await self._ask(self._lease.check())
         self._records.note(self._place.folder_of(*whose), stopped=True)
         if kind is not None and shown is not None:
             await self._ask(self._end(kind, name, shown, pods, grace_s=grace_s))
@@ -171,7 +172,7 @@ class KubernetesRuntime:
         if found is not None and found[1]["metadata"]["uid"] in self._strange:
             found = None
         if found is not None:
-            await self._ask(self._fence.check())
+            await self._ask(self._lease.check())
         whose = self._whose.get(name) or (attempt_of(found[1]) if found else None)
         # What is left of an attempt whose object was deleted without its pods.
         orphans = informer.pods_of(whose) if found is None and whose is not None and not self._is_removed(whose) else []
@@ -208,14 +209,14 @@ class KubernetesRuntime:
         informer.drop(kind, name)
 
     async def observe(self) -> Mapping[str, Sighting]:
-        if self._fence.lost is not None:
-            raise self._fence.lost
+        if self._lease.lost is not None:
+            raise self._lease.lost
         informer, intake = await self._open()
         self._wakeup.clear()  # here, not where one log is read: what grows from now on is told
         informer.forget_the_gone()
         if (trouble := informer.trouble or self._followers.unreadable()) is not None:
             self._followers.not_yet()
-            raise self._meaning.of(trouble, patient=True)
+            raise self._errors.classify(trouble, patient=True)
         pods = informer.pods_by_attempt()
         sightings: dict[str, Sighting] = {}
         for kind, name, shown in list(informer.objects()):
@@ -232,7 +233,7 @@ class KubernetesRuntime:
             self._whose[name] = whose
             self._made.add(name)
             own = pods.pop(whose, [])
-            sighting = self._steady.sighting(name, shown, own, calm=informer.events.none)
+            sighting = self._steady.sighting(name, shown, own, calm=informer.events.quiet)
             sighting = sighting or await self._looked_after(informer, kind, name, shown, own, whose)
             if sighting is not None:
                 sightings[name] = sighting
@@ -280,7 +281,7 @@ class KubernetesRuntime:
         if opened is not None:
             informer, intake = opened
             await asyncio.gather(intake.close(), self._leaving.close())
-            await self._fence.close()
+            await self._lease.close()
             await informer.close()
         await self._place.client.close()
 
@@ -305,7 +306,7 @@ class KubernetesRuntime:
                 except BaseException:
                     await informer.close()
                     raise
-                maker = Maker(place.client, place.namespace, place.anchor, self._fence)
+                maker = Maker(place.client, place.namespace, place.anchor, self._lease)
                 self._opened = (
                     informer,
                     Intake(self._gate, maker, informer, made=self._took_in, changed=self._wakeup.notify),
@@ -342,9 +343,9 @@ class KubernetesRuntime:
             if queue_of(shown):
                 sighting = replace(sighting, waiting=informer.workloads.why(shown))
         elif sighting.start_time is None and sighting.exit is None:
-            informer.events.heed(name, kind, pods, has_quota=informer.has_quota)
+            informer.events.note_waiting(name, kind, pods, has_quota=informer.has_quota)
         else:
-            informer.events.runs(name)
+            informer.events.note_running(name)
         refusal = "" if pods or sighting.suspended else informer.events.refusal(shown["metadata"]["uid"])
         if refusal and sighting.exit is None and self._gate.refused(name, refusal):
             await self._ask(self._delete(kind, name, shown))
@@ -437,11 +438,11 @@ class KubernetesRuntime:
         await self._delete_pods(pods, grace_s=grace_s)
 
     async def _delete(self, kind: Kind, name: str, shown: Raw) -> None:
-        await self._fence.check()
+        await self._lease.check()
         await self._client.delete(kind, self._place.namespace, name, uid=shown["metadata"]["uid"])
 
     async def _delete_pods(self, pods: Sequence[Raw], *, grace_s: float) -> None:
-        await self._fence.check()
+        await self._lease.check()
         for pod in pods:
             about = pod["metadata"]
             # With none at all the object would go and leave the container to its node.
@@ -449,11 +450,11 @@ class KubernetesRuntime:
             await self._client.delete(PODS, self._place.namespace, about["name"], uid=about["uid"], grace_s=least_s)
 
     async def _ask(self, request: Any) -> Any:
-        """What the cluster answers. Raises NotAllowed and RuntimeLost, see `meaning`."""
+        """What the cluster answers. Raises NotAllowed and RuntimeLost, see `ErrorClassifier`."""
         try:
             return await request
         except (ApiError, NotAllowed) as error:
-            raise self._meaning.of(error, patient=self._opened is not None) from error
+            raise self._errors.classify(error, patient=self._opened is not None) from error
 
 
 def _when_read(sighting: Sighting, exit: Exit, follower: LogFollower | None) -> Sighting:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from controller.runtime.kubernetes import gate
+from controller.runtime.kubernetes import admission
 from controller.runtime.kubernetes import lease as lease_module
 from controller.runtime.kubernetes.lease import Superseded, identity
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
@@ -28,7 +28,7 @@ HERE, THERE = "laptop:/home/user1/.tuner 1f", "server:/srv/tuner 2e"
 
 @pytest.fixture
 def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
-    monkeypatch.setattr(gate, "_AGAIN_S", 0.05)  # time is not what is claimed here
+    monkeypatch.setattr(admission, "_AGAIN_S", 0.05)  # time is not what is claimed here
     return Experiment(tmp_path)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from controller.core.model import FailureClass
-from controller.runtime.kubernetes import gate
+from controller.runtime.kubernetes import admission
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
 from controller.runtime.protocol import Launch, Sighting
 from tests.kube.experiment import NAMESPACE, Experiment, ended, look_until, on_a_loop
@@ -85,7 +85,7 @@ OPERATORS = (
 
 @pytest.fixture
 def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
-    monkeypatch.setattr(gate, "_AGAIN_S", 0.3)  # time is not what is claimed here
+    monkeypatch.setattr(admission, "_AGAIN_S", 0.3)  # time is not what is claimed here
     return Experiment(tmp_path)
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from controller.core.model import Resources, TrialTemplate, attempt_name
+from controller.runtime.kubernetes.admission import AdmissionQueue
 from controller.runtime.kubernetes.client import Client
-from controller.runtime.kubernetes.gate import Gate
 from controller.runtime.kubernetes.runtime import KubernetesRuntime, Place
 from controller.runtime.protocol import ClusterPart, Launch, RuntimeLost, Sighting
 from tests.kube.fake_api import FakeApi, kubeconfig_of
@@ -49,7 +49,7 @@ class Experiment:
         with kubeconfig_of(self.api.kubeconfig()):
             client = await Client.connect()
         place = Place(client, NAMESPACE, UID, ANCHOR, self.directory, template, (lambda: holder) if holder else None)
-        runtime = KubernetesRuntime(place, gate=Gate(own=own))
+        runtime = KubernetesRuntime(place, queue=AdmissionQueue(own=own))
         self._alive.push_async_callback(runtime.close)
         return runtime
 

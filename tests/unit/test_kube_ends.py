@@ -11,8 +11,8 @@ import pytest
 from controller.core.model import FailureClass
 from controller.runtime.kubernetes.ends import log_source, sighting_of
 from controller.runtime.kubernetes.labels import READING
+from controller.runtime.kubernetes.logs import PodContainer
 from controller.runtime.kubernetes.pod_status import as_gone, image_of, parse_time
-from controller.runtime.kubernetes.positions import PodContainer
 from controller.runtime.protocol import Exit, Sighting
 
 Raw = dict[str, Any]

@@ -66,11 +66,11 @@ async def test_a_refused_pod_is_heard_of_after_a_while_though_it_was_said_before
         Clock.now_s = 9.9
         found.note_waiting("a", JOBS, [], has_quota=False)
         await asyncio.sleep(0.05)
-        assert (asked(api), found.none) == (0, True)
+        assert (asked(api), found.quiet) == (0, True)
         Clock.now_s = 10.0
         found.note_waiting("a", JOBS, [], has_quota=False)
         await eventually(lambda: found.refusal("job") == "forbidden")
-        assert (found.none, found.refusal("other"), bool(told)) == (False, "", True)
+        assert (found.quiet, found.refusal("other"), bool(told)) == (False, "", True)
 
 
 @with_a_cluster
@@ -128,7 +128,7 @@ async def test_who_may_not_see_events_is_not_troubled(api: FakeApi, client: Clie
         for _ in range(3):
             found.note_waiting("a", JOBS, [], has_quota=True)
             await asyncio.sleep(0.05)
-        assert (asked(api), found.none) == (1, True)
+        assert (asked(api), found.quiet) == (1, True)
 
 
 @with_a_cluster

@@ -15,6 +15,7 @@ from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itse
 from controller.core.model import FailureClass
 from controller.runtime.kubernetes.kinds import Reading, is_suspended, reading_of
 from controller.runtime.kubernetes.labels import queue_of
+from controller.runtime.kubernetes.logs import PodContainer
 from controller.runtime.kubernetes.members import (
     Member,
     ends_by_pods,
@@ -40,7 +41,6 @@ from controller.runtime.kubernetes.pod_status import (
     why_refused,
     why_waiting,
 )
-from controller.runtime.kubernetes.positions import PodContainer
 from controller.runtime.protocol import Exit, Sighting
 
 Raw = dict[str, Any]

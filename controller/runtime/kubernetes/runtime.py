@@ -1,7 +1,7 @@
 """Trials as objects on a Kubernetes cluster: `controller.runtime.protocol.Runtime` over one connection.
 
 The cluster is the truth about what runs; what is held here is rebuilt from it and from the attempts' folders. When
-there is room for an attempt is the business of `gate`, making it of `intake`, what it looks like of `ends`.
+there is room for an attempt is the business of `queue`, making it of `creations`, what it looks like of `ends`.
 """
 
 from __future__ import annotations
@@ -16,20 +16,17 @@ from typing import Any
 
 from controller.core.model import FINAL, AttemptKey, FailureClass, TrialOrFinal, Uid
 from controller.runtime import log_file
-from controller.runtime.kubernetes import followers
+from controller.runtime.kubernetes.admission import AdmissionQueue
 from controller.runtime.kubernetes.client import JOBS, PODS, SERVICES, Client, Kind
 from controller.runtime.kubernetes.demand import demand_of
 from controller.runtime.kubernetes.ends import log_source, sighting_of
-from controller.runtime.kubernetes.errands import Errands
 from controller.runtime.kubernetes.errors import ApiError, ErrorClassifier, NotAllowed
-from controller.runtime.kubernetes.gate import Gate
 from controller.runtime.kubernetes.informer import Informer, Wakeup
-from controller.runtime.kubernetes.intake import Intake
+from controller.runtime.kubernetes.job_creation import BackgroundRequests, JobCreations, JobCreator, other_parameters
 from controller.runtime.kubernetes.kinds import kind_of, reading_of
 from controller.runtime.kubernetes.labels import attempt_of, name_of, queue_of
 from controller.runtime.kubernetes.lease import FencingLease
-from controller.runtime.kubernetes.logs import LogFollower
-from controller.runtime.kubernetes.maker import Maker, other_parameters
+from controller.runtime.kubernetes.logs import SOON_S, LogFollower, LogFollowers
 from controller.runtime.kubernetes.manifests import grace_of, job_for, timeout_of
 from controller.runtime.kubernetes.members import ends_by_pods
 from controller.runtime.kubernetes.pod_status import is_gone
@@ -66,20 +63,20 @@ class Place:
 class KubernetesRuntime:
     """One experiment's. Nothing is asked of the cluster before the first call that needs it."""
 
-    def __init__(self, place: Place, *, gate: Gate) -> None:
+    def __init__(self, place: Place, *, queue: AdmissionQueue) -> None:
         self._place = place
-        self._gate = gate
+        self._queue = queue
         self._records = Records()
         self._wakeup = Wakeup()
-        self._opened: tuple[Informer, Intake] | None = None
+        self._opened: tuple[Informer, JobCreations] | None = None
         self._opening = asyncio.Lock()
         self._whose: dict[str, AttemptKey] = {}
-        self._followers = followers.Followers(
+        self._followers = LogFollowers(
             place.client, place.namespace, grown=self._wakeup.notify_log_growth, ended=self._wakeup.notify
         )
         self._made: set[str] = set()  # seen on the cluster in this life
         self._over: set[str] = set()  # of these, whose pods have ended
-        self._leaving = Errands(failed=self._wakeup.notify)
+        self._leaving = BackgroundRequests(failed=self._wakeup.notify)
         self._steady = Steady()
         self._errors = ErrorClassifier()
         self._looked_for_room: bool | None = None  # last for the final stage, or for a trial
@@ -107,9 +104,9 @@ class KubernetesRuntime:
     async def start(self, launch: Launch) -> None:
         part = launch.cluster
         assert part is not None, "a launch for a cluster says what the cluster needs"
-        informer, intake = await self._open()
+        informer, creations = await self._open()
         self._whose[launch.name] = part.trial, part.attempt
-        if launch.name in self._gate.waiting or launch.name in intake.refused:
+        if launch.name in self._queue.waiting or launch.name in creations.refused:
             return
         record = self._records.of(launch.directory)
         if found := informer.find(launch.name):
@@ -123,10 +120,10 @@ class KubernetesRuntime:
             if never := never_fits(demand_of(job_for(launch, owner=None)), quotas, informer.limit_ranges, []):
                 raise CannotStart(never)
         try:
-            self._gate.add(launch, limit_ranges=informer.limit_ranges)
+            self._queue.add(launch, limit_ranges=informer.limit_ranges)
         except ValueError as error:
             raise CannotStart(str(error)) from error
-        await self._ask(intake.admit(running=self._busy))
+        await self._ask(creations.admit(running=self._busy))
 
     def _forget(self, name: str) -> None:
         self._whose.pop(name, None)
@@ -144,9 +141,9 @@ class KubernetesRuntime:
             raise CannotStart(trouble)
 
     async def stop(self, name: str, *, grace_s: float) -> None:
-        informer, intake = await self._open()
-        self._gate.drop(name)
-        await intake.settle(name)
+        informer, creations = await self._open()
+        self._queue.drop(name)
+        await creations.settle(name)
         kind, shown = informer.find(name) or (None, None)
         whose = self._whose.get(name) if shown is None else attempt_of(shown)
         if whose is None:
@@ -164,10 +161,10 @@ class KubernetesRuntime:
 
     async def remove(self, name: str) -> None:
         self._log_times.forget(name)
-        informer, intake = await self._open()
-        self._gate.drop(name)
-        await intake.settle(name)
-        intake.refused.pop(name, None)
+        informer, creations = await self._open()
+        self._queue.drop(name)
+        await creations.settle(name)
+        creations.refused.pop(name, None)
         found = informer.find(name)
         if found is not None and found[1]["metadata"]["uid"] in self._strange:
             found = None
@@ -211,7 +208,7 @@ class KubernetesRuntime:
     async def observe(self) -> Mapping[str, Sighting]:
         if self._lease.lost is not None:
             raise self._lease.lost
-        informer, intake = await self._open()
+        informer, creations = await self._open()
         self._wakeup.clear()  # here, not where one log is read: what grows from now on is told
         informer.forget_the_gone()
         if (trouble := informer.trouble or self._followers.unreadable()) is not None:
@@ -246,11 +243,11 @@ class KubernetesRuntime:
         for name, whose in self._whose.items():
             if name not in sightings and not self._is_removed(whose) and (name in self._made or whose in pods):
                 sightings[name] = self._without_object(name, pods.get(whose, []), whose)
-                intake.forget_anchor()  # it may have gone first, and have taken this with it
-        await self._ask(intake.admit(running=self._busy))
-        waiting = {name: Sighting(name, None, waiting=reason) for name, reason in self._gate.waiting.items()}
+                creations.forget_anchor()  # it may have gone first, and have taken this with it
+        await self._ask(creations.admit(running=self._busy))
+        waiting = {name: Sighting(name, None, waiting=reason) for name, reason in self._queue.waiting.items()}
         self._wakeup.observed()
-        return waiting | intake.refused | sightings
+        return waiting | creations.refused | sightings
 
     async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
         await self._open()
@@ -277,10 +274,10 @@ class KubernetesRuntime:
     async def close(self) -> None:
         opened, self._opened = self._opened, None
         await self._followers.close()
-        self._gate.close()
+        self._queue.close()
         if opened is not None:
-            informer, intake = opened
-            await asyncio.gather(intake.close(), self._leaving.close())
+            informer, creations = opened
+            await asyncio.gather(creations.close(), self._leaving.close())
             await self._lease.close()
             await informer.close()
         await self._place.client.close()
@@ -292,7 +289,7 @@ class KubernetesRuntime:
 
     # Looking
 
-    async def _open(self) -> tuple[Informer, Intake]:
+    async def _open(self) -> tuple[Informer, JobCreations]:
         if self._opened is not None:
             return self._opened
         async with self._opening:
@@ -306,10 +303,10 @@ class KubernetesRuntime:
                 except BaseException:
                     await informer.close()
                     raise
-                maker = Maker(place.client, place.namespace, place.anchor, self._lease)
+                creator = JobCreator(place.client, place.namespace, place.anchor, self._lease)
                 self._opened = (
                     informer,
-                    Intake(self._gate, maker, informer, made=self._took_in, changed=self._wakeup.notify),
+                    JobCreations(self._queue, creator, informer, made=self._took_in, changed=self._wakeup.notify),
                 )
             return self._opened
 
@@ -347,7 +344,7 @@ class KubernetesRuntime:
         else:
             informer.events.note_running(name)
         refusal = "" if pods or sighting.suspended else informer.events.refusal(shown["metadata"]["uid"])
-        if refusal and sighting.exit is None and self._gate.refused(name, refusal):
+        if refusal and sighting.exit is None and self._queue.refused(name, refusal):
             await self._ask(self._delete(kind, name, shown))
             informer.drop(kind, name)
             self._records.forget(directory)
@@ -370,7 +367,7 @@ class KubernetesRuntime:
                 self._records.note(directory, timed_out=True)
                 await self._ask(self._end(kind, name, shown, deaf, grace_s=grace_of(shown)))
         if follower is None and source is not None:
-            left_s = min(followers.SOON_S, math.inf if left_s is None else left_s)
+            left_s = min(SOON_S, math.inf if left_s is None else left_s)
         if follower is None or self._followers.is_of(name, source):
             self._steady.note(name, shown, pods, sighting, left_s=left_s)
         return sighting
@@ -420,7 +417,7 @@ class KubernetesRuntime:
 
     def _note_end(self, name: str) -> None:
         self._over.add(name)
-        self._gate.ended(name)
+        self._queue.ended(name)
 
     def _took_in(self, launch: Launch, kind: Kind, made: Raw) -> None:
         failpoints.reach(BEFORE_NOTE)

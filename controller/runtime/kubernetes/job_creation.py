@@ -1,25 +1,81 @@
-"""Attempts made on the cluster: the anchor once, then an attempt's objects. A name that is taken is adopted or refused.
+"""Create the objects of admitted attempts on the cluster, in the background, and tell the queue what became of each.
 
-Every call may be repeated, after a crash at any point too: names are computed, and what is there already is looked at.
+The anchor is created once, then an attempt's objects. A name that is taken is adopted or refused. Every call may be
+repeated, also after a crash at any point: names are computed, and existing objects are read first. A create may take
+long, for a webhook or a server that asks for patience, and trials that run must not wait for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
 from typing import Any
 
 from controller.core.model import FailureClass
+from controller.runtime.kubernetes.admission import AdmissionQueue
 from controller.runtime.kubernetes.client import CONFIG_MAPS, Client, Kind
 from controller.runtime.kubernetes.errors import ApiError, rule_for, silent_webhook
+from controller.runtime.kubernetes.informer import Informer
 from controller.runtime.kubernetes.kinds import kind_of, preset_of
 from controller.runtime.kubernetes.labels import UID, attempt_of, parameters_of
 from controller.runtime.kubernetes.lease import FencingLease
 from controller.runtime.kubernetes.manifests import job_for
 from controller.runtime.kubernetes.resource_quota import out_of_room
-from controller.runtime.protocol import CannotStart, Launch
+from controller.runtime.protocol import CannotStart, Exit, Launch, Sighting
 
 Raw = dict[str, Any]
+
+
+class JobCreations:
+    """made: it is on the cluster. changed: something else became of it; look again."""
+
+    def __init__(self, queue: AdmissionQueue, creator: JobCreator, informer: Informer, *,
+                 made: Callable[[Launch, Kind, Raw], None], changed: Callable[[], None]) -> None:  # fmt: skip
+        self.refused: dict[str, Sighting] = {}  # what could not be made, and why: to be shown until it is forgotten
+        self._queue = queue
+        self._creator = creator
+        self._informer = informer
+        self._made = made
+        self._changed = changed
+        self._requests = BackgroundRequests(failed=changed)
+
+    async def admit(self, *, running: int) -> None:
+        """Begin to make what there is room for, oldest first. running: attempts on the cluster that have not ended.
+        Raises what an earlier one met that could not be made, as long as it lasts."""
+        while launch := self._queue.next(self._informer.quotas, self._informer.pods.objects.values(), running=running):
+            await self._requests.send(launch.name, self._make(launch))
+
+    def forget_anchor(self) -> None:
+        self._creator.forget_anchor()
+
+    async def settle(self, name: str) -> None:
+        """Until it is made or was refused, if it is being made."""
+        await self._requests.settle(name)
+
+    async def close(self) -> None:
+        await self._requests.close()
+
+    async def _make(self, launch: Launch) -> None:
+        try:
+            kind, made = await self._creator.make(launch)
+            await self._informer.watch(kind)
+            self._made(launch, kind, made)  # first: what cannot be written down is adopted later, and then it can
+            self._queue.made(launch)
+            self._informer.put(kind, made)
+        except NotNow as error:
+            self._queue.wait(launch, str(error))
+            self._changed()
+        except CannotStart as error:
+            failed = Exit(datetime.now(UTC), failure_class=error.failure_class, reason=str(error))
+            self._queue.drop(launch.name)
+            self.refused[launch.name] = Sighting(launch.name, None, failed)
+            self._changed()
+        except BaseException:
+            self._queue.wait(launch)
+            raise
+
 
 _FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
 
@@ -28,7 +84,7 @@ class NotNow(Exception):
     """The object was refused for a reason that passes: no room in the quota, its predecessor, a silent webhook."""
 
 
-class Maker:
+class JobCreator:
     """anchor: the manifest of the object that owns everything of the experiment."""
 
     def __init__(self, client: Client, namespace: str, anchor: Raw, lease: FencingLease) -> None:
@@ -126,3 +182,63 @@ def _meaning(kind: Kind, name: str, namespace: str, error: ApiError) -> Exceptio
     if error.status >= 500 and "webhook" in error.message:
         return CannotStart(f"{error.message}", FailureClass.INFRASTRUCTURE)
     return error
+
+
+_AT_ONCE = 16  # a server that is asked for more keeps everybody waiting
+_PATIENCE_S = 5.0
+
+
+class BackgroundRequests:
+    """failed: called after each failure; who wants it done sends it again."""
+
+    def __init__(self, *, failed: Callable[[], None]) -> None:
+        self._failed = failed
+        self._under_way: dict[str, asyncio.Task[Exception | None]] = {}
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._error: Exception | None = None
+
+    async def send(self, name: str, work: Coroutine[Any, Any, None], *, wait: bool = False) -> None:
+        """Under a name that is not under way. wait: for all of them. Raises what an request raised that was waited
+        for."""
+        task = self._under_way[name] = asyncio.create_task(self._do(name, work))
+        if wait:
+            waited_for = list(self._under_way.values())
+        elif self._error is not None:
+            waited_for = [task]
+        else:
+            return
+        await asyncio.wait(waited_for)
+        for each in waited_for:
+            if not each.cancelled() and (error := each.result()) is not None:
+                raise error
+
+    def is_under_way(self, name: str) -> bool:
+        return name in self._under_way
+
+    async def settle(self, name: str) -> None:
+        """Until it is not under way (any more)."""
+        if (task := self._under_way.get(name)) is not None:
+            await asyncio.wait([task])
+
+    async def close(self) -> None:
+        """What is under way is finished, if the cluster is quick about it."""
+        if self._under_way:
+            _, late = await asyncio.wait(list(self._under_way.values()), timeout=_PATIENCE_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    async def _do(self, name: str, work: Coroutine[Any, Any, None]) -> Exception | None:
+        try:
+            async with self._turns:
+                await work
+        except Exception as error:  # whatever it is, the next sender is told
+            self._error = error
+            self._failed()
+            return error
+        else:
+            self._error = None
+            return None
+        finally:
+            work.close()
+            del self._under_way[name]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller.core.model import FailureClass, Resources
-from controller.runtime.kubernetes.ends import log_source, sighting_of
+from controller.runtime.kubernetes.attempt_status import log_source, sighting_of
 from controller.runtime.kubernetes.manifests import job_for
 from controller.runtime.protocol import Exit, Sighting
 from tests.cluster.api import CORE, Refused

@@ -9,7 +9,7 @@ import pytest
 from controller.core.model import Resources, SecretRef
 from controller.runtime.kubernetes.manifests import job_for, name_problem
 from controller.runtime.kubernetes.pod_status import explain_refusal
-from controller.runtime.kubernetes.rehearsal import pods_of
+from controller.runtime.kubernetes.preflight import pods_of
 from controller.runtime.protocol import Launch
 from tests.cluster.api import CORE, Refused
 from tests.cluster.controlplane import ControlPlane

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from controller.runtime.kubernetes.attempt_status import main_of, ranks_of
 from controller.runtime.kubernetes.kinds import (
     KEPT_S,
     PRESETS,
@@ -27,7 +28,6 @@ from controller.runtime.kubernetes.kinds import (
 )
 from controller.runtime.kubernetes.labels import READING
 from controller.runtime.kubernetes.manifests import job_for
-from controller.runtime.kubernetes.members import main_of, ranks_of
 from controller.runtime.kubernetes.template import cannot_be_labelled, cannot_be_queued, warnings
 from tests.unit.launches import a_launch
 

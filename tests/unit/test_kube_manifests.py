@@ -13,7 +13,7 @@ from controller.core.model import Resources, SecretRef
 from controller.runtime.kubernetes.environment import as_is
 from controller.runtime.kubernetes.kinds import ByType, kind_of, missing_conditions, reading_of
 from controller.runtime.kubernetes.manifests import grace_of, job_for, labels_of, name_problem, timeout_of
-from controller.runtime.kubernetes.rehearsal import pods_of
+from controller.runtime.kubernetes.preflight import pods_of
 from controller.runtime.protocol import Launch
 from tests.unit.launches import a_launch
 

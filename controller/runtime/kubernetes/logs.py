@@ -500,7 +500,7 @@ class LogFollowers:
     """One follower per attempt, and the next when the attempt's log is another pod's.
 
     While nobody reads lines, a log is first requested when its container has run for SOON_S; shorter ones are read
-    once, whole, after they end. A node looks every ten seconds by default whether it must rotate a log's beginning away.
+    once, whole, after they end. A node looks every ten seconds by default whether it must rotate a log.
 
     grown: some log has more. ended: some log is whole; wake who waits for its end.
     """

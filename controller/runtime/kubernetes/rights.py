@@ -1,5 +1,5 @@
-"""What the runtime does on a cluster, as rights. deploy/rbac.yaml grants RIGHTS and QUEUE_RIGHTS; a check-up asks for
-those that are needed."""
+"""The rights that the runtime needs on a cluster. deploy/rbac.yaml grants RIGHTS and QUEUE_RIGHTS; a preflight check asks
+for those that are needed."""
 
 from __future__ import annotations
 

@@ -17,9 +17,9 @@ from typing import Any
 from controller.core.model import FINAL, AttemptKey, FailureClass, TrialOrFinal, Uid
 from controller.runtime import log_file
 from controller.runtime.kubernetes.admission import AdmissionQueue
+from controller.runtime.kubernetes.attempt_status import StatusCache, ends_by_pods, log_source, sighting_of
 from controller.runtime.kubernetes.client import JOBS, PODS, SERVICES, Client, Kind
 from controller.runtime.kubernetes.demand import demand_of
-from controller.runtime.kubernetes.ends import log_source, sighting_of
 from controller.runtime.kubernetes.errors import ApiError, ErrorClassifier, NotAllowed
 from controller.runtime.kubernetes.informer import Informer, Wakeup
 from controller.runtime.kubernetes.job_creation import BackgroundRequests, JobCreations, JobCreator, other_parameters
@@ -28,11 +28,9 @@ from controller.runtime.kubernetes.labels import attempt_of, name_of, queue_of
 from controller.runtime.kubernetes.lease import FencingLease
 from controller.runtime.kubernetes.logs import SOON_S, LogFollower, LogFollowers
 from controller.runtime.kubernetes.manifests import grace_of, job_for, timeout_of
-from controller.runtime.kubernetes.members import ends_by_pods
 from controller.runtime.kubernetes.pod_status import is_gone
 from controller.runtime.kubernetes.records import Record, Records
 from controller.runtime.kubernetes.resource_quota import never_fits
-from controller.runtime.kubernetes.steady import Steady
 from controller.runtime.protocol import CannotStart, Exit, Launch, Sighting
 from suggest import failpoints
 
@@ -77,7 +75,7 @@ class KubernetesRuntime:
         self._made: set[str] = set()  # seen on the cluster in this life
         self._over: set[str] = set()  # of these, whose pods have ended
         self._leaving = BackgroundRequests(failed=self._wakeup.notify)
-        self._steady = Steady()
+        self._status_cache = StatusCache()
         self._errors = ErrorClassifier()
         self._looked_for_room: bool | None = None  # last for the final stage, or for a trial
         self._lines_are_awaited = True
@@ -129,7 +127,7 @@ class KubernetesRuntime:
         self._whose.pop(name, None)
         self._made.discard(name)
         self._over.discard(name)
-        self._steady.forget(name)
+        self._status_cache.forget(name)
 
     def _expect_ours(self, launch: Launch, there: Raw, record: Record | None) -> None:
         """Raises CannotStart: somebody else made it, with other parameters under the same number."""
@@ -151,7 +149,7 @@ class KubernetesRuntime:
         pods = informer.pods_by_attempt().get(whose, [])
         if (shown is None and not pods) or self._sighting(name, shown, pods, whose).exit is not None:
             return
-        self._steady.forget(name)
+        self._status_cache.forget(name)
         await self._ask(self._lease.check())
         self._records.note(self._place.folder_of(*whose), stopped=True)
         if kind is not None and shown is not None:
@@ -230,7 +228,7 @@ class KubernetesRuntime:
             self._whose[name] = whose
             self._made.add(name)
             own = pods.pop(whose, [])
-            sighting = self._steady.sighting(name, shown, own, calm=informer.events.quiet)
+            sighting = self._status_cache.get(name, shown, own, quiet=informer.events.quiet)
             sighting = sighting or await self._looked_after(informer, kind, name, shown, own, whose)
             if sighting is not None:
                 sightings[name] = sighting
@@ -369,7 +367,7 @@ class KubernetesRuntime:
         if follower is None and source is not None:
             left_s = min(SOON_S, math.inf if left_s is None else left_s)
         if follower is None or self._followers.is_of(name, source):
-            self._steady.note(name, shown, pods, sighting, left_s=left_s)
+            self._status_cache.put(name, shown, pods, sighting, left_s=left_s)
         return sighting
 
     def _without_object(self, name: str, pods: Sequence[Raw], whose: AttemptKey) -> Sighting:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controller.core.model import FailureClass
-from controller.runtime.kubernetes.ends import log_source, sighting_of
+from controller.runtime.kubernetes.attempt_status import log_source, sighting_of
 from controller.runtime.kubernetes.labels import READING
 from controller.runtime.kubernetes.logs import PodContainer
 from controller.runtime.kubernetes.pod_status import as_gone, image_of, parse_time

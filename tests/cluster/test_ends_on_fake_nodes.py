@@ -9,7 +9,7 @@ import pytest
 
 from controller.core.model import FailureClass, Resources
 from controller.runtime.kubernetes.attempt_status import log_source, sighting_of
-from controller.runtime.kubernetes.manifests import job_for
+from controller.runtime.kubernetes.job_builder import build_objects
 from controller.runtime.protocol import Exit, Sighting
 from tests.cluster.api import CORE, Refused
 from tests.cluster.controlplane import ControlPlane
@@ -21,7 +21,7 @@ from tests.unit.launches import a_launch
 def made(level_b: ControlPlane, namespace: str, **cluster: Any) -> str:
     """An attempt like any other, made by hand; its name."""
     launch = a_launch(namespace=namespace, **cluster)
-    for manifest in job_for(launch, owner=None):
+    for manifest in build_objects(launch):
         kind = f"{CORE}/namespaces/{namespace}/services" if manifest["kind"] == "Service" else jobs(namespace)
         level_b.api().post(kind, manifest)
     return launch.name

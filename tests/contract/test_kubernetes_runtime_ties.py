@@ -12,7 +12,7 @@ import pytest
 
 from controller.core.model import FailureClass
 from controller.runtime.kubernetes import admission, logs, records
-from controller.runtime.kubernetes.manifests import job_for
+from controller.runtime.kubernetes.job_builder import build_objects
 from controller.runtime.kubernetes.records import Records
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
 from controller.runtime.protocol import Launch
@@ -127,7 +127,7 @@ async def test_what_is_removed_while_it_waits_leaves_nothing_either(experiment: 
 
 def put_behind_our_back(experiment: Experiment, launch: Launch, **about: Any) -> Raw:
     """As an earlier life has made it, of whose Job we have not heard yet."""
-    job = job_for(launch, owner=None)[-1]
+    job = build_objects(launch)[-1]
     job["metadata"] |= about
     experiment.api.lose_events(1)
     return experiment.api.put("jobs", job)

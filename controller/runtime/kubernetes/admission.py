@@ -25,7 +25,6 @@ from typing import Any
 
 from controller.core.model import FINAL
 from controller.runtime.kubernetes.demand import Demand, demand_of
-from controller.runtime.kubernetes.manifests import job_for
 from controller.runtime.kubernetes.resource_quota import Reservations, out_of_room, reason_to_wait, with_defaults
 from controller.runtime.protocol import Launch
 
@@ -38,6 +37,7 @@ _FAIR_SHARE = "FairShare: another experiment of the namespace waits and has fewe
 @dataclass(slots=True)
 class _Waiting:
     launch: Launch
+    objects: Sequence[Raw]
     demand: Demand
     reason: str = ""
     not_before_s: float = 0.0
@@ -58,9 +58,9 @@ class AdmissionQueue:
     def waiting(self) -> Mapping[str, str]:
         return {name: each.reason for name, each in (self._admitted | self._queue).items()}
 
-    def add(self, launch: Launch, *, limit_ranges: Sequence[Raw]) -> None:
-        """Raises ValueError: it asks for something that is no quantity."""
-        waiting = _Waiting(launch, with_defaults(demand_of(job_for(launch, owner=None)), limit_ranges))
+    def add(self, launch: Launch, objects: Sequence[Raw], *, limit_ranges: Sequence[Raw]) -> None:
+        """objects: what is to be created for it. Raises ValueError: a resource is not a quantity."""
+        waiting = _Waiting(launch, objects, with_defaults(demand_of(objects), limit_ranges))
         if (refused := self._refused.pop(launch.name, None)) is not None:
             waiting.not_before_s, waiting.reason = refused
         self._put(waiting)
@@ -71,7 +71,7 @@ class AdmissionQueue:
         self._refused.pop(name, None)
         self._reservations.forget(name)
 
-    def next(self, quotas: Sequence[Raw], pods: Iterable[Raw], *, running: int) -> Launch | None:
+    def next(self, quotas: Sequence[Raw], pods: Iterable[Raw], *, running: int) -> tuple[Launch, Sequence[Raw]] | None:
         """The oldest that waits, if there is room for it, which is let in; younger ones never overtake it. running:
         attempts on the cluster that have not ended. To be asked every second at least: others look at what is said
         here."""
@@ -135,10 +135,10 @@ class AdmissionQueue:
         self._queue[waiting.launch.name] = waiting
         self._queue = dict(sorted(self._queue.items(), key=lambda item: _age(item[1].launch)))
 
-    def _admit(self, waiting: _Waiting) -> Launch:
+    def _admit(self, waiting: _Waiting) -> tuple[Launch, Sequence[Raw]]:
         self._admitted[waiting.launch.name] = self._queue.pop(waiting.launch.name)
         self._reservations.launched(waiting.launch.name, waiting.demand)
-        return waiting.launch
+        return waiting.launch, waiting.objects
 
     def _above_fair_share(self, quotas: Sequence[Raw], running: int) -> bool:
         """Whether another experiment waits that has less. Where no quota limits them, all have what they want."""

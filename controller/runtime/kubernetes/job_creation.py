@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,9 +19,8 @@ from controller.runtime.kubernetes.client import CONFIG_MAPS, Client, Kind
 from controller.runtime.kubernetes.errors import ApiError, rule_for, silent_webhook
 from controller.runtime.kubernetes.informer import Informer
 from controller.runtime.kubernetes.kinds import kind_of, preset_of
-from controller.runtime.kubernetes.labels import UID, attempt_of, parameters_of
+from controller.runtime.kubernetes.labels import UID, attempt_of, owned, parameters_of
 from controller.runtime.kubernetes.lease import FencingLease
-from controller.runtime.kubernetes.manifests import job_for
 from controller.runtime.kubernetes.resource_quota import out_of_room
 from controller.runtime.protocol import CannotStart, Exit, Launch, Sighting
 
@@ -44,8 +43,11 @@ class JobCreations:
     async def admit(self, *, running: int) -> None:
         """Begin to make what there is room for, oldest first. running: attempts on the cluster that have not ended.
         Raises what an earlier one met that could not be made, as long as it lasts."""
-        while launch := self._queue.next(self._informer.quotas, self._informer.pods.objects.values(), running=running):
-            await self._requests.send(launch.name, self._make(launch))
+        while admitted := self._queue.next(
+            self._informer.quotas, self._informer.pods.objects.values(), running=running
+        ):
+            launch, objects = admitted
+            await self._requests.send(launch.name, self._make(launch, objects))
 
     def forget_anchor(self) -> None:
         self._creator.forget_anchor()
@@ -57,9 +59,9 @@ class JobCreations:
     async def close(self) -> None:
         await self._requests.close()
 
-    async def _make(self, launch: Launch) -> None:
+    async def _make(self, launch: Launch, objects: Sequence[Raw]) -> None:
         try:
-            kind, made = await self._creator.make(launch)
+            kind, made = await self._creator.make(objects)
             await self._informer.watch(kind)
             self._made(launch, kind, made)  # first: what cannot be written down is adopted later, and then it can
             self._queue.made(launch)
@@ -95,15 +97,17 @@ class JobCreator:
         self._owner: Raw | None = None
         self._owning = asyncio.Lock()
 
-    async def make(self, launch: Launch) -> tuple[Kind, Raw]:
-        """The attempt's own object, new or adopted. Raises CannotStart, NotNow, and ApiError where asking again may
-        help."""
+    async def make(self, objects: Sequence[Raw]) -> tuple[Kind, Raw]:
+        """Create an attempt's objects, the last of which is its own. That one, new or adopted.
+
+        Raises CannotStart, NotNow, and ApiError where asking again may help.
+        """
         owner = await self._anchor()
         await self._lease.check(owner)
         made: tuple[Kind, Raw] | None = None
-        for manifest in job_for(launch, owner=owner):
+        for manifest in objects:
             kind = await self._kind_of(manifest)
-            made = kind, await self._create(kind, manifest)
+            made = kind, await self._create(kind, owned(manifest, owner))
         assert made is not None
         return made
 

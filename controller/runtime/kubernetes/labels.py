@@ -46,6 +46,8 @@ RAY_NODE_TYPE = "ray.io/node-type"
 VOLCANO_TASK = "volcano.sh/task-spec"
 VOLCANO_TASK_INDEX = "volcano.sh/task-index"
 
+TRIAL_CONTAINER = "trial"  # the name of the container that stands for the trial
+
 LONGEST_LABEL = 63  # of a host name, and of a label's value
 
 
@@ -104,14 +106,14 @@ def queue_of(obj: Raw | None) -> str:
     return str(((obj or {}).get("metadata", {}).get("labels") or {}).get(QUEUE, ""))
 
 
-def metadata(launch: Launch, part: ClusterPart, owner: Mapping[str, Any] | None) -> Raw:
+def metadata(launch: Launch, part: ClusterPart) -> Raw:
     """Of every object made for an attempt but its pods."""
-    return {
-        "name": launch.name,
-        "namespace": part.namespace,
-        "labels": labels_of(part),
-        **({} if owner is None else {"ownerReferences": [owner_reference(owner)]}),
-    }
+    return {"name": launch.name, "namespace": part.namespace, "labels": labels_of(part)}
+
+
+def owned(manifest: Mapping[str, Any], owner: Mapping[str, Any]) -> Raw:
+    """The manifest with its owner, as the server answered it: deleting that deletes this."""
+    return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [owner_reference(owner)]}}
 
 
 def owner_reference(owner: Mapping[str, Any]) -> Raw:

@@ -16,14 +16,13 @@ from typing import Any, TypeAlias
 
 from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
 from controller.core.model import FailureClass
-from controller.runtime.kubernetes.labels import COMPLETION_INDEX
+from controller.runtime.kubernetes.labels import COMPLETION_INDEX, TRIAL_CONTAINER
 from controller.runtime.protocol import Exit
 
 Shown: TypeAlias = Mapping[str, Any]
 
 ENDED = ("Succeeded", "Failed")  # of phases, those that last
 
-_TRIAL = "trial"
 _DEFAULT_GRACE_S = 30
 
 
@@ -55,7 +54,7 @@ def node_of(pod: Shown) -> str:
 def container_in(pod: Shown, wanted: str = "") -> str:
     """The name of the container that stands for the trial: the one asked for, ours, or the first, as kubectl has it."""
     names = [each["name"] for each in pod.get("spec", {}).get("containers") or ()]
-    for name in (wanted, _TRIAL):
+    for name in (wanted, TRIAL_CONTAINER):
         if name in names:
             return name
     return names[0] if names else ""

@@ -1,5 +1,7 @@
-"""The rights that the runtime needs on a cluster. deploy/rbac.yaml grants RIGHTS and QUEUE_RIGHTS; a preflight check asks
-for those that are needed."""
+"""The rights that the runtime needs on a cluster.
+
+deploy/rbac.yaml grants RIGHTS and QUEUE_RIGHTS; a preflight check asks for those that are needed.
+"""
 
 from __future__ import annotations
 

@@ -22,12 +22,12 @@ from controller.runtime.kubernetes.client import JOBS, PODS, SERVICES, Client, K
 from controller.runtime.kubernetes.demand import demand_of
 from controller.runtime.kubernetes.errors import ApiError, ErrorClassifier, NotAllowed
 from controller.runtime.kubernetes.informer import Informer, Wakeup
+from controller.runtime.kubernetes.job_builder import build_objects, grace_of, timeout_of
 from controller.runtime.kubernetes.job_creation import BackgroundRequests, JobCreations, JobCreator, other_parameters
 from controller.runtime.kubernetes.kinds import kind_of, reading_of
 from controller.runtime.kubernetes.labels import attempt_of, name_of, queue_of
 from controller.runtime.kubernetes.lease import FencingLease
 from controller.runtime.kubernetes.logs import SOON_S, LogFollower, LogFollowers
-from controller.runtime.kubernetes.manifests import grace_of, job_for, timeout_of
 from controller.runtime.kubernetes.pod_status import is_gone
 from controller.runtime.kubernetes.records import Record, Records
 from controller.runtime.kubernetes.resource_quota import never_fits
@@ -112,13 +112,14 @@ class KubernetesRuntime:
             return
         if record is not None and (record.removed or record.uid):
             raise CannotStart("it was made before, and is gone", FailureClass.INFRASTRUCTURE)
+        objects = build_objects(launch)
         if self._looked_for_room is not (part.trial is FINAL):
             self._looked_for_room = part.trial is FINAL
             quotas = informer.quotas
-            if never := never_fits(demand_of(job_for(launch, owner=None)), quotas, informer.limit_ranges, []):
+            if never := never_fits(demand_of(objects), quotas, informer.limit_ranges, []):
                 raise CannotStart(never)
         try:
-            self._queue.add(launch, limit_ranges=informer.limit_ranges)
+            self._queue.add(launch, objects, limit_ranges=informer.limit_ranges)
         except ValueError as error:
             raise CannotStart(str(error)) from error
         await self._ask(creations.admit(running=self._busy))
@@ -133,7 +134,7 @@ class KubernetesRuntime:
         """Raises CannotStart: somebody else made it, with other parameters under the same number."""
         if record is not None and record.uid == there["metadata"]["uid"]:
             return
-        if trouble := other_parameters(job_for(launch, owner=None)[-1], there, self._place.namespace):
+        if trouble := other_parameters(build_objects(launch)[-1], there, self._place.namespace):
             self._strange.add(there["metadata"]["uid"])
             self._forget(launch.name)
             raise CannotStart(trouble)

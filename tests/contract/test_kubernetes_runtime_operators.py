@@ -15,7 +15,7 @@ import pytest
 from controller.core.model import FailureClass
 from controller.runtime.kubernetes import admission
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
-from controller.runtime.protocol import Exit, Launch, Sighting
+from controller.runtime.protocol import AttemptStatus, Exit, Launch
 from tests.kube.experiment import NAMESPACE, Experiment, ended, look_until, on_a_loop, running
 from tests.kube.played_operator import PLURAL, READING, TRAINING_JOB, PlayedOperator
 
@@ -52,7 +52,7 @@ async def log_becomes(runtime: KubernetesRuntime, name: str, text: bytes) -> Non
     raise AssertionError(await runtime.read_log(name, 0))
 
 
-def exit_in(seen: Mapping[str, Sighting], name: str) -> Exit:
+def exit_in(seen: Mapping[str, AttemptStatus], name: str) -> Exit:
     exit = seen[name].exit
     assert exit is not None
     return exit

@@ -11,11 +11,11 @@ import pytest
 
 from controller.runtime.kubernetes import attempt_status as module
 from controller.runtime.kubernetes.attempt_status import StatusCache
-from controller.runtime.protocol import Exit, Sighting
+from controller.runtime.protocol import AttemptStatus, Exit
 
 NOW = datetime(2026, 11, 21, 9, 40, 0, tzinfo=UTC)
-RUNS = Sighting("a", NOW, node="node1")
-WAITS = Sighting("a", None, waiting="no node")
+RUNS = AttemptStatus("a", NOW, node="node1")
+WAITS = AttemptStatus("a", None, waiting="no node")
 JOB: dict[str, Any] = {"status": {"active": 1}}
 DOUBTED: dict[str, Any] = {"status": {"conditions": [{"type": "FailureTarget", "status": "True"}]}}
 POD: dict[str, Any] = {"status": {"phase": "Running"}}
@@ -36,14 +36,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def noted(sighting: Sighting = RUNS, *, job: dict[str, Any] = JOB, left_s: float | None = None) -> StatusCache:
+def noted(status: AttemptStatus = RUNS, *, job: dict[str, Any] = JOB, left_s: float | None = None) -> StatusCache:
     cache = StatusCache()
-    cache.put("a", job, [POD], sighting, left_s=left_s)
+    cache.put("a", job, [POD], status, left_s=left_s)
     return cache
 
 
 def test_what_was_never_judged_is_to_be_judged(clock: Clock) -> None:
-    assert noted().sighting("b", JOB, [POD], quiet=True) is None
+    assert noted().get("b", JOB, [POD], quiet=True) is None
 
 
 def test_what_has_not_changed_is_as_it_was(clock: Clock) -> None:
@@ -62,7 +62,7 @@ def test_what_has_not_changed_is_as_it_was(clock: Clock) -> None:
     ],
 )
 def test_what_has_changed_is_judged_anew(clock: Clock, what: str, job: dict[str, Any], pods: list[Any]) -> None:
-    assert noted().sighting("a", job, pods, quiet=True) is None, what
+    assert noted().get("a", job, pods, quiet=True) is None, what
 
 
 @pytest.mark.parametrize(("job", "believed_s"), [(JOB, 5.0), (DOUBTED, 1.0)])
@@ -90,7 +90,7 @@ def test_a_time_that_is_up_later_lets_nothing_be_believed_for_longer(clock: Cloc
 
 
 def test_a_time_that_is_up_already_is_judged_at_every_look(clock: Clock) -> None:
-    assert noted(left_s=-0.2).sighting("a", JOB, [POD], quiet=True) is None
+    assert noted(left_s=-0.2).get("a", JOB, [POD], quiet=True) is None
 
 
 def test_what_has_ended_is_steady_no_more(clock: Clock) -> None:
@@ -108,8 +108,8 @@ def test_what_waits_is_believed_for_a_second(clock: Clock) -> None:
 
 
 def test_what_waits_is_judged_at_every_look_while_there_is_trouble(clock: Clock) -> None:
-    assert noted(WAITS).sighting("a", JOB, [POD], quiet=False) is None
-    assert noted(RUNS).sighting("a", JOB, [POD], quiet=False) is RUNS
+    assert noted(WAITS).get("a", JOB, [POD], quiet=False) is None
+    assert noted(RUNS).get("a", JOB, [POD], quiet=False) is RUNS
 
 
 def test_what_is_forgotten_is_judged_anew(clock: Clock) -> None:

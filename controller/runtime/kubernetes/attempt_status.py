@@ -40,7 +40,7 @@ from controller.runtime.kubernetes.pod_status import (
     why_refused,
     why_waiting,
 )
-from controller.runtime.protocol import Exit, Sighting
+from controller.runtime.protocol import AttemptStatus, Exit
 
 Raw = dict[str, Any]
 
@@ -51,7 +51,7 @@ _DOUBTED_S = 1.0  # its controller has said something: its end may be near; or i
 UNSEEN_S = 5.0  # a Job's end may be seen before its pod is; one that is not seen by then is gone
 
 
-def sighting_of(
+def status_of(
     name: str,
     obj: Raw | None,
     pods: Sequence[Raw],
@@ -60,31 +60,31 @@ def sighting_of(
     now: datetime,
     refusal: str = "",
     mount_trouble: str = "",
-) -> Sighting:
+) -> AttemptStatus:
     """obj None: it is gone, and `pods` are what was last seen of its. stopped: we have asked it to end.
 
     refusal: the event that says why a pod could not be created. mount_trouble: its pod's event about a volume.
     """
     reading = reading_of(obj)
     if obj is not None and is_suspended(obj) and not stopped:
-        return Sighting(name, None, waiting=_queued(obj), suspended=True)
+        return AttemptStatus(name, None, waiting=_queued(obj), suspended=True)
     members = members_of(obj, pods, reading, stopped=stopped, now=now)
     end = _end(obj, members, reading, stopped=stopped, now=now)
     shown = _decisive(members, end)
-    sighting = Sighting(
+    status = AttemptStatus(
         name,
         _start_time(members, workers_in(obj) if ends_by_pods(obj, reading) else 1),
         end,
         node=node_of(shown.pod) if shown else "",
         image=image_of(shown.pod, shown.container) if shown else "",
     )
-    if end is not None or sighting.start_time is not None:
-        return sighting
+    if end is not None or status.start_time is not None:
+        return status
     waiting = _waiting(obj, members, refusal, mount_trouble, now)
     if waiting.hopeless and not stopped:
         hopeless = Exit(now, failure_class=FailureClass.CONFIGURATION, reason=waiting.hopeless)
-        return replace(sighting, exit=hopeless)
-    return replace(sighting, waiting=waiting.text)
+        return replace(status, exit=hopeless)
+    return replace(status, waiting=waiting.text)
 
 
 def log_source(obj: Raw | None, pods: Sequence[Raw]) -> PodContainer | None:
@@ -403,29 +403,29 @@ class StatusCache:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[float, Raw, Sequence[Raw], Sighting]] = {}
+        self._known: dict[str, tuple[float, Raw, Sequence[Raw], AttemptStatus]] = {}
 
-    def get(self, name: str, shown: Raw, pods: Sequence[Raw], *, quiet: bool) -> Sighting | None:
+    def get(self, name: str, shown: Raw, pods: Sequence[Raw], *, quiet: bool) -> AttemptStatus | None:
         """None: look at it. quiet: no event tells of trouble that would keep anything from starting."""
         known = self._known.get(name)
         if known is None:
             return None
-        until_s, same, same_pods, sighting = known
+        until_s, same, same_pods, status = known
         if shown is not same or len(pods) != len(same_pods) or time.monotonic() >= until_s:
             return None
-        if sighting.start_time is None and not quiet:
+        if status.start_time is None and not quiet:
             return None
-        return sighting if all(a is b for a, b in zip(pods, same_pods, strict=True)) else None
+        return status if all(a is b for a, b in zip(pods, same_pods, strict=True)) else None
 
-    def put(self, name: str, shown: Raw, pods: Sequence[Raw], sighting: Sighting, *, left_s: float | None) -> None:
+    def put(self, name: str, shown: Raw, pods: Sequence[Raw], status: AttemptStatus, *, left_s: float | None) -> None:
         """left_s: until its time is up."""
-        if sighting.exit is not None:
+        if status.exit is not None:
             self.forget(name)
             return
-        doubted = sighting.start_time is None or shown.get("status", {}).get("conditions")
+        doubted = status.start_time is None or shown.get("status", {}).get("conditions")
         believed_s = _DOUBTED_S if doubted else _BELIEVED_S
         until_s = time.monotonic() + (believed_s if left_s is None else min(believed_s, left_s))
-        self._known[name] = until_s, shown, pods, sighting
+        self._known[name] = until_s, shown, pods, status
 
     def forget(self, name: str) -> None:
         self._known.pop(name, None)

@@ -22,7 +22,7 @@ from controller.runtime.kubernetes.kinds import kind_of, preset_of
 from controller.runtime.kubernetes.labels import UID, attempt_of, owned, parameters_of
 from controller.runtime.kubernetes.lease import FencingLease
 from controller.runtime.kubernetes.resource_quota import out_of_room
-from controller.runtime.protocol import CannotStart, Exit, Launch, Sighting
+from controller.runtime.protocol import AttemptStatus, CannotStart, Exit, Launch
 
 Raw = dict[str, Any]
 
@@ -32,7 +32,7 @@ class JobCreations:
 
     def __init__(self, queue: AdmissionQueue, creator: JobCreator, informer: Informer, *,
                  made: Callable[[Launch, Kind, Raw], None], changed: Callable[[], None]) -> None:  # fmt: skip
-        self.refused: dict[str, Sighting] = {}  # what could not be made, and why: to be shown until it is forgotten
+        self.refused: dict[str, AttemptStatus] = {}  # what could not be created, until it is forgotten
         self._queue = queue
         self._creator = creator
         self._informer = informer
@@ -72,7 +72,7 @@ class JobCreations:
         except CannotStart as error:
             failed = Exit(datetime.now(UTC), failure_class=error.failure_class, reason=str(error))
             self._queue.drop(launch.name)
-            self.refused[launch.name] = Sighting(launch.name, None, failed)
+            self.refused[launch.name] = AttemptStatus(launch.name, None, failed)
             self._changed()
         except BaseException:
             self._queue.wait(launch)

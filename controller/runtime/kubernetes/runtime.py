@@ -17,7 +17,7 @@ from typing import Any
 from controller.core.model import FINAL, AttemptKey, FailureClass, TrialOrFinal, Uid
 from controller.runtime import log_file
 from controller.runtime.kubernetes.admission import AdmissionQueue
-from controller.runtime.kubernetes.attempt_status import StatusCache, ends_by_pods, log_source, sighting_of
+from controller.runtime.kubernetes.attempt_status import StatusCache, ends_by_pods, log_source, status_of
 from controller.runtime.kubernetes.client import JOBS, PODS, SERVICES, Client, Kind
 from controller.runtime.kubernetes.demand import demand_of
 from controller.runtime.kubernetes.errors import ApiError, ErrorClassifier, NotAllowed
@@ -31,7 +31,7 @@ from controller.runtime.kubernetes.logs import SOON_S, LogFollower, LogFollowers
 from controller.runtime.kubernetes.pod_status import is_gone
 from controller.runtime.kubernetes.records import Record, Records
 from controller.runtime.kubernetes.resource_quota import never_fits
-from controller.runtime.protocol import CannotStart, Exit, Launch, Sighting
+from controller.runtime.protocol import AttemptStatus, CannotStart, Exit, Launch
 from suggest import failpoints
 
 Raw = dict[str, Any]
@@ -148,7 +148,7 @@ class KubernetesRuntime:
         if whose is None:
             return
         pods = informer.pods_by_attempt().get(whose, [])
-        if (shown is None and not pods) or self._sighting(name, shown, pods, whose).exit is not None:
+        if (shown is None and not pods) or self._status(name, shown, pods, whose).exit is not None:
             return
         self._status_cache.forget(name)
         await self._ask(self._lease.check())
@@ -179,7 +179,7 @@ class KubernetesRuntime:
             running: Sequence[Raw] = []
             if whose is not None:
                 pods = informer.pods_by_attempt().get(whose, [])
-                if kind is not JOBS or self._sighting(name, shown, pods, whose).exit is None:
+                if kind is not JOBS or self._status(name, shown, pods, whose).exit is None:
                     running = pods
             await self._send_away(name, self._remove(informer, kind, shown, running))
         elif orphans and not self._leaving.is_under_way(name):
@@ -204,7 +204,7 @@ class KubernetesRuntime:
         failpoints.reach(AFTER_DELETE)
         informer.drop(kind, name)
 
-    async def observe(self) -> Mapping[str, Sighting]:
+    async def observe(self) -> Mapping[str, AttemptStatus]:
         if self._lease.lost is not None:
             raise self._lease.lost
         informer, creations = await self._open()
@@ -214,7 +214,7 @@ class KubernetesRuntime:
             self._followers.not_yet()
             raise self._errors.classify(trouble, patient=True)
         pods = informer.pods_by_attempt()
-        sightings: dict[str, Sighting] = {}
+        statuses: dict[str, AttemptStatus] = {}
         for kind, name, shown in list(informer.objects()):
             whose = self._whose.get(name) or attempt_of(shown)
             if whose is None:
@@ -229,10 +229,10 @@ class KubernetesRuntime:
             self._whose[name] = whose
             self._made.add(name)
             own = pods.pop(whose, [])
-            sighting = self._status_cache.get(name, shown, own, quiet=informer.events.quiet)
-            sighting = sighting or await self._looked_after(informer, kind, name, shown, own, whose)
-            if sighting is not None:
-                sightings[name] = sighting
+            status = self._status_cache.get(name, shown, own, quiet=informer.events.quiet)
+            status = status or await self._looked_after(informer, kind, name, shown, own, whose)
+            if status is not None:
+                statuses[name] = status
         known = set(self._whose.values())
         for whose, left in pods.items():
             if self._is_removed(whose):
@@ -240,13 +240,13 @@ class KubernetesRuntime:
             elif whose not in known:
                 self._whose[name_of(left[0], whose)] = whose
         for name, whose in self._whose.items():
-            if name not in sightings and not self._is_removed(whose) and (name in self._made or whose in pods):
-                sightings[name] = self._without_object(name, pods.get(whose, []), whose)
+            if name not in statuses and not self._is_removed(whose) and (name in self._made or whose in pods):
+                statuses[name] = self._without_object(name, pods.get(whose, []), whose)
                 creations.forget_anchor()  # it may have gone first, and have taken this with it
         await self._ask(creations.admit(running=self._busy))
-        waiting = {name: Sighting(name, None, waiting=reason) for name, reason in self._queue.waiting.items()}
+        waiting = {name: AttemptStatus(name, None, waiting=reason) for name, reason in self._queue.waiting.items()}
         self._wakeup.observed()
-        return waiting | creations.refused | sightings
+        return waiting | creations.refused | statuses
 
     async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
         await self._open()
@@ -329,38 +329,38 @@ class KubernetesRuntime:
         shown: Raw,
         pods: Sequence[Raw],
         whose: AttemptKey,
-    ) -> Sighting | None:
+    ) -> AttemptStatus | None:
         """What it looks like now; None: it was taken back and may be started anew. Its log is followed, its timeout
         kept."""
         directory = self._place.folder_of(*whose)
-        sighting = self._sighting(name, shown, pods, whose)
-        if sighting.suspended:
+        status = self._status(name, shown, pods, whose)
+        if status.suspended:
             informer.events.forget(name)
             if queue_of(shown):
-                sighting = replace(sighting, waiting=informer.workloads.why(shown))
-        elif sighting.start_time is None and sighting.exit is None:
+                status = replace(status, waiting=informer.workloads.why(shown))
+        elif status.start_time is None and status.exit is None:
             informer.events.note_waiting(name, kind, pods, has_quota=informer.has_quota)
         else:
             informer.events.note_running(name)
-        refusal = "" if pods or sighting.suspended else informer.events.refusal(shown["metadata"]["uid"])
-        if refusal and sighting.exit is None and self._queue.refused(name, refusal):
+        refusal = "" if pods or status.suspended else informer.events.refusal(shown["metadata"]["uid"])
+        if refusal and status.exit is None and self._queue.refused(name, refusal):
             await self._ask(self._delete(kind, name, shown))
             informer.drop(kind, name)
             self._records.forget(directory)
             self._made.discard(name)
             return None
         mounts = informer.events.mount_trouble(pods)
-        if (refusal or mounts) and sighting.start_time is None and sighting.exit is None:
-            sighting = self._sighting(name, shown, pods, whose, refusal=refusal, mounts=mounts)
+        if (refusal or mounts) and status.start_time is None and status.exit is None:
+            status = self._status(name, shown, pods, whose, refusal=refusal, mounts=mounts)
         source = log_source(shown, pods)
-        at_once = self._lines_are_awaited or sighting.exit is not None
+        at_once = self._lines_are_awaited or status.exit is not None
         follower = self._followers.follow(name, source, directory, at_once=at_once)
-        if sighting.exit is not None:
+        if status.exit is not None:
             self._note_end(name)
-            return _when_read(sighting, sighting.exit, follower)
+            return _when_read(status, status.exit, follower)
         left_s = None
-        if (limit_s := timeout_of(shown)) is not None and sighting.start_time is not None:
-            left_s = limit_s - (datetime.now(UTC) - sighting.start_time).total_seconds()
+        if (limit_s := timeout_of(shown)) is not None and status.start_time is not None:
+            left_s = limit_s - (datetime.now(UTC) - status.start_time).total_seconds()
             deaf = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
             if left_s <= 0 and deaf:  # again and again, until the cluster has heard it
                 self._records.note(directory, timed_out=True)
@@ -368,21 +368,21 @@ class KubernetesRuntime:
         if follower is None and source is not None:
             left_s = min(SOON_S, math.inf if left_s is None else left_s)
         if follower is None or self._followers.is_of(name, source):
-            self._status_cache.put(name, shown, pods, sighting, left_s=left_s)
-        return sighting
+            self._status_cache.put(name, shown, pods, status, left_s=left_s)
+        return status
 
-    def _without_object(self, name: str, pods: Sequence[Raw], whose: AttemptKey) -> Sighting:
+    def _without_object(self, name: str, pods: Sequence[Raw], whose: AttemptKey) -> AttemptStatus:
         """Its object is gone; what its pods do still counts, and what they say: they may run on without it."""
         there = [pod for pod in pods if not is_gone(pod)]
         source = None if self._followers.has(name) else log_source(None, there)
         follower = self._followers.follow(name, source, self._place.folder_of(*whose), at_once=True)
-        sighting = self._sighting(name, None, pods, whose)
-        if sighting.exit is None:
-            return sighting
+        status = self._status(name, None, pods, whose)
+        if status.exit is None:
+            return status
         self._note_end(name)
-        return _when_read(sighting, sighting.exit, follower)
+        return _when_read(status, status.exit, follower)
 
-    def _sighting(
+    def _status(
         self,
         name: str,
         shown: Raw | None,
@@ -391,10 +391,10 @@ class KubernetesRuntime:
         *,
         refusal: str = "",
         mounts: str = "",
-    ) -> Sighting:
+    ) -> AttemptStatus:
         record = self._records.of(self._place.folder_of(*whose)) or Record()
         now = datetime.now(UTC)
-        sighting = sighting_of(
+        status = status_of(
             name,
             shown,
             pods,
@@ -403,9 +403,9 @@ class KubernetesRuntime:
             refusal=refusal,
             mount_trouble=mounts,
         )
-        if record.timed_out and sighting.exit is not None and sighting.exit.stopped:
-            return replace(sighting, exit=replace(sighting.exit, timed_out=True, stopped=False))
-        return sighting
+        if record.timed_out and status.exit is not None and status.exit.stopped:
+            return replace(status, exit=replace(status.exit, timed_out=True, stopped=False))
+        return status
 
     # Acting
 
@@ -453,13 +453,13 @@ class KubernetesRuntime:
             raise self._errors.classify(error, patient=self._opened is not None) from error
 
 
-def _when_read(sighting: Sighting, exit: Exit, follower: LogFollower | None) -> Sighting:
+def _when_read(status: AttemptStatus, exit: Exit, follower: LogFollower | None) -> AttemptStatus:
     """How it ended is judged by what it said last: shown once the log is read."""
     if follower is None:
-        return sighting
+        return status
     follower.ended()
     if not follower.done:
-        return replace(sighting, exit=None)
+        return replace(status, exit=None)
     if follower.trouble and exit.code == 0:
-        return replace(sighting, exit=replace(exit, reason=follower.trouble))
-    return sighting
+        return replace(status, exit=replace(exit, reason=follower.trouble))
+    return status

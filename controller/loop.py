@@ -1,4 +1,4 @@
-"""The shell around the core: look, fold, save, decide, act; turn after turn, until nothing is left to do.
+"""The shell around the core: reconcile, observe, fold, save, decide, act; turn after turn, until nothing is left to do.
 
 All state that matters is elsewhere: trials in the study, attempts in the store, processes in the runtime. What is held
 in memory is rebuilt by `open`; it may be killed between any two lines. Order of writes. Start: study row, attempt row,
@@ -217,6 +217,7 @@ class Loop:
         What running trials have measured is told last: only the pruner's advice waits for it, and a free slot waits for
         the actions."""
         self._spend_time()
+        await self._runtime.reconcile()
         await self._look()
         actions = core.decide(self._snapshot())
         if self._search.unanswered and not any(isinstance(each, wanted.Suggest) for each in actions):

@@ -106,6 +106,9 @@ class LocalRuntime:
             known.pop(name, None)
         self._log_times.forget(name)
 
+    async def reconcile(self) -> None:
+        pass  # the supervisor does it by itself
+
     async def observe(self) -> Mapping[str, AttemptStatus]:
         await self._connected()
         self._changed.clear()

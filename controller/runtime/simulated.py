@@ -125,6 +125,9 @@ class SimulatedRuntime:
         if attempt is not None:
             attempt.gone = attempt.removed = True
 
+    async def reconcile(self) -> None:
+        pass  # time alone does it
+
     async def observe(self) -> Mapping[str, AttemptStatus]:
         self._answer()
         now_s = self._clock.elapsed_s()

@@ -17,7 +17,7 @@ from controller.runtime.kubernetes.lease import Superseded, identity
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
 from controller.runtime.protocol import CannotStart
 from suggest.errors import FailedPrecondition
-from tests.kube.experiment import ANCHOR, NAMESPACE, Experiment, look_until, on_a_loop, running, told_of
+from tests.kube.experiment import ANCHOR, NAMESPACE, Experiment, look, look_until, on_a_loop, running, told_of
 from tests.kube.hand import Script
 
 Raw = dict[str, Any]
@@ -38,7 +38,7 @@ def lease(experiment: Experiment) -> Raw:
 
 
 async def until_told(runtime: KubernetesRuntime) -> str:
-    while not (told := await told_of(runtime.observe())):
+    while not (told := await told_of(look(runtime))):
         await runtime.wait(0.05, log_growth=False)
     return told
 
@@ -97,7 +97,7 @@ async def test_a_controller_that_was_frozen_for_long_writes_no_more_once_another
     with pytest.raises(Superseded, match="server:/srv/tuner"):
         await frozen.remove(experiment.name(1))
     with pytest.raises(Superseded):
-        await frozen.observe()
+        await look(frozen)
     assert len(experiment.jobs()) == 2
 
 
@@ -131,12 +131,12 @@ async def test_what_is_seen_under_the_same_number_with_other_parameters_is_neith
     await look_until(first, lambda seen: bool(experiment.jobs()))
     second = await experiment.open()
     (experiment.directory(0, 1) / "job.json").unlink()  # another state directory
-    assert list(await second.observe()) == [experiment.name(0)]
+    assert list(await look(second)) == [experiment.name(0)]
     with pytest.raises(CannotStart, match=r'with other parameters, \{"lr": 0.5\} and not \{"lr": 0.1\}'):
         await second.start(experiment.launch(0, lr=0.1))
-    assert await second.observe() == {}
+    assert await look(second) == {}
     await second.remove(experiment.name(0))
-    assert await second.observe() == {}
+    assert await look(second) == {}
     assert experiment.jobs() == [experiment.name(0)]
 
 

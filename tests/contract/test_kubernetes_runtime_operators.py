@@ -16,7 +16,7 @@ from controller.core.model import FailureClass
 from controller.runtime.kubernetes import admission
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
 from controller.runtime.protocol import AttemptStatus, Exit, Launch
-from tests.kube.experiment import NAMESPACE, Experiment, ended, look_until, on_a_loop, running
+from tests.kube.experiment import NAMESPACE, Experiment, ended, look, look_until, on_a_loop, running
 from tests.kube.played_operator import PLURAL, READING, TRAINING_JOB, PlayedOperator
 
 Raw = dict[str, Any]
@@ -47,7 +47,7 @@ async def log_becomes(runtime: KubernetesRuntime, name: str, text: bytes) -> Non
     for _ in range(400):
         if await runtime.read_log(name, 0) == text:
             return
-        await runtime.observe()
+        await look(runtime)
         await runtime.wait(0.05, log_growth=True)
     raise AssertionError(await runtime.read_log(name, 0))
 

@@ -14,7 +14,7 @@ from controller.core.model import Resources, TrialTemplate, attempt_name
 from controller.runtime.kubernetes.admission import AdmissionQueue
 from controller.runtime.kubernetes.client import Client
 from controller.runtime.kubernetes.runtime import KubernetesRuntime, Place
-from controller.runtime.protocol import AttemptStatus, ClusterPart, Launch, RuntimeLost
+from controller.runtime.protocol import AttemptStatus, ClusterPart, Launch, Runtime, RuntimeLost
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 
 Raw = dict[str, Any]
@@ -99,13 +99,19 @@ def on_a_loop(test: Test) -> Callable[..., None]:
     return wrapped
 
 
+async def look(runtime: Runtime) -> Mapping[str, AttemptStatus]:
+    """What the loop sees in one turn."""
+    await runtime.reconcile()
+    return await runtime.observe()
+
+
 async def look_until(runtime: KubernetesRuntime, condition: Callable[[Mapping[str, AttemptStatus]], bool], *,
                      told: list[str] | None = None) -> Mapping[str, AttemptStatus]:  # fmt: skip
     """What is seen as soon as it looks so. told: what is said meanwhile when the cluster is lost; None: it must not."""
     give_up_at, seen = time.monotonic() + LONG_S, None
     while time.monotonic() < give_up_at:
         try:
-            seen = await runtime.observe()
+            seen = await look(runtime)
         except RuntimeLost as error:
             if told is None:
                 raise

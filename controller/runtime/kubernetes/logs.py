@@ -551,6 +551,15 @@ class LogFollowers:
         """Who speaks for the attempt is being followed."""
         return (known := self._by_name.get(name)) is not None and known[0] == source
 
+    def is_whole(self, name: str, source: PodContainer | None) -> bool:
+        """All that the attempt has printed is in its file, or was given up; source: as for `follow`."""
+        known = self._by_name.get(name)
+        return source is None if known is None else known[1].done and source in (None, known[0])
+
+    def trouble(self, name: str) -> str:
+        """What of the attempt's log is lost, for people."""
+        return "" if (known := self._by_name.get(name)) is None else known[1].trouble
+
     def size(self, name: str, directory: Path) -> int:
         """Bytes of the attempt's log so far."""
         if (known := self._by_name.get(name)) is not None:

@@ -1,7 +1,9 @@
 """Trials as objects on a Kubernetes cluster: `controller.runtime.protocol.Runtime` over one connection.
 
-The cluster is the truth about what runs; what is held here is rebuilt from it and from the attempts' folders. When
-there is room for an attempt is the business of `queue`, making it of `creations`, what it looks like of `ends`.
+`observe` derives the attempts' statuses from the informer cache and writes nothing; `reconcile` does all that is due:
+admissions, removals, timeouts, log following. What is held here is rebuilt from the cluster, which is the truth about
+what runs, and from the attempts' folders. When there is room for an attempt is decided in `admission`; its objects are
+created by `job_creation`; what its status is, `attempt_status` says.
 """
 
 from __future__ import annotations
@@ -27,11 +29,11 @@ from controller.runtime.kubernetes.job_creation import BackgroundRequests, JobCr
 from controller.runtime.kubernetes.kinds import kind_of, reading_of
 from controller.runtime.kubernetes.labels import attempt_of, name_of, queue_of
 from controller.runtime.kubernetes.lease import FencingLease
-from controller.runtime.kubernetes.logs import SOON_S, LogFollower, LogFollowers
+from controller.runtime.kubernetes.logs import SOON_S, LogFollower, LogFollowers, PodContainer
 from controller.runtime.kubernetes.pod_status import is_gone
 from controller.runtime.kubernetes.records import Record, Records
 from controller.runtime.kubernetes.resource_quota import never_fits
-from controller.runtime.protocol import AttemptStatus, CannotStart, Exit, Launch
+from controller.runtime.protocol import AttemptStatus, CannotStart, Launch
 from suggest import failpoints
 
 Raw = dict[str, Any]
@@ -56,6 +58,16 @@ class Place:
     folder_of: Callable[[TrialOrFinal, int], Path]
     template: Raw | None = None
     holder: Callable[[], str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _OnCluster:
+    """An attempt and what there is of it. found: its object and that object's kind; None: it is gone."""
+
+    name: str
+    whose: AttemptKey
+    found: tuple[Kind, Raw] | None
+    pods: Sequence[Raw]
 
 
 class KubernetesRuntime:
@@ -205,48 +217,35 @@ class KubernetesRuntime:
         informer.drop(kind, name)
 
     async def observe(self) -> Mapping[str, AttemptStatus]:
-        if self._lease.lost is not None:
-            raise self._lease.lost
-        informer, creations = await self._open()
-        self._wakeup.clear()  # here, not where one log is read: what grows from now on is told
-        informer.forget_the_gone()
-        if (trouble := informer.trouble or self._followers.unreadable()) is not None:
-            self._followers.not_yet()
-            raise self._errors.classify(trouble, patient=True)
-        pods = informer.pods_by_attempt()
+        informer, creations = await self._heard()
         statuses: dict[str, AttemptStatus] = {}
-        for kind, name, shown in list(informer.objects()):
-            whose = self._whose.get(name) or attempt_of(shown)
-            if whose is None:
-                continue
-            if shown["metadata"]["uid"] in self._strange:
-                pods.pop(whose, None)
-                continue
-            if self._is_removed(whose):
-                if not self._leaving.is_under_way(name):
-                    await self.remove(name)  # it was refused, or a predecessor had written down that it does so
-                continue
-            self._whose[name] = whose
-            self._made.add(name)
-            own = pods.pop(whose, [])
-            status = self._status_cache.get(name, shown, own, quiet=informer.events.quiet)
-            status = status or await self._looked_after(informer, kind, name, shown, own, whose)
-            if status is not None:
-                statuses[name] = status
-        known = set(self._whose.values())
-        for whose, left in pods.items():
-            if self._is_removed(whose):
-                informer.forget_pods(whose)  # what the garbage collector leaves to be heard of
-            elif whose not in known:
-                self._whose[name_of(left[0], whose)] = whose
-        for name, whose in self._whose.items():
-            if name not in statuses and not self._is_removed(whose) and (name in self._made or whose in pods):
-                statuses[name] = self._without_object(name, pods.get(whose, []), whose)
-                creations.forget_anchor()  # it may have gone first, and have taken this with it
-        await self._ask(creations.admit(running=self._busy))
+        for each in self._attempts(informer):
+            cached = self._cached(informer, each)
+            statuses[each.name] = self._shown_status(informer, each) if cached is None else cached
         waiting = {name: AttemptStatus(name, None, waiting=reason) for name, reason in self._queue.waiting.items()}
         self._wakeup.observed()
         return waiting | creations.refused | statuses
+
+    async def reconcile(self) -> None:
+        informer, creations = await self._open()
+        self._wakeup.clear()  # here, not where one log is read: what grows from now on is told
+        informer.forget_the_gone()
+        if self._trouble(informer) is not None:
+            self._followers.not_yet()
+        await self._heard()
+        for _, name, shown in list(informer.objects()):
+            if self._is_leaving(name, shown) and not self._leaving.is_under_way(name):
+                await self.remove(name)  # it was refused, or a predecessor had written down that it does so
+        for whose in informer.pods_by_attempt():
+            if self._is_removed(whose):
+                informer.forget_pods(whose)  # what the garbage collector leaves to be heard of
+        for each in self._attempts(informer):
+            if each.found is None:
+                self._finish_without_object(each)
+                creations.forget_anchor()  # it may have gone first, and have taken this with it
+            elif self._cached(informer, each) is None:
+                await self._reconcile_attempt(informer, each, *each.found)
+        await self._ask(creations.admit(running=self._busy))
 
     async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
         await self._open()
@@ -321,66 +320,82 @@ class KubernetesRuntime:
             return
         await informer.watch(kind)
 
-    async def _looked_after(
-        self,
-        informer: Informer,
-        kind: Kind,
-        name: str,
-        shown: Raw,
-        pods: Sequence[Raw],
-        whose: AttemptKey,
-    ) -> AttemptStatus | None:
-        """What it looks like now; None: it was taken back and may be started anew. Its log is followed, its timeout
-        kept."""
-        directory = self._place.folder_of(*whose)
-        status = self._status(name, shown, pods, whose)
-        if status.suspended:
-            informer.events.forget(name)
-            if queue_of(shown):
-                status = replace(status, waiting=informer.workloads.why(shown))
-        elif status.start_time is None and status.exit is None:
-            informer.events.note_waiting(name, kind, pods, has_quota=informer.has_quota)
-        else:
-            informer.events.note_running(name)
-        refusal = "" if pods or status.suspended else informer.events.refusal(shown["metadata"]["uid"])
-        if refusal and status.exit is None and self._queue.refused(name, refusal):
-            await self._ask(self._delete(kind, name, shown))
-            informer.drop(kind, name)
-            self._records.forget(directory)
-            self._made.discard(name)
-            return None
-        mounts = informer.events.mount_trouble(pods)
-        if (refusal or mounts) and status.start_time is None and status.exit is None:
-            status = self._status(name, shown, pods, whose, refusal=refusal, mounts=mounts)
-        source = log_source(shown, pods)
-        at_once = self._lines_are_awaited or status.exit is not None
-        follower = self._followers.follow(name, source, directory, at_once=at_once)
-        if status.exit is not None:
-            self._note_end(name)
-            return _when_read(status, status.exit, follower)
-        left_s = None
-        if (limit_s := timeout_of(shown)) is not None and status.start_time is not None:
-            left_s = limit_s - (datetime.now(UTC) - status.start_time).total_seconds()
-            deaf = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
-            if left_s <= 0 and deaf:  # again and again, until the cluster has heard it
-                self._records.note(directory, timed_out=True)
-                await self._ask(self._end(kind, name, shown, deaf, grace_s=grace_of(shown)))
-        if follower is None and source is not None:
-            left_s = min(SOON_S, math.inf if left_s is None else left_s)
-        if follower is None or self._followers.is_of(name, source):
-            self._status_cache.put(name, shown, pods, status, left_s=left_s)
-        return status
+    async def _heard(self) -> tuple[Informer, JobCreations]:
+        """Raises what keeps the cluster from being read."""
+        if self._lease.lost is not None:
+            raise self._lease.lost
+        informer, creations = await self._open()
+        if (trouble := self._trouble(informer)) is not None:
+            raise self._errors.classify(trouble, patient=True)
+        return informer, creations
 
-    def _without_object(self, name: str, pods: Sequence[Raw], whose: AttemptKey) -> AttemptStatus:
-        """Its object is gone; what its pods do still counts, and what they say: they may run on without it."""
-        there = [pod for pod in pods if not is_gone(pod)]
-        source = None if self._followers.has(name) else log_source(None, there)
-        follower = self._followers.follow(name, source, self._place.folder_of(*whose), at_once=True)
-        status = self._status(name, None, pods, whose)
+    def _trouble(self, informer: Informer) -> Exception | None:
+        return informer.trouble or self._followers.unreadable()
+
+    def _is_leaving(self, name: str, shown: Raw) -> bool:
+        whose = self._whose.get(name) or attempt_of(shown)
+        return whose is not None and shown["metadata"]["uid"] not in self._strange and self._is_removed(whose)
+
+    def _attempts(self, informer: Informer) -> list[_OnCluster]:
+        """All that have something on the cluster, or had in this life, but those that were removed."""
+        pods = informer.pods_by_attempt()
+        found: dict[str, _OnCluster] = {}
+        for kind, name, shown in informer.objects():
+            whose = self._whose.get(name) or attempt_of(shown)
+            if whose is None:
+                continue
+            if shown["metadata"]["uid"] in self._strange:
+                pods.pop(whose, None)
+            elif not self._is_removed(whose):
+                self._whose[name] = whose
+                self._made.add(name)
+                found[name] = _OnCluster(name, whose, (kind, shown), pods.pop(whose, []))
+        known = set(self._whose.values())
+        for whose, left in pods.items():
+            if whose not in known and not self._is_removed(whose):
+                self._whose[name_of(left[0], whose)] = whose
+        for name, whose in self._whose.items():
+            if name not in found and not self._is_removed(whose) and (name in self._made or whose in pods):
+                found[name] = _OnCluster(name, whose, None, pods.get(whose, []))
+        return list(found.values())
+
+    def _cached(self, informer: Informer, each: _OnCluster) -> AttemptStatus | None:
+        if each.found is None:
+            return None
+        return self._status_cache.get(each.name, each.found[1], each.pods, quiet=informer.events.quiet)
+
+    def _shown_status(self, informer: Informer, each: _OnCluster) -> AttemptStatus:
+        """Its end is judged by what it said last: it is shown once the log is read."""
+        status = self._explained(informer, each, self._status_of(each))
         if status.exit is None:
             return status
-        self._note_end(name)
-        return _when_read(status, status.exit, follower)
+        if not self._followers.is_whole(each.name, self._log_source(each)):
+            return replace(status, exit=None)
+        if status.exit.code == 0 and (lost := self._followers.trouble(each.name)):
+            return replace(status, exit=replace(status.exit, reason=lost))
+        return status
+
+    def _explained(self, informer: Informer, each: _OnCluster, status: AttemptStatus) -> AttemptStatus:
+        """With the reason that it waits, from events and from Kueue."""
+        if each.found is None or status.start_time is not None or status.exit is not None:
+            return status
+        shown = each.found[1]
+        if status.suspended:
+            return replace(status, waiting=informer.workloads.why(shown)) if queue_of(shown) else status
+        refusal = "" if each.pods else informer.events.refusal(shown["metadata"]["uid"])
+        mounts = informer.events.mount_trouble(each.pods)
+        return self._status_of(each, refusal=refusal, mounts=mounts) if refusal or mounts else status
+
+    def _log_source(self, each: _OnCluster) -> PodContainer | None:
+        if each.found is not None:
+            return log_source(each.found[1], each.pods)
+        # What its pods say still counts: they may run on without their object.
+        there = [pod for pod in each.pods if not is_gone(pod)]
+        return None if self._followers.has(each.name) else log_source(None, there)
+
+    def _status_of(self, each: _OnCluster, *, refusal: str = "", mounts: str = "") -> AttemptStatus:
+        shown = None if each.found is None else each.found[1]
+        return self._status(each.name, shown, each.pods, each.whose, refusal=refusal, mounts=mounts)
 
     def _status(
         self,
@@ -414,7 +429,51 @@ class KubernetesRuntime:
         """Attempts on the cluster whose pods have not ended."""
         return len(self._made - self._over)
 
-    def _note_end(self, name: str) -> None:
+    async def _reconcile_attempt(self, informer: Informer, each: _OnCluster, kind: Kind, shown: Raw) -> None:
+        """Follow its log, end it at its timeout; take it back if there is no room for its pods."""
+        name, pods, directory = each.name, each.pods, self._place.folder_of(*each.whose)
+        status = self._status_of(each)
+        if status.suspended:
+            informer.events.forget(name)
+        elif status.start_time is None and status.exit is None:
+            informer.events.note_waiting(name, kind, pods, has_quota=informer.has_quota)
+        else:
+            informer.events.note_running(name)
+        refusal = "" if pods or status.suspended else informer.events.refusal(shown["metadata"]["uid"])
+        if refusal and status.exit is None and self._queue.refused(name, refusal):
+            await self._ask(self._delete(kind, name, shown))
+            informer.drop(kind, name)
+            self._records.forget(directory)
+            self._made.discard(name)
+            return
+        status = self._explained(informer, each, status)
+        source = self._log_source(each)
+        at_once = self._lines_are_awaited or status.exit is not None
+        follower = self._followers.follow(name, source, directory, at_once=at_once)
+        if status.exit is not None:
+            self._note_end(name, follower)
+            return
+        left_s = None
+        if (limit_s := timeout_of(shown)) is not None and status.start_time is not None:
+            left_s = limit_s - (datetime.now(UTC) - status.start_time).total_seconds()
+            deaf = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+            if left_s <= 0 and deaf:  # again and again, until the cluster has heard it
+                self._records.note(directory, timed_out=True)
+                await self._ask(self._end(kind, name, shown, deaf, grace_s=grace_of(shown)))
+        if follower is None and source is not None:
+            left_s = min(SOON_S, math.inf if left_s is None else left_s)
+        if follower is None or self._followers.is_of(name, source):
+            self._status_cache.put(name, shown, pods, status, left_s=left_s)
+
+    def _finish_without_object(self, each: _OnCluster) -> None:
+        directory = self._place.folder_of(*each.whose)
+        follower = self._followers.follow(each.name, self._log_source(each), directory, at_once=True)
+        if self._status_of(each).exit is not None:
+            self._note_end(each.name, follower)
+
+    def _note_end(self, name: str, follower: LogFollower | None) -> None:
+        if follower is not None:
+            follower.ended()
         self._over.add(name)
         self._queue.ended(name)
 
@@ -451,15 +510,3 @@ class KubernetesRuntime:
             return await request
         except (ApiError, NotAllowed) as error:
             raise self._errors.classify(error, patient=self._opened is not None) from error
-
-
-def _when_read(status: AttemptStatus, exit: Exit, follower: LogFollower | None) -> AttemptStatus:
-    """How it ended is judged by what it said last: shown once the log is read."""
-    if follower is None:
-        return status
-    follower.ended()
-    if not follower.done:
-        return replace(status, exit=None)
-    if follower.trouble and exit.code == 0:
-        return replace(status, exit=replace(exit, reason=follower.trouble))
-    return status

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from controller.core.model import FINAL, AttemptKey, FailureClass, TrialOrFinal, Uid
 from controller.runtime import log_file
@@ -60,8 +60,7 @@ class Place:
     holder: Callable[[], str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _OnCluster:
+class _OnCluster(NamedTuple):
     """An attempt and what there is of it. found: its object and that object's kind; None: it is gone."""
 
     name: str
@@ -88,6 +87,7 @@ class KubernetesRuntime:
         self._over: set[str] = set()  # of these, whose pods have ended
         self._leaving = BackgroundRequests(failed=self._wakeup.notify)
         self._status_cache = StatusCache()
+        self._latest: list[tuple[_OnCluster, AttemptStatus | None]] | None = None  # as reconcile has just left it
         self._errors = ErrorClassifier()
         self._looked_for_room: bool | None = None  # last for the final stage, or for a trial
         self._lines_are_awaited = True
@@ -137,6 +137,7 @@ class KubernetesRuntime:
         await self._ask(creations.admit(running=self._busy))
 
     def _forget(self, name: str) -> None:
+        self._latest = None
         self._whose.pop(name, None)
         self._made.discard(name)
         self._over.discard(name)
@@ -219,8 +220,10 @@ class KubernetesRuntime:
     async def observe(self) -> Mapping[str, AttemptStatus]:
         informer, creations = await self._heard()
         statuses: dict[str, AttemptStatus] = {}
-        for each in self._attempts(informer):
-            cached = self._cached(informer, each)
+        latest, self._latest = self._latest, None
+        if latest is None:
+            latest = [(each, self._cached(informer, each)) for each in self._attempts(informer)[0]]
+        for each, cached in latest:
             statuses[each.name] = self._shown_status(informer, each) if cached is None else cached
         waiting = {name: AttemptStatus(name, None, waiting=reason) for name, reason in self._queue.waiting.items()}
         self._wakeup.observed()
@@ -233,19 +236,23 @@ class KubernetesRuntime:
         if self._trouble(informer) is not None:
             self._followers.not_yet()
         await self._heard()
-        for _, name, shown in list(informer.objects()):
-            if self._is_leaving(name, shown) and not self._leaving.is_under_way(name):
+        attempts, leaving, removed = self._attempts(informer)
+        for name in leaving:
+            if not self._leaving.is_under_way(name):
                 await self.remove(name)  # it was refused, or a predecessor had written down that it does so
-        for whose in informer.pods_by_attempt():
-            if self._is_removed(whose):
-                informer.forget_pods(whose)  # what the garbage collector leaves to be heard of
-        for each in self._attempts(informer):
+        for whose in removed:
+            informer.forget_pods(whose)  # what the garbage collector leaves to be heard of
+        latest: list[tuple[_OnCluster, AttemptStatus | None]] = []
+        for each in attempts:
+            cached = self._cached(informer, each)
             if each.found is None:
                 self._finish_without_object(each)
                 creations.forget_anchor()  # it may have gone first, and have taken this with it
-            elif self._cached(informer, each) is None:
-                await self._reconcile_attempt(informer, each, *each.found)
+            elif cached is None and not await self._reconcile_attempt(informer, each, *each.found):
+                continue
+            latest.append((each, cached))
         await self._ask(creations.admit(running=self._busy))
+        self._latest = latest
 
     async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
         await self._open()
@@ -332,32 +339,35 @@ class KubernetesRuntime:
     def _trouble(self, informer: Informer) -> Exception | None:
         return informer.trouble or self._followers.unreadable()
 
-    def _is_leaving(self, name: str, shown: Raw) -> bool:
-        whose = self._whose.get(name) or attempt_of(shown)
-        return whose is not None and shown["metadata"]["uid"] not in self._strange and self._is_removed(whose)
-
-    def _attempts(self, informer: Informer) -> list[_OnCluster]:
-        """All that have something on the cluster, or had in this life, but those that were removed."""
+    def _attempts(self, informer: Informer) -> tuple[list[_OnCluster], list[str], list[AttemptKey]]:
+        """All that have something on the cluster, or had in this life; of those that were removed, the names of objects
+        that are still there, and whose pods are."""
         pods = informer.pods_by_attempt()
         found: dict[str, _OnCluster] = {}
+        leaving: list[str] = []
+        removed: list[AttemptKey] = []
         for kind, name, shown in informer.objects():
             whose = self._whose.get(name) or attempt_of(shown)
             if whose is None:
                 continue
             if shown["metadata"]["uid"] in self._strange:
                 pods.pop(whose, None)
-            elif not self._is_removed(whose):
+            elif self._is_removed(whose):
+                leaving.append(name)
+            else:
                 self._whose[name] = whose
                 self._made.add(name)
                 found[name] = _OnCluster(name, whose, (kind, shown), pods.pop(whose, []))
         known = set(self._whose.values())
         for whose, left in pods.items():
-            if whose not in known and not self._is_removed(whose):
+            if self._is_removed(whose):
+                removed.append(whose)
+            elif whose not in known:
                 self._whose[name_of(left[0], whose)] = whose
         for name, whose in self._whose.items():
             if name not in found and not self._is_removed(whose) and (name in self._made or whose in pods):
                 found[name] = _OnCluster(name, whose, None, pods.get(whose, []))
-        return list(found.values())
+        return list(found.values()), leaving, removed
 
     def _cached(self, informer: Informer, each: _OnCluster) -> AttemptStatus | None:
         if each.found is None:
@@ -429,8 +439,8 @@ class KubernetesRuntime:
         """Attempts on the cluster whose pods have not ended."""
         return len(self._made - self._over)
 
-    async def _reconcile_attempt(self, informer: Informer, each: _OnCluster, kind: Kind, shown: Raw) -> None:
-        """Follow its log, end it at its timeout; take it back if there is no room for its pods."""
+    async def _reconcile_attempt(self, informer: Informer, each: _OnCluster, kind: Kind, shown: Raw) -> bool:
+        """Follow its log, end it at its timeout. False: taken back, for want of room for its pods; it waits again."""
         name, pods, directory = each.name, each.pods, self._place.folder_of(*each.whose)
         status = self._status_of(each)
         if status.suspended:
@@ -445,14 +455,14 @@ class KubernetesRuntime:
             informer.drop(kind, name)
             self._records.forget(directory)
             self._made.discard(name)
-            return
+            return False
         status = self._explained(informer, each, status)
         source = self._log_source(each)
         at_once = self._lines_are_awaited or status.exit is not None
         follower = self._followers.follow(name, source, directory, at_once=at_once)
         if status.exit is not None:
             self._note_end(name, follower)
-            return
+            return True
         left_s = None
         if (limit_s := timeout_of(shown)) is not None and status.start_time is not None:
             left_s = limit_s - (datetime.now(UTC) - status.start_time).total_seconds()
@@ -464,6 +474,7 @@ class KubernetesRuntime:
             left_s = min(SOON_S, math.inf if left_s is None else left_s)
         if follower is None or self._followers.is_of(name, source):
             self._status_cache.put(name, shown, pods, status, left_s=left_s)
+        return True
 
     def _finish_without_object(self, each: _OnCluster) -> None:
         directory = self._place.folder_of(*each.whose)

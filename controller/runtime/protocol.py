@@ -82,7 +82,7 @@ class Exit:
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class AttemptStatus:
     """What the runtime shows of one attempt: waiting (no start_time yet), running, or ended. Shown until remove().
 
     waiting: why it does not run, for people. suspended: its queue holds it back, before its first start or after a
@@ -124,7 +124,7 @@ class Runtime(Protocol):
         """Start it unless it was started before, under this name, in this experiment's life (even if it ended since).
 
         Returns when the process exists, or waits in the runtime's own queue. Raises CannotStart, RuntimeLost. What is
-        found later to be unstartable is sighted as ended, with the failure class that CannotStart would have had.
+        found later to be unstartable is observed as ended, with the failure class that CannotStart would have had.
         """
 
     async def stop(self, name: str, *, grace_s: float) -> None:
@@ -134,9 +134,14 @@ class Runtime(Protocol):
     async def remove(self, name: str) -> None:
         """Forget an ended attempt; its folder stays. Unknown is no error; one still running is killed first."""
 
-    async def observe(self) -> Mapping[str, Sighting]:
+    async def reconcile(self) -> None:
+        """Do what is due without another request: start what waited and now has room, end what is past its timeout,
+        finish removals, follow logs. The loop calls it once per turn, before observe(). Level-triggered: what fails is
+        due again at the next call. What changes from now on ends the next wait(). Raises RuntimeLost."""
+
+    async def observe(self) -> Mapping[str, AttemptStatus]:
         """Everything of this experiment that runs or has ended and was not removed. A started attempt that is missing
-        here has vanished."""
+        here has vanished. Only reads. Raises RuntimeLost."""
 
     async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
         """At most `limit` bytes of the attempt's log from byte `offset`; empty at its present end. Works after its end,

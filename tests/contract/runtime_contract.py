@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import pytest
 
 from controller.core.model import FailureClass
-from controller.runtime.protocol import CannotStart, Exit, Launch, Runtime, Sighting
+from controller.runtime.protocol import AttemptStatus, CannotStart, Exit, Launch, Runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +75,26 @@ async def _in(world: World, claim: Claim, args: Any, kwargs: Any) -> None:
         await world.leave()
 
 
-async def seen(runtime: Runtime, name: str, condition: Callable[[Sighting], bool]) -> Sighting:
+async def look(runtime: Runtime) -> Mapping[str, AttemptStatus]:
+    """What the loop sees in one turn."""
+    await runtime.reconcile()
+    return await runtime.observe()
+
+
+async def seen(runtime: Runtime, name: str, condition: Callable[[AttemptStatus], bool]) -> AttemptStatus:
     """The attempt, as soon as it looks so; fails after 400 waits."""
-    sighting = None
+    status = None
     for _ in range(400):
-        sighting = (await runtime.observe()).get(name)
-        if sighting is not None and condition(sighting):
-            return sighting
+        status = (await look(runtime)).get(name)
+        if status is not None and condition(status):
+            return status
         await runtime.wait(0.05, log_growth=False)
-    raise AssertionError(f"{name} never looked so; last seen: {sighting}")
+    raise AssertionError(f"{name} never looked so; last seen: {status}")
 
 
 async def ended(runtime: Runtime, name: str) -> Exit:
     """How it ended, without the time: whole values compare."""
-    exit = (await seen(runtime, name, lambda sighting: sighting.exit is not None)).exit
+    exit = (await seen(runtime, name, lambda status: status.exit is not None)).exit
     assert exit is not None
     assert exit.time.tzinfo is not None
     return exit
@@ -107,13 +113,13 @@ async def printed(runtime: Runtime, name: str, text: bytes) -> None:
     for _ in range(400):
         if text in await runtime.read_log(name, 0):
             return
-        await runtime.observe()
+        await look(runtime)
         await runtime.wait(0.05, log_growth=True)
     raise AssertionError(f"{name} never printed {text!r}")
 
 
 async def _refusal(runtime: Runtime, launch: Launch) -> FailureClass | None:
-    """Said at once, or by the sighting where it is tried later."""
+    """Said at once, or by the status where it is tried later."""
     try:
         await runtime.start(launch)
     except CannotStart as error:
@@ -129,7 +135,7 @@ class RuntimeContract:
     @on_a_loop
     async def test_an_attempt_runs_and_its_exit_code_is_learned(self, world: World) -> None:
         runtime = await world.open()
-        assert await runtime.observe() == {}
+        assert await look(runtime) == {}
         await runtime.start(world.launch("a", Script(lasts_s=0.05, code=42)))
         assert alike(await ended(runtime, "a"), code=42)
         assert world.runs("a") == 1
@@ -139,9 +145,9 @@ class RuntimeContract:
     async def test_a_running_attempt_is_shown_with_its_start_and_no_exit(self, world: World) -> None:
         runtime = await world.open()
         await runtime.start(world.launch("a", FOREVER))
-        sighting = await seen(runtime, "a", lambda sighting: sighting.start_time is not None)
-        assert sighting.start_time is not None
-        assert (sighting.name, sighting.exit, sighting.start_time.tzinfo is None) == ("a", None, False)
+        status = await seen(runtime, "a", lambda status: status.start_time is not None)
+        assert status.start_time is not None
+        assert (status.name, status.exit, status.start_time.tzinfo is None) == ("a", None, False)
         await runtime.remove("a")
         await runtime.close()
 
@@ -176,12 +182,12 @@ class RuntimeContract:
         await ended(runtime, "a")
         await runtime.remove("a")
         await runtime.remove("a")
-        assert await runtime.observe() == {}
+        assert await look(runtime) == {}
         await runtime.close()
         runtime = await world.open()
         with contextlib.suppress(CannotStart):  # where its place knows that it is gone
             await runtime.start(launch)
-        assert await runtime.observe() == {}
+        assert await look(runtime) == {}
         assert world.runs("a") == 1
         await runtime.close()
 
@@ -191,7 +197,7 @@ class RuntimeContract:
         await runtime.start(replace(world.launch("a", Script(lasts_s=0.3)), slots=1))
         await runtime.start(replace(world.launch("b", Script(code=3)), slots=1))
         await runtime.start(replace(world.launch("c", Script(code=4)), slots=1))
-        waiting = (await runtime.observe())["b"]
+        waiting = (await look(runtime))["b"]
         assert (waiting.start_time, waiting.exit, waiting.waiting) == (None, None, "")
         assert [alike(await ended(runtime, name), code=code) for name, code in (("a", 0), ("b", 3), ("c", 4))]
         assert [world.runs(name) for name in "abc"] == [1, 1, 1]
@@ -207,7 +213,7 @@ class RuntimeContract:
         await runtime.remove("c")
         await runtime.stop("a", grace_s=0)
         await ended(runtime, "a")
-        assert list(await runtime.observe()) == ["a"]
+        assert list(await look(runtime)) == ["a"]
         await runtime.start(replace(world.launch("b", Script(code=5)), slots=1))
         assert alike(await ended(runtime, "b"), code=5)
         await runtime.remove("a")
@@ -231,7 +237,7 @@ class RuntimeContract:
         runtime = await world.open()
         await runtime.start(world.launch("a", STUBBORN))
         await runtime.remove("a")
-        assert await runtime.observe() == {}
+        assert await look(runtime) == {}
         await runtime.close()
 
     @on_a_loop
@@ -240,7 +246,7 @@ class RuntimeContract:
         await runtime.start(world.launch("a", Script(lasts_s=0.5, code=7)))
         await world.crash(runtime)
         runtime = await world.open()
-        assert (await runtime.observe())["a"].exit is None
+        assert (await look(runtime))["a"].exit is None
         assert alike(await ended(runtime, "a"), code=7)
         await runtime.close()
 
@@ -280,7 +286,7 @@ class RuntimeContract:
         await runtime.start(world.launch("a", STUBBORN))
         await printed(runtime, "a", b"deaf")
         await runtime.stop("a", grace_s=0.2)
-        assert (await runtime.observe())["a"].exit is None
+        assert (await look(runtime))["a"].exit is None
         assert killed(await ended(runtime, "a"), 9, stopped=True)
         await runtime.close()
 
@@ -331,7 +337,7 @@ class RuntimeContract:
         assert await _refusal(runtime, world.launch("a", Script(command_exists=False))) is FailureClass.CONFIGURATION
         await world.crash(runtime)
         runtime = await world.open()
-        assert await runtime.observe() == {}
+        assert await look(runtime) == {}
         await runtime.start(world.launch("a", Script()))
         assert alike(await ended(runtime, "a"), code=0)
         await runtime.close()
@@ -345,7 +351,7 @@ class RuntimeContract:
         await runtime.close()
         await world.vanish("a")
         runtime = await world.open()
-        assert list(await runtime.observe()) == ["b"]
+        assert list(await look(runtime)) == ["b"]
         await runtime.close()
 
     @on_a_loop
@@ -373,7 +379,7 @@ class RuntimeContract:
         await runtime.start(world.launch("a", Script(lines=("hello",), lasts_s=None)))
         log = b""
         for _ in range(10):  # each may return early; none may last
-            await runtime.observe()
+            await look(runtime)
             if log := await runtime.read_log("a", 0):
                 break
             await runtime.wait(600, log_growth=True)
@@ -385,19 +391,19 @@ class RuntimeContract:
     async def test_an_end_ends_a_wait_also_one_begun_later(self, world: World) -> None:
         runtime = await world.open()
         for name, lasts_s in (("before", 0.0), ("during", 0.5)):
-            await runtime.observe()
+            await look(runtime)
             await runtime.start(world.launch(name, Script(lasts_s=lasts_s)))
             for _ in range(10):
                 await runtime.wait(600, log_growth=False)
-                if (await runtime.observe())[name].exit is not None:
+                if (await look(runtime))[name].exit is not None:
                     break
-            assert (await runtime.observe())[name].exit is not None
+            assert (await look(runtime))[name].exit is not None
         await runtime.close()
 
     @on_a_loop
     async def test_a_wait_is_over_in_time(self, world: World) -> None:
         runtime = await world.open()
-        await runtime.observe()
+        await look(runtime)
         await runtime.wait(0.05, log_growth=False)
         await runtime.wait(0.05, log_growth=True)
         await runtime.wait(0, log_growth=True)
@@ -411,7 +417,7 @@ class RuntimeContract:
         assert [alike(await ended(runtime, name), code=1) for name in names] == [True] * 64
         assert [world.runs(name) for name in names] == [1] * 64
         await asyncio.gather(*(runtime.remove(name) for name in names))
-        assert await runtime.observe() == {}
+        assert await look(runtime) == {}
         await runtime.close()
 
     @on_a_loop

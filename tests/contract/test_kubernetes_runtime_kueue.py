@@ -11,8 +11,8 @@ import pytest
 
 from controller.runtime.kubernetes import kueue
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
-from controller.runtime.protocol import Launch, Sighting
-from tests.kube.experiment import NAMESPACE, Experiment, ended, look_until, on_a_loop, running
+from controller.runtime.protocol import AttemptStatus, Launch
+from tests.kube.experiment import NAMESPACE, Experiment, ended, look, look_until, on_a_loop, running
 from tests.kube.played_kueue import FULL, QUEUE, PlayedKueue
 
 Raw = dict[str, Any]
@@ -69,7 +69,7 @@ async def queued(experiment: Experiment, kind: Kind = JOB, **more: Any) -> tuple
     return runtime, played, name
 
 
-async def waits_for(runtime: KubernetesRuntime, name: str, reason: str) -> Sighting:
+async def waits_for(runtime: KubernetesRuntime, name: str, reason: str) -> AttemptStatus:
     seen = await look_until(runtime, lambda seen: name in seen and seen[name].waiting == reason)
     return seen[name]
 
@@ -114,7 +114,7 @@ async def test_while_pods_of_a_preempted_attempt_go_it_has_not_failed(experiment
     await look_until(runtime, running(name))
     experiment.api.hand.delete(("pods", NAMESPACE, pod), grace_s=1, policy="Background")
     await look_until(runtime, lambda seen: seen[name].start_time is None)
-    assert (await runtime.observe())[name].exit is None
+    assert (await look(runtime))[name].exit is None
 
 
 @on_a_loop
@@ -126,7 +126,7 @@ async def test_the_timeout_does_not_count_while_it_is_preempted(experiment: Expe
     await look_until(runtime, lambda seen: seen[name].suspended)
     pod = played.admit("jobs", name)
     await look_until(runtime, running(name))
-    assert (await runtime.observe())[name].exit is None
+    assert (await look(runtime))[name].exit is None
     experiment.api.change("pods", NAMESPACE, pod, lambda pod: pod["status"]["containerStatuses"][0].update(status))
     exit = (await look_until(runtime, ended(name)))[name].exit
     assert exit is not None

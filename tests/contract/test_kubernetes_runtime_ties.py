@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from controller.core.model import FailureClass
-from controller.runtime.kubernetes import followers, gate, records
-from controller.runtime.kubernetes.manifests import job_for
+from controller.runtime.kubernetes import admission, logs, records
+from controller.runtime.kubernetes.job_builder import build_objects
 from controller.runtime.kubernetes.records import Records
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
 from controller.runtime.protocol import Launch
-from tests.kube.experiment import NAMESPACE, Experiment, ended, look_until, on_a_loop, running
+from tests.kube.experiment import NAMESPACE, Experiment, ended, look, look_until, on_a_loop, running
 from tests.kube.hand import Script, stamp
 
 Raw = dict[str, Any]
@@ -35,7 +35,7 @@ WIDGET: Raw = {"apiVersion": "example.dev/v1", "kind": "Widget", "spec": {}}
 
 @pytest.fixture
 def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
-    monkeypatch.setattr(gate, "_AGAIN_S", 0.05)  # time is not what is claimed here
+    monkeypatch.setattr(admission, "_AGAIN_S", 0.05)  # time is not what is claimed here
     return Experiment(tmp_path)
 
 
@@ -85,10 +85,10 @@ async def test_nothing_but_a_bounded_number_of_records_is_held_of_what_was_remov
     api.put("resourcequotas", {"metadata": {"name": "team", "namespace": NAMESPACE}, "spec": {"hard": quota},
                                "status": {"hard": quota, "used": used}})  # fmt: skip
     runtime = await experiment.open()
-    assert await runtime.observe() == {}
+    assert await look(runtime) == {}
     before = dict(held(runtime))
     assert {"runtime._whose", "runtime._opened[0].pods.deleted", "runtime._opened[0]._objects[jobs]._dropped",
-            "runtime._gate._ledger._launched", "runtime._leaving._under_way"} <= set(before)  # fmt: skip
+            "runtime._queue._reservations._launched", "runtime._leaving._under_way"} <= set(before)  # fmt: skip
     names = [experiment.name(trial) for trial in range(50)]
     for trial in range(50):
         await runtime.start(experiment.launch(trial))
@@ -102,7 +102,7 @@ async def test_nothing_but_a_bounded_number_of_records_is_held_of_what_was_remov
     for name in names:
         await runtime.remove(name)
     await look_until(runtime, lambda seen: seen == {} and not grown(runtime, before))
-    assert "runtime._opened[0].complaints._watched[FailedCreate]._reflector.deleted" in dict(held(runtime))
+    assert "runtime._opened[0].events._watched[FailedCreate]._reflector.deleted" in dict(held(runtime))
     assert experiment.jobs() == []
     assert len(records_of(runtime)) == 20
 
@@ -113,13 +113,28 @@ async def test_what_is_removed_while_it_waits_leaves_nothing_either(experiment: 
                        "spec": {"hard": {"requests.cpu": "8"}},
                        "status": {"hard": {"requests.cpu": "8"}, "used": {"requests.cpu": "8"}}})  # fmt: skip
     runtime, name = await experiment.open(), experiment.name(0)
-    assert await runtime.observe() == {}
+    assert await look(runtime) == {}
     before = dict(held(runtime))
     await runtime.start(experiment.launch(0))
-    assert "requests.cpu" in (await runtime.observe())[name].waiting
+    assert "requests.cpu" in (await look(runtime))[name].waiting
     await runtime.remove(name)
-    assert await runtime.observe() == {}
+    assert await look(runtime) == {}
     assert dict(held(runtime)) == before
+
+
+@on_a_loop
+async def test_observe_only_reads_and_reconcile_starts_what_has_room(experiment: Experiment) -> None:
+    quota = {"metadata": {"name": "team", "namespace": NAMESPACE}, "spec": {"hard": {"requests.cpu": "8"}}}
+    full = {"hard": {"requests.cpu": "8"}, "used": {"requests.cpu": "8"}}
+    experiment.api.put("resourcequotas", {**quota, "status": full})
+    runtime, name = await experiment.open(), experiment.name(0)
+    await runtime.start(experiment.launch(0))
+    await look(runtime)
+    experiment.api.put("resourcequotas", {**quota, "status": {**full, "used": {"requests.cpu": "0"}}})
+    await runtime.wait(5.0, log_growth=False)
+    assert [list(await runtime.observe()) for _ in range(3)] == [[name]] * 3
+    assert experiment.jobs() == []
+    await look_until(runtime, lambda seen: experiment.jobs() != [])
 
 
 # What stands there already
@@ -127,7 +142,7 @@ async def test_what_is_removed_while_it_waits_leaves_nothing_either(experiment: 
 
 def put_behind_our_back(experiment: Experiment, launch: Launch, **about: Any) -> Raw:
     """As an earlier life has made it, of whose Job we have not heard yet."""
-    job = job_for(launch, owner=None)[-1]
+    job = build_objects(launch)[-1]
     job["metadata"] |= about
     experiment.api.lose_events(1)
     return experiment.api.put("jobs", job)
@@ -136,7 +151,7 @@ def put_behind_our_back(experiment: Experiment, launch: Launch, **about: Any) ->
 @on_a_loop
 async def test_the_same_attempt_is_adopted(experiment: Experiment) -> None:
     runtime, name = await experiment.open(), experiment.name(0)
-    assert await runtime.observe() == {}
+    assert await look(runtime) == {}
     there = put_behind_our_back(experiment, experiment.launch(0))
     await runtime.start(experiment.launch(0))
     await look_until(runtime, lambda seen: name in seen and (experiment.directory(0, 1) / "job.json").exists())
@@ -148,7 +163,7 @@ async def test_the_same_attempt_is_adopted(experiment: Experiment) -> None:
 @on_a_loop
 async def test_the_same_number_with_other_parameters_is_refused_and_left_alone(experiment: Experiment) -> None:
     runtime, name = await experiment.open(), experiment.name(0)
-    assert await runtime.observe() == {}
+    assert await look(runtime) == {}
     there = put_behind_our_back(experiment, experiment.launch(0, lr=0.5))
     await runtime.start(experiment.launch(0, lr=0.1))
     exit = (await look_until(runtime, ended(name)))[name].exit
@@ -164,7 +179,7 @@ async def test_the_same_number_with_other_parameters_is_refused_and_left_alone(e
 @on_a_loop
 async def test_what_is_being_deleted_is_not_adopted_but_made_anew_when_it_is_gone(experiment: Experiment) -> None:
     runtime, name = await experiment.open(), experiment.name(0)
-    assert await runtime.observe() == {}
+    assert await look(runtime) == {}
     experiment.api.hand.play(lambda job: None if "deletionTimestamp" in job["metadata"] else FOREVER)
     there = put_behind_our_back(experiment, experiment.launch(0), deletionTimestamp=stamp())
     await runtime.start(experiment.launch(0))
@@ -193,7 +208,7 @@ async def test_a_kind_that_cannot_be_asked_about_now_is_waited_for_and_one_that_
     experiment: Experiment,
 ) -> None:
     runtime, name, told = await experiment.open(), experiment.name(0), list[str]()
-    assert await runtime.observe() == {}
+    assert await look(runtime) == {}
     experiment.api.answer(500, times=3, method="GET", path="/apis/example.dev/v1")
     await runtime.start(experiment.launch(0, manifest=WIDGET))
     exit = (await look_until(runtime, ended(name), told=told))[name].exit
@@ -284,7 +299,7 @@ async def test_when_another_pod_takes_over_its_log_comes_behind_that_of_the_firs
         for _ in range(400):
             if await runtime.read_log(name, 0) == text:
                 return
-            await runtime.observe()
+            await look(runtime)
             await runtime.wait(0.05, log_growth=True)
         raise AssertionError(await runtime.read_log(name, 0))
 
@@ -319,7 +334,7 @@ async def begun(experiment: Experiment, lines: tuple[str, ...]) -> tuple[Kuberne
     """A trial that runs and has printed these; nobody waits for them."""
     experiment.api.hand.play(lambda job: Script(lines, forever=True))
     runtime, name = await experiment.open(), experiment.name(0)
-    await runtime.observe()
+    await look(runtime)
     await runtime.wait(0.01, log_growth=False)
     await runtime.start(experiment.launch(0))
     await look_until(runtime, running(name))
@@ -343,11 +358,11 @@ async def test_where_nobody_waits_for_lines_the_log_of_a_short_trial_is_read_onc
 async def test_what_runs_on_is_followed_from_its_first_line(
     experiment: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(followers, "SOON_S", 0.2)
+    monkeypatch.setattr(logs, "SOON_S", 0.2)
     runtime, name = await begun(experiment, ("epoch=1",))
     while await runtime.read_log(name, 0) != b"epoch=1\n":
         await runtime.wait(0.05, log_growth=False)
-        await runtime.observe()
+        await look(runtime)
     assert logs_asked(experiment) == [True]
 
 
@@ -364,7 +379,7 @@ async def test_whoever_waits_for_lines_gets_them_at_once(experiment: Experiment)
 async def test_of_pods_that_take_over_so_soon_each_is_read_in_their_order(experiment: Experiment) -> None:
     hand = experiment.api.hand
     runtime, name = await experiment.open(template=JOB), experiment.name(0)
-    await runtime.observe()
+    await look(runtime)
     await runtime.wait(0.01, log_growth=False)
     await runtime.start(experiment.launch(0, manifest=JOB))
     await look_until(runtime, lambda seen: name in seen and bool(experiment.jobs()))

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from controller.runtime.kubernetes import gate, small_file
+from controller.runtime.kubernetes import admission, small_file
 from controller.runtime.protocol import RuntimeLost
-from tests.kube.experiment import NAMESPACE, Experiment, ended, look_until, on_a_loop, running, told_of
+from tests.kube.experiment import NAMESPACE, Experiment, ended, look, look_until, on_a_loop, running, told_of
 from tests.kube.hand import Script
 from tests.kube.small_cluster import eventually
 
@@ -27,7 +27,7 @@ ROOMY = {"metadata": {"name": "team", "namespace": NAMESPACE}, "spec": {"hard": 
 
 @pytest.fixture
 def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
-    monkeypatch.setattr(gate, "_AGAIN_S", 0.05)  # time is not what is claimed here
+    monkeypatch.setattr(admission, "_AGAIN_S", 0.05)  # time is not what is claimed here
     return Experiment(tmp_path)
 
 
@@ -63,7 +63,7 @@ async def test_what_is_slow_to_be_made_holds_up_nothing_else(experiment: Experim
     for trial in range(1, 41):
         await runtime.start(experiment.launch(trial))
     await eventually(lambda: experiment.api.held == 16)
-    seen = await runtime.observe()
+    seen = await look(runtime)
     assert len(seen) == 41
     assert [name for name, each in seen.items() if each.start_time is not None] == [first]
     experiment.api.hand.print(pod_of(experiment, 0), "epoch=2")
@@ -127,10 +127,10 @@ async def test_a_create_that_is_refused_is_told_in_each_look_and_goes_on_once_th
     runtime = await experiment.open()
     await runtime.start(experiment.launch(0))
     for _ in range(400):  # the first is on its way for a while
-        if await told_of(runtime.observe()):
+        if await told_of(look(runtime)):
             break
         await runtime.wait(0.02, log_growth=False)
-    assert all([await told_of(runtime.observe()) for _ in range(5)])
+    assert all([await told_of(look(runtime)) for _ in range(5)])
     experiment.api.mend()
     await look_until(runtime, running(experiment.name(0)))
     assert experiment.jobs() == [experiment.name(0)]
@@ -236,13 +236,13 @@ async def test_an_opening_that_failed_halfway_leaves_nothing_running_and_is_done
     runtime = await experiment.open()
     experiment.api.answer(500, method="GET", path="/limitranges")
     experiment.api.hold("GET", "/pods")
-    opening = asyncio.create_task(told_of(runtime.observe()))
+    opening = asyncio.create_task(told_of(look(runtime)))
     await eventually(lambda: experiment.api.held == 1 and experiment.asked("GET", "/limitranges") == 1)
     await asyncio.wait([opening], timeout=0.1)  # what one says is known now
     experiment.api.release()
     assert await opening
     await eventually(lambda: not reflecting())
-    assert await runtime.observe() == {}
+    assert await look(runtime) == {}
     assert reflecting()
 
 
@@ -260,7 +260,7 @@ async def test_a_full_disk_is_told_and_waited_for(experiment: Experiment, monkey
     runtime, name, told = await experiment.open(), experiment.name(0), list[str]()
     await runtime.start(experiment.launch(0))
     for _ in range(400):
-        if len(told := [*told, *filter(None, [await told_of(runtime.observe())])]) == 3:
+        if len(told := [*told, *filter(None, [await told_of(look(runtime))])]) == 3:
             break
         await runtime.wait(0.02, log_growth=False)
     assert set(told) == {
@@ -274,4 +274,4 @@ async def test_a_full_disk_is_told_and_waited_for(experiment: Experiment, monkey
     assert "No space left" in await told_of(runtime.remove(name))
     full = False
     await runtime.remove(name)
-    assert (await runtime.observe(), experiment.jobs()) == ({}, [])
+    assert (await look(runtime), experiment.jobs()) == ({}, [])

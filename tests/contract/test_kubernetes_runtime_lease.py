@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from controller.runtime.kubernetes import fence, gate
-from controller.runtime.kubernetes.fence import Superseded, identity
+from controller.runtime.kubernetes import admission
+from controller.runtime.kubernetes import lease as lease_module
+from controller.runtime.kubernetes.lease import Superseded, identity
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
 from controller.runtime.protocol import CannotStart
 from suggest.errors import FailedPrecondition
-from tests.kube.experiment import ANCHOR, NAMESPACE, Experiment, look_until, on_a_loop, running, told_of
+from tests.kube.experiment import ANCHOR, NAMESPACE, Experiment, look, look_until, on_a_loop, running, told_of
 from tests.kube.hand import Script
 
 Raw = dict[str, Any]
@@ -27,7 +28,7 @@ HERE, THERE = "laptop:/home/user1/.tuner 1f", "server:/srv/tuner 2e"
 
 @pytest.fixture
 def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
-    monkeypatch.setattr(gate, "_AGAIN_S", 0.05)  # time is not what is claimed here
+    monkeypatch.setattr(admission, "_AGAIN_S", 0.05)  # time is not what is claimed here
     return Experiment(tmp_path)
 
 
@@ -37,7 +38,7 @@ def lease(experiment: Experiment) -> Raw:
 
 
 async def until_told(runtime: KubernetesRuntime) -> str:
-    while not (told := await told_of(runtime.observe())):
+    while not (told := await told_of(look(runtime))):
         await runtime.wait(0.05, log_growth=False)
     return told
 
@@ -92,11 +93,11 @@ async def test_a_controller_that_was_frozen_for_long_writes_no_more_once_another
     experiment.api.change("leases", NAMESPACE, LEASE, lambda obj: obj["spec"].update(old))
     await other.start(experiment.launch(1))
     await look_until(other, lambda seen: len(experiment.jobs()) == 2)
-    frozen._fence._valid_until_s = 0.0  # as its clock says when it wakes
+    frozen._lease._valid_until_s = 0.0  # as its clock says when it wakes
     with pytest.raises(Superseded, match="server:/srv/tuner"):
         await frozen.remove(experiment.name(1))
     with pytest.raises(Superseded):
-        await frozen.observe()
+        await look(frozen)
     assert len(experiment.jobs()) == 2
 
 
@@ -130,12 +131,12 @@ async def test_what_is_seen_under_the_same_number_with_other_parameters_is_neith
     await look_until(first, lambda seen: bool(experiment.jobs()))
     second = await experiment.open()
     (experiment.directory(0, 1) / "job.json").unlink()  # another state directory
-    assert list(await second.observe()) == [experiment.name(0)]
+    assert list(await look(second)) == [experiment.name(0)]
     with pytest.raises(CannotStart, match=r'with other parameters, \{"lr": 0.5\} and not \{"lr": 0.1\}'):
         await second.start(experiment.launch(0, lr=0.1))
-    assert await second.observe() == {}
+    assert await look(second) == {}
     await second.remove(experiment.name(0))
-    assert await second.observe() == {}
+    assert await look(second) == {}
     assert experiment.jobs() == [experiment.name(0)]
 
 
@@ -150,7 +151,7 @@ def test_a_copy_of_a_state_directory_elsewhere_is_another_holder(tmp_path: Path)
 async def test_a_lost_database_is_rebuilt_only_if_no_controller_lives(
     experiment: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fence, "_LOOK_S", 0.01)
+    monkeypatch.setattr(lease_module, "_LOOK_S", 0.01)
     said = list[str]()
     async with experiment.api.client() as client:
 
@@ -159,13 +160,13 @@ async def test_a_lost_database_is_rebuilt_only_if_no_controller_lives(
             now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
             experiment.api.change("leases", NAMESPACE, LEASE, lambda obj: obj["spec"].update(renewTime=now))
 
-        await fence.wait_until_free(client, NAMESPACE, LEASE, say=said.append)
+        await lease_module.wait_until_free(client, NAMESPACE, LEASE, say=said.append)
         alive = await experiment.open(holder=HERE)
         await alive.start(experiment.launch(0))
         await look_until(alive, lambda seen: bool(experiment.jobs()))
         with pytest.raises(FailedPrecondition, match="another controller runs this experiment"):
-            await fence.wait_until_free(client, NAMESPACE, LEASE, say=renew)
+            await lease_module.wait_until_free(client, NAMESPACE, LEASE, say=renew)
         assert len(said) == 1
         old = {"renewTime": "2020-01-01T00:00:00.000000Z"}
         experiment.api.change("leases", NAMESPACE, LEASE, lambda obj: obj["spec"].update(old))
-        await fence.wait_until_free(client, NAMESPACE, LEASE, say=renew)
+        await lease_module.wait_until_free(client, NAMESPACE, LEASE, say=renew)

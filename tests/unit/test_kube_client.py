@@ -568,7 +568,9 @@ def test_connecting_imports_aiohttp_and_nothing_of_the_kubernetes_package() -> N
     assert done.stdout == "\n", done.stderr
 
 
-def test_a_log_that_is_followed_over_tls_takes_little_more_than_the_buffer_of_asyncio(speaks_tls: tuple[ssl.SSLContext, bytes]) -> None:
+def test_a_log_followed_over_tls_takes_little_more_than_the_buffer_of_asyncio(
+    speaks_tls: tuple[ssl.SSLContext, bytes],
+) -> None:
     context, certificate = speaks_tls
     streams = 20
 
@@ -601,6 +603,16 @@ def test_a_log_that_is_followed_over_tls_takes_little_more_than_the_buffer_of_as
         await server.wait_closed()
 
     asyncio.run(check())
+
+
+def test_an_empty_authority_is_refused_rather_than_replaced_by_those_of_the_system(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    config = FakeApi().kubeconfig()
+    config["clusters"][0]["cluster"] = {
+        "server": "https://127.0.0.1:1",
+        "certificate-authority": str(tmp_path / "empty"),
+    }
+    assert "its certificate authority is empty" in asyncio.run(said(config))
 
 
 def test_a_key_is_not_left_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

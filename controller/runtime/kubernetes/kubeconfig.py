@@ -83,6 +83,50 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
+class _Certificates:
+    """PEM content, or the file that has it. authority None: all that the system trusts."""
+
+    authority: bytes | Path | None = None
+    certificate: bytes | Path | None = None
+    key: bytes | Path | None = None
+
+    def fingerprint(self, *settings: object) -> str:
+        digest = hashlib.sha256(repr(settings).encode())
+        for pem in (self.certificate, self.key, self.authority):
+            digest.update(_content(pem))
+        return digest.hexdigest()
+
+    def context(self, *, verified: bool) -> ssl.SSLContext:
+        """Raises OSError (SSLError too), and ValueError for an authority that is empty."""
+        # As a string: comments between certificates may hold any bytes, and OpenSSL takes ASCII only.
+        trusted = _content(self.authority).decode("ascii", "backslashreplace")
+        if self.authority is not None and not trusted:
+            raise ValueError("its certificate authority is empty")  # the system's must not take its place
+        context = ssl.create_default_context(cadata=trusted)
+        if self.certificate is not None:
+            # OpenSSL reads these from files only; what the kubeconfig holds itself is in files just for that time.
+            with contextlib.ExitStack() as files:
+                certificate, key = (_file(pem, files) for pem in (self.certificate, self.key))
+                context.load_cert_chain(certificate, key or None)
+        if not verified:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+def _content(pem: bytes | Path | None) -> bytes:
+    return pem.read_bytes() if isinstance(pem, Path) else pem or b""
+
+
+def _file(pem: bytes | Path | None, files: contextlib.ExitStack) -> str:
+    if not isinstance(pem, bytes):
+        return "" if pem is None else str(pem)
+    path = Path(files.enter_context(tempfile.TemporaryDirectory()), "pem")
+    path.write_bytes(pem)
+    return str(path)
+
+
+@dataclass(frozen=True, slots=True)
 class _Entry:
     """An entry of `clusters`, `contexts` or `users`, and the file that it is from."""
 
@@ -184,28 +228,29 @@ async def _from_kubeconfig(merged: _Merged, name: str, *, attended: bool) -> Acc
     credentials = Credentials()
     if user is not None and user.fields:
         credentials = await credentials_of(user, _for_plugins(cluster, entry.file), attended=attended)
-    authority: bytes | Path | None = None
-    certificate: bytes | Path | None = None
-    key: bytes | Path | None = None
+    certificates = _Certificates()
     if server.startswith("https"):
         authority = _pem(cluster, "certificate-authority", entry.file.absolute().parent)
         if credentials.client_certificate is not None:
-            certificate, key = (text.encode() for text in credentials.client_certificate)
+            certificate, key = credentials.client_certificate
+            certificates = _Certificates(authority, certificate.encode(), key.encode())
         elif user is not None:
-            folder = user.path("")
-            certificate, key = (_pem(user.fields, what, folder) for what in ("client-certificate", "client-key"))
-    return _access(
+            pair = (_pem(user.fields, what, user.path("")) for what in ("client-certificate", "client-key"))
+            certificates = _Certificates(authority, *pair)
+    proxy = proxy_for(server, cluster.get("proxy-url") or "", place, os.environ)
+    tls_server_name = cluster.get("tls-server-name") or ""
+    verified = not cluster.get("insecure-skip-tls-verify")
+    return Access(
         name,
         user=chosen.get("user") or "",
-        namespace=chosen.get("namespace"),
+        namespace=chosen.get("namespace") or "default",
         server=server,
-        tls_server_name=cluster.get("tls-server-name") or "",
-        verified=not cluster.get("insecure-skip-tls-verify"),
-        authority=authority,
-        certificate=certificate,
-        key=key,
+        tls=certificates.context(verified=verified),
+        tls_server_name=tls_server_name,
+        verified=verified,
+        transport=certificates.fingerprint(server, proxy, tls_server_name, verified),
         credentials=credentials,
-        proxy=proxy_for(server, cluster.get("proxy-url") or "", place, os.environ),
+        proxy=proxy,
         impersonation=() if user is None else _impersonation(user),
         compressed=cluster.get("disable-compression") is not True,
     )
@@ -258,9 +303,8 @@ def _in_cluster(context: str | None, paths: str) -> Access:
         if not host or not port:
             raise ValueError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
         token = TokenFile(_SERVICE_ACCOUNT / "token")
-        authority = (_SERVICE_ACCOUNT / "ca.crt").read_bytes()
-        if not authority:
-            raise ValueError(f"{_SERVICE_ACCOUNT / 'ca.crt'} is empty")
+        certificates = _Certificates(_SERVICE_ACCOUNT / "ca.crt")
+        tls = certificates.context(verified=True)
     except (OSError, ValueError) as error:
         raise BadKubeconfig(
             f"There is no kubeconfig at {paths} (from $KUBECONFIG, or the default), and this is no pod; "
@@ -271,27 +315,20 @@ def _in_cluster(context: str | None, paths: str) -> Access:
             f"There is no kubeconfig at {paths}, so no context {context!r}; leave --context out to use this pod's own"
         )
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    return _access(
+    proxy = proxy_for(server, "", "", os.environ)
+    namespace = _NAMESPACE_FILE.read_text(encoding="utf-8").strip() if _NAMESPACE_FILE.exists() else ""
+    return Access(
         _IN_CLUSTER,
         user="the pod's service account",
-        namespace=_NAMESPACE_FILE.read_text(encoding="utf-8").strip() if _NAMESPACE_FILE.exists() else None,
+        namespace=namespace or "default",
         server=server,
-        authority=authority,
+        tls=tls,
+        tls_server_name="",
+        verified=True,
+        transport=certificates.fingerprint(server, proxy),
         credentials=Credentials("the pod's service account", token_file=token),
-        proxy=proxy_for(server, "", "", os.environ),
+        proxy=proxy,
     )
-
-
-def _access(context: str, *, user: str, namespace: str | None, server: str, credentials: Credentials,
-            proxy: Proxy | None, tls_server_name: str = "", verified: bool = True,
-            authority: bytes | Path | None, certificate: bytes | Path | None = None, key: bytes | Path | None = None,
-            impersonation: tuple[tuple[str, str], ...] = (), compressed: bool = True) -> Access:  # fmt: skip
-    digest = hashlib.sha256(repr((server, proxy and proxy.url, tls_server_name, verified)).encode())
-    for pem in (certificate, key, authority):
-        digest.update(pem.read_bytes() if isinstance(pem, Path) else pem or b"")
-    tls = _tls(authority, certificate, key, verified=verified)
-    return Access(context, user, namespace or "default", server, tls, tls_server_name, verified, digest.hexdigest(),
-                  credentials, proxy, impersonation, compressed)  # fmt: skip
 
 
 def _pem(fields: Fields, key: str, folder: Path) -> bytes | Path | None:
@@ -299,36 +336,6 @@ def _pem(fields: Fields, key: str, folder: Path) -> bytes | Path | None:
     if data := fields.get(f"{key}-data"):
         return base64.standard_b64decode(data)
     return folder / fields[key] if fields.get(key) else None
-
-
-def _tls(authority: bytes | Path | None, certificate: bytes | Path | None, key: bytes | Path | None, *,
-         verified: bool) -> ssl.SSLContext:  # fmt: skip
-    """authority None: all that the system trusts."""
-    content = authority.read_bytes() if isinstance(authority, Path) else authority
-    # As a string: comments between certificates may hold any bytes, and OpenSSL takes ASCII only.
-    trusted = None if content is None else content.decode("ascii", "backslashreplace")
-    context = ssl.create_default_context(cadata=trusted)
-    if certificate is not None:
-        _load_pair(context, certificate, key)
-    if not verified:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-def _load_pair(context: ssl.SSLContext, certificate: bytes | Path, key: bytes | Path | None) -> None:
-    """OpenSSL reads them from files only; what the kubeconfig holds itself is in files just for that time."""
-    with contextlib.ExitStack() as stack:
-
-        def path_of(pem: bytes | Path) -> Path:
-            if isinstance(pem, Path):
-                return pem
-            file = stack.enter_context(tempfile.NamedTemporaryFile())
-            file.write(pem)
-            file.flush()
-            return Path(file.name)
-
-        context.load_cert_chain(path_of(certificate), None if key is None else path_of(key))
 
 
 def _impersonation(user: User) -> tuple[tuple[str, str], ...]:

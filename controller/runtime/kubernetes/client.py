@@ -24,7 +24,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 from controller.runtime.kubernetes import kubeconfig
@@ -452,7 +452,7 @@ def _session(access: kubeconfig.Access) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(connector=connector, read_bufsize=_BUFFER_BYTES, trust_env=False)
 
 
-def _lasting_socket(address: Any) -> socket.socket:
+def _lasting_socket(address: aiohttp.AddrInfoType) -> socket.socket:
     """As aiohttp's own, with keep-alive: a connection whose other end vanished without a word must not look fine."""
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)

@@ -20,7 +20,6 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, urlsplit
 
 import yaml  # type: ignore[import-untyped]
@@ -284,7 +283,7 @@ def _user(merged: _Merged, chosen: Fields, *, name: str, required: bool) -> User
     return None
 
 
-def _for_plugins(cluster: Fields, file: Path) -> dict[str, Any]:
+def _for_plugins(cluster: Fields, file: Path) -> Fields:
     """What a plugin with `provideClusterInfo` is told: the authority as data, and the extension meant for plugins."""
     told = {key: cluster[key] for key in _TOLD_TO_PLUGINS if cluster.get(key)}
     path = cluster.get("certificate-authority")

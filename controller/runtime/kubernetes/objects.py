@@ -27,6 +27,7 @@ class ObjectMeta(TypedDict, total=False):
     generation: int
     creationTimestamp: str
     deletionTimestamp: str
+    deletionGracePeriodSeconds: float
     labels: dict[str, str]
     annotations: dict[str, str]
     finalizers: list[str]
@@ -97,6 +98,7 @@ class ContainerStatus(TypedDict, total=False):
     name: str
     containerID: str
     image: str
+    imageID: str
     ready: bool
     restartCount: int
     state: ContainerState
@@ -108,6 +110,7 @@ class PodStatus(TypedDict, total=False):
     reason: str
     message: str
     startTime: str
+    gone: bool  # ours, see `pod_status`: its end was not seen
     conditions: list[Condition]
     containerStatuses: list[ContainerStatus]
     initContainerStatuses: list[ContainerStatus]
@@ -206,6 +209,40 @@ class ResourceQuota(TypedDict, total=False):
     status: ResourceQuotaStatus
 
 
+class LimitRangeItem(TypedDict, total=False):
+    type: str
+    max: dict[str, str]
+    min: dict[str, str]
+    default: dict[str, str]
+    defaultRequest: dict[str, str]
+    maxLimitRequestRatio: dict[str, str]
+
+
+class LimitRangeSpec(TypedDict, total=False):
+    limits: list[LimitRangeItem]
+
+
+class LimitRange(TypedDict, total=False):
+    metadata: ObjectMeta
+    spec: LimitRangeSpec
+
+
+class ContainerImage(TypedDict, total=False):
+    names: list[str]
+    sizeBytes: int
+
+
+class NodeStatus(TypedDict, total=False):
+    allocatable: dict[str, str]
+    conditions: list[Condition]
+    images: list[ContainerImage]
+
+
+class Node(TypedDict, total=False):
+    metadata: ObjectMeta
+    status: NodeStatus
+
+
 class LeaseSpec(TypedDict, total=False):
     holderIdentity: str
     leaseDurationSeconds: int
@@ -232,8 +269,15 @@ class RequeueState(TypedDict, total=False):
     requeueAt: str
 
 
+class AdmissionCheck(TypedDict, total=False):
+    name: str
+    state: str
+    message: str
+
+
 class WorkloadStatus(TypedDict, total=False):
     conditions: list[Condition]
+    admissionChecks: list[AdmissionCheck]
     requeueState: RequeueState
 
 

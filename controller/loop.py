@@ -287,25 +287,25 @@ class Loop:
     # Looking
 
     async def _look(self) -> None:
-        sightings = await self._runtime.observe()
+        statuses = await self._runtime.observe()
         changes: list[tuple[Opened, Attempt]] = []
         held: set[TrialOrFinal] = set()
         for number, known in self._memory.opened.items():
             newest = known.newest
             if newest is None:
                 continue
-            sighting = sightings.get(self._journal.name(newest))
-            if sighting is not None and sighting.start_time is None:
+            status = statuses.get(self._journal.name(newest))
+            if status is not None and status.start_time is None:
                 held.add(number)
             # What a vanished attempt has said still counts.
-            ended = sighting.exit is not None if sighting is not None else newest.state is not AttemptState.CREATED
-            if sighting is not None or ended:
+            ended = status.exit is not None if status is not None else newest.state is not AttemptState.CREATED
+            if status is not None or ended:
                 read_whole = await self._read_log(known, ended=ended)
                 if ended and not read_whole:
                     continue  # its end is judged by what it said last
             if newest.ended:
                 continue
-            event = event_for(newest, sighting, known.log, self.experiment.spec, now=self._clock.now())
+            event = event_for(newest, status, known.log, self.experiment.spec, now=self._clock.now())
             if event is not None:
                 changes.append((known, step(newest, event)))
         self._memory.held = frozenset(held)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from controller.core.model import Experiment, ExperimentSpec, short_name
+from controller.core.model import EXPERIMENT_LABEL, UID_LABEL, Experiment, ExperimentSpec, short_name
 from controller.phrases import command
 from suggest import failpoints
 from suggest.client import Suggestions
@@ -116,7 +116,7 @@ class ExperimentStudy:
         self._experiment_name = experiment.name
         self._name = study_name(experiment)
         # Who it belongs to, on a service that many share.
-        self._labels = {"tuner.dev/experiment": experiment.name, "tuner.dev/uid": experiment.uid}
+        self._labels = {EXPERIMENT_LABEL: experiment.name, UID_LABEL: experiment.uid}
         self._studies = studies
         self.unanswered = False  # trials may have been handed out that we do not know of
 

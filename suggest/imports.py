@@ -16,7 +16,6 @@ from suggest.study import Direction
 from suggest.trial import NO_LABELS, Measurement, Outcome
 
 MAX_ROWS = 100_000  # trials of one source: what a study holds lies in memory
-IMPORTED_FROM = "tuner.dev/imported-from"  # the label that says where a trial comes from
 
 
 @dataclass(frozen=True, slots=True)

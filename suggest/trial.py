@@ -17,6 +17,7 @@ from typing import NamedTuple
 from suggest.space import Assignment
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
+IMPORTED_FROM = "tuner.dev/imported-from"  # the label that says where a trial comes from
 REUSED = "tuner.dev/value-of-trial"  # the label of a trial that was not run: whose value it took over
 
 

@@ -1,6 +1,6 @@
 """What prevents trials from running, here or on a cluster, each with its cure. Changes nothing.
 
-The cluster's part is `controller.runtime.kubernetes.checkup`.
+The cluster's part is `controller.runtime.kubernetes.preflight`.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ def _found(program: str) -> Iterator[Finding]:
 
 
 async def _cluster(spec: ExperimentSpec | None, options: FileOptions) -> AsyncIterator[Finding]:
-    from controller.runtime.kubernetes.checkup import check_up
     from controller.runtime.kubernetes.client import Client
+    from controller.runtime.kubernetes.preflight import check_cluster
 
     try:
         client = await Client.connect(options.context or None)
@@ -132,7 +132,7 @@ async def _cluster(spec: ExperimentSpec | None, options: FileOptions) -> AsyncIt
         yield ok("kubeconfig", f"context {client.context}")
         namespace = spec.namespace if spec is not None else options.namespace or client.default_namespace
         reached = True
-        async for finding in check_up(client, namespace):
+        async for finding in check_cluster(client, namespace):
             yield finding
             reached &= finding.level is not Level.FAIL or finding.rights
         if spec is not None and reached:
@@ -144,7 +144,7 @@ async def _cluster(spec: ExperimentSpec | None, options: FileOptions) -> AsyncIt
 
 async def _needs(client: Client, spec: ExperimentSpec) -> AsyncIterator[Finding]:
     from controller.app.runtimes import anchor
-    from controller.runtime.kubernetes.prerequisites import check_needs
+    from controller.runtime.kubernetes.preflight import check_needs
 
     try:
         objects = manifests_of(spec)

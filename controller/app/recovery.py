@@ -18,10 +18,9 @@ from controller.app.suggestion_service import SessionClient
 from controller.core.model import FINAL, Attempt, AttemptState, Experiment, ExperimentSpec, FailureClass
 from controller.phrases import command
 from controller.runtime.kubernetes.client import CONFIG_MAPS, JOBS, Client, Kind, Raw
-from controller.runtime.kubernetes.fence import wait_until_free
 from controller.runtime.kubernetes.kinds import kind_of
-from controller.runtime.kubernetes.naming import EXPERIMENT, MANAGED_BY, PARAMETERS, UID
-from controller.runtime.kubernetes.scene import attempt_of
+from controller.runtime.kubernetes.labels import EXPERIMENT, MANAGED_BY, PARAMETERS, UID, attempt_of
+from controller.runtime.kubernetes.lease import wait_until_free
 from controller.search import study_name, study_spec
 from controller.spec import Document, from_document
 from controller.spec.problems import Marks

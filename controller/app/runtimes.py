@@ -75,10 +75,9 @@ def same_context(experiment: Experiment, asked: str | None) -> None:
 
 
 def _on_cluster(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: Client) -> KubernetesRuntime:
-    from controller.runtime.kubernetes.fence import identity
-    from controller.runtime.kubernetes.gate import Gate
+    from controller.runtime.kubernetes.admission import AdmissionQueue, FairShares
+    from controller.runtime.kubernetes.lease import identity
     from controller.runtime.kubernetes.runtime import KubernetesRuntime, Place
-    from controller.runtime.kubernetes.shares import Shares
 
     folders = state.folders(uid)
     place = Place(
@@ -90,22 +89,20 @@ def _on_cluster(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: C
         template=cast("Raw | None", spec.trial.cluster.get("template")),
         holder=lambda: identity(folders.root),
     )
-    shares = Shares(state.root, server=client.server, namespace=spec.namespace, uid=uid)
-    return KubernetesRuntime(place, gate=Gate(own=spec.trial.cluster.get("queue") is None, shares=shares))
+    shares = FairShares(state.root, server=client.server, namespace=spec.namespace, uid=uid)
+    return KubernetesRuntime(place, queue=AdmissionQueue(own=spec.trial.cluster.get("queue") is None, shares=shares))
 
 
 def anchor(spec: ExperimentSpec, uid: Uid) -> dict[str, Any]:
     """The object that owns all others of the experiment. Has its specification, for recovery without the database."""
+    from controller.runtime.kubernetes.labels import experiment_labels
+
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
             "name": short_name(spec.name, uid),
-            "labels": {
-                "app.kubernetes.io/managed-by": "tuner",
-                "tuner.dev/experiment": spec.name,
-                "tuner.dev/uid": uid,
-            },
+            "labels": experiment_labels(spec.name, uid),
         },
         "data": {"experiment": json.dumps(dict(spec.document))},
     }

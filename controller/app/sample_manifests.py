@@ -35,8 +35,9 @@ def sample_launch(spec: ExperimentSpec, stage: TrialOrFinal = 0) -> Launch:
 def manifests_of(spec: ExperimentSpec) -> list[Raw]:
     """The objects of trial 0. Raises InvalidArgument: they are invalid on any cluster."""
     from controller.runtime.kubernetes.demand import demand_of
+    from controller.runtime.kubernetes.job_builder import build_objects
     from controller.runtime.kubernetes.kinds import missing_conditions
-    from controller.runtime.kubernetes.manifests import job_for, name_problem
+    from controller.runtime.kubernetes.labels import name_problem
     from controller.runtime.kubernetes.template import cannot_be_labelled, cannot_be_queued
 
     launch = sample_launch(spec)
@@ -50,7 +51,7 @@ def manifests_of(spec: ExperimentSpec) -> list[Raw]:
         problems[TEMPLATE] = missing_conditions(manifest, spec.trial.cluster) or cannot_be_labelled(manifest)
         if "queue" in spec.trial.cluster:
             problems["spec.trial.queue"] = cannot_be_queued(manifest)
-    objects = job_for(launch, owner=None)
+    objects = build_objects(launch)
     try:
         demand_of(objects)
     except ValueError as error:
@@ -63,11 +64,11 @@ def manifests_of(spec: ExperimentSpec) -> list[Raw]:
 def final_manifests_of(spec: ExperimentSpec) -> list[Raw]:
     """The objects of its final stage with the parameters of trial 0; none without one. Raises like manifests_of."""
     from controller.runtime.kubernetes.demand import demand_of
-    from controller.runtime.kubernetes.manifests import job_for
+    from controller.runtime.kubernetes.job_builder import build_objects
 
     if spec.final is None:
         return []
-    objects = job_for(sample_launch(spec, FINAL), owner=None)
+    objects = build_objects(sample_launch(spec, FINAL))
     try:
         demand_of(objects)
     except ValueError as error:

@@ -20,7 +20,7 @@ from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Proble
 
 if TYPE_CHECKING:
     from controller.runtime.kubernetes.client import Client
-    from controller.runtime.kubernetes.rehearsal import Verdict
+    from controller.runtime.kubernetes.preflight import Verdict
     from controller.runtime.kubernetes.rights import Right
 
 Raw = dict[str, Any]  # Any: an object as a cluster takes it
@@ -104,13 +104,12 @@ async def check_cluster(client: Client, document: Document, state: StateDirector
     from controller.app.runtimes import anchor
     from controller.app.sample_manifests import UID, final_manifests_of, manifests_of
     from controller.runtime.kubernetes.errors import Unreachable
-    from controller.runtime.kubernetes.prerequisites import no_queue
-    from controller.runtime.kubernetes.rehearsal import rehearse
+    from controller.runtime.kubernetes.preflight import dry_run_of, no_queue
 
     spec = document.spec
     objects = manifests_of(spec)
     answers = await asyncio.gather(
-        rehearse(client, spec.namespace, [anchor(spec, UID), *objects, *final_manifests_of(spec)]),
+        dry_run_of(client, spec.namespace, [anchor(spec, UID), *objects, *final_manifests_of(spec)]),
         _missing(client, spec, objects),
         _others(client, spec, objects[-1], state),
         no_queue(client, spec.namespace, objects),
@@ -140,7 +139,7 @@ def _judge(
 ) -> None:
     from controller.app.sample_manifests import FINAL_STAGE, TEMPLATE, UID
     from controller.runtime.kubernetes.errors import NotAllowed
-    from controller.runtime.kubernetes.rehearsal import Answer
+    from controller.runtime.kubernetes.preflight import Answer
 
     namespace = document.spec.namespace
     why = next((each.why for each in verdicts if each.namespace_is_away), "")
@@ -172,7 +171,7 @@ async def _others(client: Client, spec: ExperimentSpec, manifest: Raw, state: St
     """The anchor of an experiment of that name in another state directory with unfinished trials; "" without one."""
     from controller.runtime.kubernetes.errors import ApiError
     from controller.runtime.kubernetes.kinds import kind_of, over
-    from controller.runtime.kubernetes.naming import EXPERIMENT, MANAGED_BY, UID
+    from controller.runtime.kubernetes.labels import EXPERIMENT, MANAGED_BY, UID
 
     labels = f"{EXPERIMENT}={spec.name},{MANAGED_BY}=tuner"
     try:
@@ -222,20 +221,19 @@ async def ask_server(run: DryRun, *, context: str | None) -> ServerVerdicts:
     """Have the cluster check the objects without creating them."""
     from controller.app.runtimes import anchor
     from controller.app.sample_manifests import UID
-    from controller.runtime.kubernetes.checkup import listed
     from controller.runtime.kubernetes.client import NODES, Client
-    from controller.runtime.kubernetes.prerequisites import no_queue, no_room
-    from controller.runtime.kubernetes.rehearsal import Answer, pods_of, rehearse
+    from controller.runtime.kubernetes.preflight import Answer, dry_run_of, no_queue, no_room, pods_of
+    from controller.runtime.kubernetes.rights import list_allowed
 
     stages = {"A trial": run.trial, "The final stage": run.final}
     namespace = run.spec.namespace
     client = await Client.connect(context or None)
     try:
         everything = [each for objects in stages.values() for each in (*objects, *pods_of(objects))]
-        verdicts = await rehearse(client, namespace, [anchor(run.spec, UID), *everything])
+        verdicts = await dry_run_of(client, namespace, [anchor(run.spec, UID), *everything])
         if any(verdict.answer in (Answer.NOT_ALLOWED, Answer.REFUSED) for verdict in verdicts):
             return ServerVerdicts(verdicts, {})
-        nodes = await listed(client, NODES, None) or []
+        nodes = await list_allowed(client, NODES, None) or []
         never = {
             what: await no_queue(client, namespace, objects) or await no_room(client, namespace, objects, nodes=nodes)
             for what, objects in stages.items()

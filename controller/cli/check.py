@@ -91,7 +91,7 @@ def dry_run(arguments: argparse.Namespace) -> ExitCode:
     from controller.app.validate import ask_server
     from controller.app.validate import dry_run as make
     from controller.report.manifests import yaml_documents
-    from controller.runtime.kubernetes.rehearsal import pods_of
+    from controller.runtime.kubernetes.preflight import pods_of
 
     run = make(_validated(arguments).spec)
     if arguments.dry_run == "client":

@@ -101,7 +101,7 @@ def of_run(result: RunResult, *, stopped: ExitCode) -> ExitCode:
 
 def of_verdicts(answer: ServerVerdicts) -> ExitCode:
     """Of `tuner run --dry-run=server`."""
-    from controller.runtime.kubernetes.rehearsal import Answer
+    from controller.runtime.kubernetes.preflight import Answer
 
     answers = {verdict.answer for verdict in answer.verdicts}
     if Answer.NOT_ALLOWED in answers:

@@ -206,6 +206,9 @@ def trial_name(name: str, uid: Uid, number: TrialOrFinal) -> str:
     return f"{short_name(name, uid)}-{trial_label(number)}"
 
 
+EXPERIMENT_LABEL, UID_LABEL = "tuner.dev/experiment", "tuner.dev/uid"  # of its study, and of its objects on a cluster
+
+
 def trial_label(number: TrialOrFinal) -> str:
     """A trial's number, or `final`: in names, labels, folders and messages."""
     return number.value if isinstance(number, Stage) else str(number)

@@ -1,6 +1,6 @@
 """What the runtime shows -> events for the state machine. Pure.
 
-Reads one sighting at a time, level-triggered: it is asked every turn about every attempt that has not ended, and says
+Reads one status at a time, level-triggered: it is asked every turn about every attempt that has not ended, and says
 nothing where nothing changed. An attempt that was seen running and is not shown any more has vanished; one that was
 only recorded is not missed: it is started again. A running attempt waits again only when it is suspended: a runtime may
 show no start for a moment, while one of several workers is replaced.
@@ -15,24 +15,24 @@ from controller.core.failures import LogSummary, judge, verdict_of
 from controller.core.metrics import LogReader
 from controller.core.model import FINAL, Attempt, AttemptState, ExperimentSpec, FailureClass
 from controller.core.states import AttemptEvent, Ended, Seen, Waits
-from controller.runtime.protocol import Exit, Sighting
+from controller.runtime.protocol import AttemptStatus, Exit
 
 
 def event_for(
-    attempt: Attempt, sighting: Sighting | None, log: LogReader, spec: ExperimentSpec, *, now: datetime
+    attempt: Attempt, status: AttemptStatus | None, log: LogReader, spec: ExperimentSpec, *, now: datetime
 ) -> AttemptEvent | None:
     """The event that turns what we knew into what is shown. `log` has read all that the attempt wrote, if it ended."""
-    if sighting is None:
+    if status is None:
         return _missing(attempt, log, now)
-    if sighting.exit is not None:
-        return _ended(attempt, sighting, sighting.exit, log, spec)
-    if attempt.state is AttemptState.RUNNING and sighting.suspended:
-        return Waits(sighting.waiting)
+    if status.exit is not None:
+        return _ended(attempt, status, status.exit, log, spec)
+    if attempt.state is AttemptState.RUNNING and status.suspended:
+        return Waits(status.waiting)
     if attempt.state is not AttemptState.CREATED:
         return None
-    if sighting.start_time is not None:
-        return Seen(sighting.start_time, sighting.node, sighting.image)
-    return Waits(sighting.waiting) if sighting.waiting != attempt.reason else None
+    if status.start_time is not None:
+        return Seen(status.start_time, status.node, status.image)
+    return Waits(status.waiting) if status.waiting != attempt.reason else None
 
 
 def _missing(attempt: Attempt, log: LogReader, now: datetime) -> Ended | None:
@@ -44,7 +44,7 @@ def _missing(attempt: Attempt, log: LogReader, now: datetime) -> Ended | None:
     return Ended(AttemptState.FAILED, now, step=log.step, reason=reason, failure_class=FailureClass.INFRASTRUCTURE)
 
 
-def _ended(attempt: Attempt, sighting: Sighting, end: Exit, log: LogReader, spec: ExperimentSpec) -> Ended:
+def _ended(attempt: Attempt, status: AttemptStatus, end: Exit, log: LogReader, spec: ExperimentSpec) -> Ended:
     near_misses = log.near_misses() if log.value is None else ()
     judged = judge(
         end,
@@ -59,13 +59,13 @@ def _ended(attempt: Attempt, sighting: Sighting, end: Exit, log: LogReader, spec
     return Ended(
         judged.verdict,
         end.time,
-        start_time=sighting.start_time,
+        start_time=status.start_time,
         value=value if carries_value and value is not None and math.isfinite(value) else None,
         step=log.step,
         reason=judged.reason,
         failure_class=judged.failure_class,
         exit_code=end.code,
         signal=end.signal,
-        node=sighting.node,
-        image=sighting.image,
+        node=status.node,
+        image=status.image,
     )

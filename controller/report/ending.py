@@ -9,8 +9,8 @@ from controller.phrases import command, quantity
 from controller.report import formatting
 from controller.report.description import cure
 from controller.report.final import where_it_lies
-from controller.report.record import IMPORTED_FROM, ExperimentRecord
-from suggest.trial import Trial
+from controller.report.record import ExperimentRecord
+from suggest.trial import IMPORTED_FROM, Trial
 
 
 def result(experiment: Experiment, best: Trial) -> str:

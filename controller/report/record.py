@@ -21,9 +21,7 @@ from controller.report.final import FinalRecord
 from controller.runtime.kubernetes.demand import demand_of, is_gpu
 from suggest.space import Value
 from suggest.study import Direction, Study
-from suggest.trial import REUSED, Measurement, Trial, TrialState
-
-IMPORTED_FROM = "tuner.dev/imported-from"  # the service's label on what came from elsewhere
+from suggest.trial import IMPORTED_FROM, REUSED, Measurement, Trial, TrialState
 
 
 def gpus_of(template: TrialTemplate) -> float:

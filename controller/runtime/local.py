@@ -17,7 +17,7 @@ from pathlib import Path
 from controller.core.model import FailureClass
 from controller.runtime import gpu_claims, gpus, log_file, processes, ranks
 from controller.runtime.connection import Message, SupervisorConnection, reach, unreachable
-from controller.runtime.protocol import CannotStart, Exit, Launch, RuntimeLost, Sighting
+from controller.runtime.protocol import AttemptStatus, CannotStart, Exit, Launch, RuntimeLost
 
 _LOG_POLL_S = 0.02
 _TRIES = 3
@@ -37,7 +37,7 @@ class LocalRuntime:
         self._connection: SupervisorConnection | None = None
         self._connecting = asyncio.Lock()
         self._shown: dict[str, Message] = {}
-        self._sightings: dict[str, Sighting] = {}
+        self._statuses: dict[str, AttemptStatus] = {}
         self._stops: dict[str, float] = {}  # when each is to be killed: a new supervisor must hear it again
         self._changed = asyncio.Event()
         self._growing: dict[str, Path] = {}  # the logs of what runs
@@ -89,8 +89,8 @@ class LocalRuntime:
 
     async def stop(self, name: str, *, grace_s: float) -> None:
         await self._connected()
-        sighting = self._sightings.get(name)
-        if sighting is None or sighting.exit is not None:
+        status = self._statuses.get(name)
+        if status is None or status.exit is not None:
             return
         self._stops[name] = min(self._stops.get(name, float("inf")), time.monotonic() + grace_s)
         reply = await self._ask("stop", name=name, grace_s=grace_s)
@@ -102,14 +102,14 @@ class LocalRuntime:
         self._drop(name)
 
     def _drop(self, name: str) -> None:
-        for known in (self._shown, self._sightings, self._growing, self._stops, self._log_seen):
+        for known in (self._shown, self._statuses, self._growing, self._stops, self._log_seen):
             known.pop(name, None)
         self._log_times.forget(name)
 
-    async def observe(self) -> Mapping[str, Sighting]:
+    async def observe(self) -> Mapping[str, AttemptStatus]:
         await self._connected()
         self._changed.clear()
-        return dict(self._sightings)
+        return dict(self._statuses)
 
     async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
         await self._connected()
@@ -159,7 +159,7 @@ class LocalRuntime:
         known = self._shown.get(name, shown)
         changes_itself = known["time"] != shown["time"] or known.get("waiting") != shown.get("waiting")
         self._shown[name] = shown
-        self._sightings[name] = Sighting(
+        self._statuses[name] = AttemptStatus(
             name=name,
             start_time=None if shown["time"] is None else datetime.fromtimestamp(shown["time"], UTC),
             exit=None if end is None else _exit(end),
@@ -213,7 +213,7 @@ class LocalRuntime:
     async def _introduce(self, path: str) -> SupervisorConnection:
         """Hear of all attempts, and repeat what a predecessor may have taken to its grave. Raises OSError."""
         connection = await SupervisorConnection.open(path, show=self._show, lost=self._changed.set)
-        for known in (self._shown, self._sightings, self._growing):
+        for known in (self._shown, self._statuses, self._growing):
             known.clear()
         try:
             await connection.ask("list", {})

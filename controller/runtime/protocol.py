@@ -82,7 +82,7 @@ class Exit:
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class AttemptStatus:
     """What the runtime shows of one attempt: waiting (no start_time yet), running, or ended. Shown until remove().
 
     waiting: why it does not run, for people. suspended: its queue holds it back, before its first start or after a
@@ -124,7 +124,7 @@ class Runtime(Protocol):
         """Start it unless it was started before, under this name, in this experiment's life (even if it ended since).
 
         Returns when the process exists, or waits in the runtime's own queue. Raises CannotStart, RuntimeLost. What is
-        found later to be unstartable is sighted as ended, with the failure class that CannotStart would have had.
+        found later to be unstartable is observed as ended, with the failure class that CannotStart would have had.
         """
 
     async def stop(self, name: str, *, grace_s: float) -> None:
@@ -134,7 +134,7 @@ class Runtime(Protocol):
     async def remove(self, name: str) -> None:
         """Forget an ended attempt; its folder stays. Unknown is no error; one still running is killed first."""
 
-    async def observe(self) -> Mapping[str, Sighting]:
+    async def observe(self) -> Mapping[str, AttemptStatus]:
         """Everything of this experiment that runs or has ended and was not removed. A started attempt that is missing
         here has vanished."""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from controller.core.model import FailureClass
-from controller.runtime.protocol import CannotStart, Exit, Launch, RuntimeLost, Sighting
+from controller.runtime.protocol import AttemptStatus, CannotStart, Exit, Launch, RuntimeLost
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -125,11 +125,11 @@ class SimulatedRuntime:
         if attempt is not None:
             attempt.gone = attempt.removed = True
 
-    async def observe(self) -> Mapping[str, Sighting]:
+    async def observe(self) -> Mapping[str, AttemptStatus]:
         self._answer()
         now_s = self._clock.elapsed_s()
         return {
-            name: Sighting(name, _at(attempt.started_s), attempt.exit)
+            name: AttemptStatus(name, _at(attempt.started_s), attempt.exit)
             if attempt.started_s <= now_s
             else _waiting(name, attempt)
             for name, attempt in self._attempts.items()
@@ -281,10 +281,10 @@ class SimulatedRuntime:
         return attempt.said_before + "".join(f"{text}\n" for text in said)
 
 
-def _waiting(name: str, attempt: _Attempt) -> Sighting:
+def _waiting(name: str, attempt: _Attempt) -> AttemptStatus:
     if attempt.preempted:
-        return Sighting(name, None, waiting="preempted", suspended=True)
-    return Sighting(name, None, waiting="no room" if attempt.started_s < math.inf else "")
+        return AttemptStatus(name, None, waiting="preempted", suspended=True)
+    return AttemptStatus(name, None, waiting="no room" if attempt.started_s < math.inf else "")
 
 
 def _at(elapsed_s: float) -> datetime:

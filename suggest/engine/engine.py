@@ -15,12 +15,11 @@ from suggest import pruners, samplers
 from suggest.curves import Curve, Report
 from suggest.engine.trial_index import FinishedTrials, TrialIndex
 from suggest.errors import NotFound, Problem
-from suggest.imports import IMPORTED_FROM
 from suggest.pruners import Pruner
 from suggest.samplers import Distinct, PointRequest, Sampler, registry
 from suggest.space import Assignment
 from suggest.study import Study, StudySpec, ValueRule
-from suggest.trial import Measurement, StopAdvice, Trial, TrialState
+from suggest.trial import IMPORTED_FROM, Measurement, StopAdvice, Trial, TrialState
 
 
 @dataclass(frozen=True, slots=True)

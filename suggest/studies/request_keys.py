@@ -6,8 +6,7 @@ have keys without these properties: they are still found, never written.
 
 from __future__ import annotations
 
-from suggest.imports import IMPORTED_FROM
-from suggest.trial import REUSED, Trial
+from suggest.trial import IMPORTED_FROM, REUSED, Trial
 
 _OWN = "tuner.dev/"
 _ONCE_OWN = ("value-of/", "import/")  # in stores of earlier versions

@@ -16,7 +16,7 @@ from suggest import courtesy, events
 from suggest.domain import show
 from suggest.engine import Engine
 from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, LeaseExpired, NotFound, Problem
-from suggest.imports import IMPORTED_FROM, FinishedTrial, ImportResult, fit
+from suggest.imports import FinishedTrial, ImportResult, fit
 from suggest.replies import KEEP, AlgorithmInfo, Keep, StudySummary, Suggestions
 from suggest.samplers import registry
 from suggest.settings import Setting
@@ -29,7 +29,7 @@ from suggest.studies.sessions import IDLE_S, StudySessions, Writer
 from suggest.studies.space_growth import grown
 from suggest.studies.trial_leases import MAX_TRIES, AwakeClock
 from suggest.study import Pruning, Study, StudyName, StudySpec
-from suggest.trial import NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
+from suggest.trial import IMPORTED_FROM, NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
 
 INFRASTRUCTURE = "infrastructure"  # the failure class of a trial whose clients all went silent
 

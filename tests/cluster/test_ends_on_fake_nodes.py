@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from controller.core.model import FailureClass, Resources
-from controller.runtime.kubernetes.ends import log_source, sighting_of
-from controller.runtime.kubernetes.manifests import job_for
-from controller.runtime.protocol import Exit, Sighting
+from controller.runtime.kubernetes.attempt_status import log_source, status_of
+from controller.runtime.kubernetes.job_builder import build_objects
+from controller.runtime.protocol import AttemptStatus, Exit
 from tests.cluster.api import CORE, Refused
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.objects import jobs, pods
@@ -21,19 +21,19 @@ from tests.unit.launches import a_launch
 def made(level_b: ControlPlane, namespace: str, **cluster: Any) -> str:
     """An attempt like any other, made by hand; its name."""
     launch = a_launch(namespace=namespace, **cluster)
-    for manifest in job_for(launch, owner=None):
+    for manifest in build_objects(launch):
         kind = f"{CORE}/namespaces/{namespace}/services" if manifest["kind"] == "Service" else jobs(namespace)
         level_b.api().post(kind, manifest)
     return launch.name
 
 
-def look(level_b: ControlPlane, namespace: str, name: str, *, stopped: bool = False) -> Sighting:
+def look(level_b: ControlPlane, namespace: str, name: str, *, stopped: bool = False) -> AttemptStatus:
     api = level_b.api()
     try:
         obj = api.get(jobs(namespace, name))
     except Refused:
         obj = None
-    return sighting_of(name, obj, api.items(pods(namespace)), stopped=stopped, now=datetime.now(UTC))
+    return status_of(name, obj, api.items(pods(namespace)), stopped=stopped, now=datetime.now(UTC))
 
 
 def end_of(level_b: ControlPlane, namespace: str, name: str, **how: Any) -> Exit:

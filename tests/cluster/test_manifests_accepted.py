@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from controller.core.model import Resources, SecretRef
-from controller.runtime.kubernetes.explain import admission
-from controller.runtime.kubernetes.manifests import job_for, name_problem
-from controller.runtime.kubernetes.rehearsal import pods_of
+from controller.runtime.kubernetes.job_builder import build_objects
+from controller.runtime.kubernetes.labels import name_problem, owned
+from controller.runtime.kubernetes.pod_status import explain_refusal
+from controller.runtime.kubernetes.preflight import pods_of
 from controller.runtime.protocol import Launch
 from tests.cluster.api import CORE, Refused
 from tests.cluster.controlplane import ControlPlane
@@ -60,8 +61,8 @@ def test_the_server_accepts_every_object(level_b: ControlPlane, namespace: str, 
     api = level_b.api()
     assert name_problem(LAUNCHES[what]) == ""
     anchor = api.post(f"{CORE}/namespaces/{namespace}/configmaps", {"metadata": {"name": "anchor"}})
-    for manifest in job_for(LAUNCHES[what], owner=anchor):
-        made = moved(manifest, namespace)
+    for manifest in build_objects(LAUNCHES[what]):
+        made = moved(owned(manifest, anchor), namespace)
         path = jobs(namespace) if made["kind"] == "Job" else f"{CORE}/namespaces/{namespace}/services"
         assert api.post(path, made, **CHECK)["metadata"]["ownerReferences"][0]["name"] == "anchor"
 
@@ -70,7 +71,7 @@ def test_the_server_accepts_every_object(level_b: ControlPlane, namespace: str, 
 def test_the_pod_is_allowed_where_pod_security_is_strictest(level_b: ControlPlane, namespace: str, what: str) -> None:
     api = level_b.api()
     api.patch(f"{CORE}/namespaces/{namespace}", STRICT)
-    (pod,) = pods_of([moved(job_for(LAUNCHES[what], owner=None)[-1], namespace)])
+    (pod,) = pods_of([moved(build_objects(LAUNCHES[what])[-1], namespace)])
     assert api.post(pods(namespace), pod, **CHECK)["metadata"]["name"] == pod["metadata"]["name"]
 
 
@@ -79,7 +80,7 @@ def test_the_server_keeps_our_tolerations_of_a_vanished_node(level_b: ControlPla
     taints = ("node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready")
     ours = [{"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30} for key in taints]
     for given, expected in ((ours, {30}), (ours[:1], {30, 5}), ([], {5})):
-        (pod,) = pods_of([moved(job_for(a_launch(tolerations=given), owner=None)[-1], namespace)])
+        (pod,) = pods_of([moved(build_objects(a_launch(tolerations=given))[-1], namespace)])
         stored = level_b.api().post(pods(namespace), pod, **CHECK)["spec"]["tolerations"]
         assert sorted(each["key"] for each in stored) == sorted(taints)
         assert {each["tolerationSeconds"] for each in stored} == expected
@@ -88,16 +89,16 @@ def test_the_server_keeps_our_tolerations_of_a_vanished_node(level_b: ControlPla
 def test_what_pod_security_refuses_is_explained(level_b: ControlPlane, namespace: str) -> None:
     api = level_b.api()
     api.patch(f"{CORE}/namespaces/{namespace}", STRICT)
-    job = moved(job_for(LAUNCHES["nfs"], owner=None)[-1], namespace)
+    job = moved(build_objects(LAUNCHES["nfs"])[-1], namespace)
     (pod,) = pods_of([job])
     with pytest.raises(Refused) as refused:
         api.post(pods(namespace), pod, **CHECK)
     expected = "the namespace's pod security does not let it run: violates PodSecurity"
-    assert admission(refused.value.status["message"]).startswith(expected)
+    assert explain_refusal(refused.value.status["message"]).startswith(expected)
 
 
 def test_the_server_draws_the_line_for_names_where_we_do(level_b: ControlPlane, namespace: str) -> None:
-    job = moved(job_for(a_launch(distributed={"workers": 11}), owner=None)[-1], namespace)
+    job = moved(build_objects(a_launch(distributed={"workers": 11}))[-1], namespace)
     job["metadata"]["name"] = "n" * 60
     assert level_b.api().post(jobs(namespace), job, **CHECK)
     job["metadata"]["name"] = "n" * 61

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import pytest
 
 from controller.core.model import FailureClass
-from controller.runtime.protocol import CannotStart, Exit, Launch, Runtime, Sighting
+from controller.runtime.protocol import AttemptStatus, CannotStart, Exit, Launch, Runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +75,20 @@ async def _in(world: World, claim: Claim, args: Any, kwargs: Any) -> None:
         await world.leave()
 
 
-async def seen(runtime: Runtime, name: str, condition: Callable[[Sighting], bool]) -> Sighting:
+async def seen(runtime: Runtime, name: str, condition: Callable[[AttemptStatus], bool]) -> AttemptStatus:
     """The attempt, as soon as it looks so; fails after 400 waits."""
-    sighting = None
+    status = None
     for _ in range(400):
-        sighting = (await runtime.observe()).get(name)
-        if sighting is not None and condition(sighting):
-            return sighting
+        status = (await runtime.observe()).get(name)
+        if status is not None and condition(status):
+            return status
         await runtime.wait(0.05, log_growth=False)
-    raise AssertionError(f"{name} never looked so; last seen: {sighting}")
+    raise AssertionError(f"{name} never looked so; last seen: {status}")
 
 
 async def ended(runtime: Runtime, name: str) -> Exit:
     """How it ended, without the time: whole values compare."""
-    exit = (await seen(runtime, name, lambda sighting: sighting.exit is not None)).exit
+    exit = (await seen(runtime, name, lambda status: status.exit is not None)).exit
     assert exit is not None
     assert exit.time.tzinfo is not None
     return exit
@@ -113,7 +113,7 @@ async def printed(runtime: Runtime, name: str, text: bytes) -> None:
 
 
 async def _refusal(runtime: Runtime, launch: Launch) -> FailureClass | None:
-    """Said at once, or by the sighting where it is tried later."""
+    """Said at once, or by the status where it is tried later."""
     try:
         await runtime.start(launch)
     except CannotStart as error:
@@ -139,9 +139,9 @@ class RuntimeContract:
     async def test_a_running_attempt_is_shown_with_its_start_and_no_exit(self, world: World) -> None:
         runtime = await world.open()
         await runtime.start(world.launch("a", FOREVER))
-        sighting = await seen(runtime, "a", lambda sighting: sighting.start_time is not None)
-        assert sighting.start_time is not None
-        assert (sighting.name, sighting.exit, sighting.start_time.tzinfo is None) == ("a", None, False)
+        status = await seen(runtime, "a", lambda status: status.start_time is not None)
+        assert status.start_time is not None
+        assert (status.name, status.exit, status.start_time.tzinfo is None) == ("a", None, False)
         await runtime.remove("a")
         await runtime.close()
 

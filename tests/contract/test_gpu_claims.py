@@ -39,14 +39,14 @@ def showing(world: LocalWorld, name: str, gpu: float = 1, text: str = SHOW) -> L
 
 
 async def runs(runtime: LocalRuntime, name: str) -> None:
-    await seen(runtime, name, lambda sighting: sighting.start_time is not None)
+    await seen(runtime, name, lambda status: status.start_time is not None)
 
 
 async def waiting(runtime: LocalRuntime, name: str) -> str:
     """What it waits for; empty if it runs."""
-    sighting = (await runtime.observe())[name]
-    assert (sighting.waiting == "") is (sighting.start_time is not None)
-    return sighting.waiting
+    status = (await runtime.observe())[name]
+    assert (status.waiting == "") is (status.start_time is not None)
+    return status.waiting
 
 
 def claims() -> list[str]:
@@ -357,8 +357,8 @@ async def test_supervisors_killed_at_any_moment_never_lend_a_gpu_twice(world: Lo
         launch = replace(showing(where, name, 1 + int(name[2:]) % 2, CLASHES), working_directory=world.folder)
         while True:
             await runtime.start(launch)  # again, as the controller does with what nobody has seen
-            sighting = (await runtime.observe()).get(name)
-            if sighting is not None and sighting.start_time is not None:
+            status = (await runtime.observe()).get(name)
+            if status is not None and status.start_time is not None:
                 break
             await asyncio.sleep(0.05)
         exit = await ended(runtime, name)

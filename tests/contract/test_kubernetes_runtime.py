@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from controller.core.model import TrialTemplate
+from controller.runtime.kubernetes.admission import AdmissionQueue
 from controller.runtime.kubernetes.client import Client
-from controller.runtime.kubernetes.gate import Gate
 from controller.runtime.kubernetes.runtime import KubernetesRuntime, Place
 from controller.runtime.protocol import ClusterPart, Launch, Runtime
 from tests.contract.runtime_contract import RuntimeContract, Script
@@ -46,7 +46,7 @@ class ClusterWorld:
         with kubeconfig_of(self._api.kubeconfig()):
             client = await Client.connect()
         place = Place(client, NAMESPACE, UID, ANCHOR, lambda trial, attempt: self._directory(trial))
-        return KubernetesRuntime(place, gate=Gate(own=True))
+        return KubernetesRuntime(place, queue=AdmissionQueue(own=True))
 
     async def leave(self) -> None:
         await self._alive.aclose()

@@ -11,7 +11,7 @@ import pytest
 
 from controller.runtime.kubernetes import kueue
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
-from controller.runtime.protocol import Launch, Sighting
+from controller.runtime.protocol import AttemptStatus, Launch
 from tests.kube.experiment import NAMESPACE, Experiment, ended, look_until, on_a_loop, running
 from tests.kube.played_kueue import FULL, QUEUE, PlayedKueue
 
@@ -69,7 +69,7 @@ async def queued(experiment: Experiment, kind: Kind = JOB, **more: Any) -> tuple
     return runtime, played, name
 
 
-async def waits_for(runtime: KubernetesRuntime, name: str, reason: str) -> Sighting:
+async def waits_for(runtime: KubernetesRuntime, name: str, reason: str) -> AttemptStatus:
     seen = await look_until(runtime, lambda seen: name in seen and seen[name].waiting == reason)
     return seen[name]
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from controller.core.model import FailureClass
-from controller.runtime.kubernetes import gate
+from controller.runtime.kubernetes import admission
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
-from controller.runtime.protocol import Exit, Launch, Sighting
+from controller.runtime.protocol import AttemptStatus, Exit, Launch
 from tests.kube.experiment import NAMESPACE, Experiment, ended, look_until, on_a_loop, running
 from tests.kube.played_operator import PLURAL, READING, TRAINING_JOB, PlayedOperator
 
@@ -24,7 +24,7 @@ Raw = dict[str, Any]
 
 @pytest.fixture
 def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
-    monkeypatch.setattr(gate, "_AGAIN_S", 0.05)  # time is not what is claimed here
+    monkeypatch.setattr(admission, "_AGAIN_S", 0.05)  # time is not what is claimed here
     return Experiment(tmp_path)
 
 
@@ -52,7 +52,7 @@ async def log_becomes(runtime: KubernetesRuntime, name: str, text: bytes) -> Non
     raise AssertionError(await runtime.read_log(name, 0))
 
 
-def exit_in(seen: Mapping[str, Sighting], name: str) -> Exit:
+def exit_in(seen: Mapping[str, AttemptStatus], name: str) -> Exit:
     exit = seen[name].exit
     assert exit is not None
     return exit

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from controller.core.model import FailureClass
-from controller.runtime.kubernetes import gate
+from controller.runtime.kubernetes import admission
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
-from controller.runtime.protocol import Launch, Sighting
+from controller.runtime.protocol import AttemptStatus, Launch
 from tests.kube.experiment import NAMESPACE, Experiment, ended, look_until, on_a_loop
 from tests.kube.fake_api import FakeApi
 from tests.kube.hand import stamp
@@ -85,7 +85,7 @@ OPERATORS = (
 
 @pytest.fixture
 def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
-    monkeypatch.setattr(gate, "_AGAIN_S", 0.3)  # time is not what is claimed here
+    monkeypatch.setattr(admission, "_AGAIN_S", 0.3)  # time is not what is claimed here
     return Experiment(tmp_path)
 
 
@@ -123,7 +123,7 @@ def make_children(api: FakeApi, operator: Operator, name: str) -> Raw:
 async def stays_made(runtime: KubernetesRuntime, name: str) -> None:
     for _ in range(20):
         await runtime.wait(0.01, log_growth=False)
-        assert (await runtime.observe())[name] == Sighting(name, None)
+        assert (await runtime.observe())[name] == AttemptStatus(name, None)
 
 
 def refuse(api: FakeApi, about: Raw, operator: Operator, message: str) -> None:
@@ -147,7 +147,7 @@ async def test_without_quota_for_its_pods_the_object_is_taken_back_and_waits(
     assert api.find(operator.plural, NAMESPACE, name) is None
     await runtime.start(attempt(experiment, operator))
     waits = f"QuotaExceeded: team, {NO_ROOM}"
-    assert (await runtime.observe())[name] == Sighting(name, None, waiting=waits)
+    assert (await runtime.observe())[name] == AttemptStatus(name, None, waiting=waits)
 
     def made_again() -> bool:
         found = api.find(operator.plural, NAMESPACE, name)
@@ -214,8 +214,8 @@ async def test_without_the_right_to_see_what_is_between_it_is_said_once_and_wait
         refuse(experiment.api, job, TRAIN_JOBS, QUOTA)
         refuse(experiment.api, job | {"metadata": job["metadata"] | {"uid": "other"}}, TRAIN_JOBS, QUOTA)
         await look_until(runtime, lambda seen: bool(caplog.messages))
-    sighting = (await runtime.observe())[name]
-    assert (sighting.exit, sighting.waiting) == (None, "")
+    status = (await runtime.observe())[name]
+    assert (status.exit, status.waiting) == (None, "")
     rule = "- {apiGroups: [jobset.x-k8s.io], resources: [jobsets], verbs: [get]}"
     assert caplog.messages == [f"not shown: why the pods of a JobSet are refused; the missing rule: {rule}"]
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from controller.core.model import FailureClass
-from controller.runtime.kubernetes import followers, gate, records
-from controller.runtime.kubernetes.manifests import job_for
+from controller.runtime.kubernetes import admission, logs, records
+from controller.runtime.kubernetes.job_builder import build_objects
 from controller.runtime.kubernetes.records import Records
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
 from controller.runtime.protocol import Launch
@@ -35,7 +35,7 @@ WIDGET: Raw = {"apiVersion": "example.dev/v1", "kind": "Widget", "spec": {}}
 
 @pytest.fixture
 def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
-    monkeypatch.setattr(gate, "_AGAIN_S", 0.05)  # time is not what is claimed here
+    monkeypatch.setattr(admission, "_AGAIN_S", 0.05)  # time is not what is claimed here
     return Experiment(tmp_path)
 
 
@@ -88,7 +88,7 @@ async def test_nothing_but_a_bounded_number_of_records_is_held_of_what_was_remov
     assert await runtime.observe() == {}
     before = dict(held(runtime))
     assert {"runtime._whose", "runtime._opened[0].pods.deleted", "runtime._opened[0]._objects[jobs]._dropped",
-            "runtime._gate._ledger._launched", "runtime._leaving._under_way"} <= set(before)  # fmt: skip
+            "runtime._queue._reservations._launched", "runtime._leaving._under_way"} <= set(before)  # fmt: skip
     names = [experiment.name(trial) for trial in range(50)]
     for trial in range(50):
         await runtime.start(experiment.launch(trial))
@@ -102,7 +102,7 @@ async def test_nothing_but_a_bounded_number_of_records_is_held_of_what_was_remov
     for name in names:
         await runtime.remove(name)
     await look_until(runtime, lambda seen: seen == {} and not grown(runtime, before))
-    assert "runtime._opened[0].complaints._watched[FailedCreate]._reflector.deleted" in dict(held(runtime))
+    assert "runtime._opened[0].events._watched[FailedCreate]._reflector.deleted" in dict(held(runtime))
     assert experiment.jobs() == []
     assert len(records_of(runtime)) == 20
 
@@ -127,7 +127,7 @@ async def test_what_is_removed_while_it_waits_leaves_nothing_either(experiment: 
 
 def put_behind_our_back(experiment: Experiment, launch: Launch, **about: Any) -> Raw:
     """As an earlier life has made it, of whose Job we have not heard yet."""
-    job = job_for(launch, owner=None)[-1]
+    job = build_objects(launch)[-1]
     job["metadata"] |= about
     experiment.api.lose_events(1)
     return experiment.api.put("jobs", job)
@@ -343,7 +343,7 @@ async def test_where_nobody_waits_for_lines_the_log_of_a_short_trial_is_read_onc
 async def test_what_runs_on_is_followed_from_its_first_line(
     experiment: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(followers, "SOON_S", 0.2)
+    monkeypatch.setattr(logs, "SOON_S", 0.2)
     runtime, name = await begun(experiment, ("epoch=1",))
     while await runtime.read_log(name, 0) != b"epoch=1\n":
         await runtime.wait(0.05, log_growth=False)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from controller.runtime.kubernetes import gate, small_file
+from controller.runtime.kubernetes import admission, small_file
 from controller.runtime.protocol import RuntimeLost
 from tests.kube.experiment import NAMESPACE, Experiment, ended, look_until, on_a_loop, running, told_of
 from tests.kube.hand import Script
@@ -27,7 +27,7 @@ ROOMY = {"metadata": {"name": "team", "namespace": NAMESPACE}, "spec": {"hard": 
 
 @pytest.fixture
 def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
-    monkeypatch.setattr(gate, "_AGAIN_S", 0.05)  # time is not what is claimed here
+    monkeypatch.setattr(admission, "_AGAIN_S", 0.05)  # time is not what is claimed here
     return Experiment(tmp_path)
 
 

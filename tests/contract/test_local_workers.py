@@ -310,7 +310,7 @@ async def test_every_worker_gets_gpus_of_its_own(world: LocalWorld, monkeypatch:
     show = 'echo "gpu=$CUDA_VISIBLE_DEVICES"; exec sleep 600'
     for name, gpu in (("a", 1.0), ("b", 0.5)):
         await runtime.start(replace(several(world, show, name=name), gpu=gpu))
-        await seen(runtime, name, lambda sighting: sighting.start_time is not None)
+        await seen(runtime, name, lambda status: status.start_time is not None)
     await runtime.start(replace(several(world, show, name="c"), gpu=1))
     assert (await runtime.observe())["c"].waiting == (
         "needs 1 GPU for each of 2 workers: GPU 4 is held by a, GPU 5 is held by a, "

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from controller.core.model import Resources, TrialTemplate, attempt_name
+from controller.runtime.kubernetes.admission import AdmissionQueue
 from controller.runtime.kubernetes.client import Client
-from controller.runtime.kubernetes.gate import Gate
 from controller.runtime.kubernetes.runtime import KubernetesRuntime, Place
-from controller.runtime.protocol import ClusterPart, Launch, RuntimeLost, Sighting
+from controller.runtime.protocol import AttemptStatus, ClusterPart, Launch, RuntimeLost
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 
 Raw = dict[str, Any]
@@ -49,7 +49,7 @@ class Experiment:
         with kubeconfig_of(self.api.kubeconfig()):
             client = await Client.connect()
         place = Place(client, NAMESPACE, UID, ANCHOR, self.directory, template, (lambda: holder) if holder else None)
-        runtime = KubernetesRuntime(place, gate=Gate(own=own))
+        runtime = KubernetesRuntime(place, queue=AdmissionQueue(own=own))
         self._alive.push_async_callback(runtime.close)
         return runtime
 
@@ -99,8 +99,8 @@ def on_a_loop(test: Test) -> Callable[..., None]:
     return wrapped
 
 
-async def look_until(runtime: KubernetesRuntime, condition: Callable[[Mapping[str, Sighting]], bool], *,
-                     told: list[str] | None = None) -> Mapping[str, Sighting]:  # fmt: skip
+async def look_until(runtime: KubernetesRuntime, condition: Callable[[Mapping[str, AttemptStatus]], bool], *,
+                     told: list[str] | None = None) -> Mapping[str, AttemptStatus]:  # fmt: skip
     """What is seen as soon as it looks so. told: what is said meanwhile when the cluster is lost; None: it must not."""
     give_up_at, seen = time.monotonic() + LONG_S, None
     while time.monotonic() < give_up_at:
@@ -127,9 +127,9 @@ async def told_of(call: Coroutine[Any, Any, object]) -> str:
     return ""
 
 
-def running(*names: str) -> Callable[[Mapping[str, Sighting]], bool]:
+def running(*names: str) -> Callable[[Mapping[str, AttemptStatus]], bool]:
     return lambda seen: all(name in seen and seen[name].start_time is not None for name in names)
 
 
-def ended(*names: str) -> Callable[[Mapping[str, Sighting]], bool]:
+def ended(*names: str) -> Callable[[Mapping[str, AttemptStatus]], bool]:
     return lambda seen: all(name in seen and seen[name].exit is not None for name in names)

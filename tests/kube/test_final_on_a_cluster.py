@@ -18,7 +18,7 @@ from controller.app import recovery
 from controller.app.runtimes import anchor
 from controller.app.sample_manifests import UID, sample_launch
 from controller.core.model import FINAL as FINAL_NUMBER
-from controller.runtime.kubernetes.manifests import job_for
+from controller.runtime.kubernetes.job_builder import build_objects
 from controller.spec import read
 from suggest.errors import FailedPrecondition
 from tests.kube.console import experiment, tuner
@@ -129,7 +129,7 @@ def test_a_lost_database_does_not_make_a_trial_of_it(tmp_path: Path) -> None:
             owner = anchor(spec, UID)
             owner["metadata"]["namespace"] = "user1"
             api.put("configmaps", owner)
-            (job,) = job_for(stage, owner=None)
+            (job,) = build_objects(stage)
             api.put("jobs", job)
             with kubeconfig_of(api.kubeconfig()), pytest.raises(FailedPrecondition, match="is its final stage"):
                 await recovery.look("tiny", context=None, namespace="user1")

@@ -13,10 +13,9 @@ import pytest
 
 from suggest.client import Client, FinishedTrial, ImportResult
 from suggest.errors import InvalidArgument, NotFound
-from suggest.imports import IMPORTED_FROM
 from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Space
 from suggest.study import Algorithm, StudyName
-from suggest.trial import Measurement, Outcome, TrialState
+from suggest.trial import IMPORTED_FROM, Measurement, Outcome, TrialState
 from tests.service.running import NAME, SPEC, a_server, score
 
 SPACE = Space(

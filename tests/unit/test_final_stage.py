@@ -35,8 +35,7 @@ from controller.core.snapshot import (
 from controller.folders import ExperimentFolders
 from controller.launch import cluster_launch, identity, launch
 from controller.memory import Memory
-from controller.runtime.kubernetes.naming import labels_of
-from controller.runtime.kubernetes.scene import attempt_of, name_of
+from controller.runtime.kubernetes.labels import attempt_of, labels_of, name_of
 from controller.runtime.protocol import Exit
 from suggest.trial import TrialState
 from tests.unit.builders import (

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from controller.runtime.kubernetes.attempt_status import main_of, ranks_of
+from controller.runtime.kubernetes.job_builder import build_objects
 from controller.runtime.kubernetes.kinds import (
     KEPT_S,
     PRESETS,
@@ -25,9 +27,7 @@ from controller.runtime.kubernetes.kinds import (
     reading_of,
     sign,
 )
-from controller.runtime.kubernetes.manifests import job_for
-from controller.runtime.kubernetes.members import main_of, ranks_of
-from controller.runtime.kubernetes.naming import READING
+from controller.runtime.kubernetes.labels import READING
 from controller.runtime.kubernetes.template import cannot_be_labelled, cannot_be_queued, warnings
 from tests.unit.launches import a_launch
 
@@ -207,7 +207,7 @@ SUSPEND = dict.fromkeys(("Job", "JobSet", "TrainJob", "RayJob"), "spec.suspend")
 @KINDS
 def test_a_queue_suspends_by_the_field_of_the_kind(name: str) -> None:
     """Kueue knows neither the Training Operator's MPIJob nor Volcano's Job."""
-    (made,) = job_for(a_launch(template=OBJECTS[name], queue="team"), owner=None)
+    (made,) = build_objects(a_launch(template=OBJECTS[name], queue="team"))
     assert made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
     suspended = [path for path in ("spec.suspend", "spec.runPolicy.suspend") if at(made, path) is not None]
     assert suspended == [SUSPEND[name]] if name in SUSPEND else not suspended
@@ -336,7 +336,7 @@ def test_a_task_that_volcano_has_not_named_yet_is_known_by_its_index() -> None:
 def made(name: str, *, nodes: tuple[str, ...] = (), **spec: Any) -> Raw:
     manifest = copy.deepcopy(OBJECTS[name])
     manifest["spec"] |= spec
-    (found,) = job_for(a_launch(template=manifest, nodes=nodes), owner=None)
+    (found,) = build_objects(a_launch(template=manifest, nodes=nodes))
     return found
 
 
@@ -597,7 +597,7 @@ def test_a_malformed_object_breaks_nothing(name: str, broken: object) -> None:
             manifest["spec"][key] = broken
         else:
             manifest["spec"] = broken
-        job_for(a_launch(template=manifest, queue="q"), owner=None)
+        build_objects(a_launch(template=manifest, queue="q"))
         cannot_be_labelled(manifest)
         found = {**manifest, "metadata": {"name": "x"}, "status": broken if isinstance(broken, dict) else {}}
         assert isinstance(reading_of(found).container, str)

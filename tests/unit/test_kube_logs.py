@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from controller.runtime.kubernetes import logs
 from controller.runtime.kubernetes.errors import ApiError, Unreachable
-from controller.runtime.kubernetes.logs import LogFollower
-from controller.runtime.kubernetes.positions import PodContainer
+from controller.runtime.kubernetes.logs import LogFollower, PodContainer
 
 POD, CONTAINER = "digits-0-a1-abcde", "trial"
 START = datetime(2026, 11, 21, 9, 40, 0, tzinfo=UTC)

@@ -11,8 +11,7 @@ import pytest
 
 from controller.runtime.kubernetes import logs
 from controller.runtime.kubernetes.client import JOBS, Raw
-from controller.runtime.kubernetes.logs import LogFollower
-from controller.runtime.kubernetes.positions import PodContainer
+from controller.runtime.kubernetes.logs import LogFollower, PodContainer
 from controller.runtime.kubernetes.reflector import Pace, Reflector
 from controller.runtime.protocol import RuntimeLost
 from tests.kube.fake_api import FakeApi

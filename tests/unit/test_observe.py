@@ -6,7 +6,7 @@ from controller.core.metrics import LogReader
 from controller.core.model import Attempt, FailureClass, StopCause
 from controller.core.observe import event_for
 from controller.core.states import AttemptEvent, Ended, Seen, Waits
-from controller.runtime.protocol import Exit, Sighting
+from controller.runtime.protocol import AttemptStatus, Exit
 from tests.unit.builders import (
     CANCELLED,
     CREATED,
@@ -35,28 +35,28 @@ def a_log(text: str = "") -> LogReader:
 
 def shown(
     *, code: int | None = None, signal: int | None = None, stopped: bool = False, unknown: bool = False
-) -> Sighting:
+) -> AttemptStatus:
     """Ended with these facts; without any, running."""
     ended = code is not None or signal is not None or unknown
     exit_ = Exit(at(9), code, signal, stopped=stopped, unknown=unknown) if ended else None
-    return Sighting("digits-x7k2q-0", at(1), exit_, "gpu-3")
+    return AttemptStatus("digits-x7k2q-0", at(1), exit_, "gpu-3")
 
 
 def stopping(cause: StopCause) -> Attempt:
     return attempt(1, STOPPING, cause=cause, reason="because")
 
 
-PREEMPTED = Sighting("digits-x7k2q-0", None, waiting="preempted by Kueue", suspended=True)
+PREEMPTED = AttemptStatus("digits-x7k2q-0", None, waiting="preempted by Kueue", suspended=True)
 NEW, GOING = attempt(1, CREATED), attempt(1, RUNNING)
 GOOD = "epoch=4 accuracy=0.9"
 VANISHED = "it vanished: the runtime does not know it any more"
-TABLE: list[tuple[str, Attempt, Sighting | None, str, AttemptEvent | None]] = [
+TABLE: list[tuple[str, Attempt, AttemptStatus | None, str, AttemptEvent | None]] = [
     ("recorded, not seen: it is started again", NEW, None, "", None),
     ("recorded, and it runs", NEW, shown(), "", Seen(at(1), "gpu-3")),
     ("running, and it still runs", GOING, shown(), "", None),
     ("running, and preempted: it waits again", GOING, PREEMPTED, "", Waits("preempted by Kueue")),
     ("it waits, and says nothing new", attempt(1, CREATED, reason="preempted by Kueue"), PREEMPTED, "", None),
-    ("running, and one of its workers is replaced", GOING, Sighting("digits-x7k2q-0", None), "", None),
+    ("running, and one of its workers is replaced", GOING, AttemptStatus("digits-x7k2q-0", None), "", None),
     ("stopping, and preempted before it was reached", stopping(StopCause.PRUNED), PREEMPTED, "", None),
     ("stopping, and it still runs", stopping(StopCause.PRUNED), shown(), "", None),
     ("running, and gone", GOING, None, "", Ended(FAILED, NOW, reason=VANISHED, failure_class=LOST)),
@@ -126,12 +126,12 @@ TABLE: list[tuple[str, Attempt, Sighting | None, str, AttemptEvent | None]] = [
 
 
 @pytest.mark.parametrize(
-    ("known", "sighting", "said", "expected"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE]
+    ("known", "status", "said", "expected"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE]
 )
 def test_what_is_seen_becomes_an_event(
-    known: Attempt, sighting: Sighting | None, said: str, expected: AttemptEvent | None
+    known: Attempt, status: AttemptStatus | None, said: str, expected: AttemptEvent | None
 ) -> None:
-    assert event_for(known, sighting, a_log(said), a_spec(), now=NOW) == expected
+    assert event_for(known, status, a_log(said), a_spec(), now=NOW) == expected
 
 
 def test_a_vanished_attempt_keeps_the_step_that_its_log_had_reached() -> None:

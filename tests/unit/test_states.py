@@ -85,7 +85,7 @@ def test_a_preempted_attempt_waits_without_a_node_and_starts_a_new_life() -> Non
     assert step(waiting, Seen(at(60), "gpu-7")) == Attempt(0, 1, RUNNING, start_time=at(60), node="gpu-7")
 
 
-def test_the_first_sighting_sets_the_start_and_a_later_one_does_not_move_it() -> None:
+def test_the_first_status_that_has_a_start_sets_it_and_a_later_one_does_not_move_it() -> None:
     seen = step(attempt(1), Seen(at(1), "gpu-3"))
     assert seen == Attempt(0, 1, RUNNING, start_time=at(1), node="gpu-3")
     assert step(seen, Seen(at(9), "gpu-3")) == seen

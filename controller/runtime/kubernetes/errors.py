@@ -1,8 +1,12 @@
-"""What can go wrong between here and an API server, in sentences for people. No I/O and no `kubernetes` package."""
+"""Errors between this program and an API server, in sentences for people, and what each means to a run.
+
+No I/O and no `kubernetes` package.
+"""
 
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,3 +79,28 @@ def silent_webhook(error: ApiError) -> str:
     """Why nobody could judge an object; "" if somebody did. Not the object's fault, and it passes."""
     found = _NOT_CALLED.search(error.message) if error.status >= 500 else None
     return f"webhook {found['webhook']} does not answer ({found['why']}); is its operator running?" if found else ""
+
+
+_SETTLE_S = 5.0  # a server that has just started may refuse everything before it has read its own rules
+_ANEW_S = 30.0  # refusals so far apart have nothing to do with each other
+
+
+class ErrorClassifier:
+    """What an error of the cluster means to a run: wait and ask again, or a person must act."""
+
+    def __init__(self) -> None:
+        self._barred: dict[str, tuple[float, float]] = {}  # what is not allowed, since when, and when it was last tried
+
+    def classify(self, error: Exception, *, patient: bool) -> Exception:
+        """NotAllowed (a person must act; what runs goes on), or RuntimeLost: asking again later may help. patient: what
+        has just begun to be refused may be allowed again in a moment."""
+        rule = rule_for(error) if isinstance(error, ApiError) else ""
+        if not rule and not isinstance(error, NotAllowed):
+            return RuntimeLost(f"the cluster refuses: {error}" if isinstance(error, ApiError) else str(error))
+        barred = NotAllowed(f"{error}; the missing rule: {rule}" if rule else str(error))
+        now_s = time.monotonic()
+        since_s, last_s = self._barred.get(rule, (now_s, now_s))
+        if now_s - last_s > _ANEW_S:
+            since_s = now_s
+        self._barred[rule] = since_s, now_s
+        return RuntimeLost(str(barred)) if patient and now_s - since_s < _SETTLE_S else barred

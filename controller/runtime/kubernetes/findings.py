@@ -1,4 +1,4 @@
-"""One line of a check-up: what was looked at, how it is, and what to do about it. A value, no more."""
+"""One line of a preflight check: what was looked at, how it is, and what to do about it. A value, no more."""
 
 from __future__ import annotations
 

@@ -12,8 +12,23 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from controller.runtime.kubernetes.naming import COMPLETION_INDEX, JOB_NAME, READING
-from controller.runtime.kubernetes.pods import condition
+from controller.runtime.kubernetes.labels import (
+    COMPLETION_INDEX,
+    JOB_NAME,
+    JOBSET_GROUP,
+    KUBEFLOW_GROUP,
+    RAY_GROUP,
+    RAY_NODE_TYPE,
+    READING,
+    REPLICATED_JOB,
+    REPLICATED_JOB_INDEX,
+    TRAINER_GROUP,
+    TRAINING_ROLE,
+    VOLCANO_GROUP,
+    VOLCANO_TASK,
+    VOLCANO_TASK_INDEX,
+)
+from controller.runtime.kubernetes.pod_status import condition
 from suggest.nesting import load_json
 
 if TYPE_CHECKING:
@@ -110,7 +125,7 @@ _OVERRIDES = "spec.podTemplateOverrides"
 
 def _master(container: str) -> Callable[[Raw], Speaker]:
     """Of the Training Operator, which marks the first worker where there is no master or chief."""
-    return lambda obj: Speaker({"training.kubeflow.org/job-role": "master"}, container)
+    return lambda obj: Speaker({TRAINING_ROLE: "master"}, container)
 
 
 def _first_of_job_set(obj: Raw) -> Speaker:
@@ -123,7 +138,7 @@ def _first_of_job_set(obj: Raw) -> Speaker:
             pass
         case _:
             return Speaker()
-    labels = {"jobset.sigs.k8s.io/replicatedjob-name": name, "jobset.sigs.k8s.io/job-index": str(job)}
+    labels = {REPLICATED_JOB: name, REPLICATED_JOB_INDEX: str(job)}
     groups = [each for each in _mappings(at(obj, "spec.replicatedJobs")) if each.get("name") == name]
     if not groups or at(groups[0], "template.spec.completionMode") != "NonIndexed":
         labels[COMPLETION_INDEX] = str(pod)
@@ -133,21 +148,21 @@ def _first_of_job_set(obj: Raw) -> Speaker:
 def _rank_0_of_train_job(obj: Raw) -> Speaker:
     """Of the job `node`; the launcher where the file names it among the jobs that it overrides (runtimes with MPI)."""
     name = "launcher" if "launcher" in _overridden(obj) else "node"
-    return Speaker({"jobset.sigs.k8s.io/replicatedjob-name": name, COMPLETION_INDEX: "0"}, "node")
+    return Speaker({REPLICATED_JOB: name, COMPLETION_INDEX: "0"}, "node")
 
 
 def _submitter(obj: Raw) -> Speaker:
     """It follows the log of the entrypoint, which runs on the head node."""
     if at(obj, "spec.submissionMode") == "SidecarMode":
-        return Speaker({"ray.io/node-type": "head"}, _SUBMITTER)
+        return Speaker({RAY_NODE_TYPE: "head"}, _SUBMITTER)
     return Speaker({JOB_NAME: str(at(obj, "metadata.name"))})
 
 
 def _first_task(obj: Raw) -> Speaker:
     match obj.get("spec"):
         case {"tasks": [{"name": str(name)}, *_]}:
-            return Speaker({"volcano.sh/task-spec": name, "volcano.sh/task-index": "0"})
-    return Speaker({"volcano.sh/task-index": "0"})
+            return Speaker({VOLCANO_TASK: name, VOLCANO_TASK_INDEX: "0"})
+    return Speaker({VOLCANO_TASK_INDEX: "0"})
 
 
 # How labels and the environment reach the pods
@@ -231,54 +246,54 @@ JOB = Preset("batch/v1", "Job", "Kubernetes", (ByType("Complete"),), defaults=_T
 PRESETS = (
     JOB,
     Preset(
-        "jobset.x-k8s.io/v1alpha2", "JobSet", "JobSet 0.10", (ByType("Completed"),), defaults=_TTL,
+        f"{JOBSET_GROUP}/v1alpha2", "JobSet", "JobSet 0.10", (ByType("Completed"),), defaults=_TTL,
         speaker=_first_of_job_set,
     ),
     Preset(
-        "kubeflow.org/v1", "PyTorchJob", _KUBEFLOW, _SUCCEEDED, suspend=_RUN_POLICY_SUSPEND, defaults=_RUN_POLICY,
+        f"{KUBEFLOW_GROUP}/v1", "PyTorchJob", _KUBEFLOW, _SUCCEEDED, suspend=_RUN_POLICY_SUSPEND, defaults=_RUN_POLICY,
         speaker=_master("pytorch"), policy_beside=True, restarts=True,
     ),
     Preset(
-        "kubeflow.org/v1", "TFJob", _KUBEFLOW, _SUCCEEDED, suspend=_RUN_POLICY_SUSPEND, defaults=_RUN_POLICY,
+        f"{KUBEFLOW_GROUP}/v1", "TFJob", _KUBEFLOW, _SUCCEEDED, suspend=_RUN_POLICY_SUSPEND, defaults=_RUN_POLICY,
         speaker=_master("tensorflow"), policy_beside=True,
     ),
     Preset(
-        "kubeflow.org/v1", "XGBoostJob", _KUBEFLOW, _SUCCEEDED, suspend=_RUN_POLICY_SUSPEND, defaults=_RUN_POLICY,
+        f"{KUBEFLOW_GROUP}/v1", "XGBoostJob", _KUBEFLOW, _SUCCEEDED, suspend=_RUN_POLICY_SUSPEND, defaults=_RUN_POLICY,
         speaker=_master("xgboost"), policy_beside=True,
     ),
     # Kueue's MPIJob is the MPI Operator's.
     Preset(
-        "kubeflow.org/v1", "MPIJob", _KUBEFLOW, _SUCCEEDED, suspend="", defaults=_RUN_POLICY,
+        f"{KUBEFLOW_GROUP}/v1", "MPIJob", _KUBEFLOW, _SUCCEEDED, suspend="", defaults=_RUN_POLICY,
         speaker=_master("mpi"), policy_beside=True,
     ),
     # Its TTL would delete the launcher alone; its launcher is a Job, which by itself tries six more times.
     Preset(
-        "kubeflow.org/v2beta1", "MPIJob", "MPI Operator 0.6", _SUCCEEDED, suspend=_RUN_POLICY_SUSPEND,
+        f"{KUBEFLOW_GROUP}/v2beta1", "MPIJob", "MPI Operator 0.6", _SUCCEEDED, suspend=_RUN_POLICY_SUSPEND,
         defaults={"spec.runPolicy.cleanPodPolicy": "Running", "spec.runPolicy.backoffLimit": 0},
-        speaker=lambda obj: Speaker({"training.kubeflow.org/job-role": "launcher"}), policy_beside=True, restarts=True,
+        speaker=lambda obj: Speaker({TRAINING_ROLE: "launcher"}), policy_beside=True, restarts=True,
     ),
     Preset(
-        "trainer.kubeflow.org/v1alpha1", "TrainJob", "Trainer 2.1", (ByType("Complete"),),
+        f"{TRAINER_GROUP}/v1alpha1", "TrainJob", "Trainer 2.1", (ByType("Complete"),),
         speaker=_rank_0_of_train_job, places=_overrides,
         containers=lambda obj: [below(below(obj, "spec"), "trainer")],
-        between=("jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet"),
+        between=(f"{JOBSET_GROUP}/v1alpha2", "jobsets", "JobSet"),
     ),
     # jobStatus alone is not enough: it is SUCCEEDED before the submitter has printed the last lines, and FAILED also
     # when KubeRay is about to try again.
     Preset(
-        "ray.io/v1", "RayJob", "KubeRay 1.5",
+        f"{RAY_GROUP}/v1", "RayJob", "KubeRay 1.5",
         (ByPath("status.jobDeploymentStatus", "Complete"), ByPath("status.jobStatus", "SUCCEEDED")),
         (
             ByPath("status.jobDeploymentStatus", "Failed"), ByPath("status.jobDeploymentStatus", "ValidationFailed"),
             ByPath("status.jobStatus", "STOPPED"),
         ),
         suspended=ByPath("status.jobDeploymentStatus", "Suspended"),
-        speaker=_submitter, places=_with_submitter, between=("ray.io/v1", "rayclusters", "RayCluster"),
+        speaker=_submitter, places=_with_submitter, between=(f"{RAY_GROUP}/v1", "rayclusters", "RayCluster"),
         unfit=_unfit_ray_job,
     ),
     # An aborted Job may be resumed by hand; policies abort it where a pod has failed, and then nobody does.
     Preset(
-        "batch.volcano.sh/v1alpha1", "Job", "Volcano 1.9", (ByPath("status.state.phase", "Completed"),),
+        f"{VOLCANO_GROUP}/v1alpha1", "Job", "Volcano 1.9", (ByPath("status.state.phase", "Completed"),),
         tuple(ByPath("status.state.phase", phase) for phase in ("Failed", "Terminated", "Aborted")),
         suspended=None, suspend="", defaults=_TTL, speaker=_first_task, restarts=True,
     ),

@@ -12,16 +12,14 @@ from typing import Any
 
 from controller.runtime.kubernetes.client import Client, Kind
 from controller.runtime.kubernetes.errors import ApiError
-from controller.runtime.kubernetes.members import queue_of
-from controller.runtime.kubernetes.notices import Notices
-from controller.runtime.kubernetes.pods import Shown, condition, is_true
-from controller.runtime.kubernetes.reflector import LazyReflector, Reflector
+from controller.runtime.kubernetes.labels import KUEUE_GROUP, queue_of
+from controller.runtime.kubernetes.pod_status import Shown, condition, is_true
+from controller.runtime.kubernetes.reflector import LazyReflector, MissingRights, Reflector
 
 Raw = dict[str, Any]
 
-GROUP = "kueue.x-k8s.io"
 VERSIONS = ("v1beta2", "v1beta1")  # newest first: what we read is the same in both
-NOT_INSTALLED = f"the cluster has no Kueue (nothing serves {GROUP}); install it, or remove spec.trial.queue"
+NOT_INSTALLED = f"the cluster has no Kueue (nothing serves {KUEUE_GROUP}); install it, or remove spec.trial.queue"
 _POD_SET = re.compile(r"couldn't assign flavors to pod set (\S+): ")
 _WHOM = re.compile(r" \(UID: [^)]*\)|; preemptor path: .*")  # the other workload, by uids and paths
 
@@ -30,7 +28,7 @@ async def served(client: Client, kind: str) -> Kind | None:
     """The kind of that name as this server has it; None: Kueue is not installed. Raises what the client raises."""
     for version in VERSIONS:
         try:
-            return await client.discover(f"{GROUP}/{version}", kind)
+            return await client.discover(f"{KUEUE_GROUP}/{version}", kind)
         except ApiError as error:
             if error.status != 404:
                 raise
@@ -40,7 +38,7 @@ async def served(client: Client, kind: str) -> Kind | None:
 class Workloads:
     """is_attempt: whether an attempt's object has that uid. changed: called when Kueue says something new about one."""
 
-    def __init__(self, client: Client, namespace: str, notices: Notices, *, is_attempt: Callable[[str], bool],
+    def __init__(self, client: Client, namespace: str, notices: MissingRights, *, is_attempt: Callable[[str], bool],
                  changed: Callable[[], None]) -> None:  # fmt: skip
         self._client = client
         self._namespace = namespace

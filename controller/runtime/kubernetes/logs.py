@@ -1,26 +1,129 @@
-"""One container's log, copied into its attempt's log.txt while it runs: every line once and in order, whatever breaks.
+"""Container logs, copied into each attempt's log.txt while it runs: every line once and in order, whatever breaks.
 
 A stream may end at any byte, for any reason; only the pod says whether that was all. What was copied is known line by
-line (`positions`), and the next stream goes on behind it, also in another controller. A line counts when it is whole;
-the beginning of a long one is in the file before, and is cut off again if its end has to be fetched anew. Nothing is
-held in memory but the piece at hand: a slow disk slows the stream.
+line (`Position`), and the next stream continues behind it, also in another controller. A line counts when it is whole;
+the beginning of a long one is in the file before, and is cut off again if its end has to be fetched again. Nothing is
+held in memory but the current piece: a slow disk slows the stream.
+
+A log can only be asked for from a whole second on (the API server cuts fractions off), and lines may bear equal stamps
+or, from two streams, stamps out of order. But it comes in the same order each time. So a position counts: of the lines
+since a second, that many were copied, and a copy continues by dropping as many. A line newer than all that was copied,
+met before, says that older ones are gone at the server (rotated): then dropping ends there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import re
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from enum import Enum, auto
+from functools import lru_cache
 from pathlib import Path
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
-from controller.runtime.kubernetes import positions
+from controller.runtime import log_file
+from controller.runtime.kubernetes import small_file
+from controller.runtime.kubernetes.client import Client
 from controller.runtime.kubernetes.errors import ApiError, NotAllowed, rule_for
 from controller.runtime.protocol import RuntimeLost
+
+POSITION_FILE = "log.position"
+_MARGIN_S = 3  # two streams of a container, or a clock that is set, may put stamps out of order by that much
+_REMEMBERED_S = 10  # a node's clock may be set back
+
+
+class PodContainer(NamedTuple):
+    """Whose log it is. Operators reuse the names of pods, so only the uid tells one life of a pod from the next."""
+
+    pod: str
+    container: str
+    uid: str = ""
+
+
+@dataclass(slots=True)
+class Position:
+    """offset: bytes of log.txt that are whole lines of this container. newest: the latest stamp among them, in UTC.
+    uid: the pod's; "" in a file that an earlier release wrote.
+    counts: lines copied by second of their stamp; floor: nothing is known of the seconds before. done: it was all."""
+
+    pod: str
+    container: str
+    offset: int = 0
+    newest: str = ""
+    second: int = 0
+    floor: int = 0
+    counts: dict[int, int] = field(default_factory=dict)
+    done: bool = False
+    uid: str = ""
+
+    def copied(self, stamp: str, second: int) -> None:
+        """One more line."""
+        self.newest = max(self.newest, stamp)
+        self.counts[second] = self.counts.get(second, 0) + 1
+        if second != self.second:
+            self.second = second
+            for old in [known for known in self.counts if known < second - _REMEMBERED_S]:
+                del self.counts[old]
+                self.floor = max(self.floor, old + 1)
+
+    def again(self) -> tuple[str, int]:
+        """From when on the log is to be asked for ("": all of it), and how many of its lines are to be dropped."""
+        if not self.counts:
+            return "", 0
+        since = max(self.second - _MARGIN_S, self.floor)
+        known = sum(count for second, count in self.counts.items() if second >= since)
+        return datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), known
+
+
+def in_utc(second: str, fraction: str, zone: str) -> tuple[str, int]:
+    """A stamp that sorts as text, and its second since 1970. Raises ValueError: no such time."""
+    prefix, number = _second(second, zone)
+    return f"{prefix}.{fraction:0<9}", number
+
+
+@lru_cache(maxsize=1024)
+def _second(second: str, zone: str) -> tuple[str, int]:
+    moment = datetime.fromisoformat(second + zone.replace("Z", "+00:00")).astimezone(UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S"), int(moment.timestamp())
+
+
+def read_position(directory: Path, of: PodContainer) -> Position:
+    """What was noted for this container, or a new one: behind what another pod of the attempt has left there."""
+    new = Position(of.pod, of.container, uid=of.uid)
+    size = _size(directory / "log.txt")
+    try:
+        facts = json.loads((directory / POSITION_FILE).read_bytes())
+        facts["counts"] = {int(second): int(count) for second, count in facts["counts"].items()}
+        noted = Position(**facts)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return new  # what log.txt has comes again, from its start
+    if (noted.pod, noted.container) != (of.pod, of.container) or noted.uid not in ("", of.uid):
+        new.offset = size
+        return new
+    if noted.offset > size:
+        return new  # a machine that went down took the end of the file with it
+    noted.uid = of.uid
+    return noted
+
+
+def write_position(directory: Path, position: Position) -> None:
+    """Raises OSError."""
+    small_file.put(directory / POSITION_FILE, json.dumps(asdict(position)))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +164,7 @@ class LogFollower:
     again all the same.
     """
 
-    def __init__(self, client: LogSource, namespace: str, of: positions.PodContainer, directory: Path, *,
+    def __init__(self, client: LogSource, namespace: str, of: PodContainer, directory: Path, *,
                  grown: Callable[[], None]) -> None:  # fmt: skip
         self._source = client
         self._namespace = namespace
@@ -76,7 +179,7 @@ class LogFollower:
         self.barred: Exception | None = None
         self._ended = False
         self._finished = False
-        self._at = positions.Position(of.pod, of.container, uid=of.uid)
+        self._at = Position(of.pod, of.container, uid=of.uid)
         self._size = 0  # of log.txt as we know it: beyond the position while a long line is being read
         self._noted_size = 0
         self._noted: tuple[int, bool] | None = None  # what the position on the disk says
@@ -134,7 +237,7 @@ class LogFollower:
         self._note()
 
     async def _run(self) -> None:
-        self._at = positions.read(self._directory, self._of)
+        self._at = read_position(self._directory, self._of)
         self._size = self._noted_size = self._at.offset
         if not self._at.done:
             gone = not self._ended and await self._follow()
@@ -302,7 +405,7 @@ class LogFollower:
         if self._task is None or self._noted == (self._at.offset, self._at.done) or not self._directory.exists():
             return
         try:
-            positions.write(self._directory, self._at)
+            write_position(self._directory, self._at)
         except OSError as error:
             self._problem = str(self._disk(error))
         else:
@@ -380,7 +483,7 @@ class _Reading:
             return _Line.FOREIGN, line
         second, fraction, zone = found.groups(b"")
         try:
-            self._stamp = positions.in_utc(second.decode(), fraction.decode(), zone.decode())
+            self._stamp = in_utc(second.decode(), fraction.decode(), zone.decode())
         except ValueError:
             return _Line.FOREIGN, line
         self._words = b""  # what came before this line was the end of one that began before the stream did
@@ -388,3 +491,93 @@ class _Reading:
             self._known = 0
             self._owner.missing(self._stamp[0])
         return (_Line.KNOWN if self._known else _Line.NEW), line[found.end() :]
+
+
+SOON_S = 5.0
+
+
+class LogFollowers:
+    """One follower per attempt, and the next when the attempt's log is another pod's.
+
+    While nobody reads lines, a log is first requested when its container has run for SOON_S; shorter ones are read
+    once, whole, after they end. A node looks every ten seconds by default whether it must rotate a log.
+
+    grown: some log has more. ended: some log is whole; wake who waits for its end.
+    """
+
+    def __init__(self, client: Client, namespace: str, *, grown: Callable[[], None], ended: Callable[[], None]) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._grown = grown
+        self._ended = ended
+        self._by_name: dict[str, tuple[PodContainer, LogFollower]] = {}
+        self._left: dict[str, int] = {}  # how much there is of logs that nobody writes
+        self._later: dict[str, tuple[float, PodContainer, Path]] = {}  # since when it runs, what is not followed yet
+
+    def follow(self, name: str, source: PodContainer | None, directory: Path, *, at_once: bool) -> LogFollower | None:
+        """source: what speaks for the attempt now; None: nobody has yet. What an earlier pod of it has
+        said comes first. None: it is not followed yet."""
+        known = self._by_name.get(name)
+        if source is None or (known is not None and known[0] == source):
+            return None if known is None else known[1]
+        if known is None:
+            since_s, first, _ = self._later.setdefault(name, (time.monotonic(), source, directory))
+            if not at_once and first == source and time.monotonic() - since_s < SOON_S:
+                return None
+            if first.pod != source.pod:  # else the first one's log is gone, and its name leads to this one's
+                source = first  # another pod has taken over since: the next look comes to that
+        self._later.pop(name, None)
+        if known is not None and known[0].pod == source.pod:
+            known[1].replaced()
+        if known is not None and not known[1].done:
+            known[1].ended()
+            return known[1]
+        follower = LogFollower(self._client, self._namespace, source, directory, grown=lambda: self._tell(name))
+        self._by_name[name] = source, follower
+        self._left.pop(name, None)
+        follower.begin()
+        return follower
+
+    def hurry(self) -> None:
+        """Somebody waits for lines: all are followed from now on."""
+        for name, (_, source, directory) in list(self._later.items()):
+            self.follow(name, source, directory, at_once=True)
+
+    def has(self, name: str) -> bool:
+        """Some log of the attempt is followed, or was read."""
+        return name in self._by_name
+
+    def is_of(self, name: str, source: PodContainer | None) -> bool:
+        """Who speaks for the attempt is being followed."""
+        return (known := self._by_name.get(name)) is not None and known[0] == source
+
+    def size(self, name: str, directory: Path) -> int:
+        """Bytes of the attempt's log so far."""
+        if (known := self._by_name.get(name)) is not None:
+            return known[1].size
+        if name not in self._left:
+            self._left[name] = log_file.size(directory / "log.txt")
+        return self._left[name]
+
+    def unreadable(self) -> Exception | None:
+        """That logs may not be read: what a trial said would be lost with its pod."""
+        return next((each.barred for _, each in self._by_name.values() if each.barred is not None), None)
+
+    def not_yet(self) -> None:
+        """The cluster is away: no log is given up meanwhile."""
+        for _, follower in self._by_name.values():
+            follower.not_yet()
+
+    async def drop(self, name: str) -> None:
+        self._left.pop(name, None)
+        self._later.pop(name, None)
+        if (known := self._by_name.pop(name, None)) is not None:
+            await known[1].close()
+
+    async def close(self) -> None:
+        for name in list(self._by_name):
+            await self.drop(name)
+
+    def _tell(self, name: str) -> None:
+        known = self._by_name.get(name)
+        self._ended() if known is not None and known[1].done else self._grown()

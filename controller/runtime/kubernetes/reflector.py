@@ -1,8 +1,8 @@
-"""What a cluster shows of one kind, kept up to date: list in pages, then watch, and put right what was missed.
+"""The objects of one kind, kept up to date: list in pages, then watch, and repair what was missed.
 
-Events are hints. A watch that ends goes on from the last version heard of; one that cannot (410), that broke off twice,
+Events are hints. A watch that ends continues from the last version seen; one that cannot (410), that broke off twice,
 or that is resync_s old is followed by a list, whose difference to what was known counts as events. What the owner did
-itself is known at once (`put`, `drop`), whatever older things a list or an event still says about it.
+itself is known at once (`put`, `drop`), whatever older state a list or an event still shows.
 
 No request but list and watch is made here, and nothing is decided.
 """
@@ -19,21 +19,32 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from controller.runtime.kubernetes import news
-from controller.runtime.kubernetes.client import (
-    ApiError,
-    BadKubeconfig,
-    Client,
-    Kind,
-    NotAllowed,
-    Raw,
-    Unreachable,
-)
-from controller.runtime.kubernetes.notices import Notices
+from controller.runtime.kubernetes.client import ApiError, BadKubeconfig, Client, Kind, NotAllowed, Raw, Unreachable
+from controller.runtime.kubernetes.errors import rule_for
 from controller.runtime.protocol import RuntimeLost
 
-AGAIN_S = 5.0  # between two tries of what can be done without
 _log = logging.getLogger(__name__)
+
+
+class MissingRights:
+    """Of one connection."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def denied(self, error: ApiError, *, without: str) -> None:
+        rule = rule_for(error)
+        said = f"not shown: {without}" + (f"; the missing rule: {rule}" if rule else f": {error}")
+        if said not in self._said:
+            self._said.add(said)
+            _log.warning("%s", said)
+
+
+AGAIN_S = 5.0  # between two tries of what can be done without
+
+
+def always(before: Raw | None, after: Raw | None) -> bool:
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +65,7 @@ class Reflector:
     `trouble` too, from the same loop; not of what the owner himself did last, `drop`."""
 
     def __init__(self, client: Client, kind: Kind, namespace: str | None, *, labels: str = "", fields: str = "",
-                 changed: Callable[[], None], matters: Callable[[Raw | None, Raw | None], bool] = news.always,
+                 changed: Callable[[], None], matters: Callable[[Raw | None, Raw | None], bool] = always,
                  keep: Callable[[Raw, Raw], None] | None = None,
                  resync_s: float = 600.0, pace: Pace = Pace()) -> None:  # fmt: skip
         """keep: writes into the newer of two states of an object what it keeps of the older."""
@@ -260,7 +271,7 @@ class LazyReflector:
     """
 
     def __init__(
-        self, make: Callable[[], Coroutine[Any, Any, Reflector | None]], notices: Notices, *, without: str
+        self, make: Callable[[], Coroutine[Any, Any, Reflector | None]], notices: MissingRights, *, without: str
     ) -> None:
         self._make = make
         self._notices = notices

@@ -1,5 +1,7 @@
-"""What the runtime does on a cluster, as rights. deploy/rbac.yaml grants RIGHTS and QUEUE_RIGHTS; a check-up asks for
-those that are needed."""
+"""The rights that the runtime needs on a cluster.
+
+deploy/rbac.yaml grants RIGHTS and QUEUE_RIGHTS; a preflight check asks for those that are needed.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from controller.runtime.kubernetes.client import (
 from controller.runtime.kubernetes.errors import ApiError
 from controller.runtime.kubernetes.kinds import kind_of, preset_of
 from controller.runtime.kubernetes.kueue import served
-from controller.runtime.kubernetes.members import queue_of
+from controller.runtime.kubernetes.labels import KUEUE_GROUP, queue_of
 
 Raw = dict[str, Any]
 
@@ -68,9 +70,9 @@ RIGHTS = (
 )
 # Asked for where a file names a queue.
 QUEUE_RIGHTS = (
-    Right(Kind("kueue.x-k8s.io/v1beta1", "workloads", "Workload"), ("list", "watch"),
+    Right(Kind(f"{KUEUE_GROUP}/v1beta1", "workloads", "Workload"), ("list", "watch"),
           without="why Kueue keeps a trial waiting"),
-    Right(Kind("kueue.x-k8s.io/v1beta1", "localqueues", "LocalQueue"), ("list",),
+    Right(Kind(f"{KUEUE_GROUP}/v1beta1", "localqueues", "LocalQueue"), ("list",),
           without="whether spec.trial.queue exists, before anything runs"),
 )  # fmt: skip
 
@@ -125,3 +127,14 @@ async def _rules(client: Client, namespace: str) -> list[Raw]:
 def _grants(rule: Raw, right: Right, verb: str) -> bool:
     asked = (("verbs", verb), ("apiGroups", right.group), ("resources", right.resource))
     return all({"*", wanted} & set(rule.get(key) or ()) for key, wanted in asked)
+
+
+async def list_allowed(client: Client, kind: Kind, namespace: str | None) -> list[Raw] | None:
+    """None: we may not look."""
+    try:
+        found, _ = await client.list(kind, namespace)
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return None
+    return found

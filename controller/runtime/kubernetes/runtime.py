@@ -1,7 +1,7 @@
 """Trials as objects on a Kubernetes cluster: `controller.runtime.protocol.Runtime` over one connection.
 
 The cluster is the truth about what runs; what is held here is rebuilt from it and from the attempts' folders. When
-there is room for an attempt is the business of `gate`, making it of `intake`, what it looks like of `ends`.
+there is room for an attempt is the business of `queue`, making it of `creations`, what it looks like of `ends`.
 """
 
 from __future__ import annotations
@@ -16,28 +16,22 @@ from typing import Any
 
 from controller.core.model import FINAL, AttemptKey, FailureClass, TrialOrFinal, Uid
 from controller.runtime import log_file
-from controller.runtime.kubernetes import followers
-from controller.runtime.kubernetes.bell import Bell
+from controller.runtime.kubernetes.admission import AdmissionQueue
+from controller.runtime.kubernetes.attempt_status import StatusCache, ends_by_pods, log_source, status_of
 from controller.runtime.kubernetes.client import JOBS, PODS, SERVICES, Client, Kind
 from controller.runtime.kubernetes.demand import demand_of
-from controller.runtime.kubernetes.ends import log_source, sighting_of
-from controller.runtime.kubernetes.errands import Errands
-from controller.runtime.kubernetes.errors import ApiError, NotAllowed
-from controller.runtime.kubernetes.fence import Fence
-from controller.runtime.kubernetes.gate import Gate
-from controller.runtime.kubernetes.intake import Intake
+from controller.runtime.kubernetes.errors import ApiError, ErrorClassifier, NotAllowed
+from controller.runtime.kubernetes.informer import Informer, Wakeup
+from controller.runtime.kubernetes.job_builder import build_objects, grace_of, timeout_of
+from controller.runtime.kubernetes.job_creation import BackgroundRequests, JobCreations, JobCreator, other_parameters
 from controller.runtime.kubernetes.kinds import kind_of, reading_of
-from controller.runtime.kubernetes.logs import LogFollower
-from controller.runtime.kubernetes.maker import Maker, other_parameters
-from controller.runtime.kubernetes.manifests import grace_of, job_for, timeout_of
-from controller.runtime.kubernetes.meaning import Meaning
-from controller.runtime.kubernetes.members import ends_by_pods, queue_of
-from controller.runtime.kubernetes.pods import is_gone
-from controller.runtime.kubernetes.quota import never_fits
+from controller.runtime.kubernetes.labels import attempt_of, name_of, queue_of
+from controller.runtime.kubernetes.lease import FencingLease
+from controller.runtime.kubernetes.logs import SOON_S, LogFollower, LogFollowers
+from controller.runtime.kubernetes.pod_status import is_gone
 from controller.runtime.kubernetes.records import Record, Records
-from controller.runtime.kubernetes.scene import Scene, attempt_of, name_of
-from controller.runtime.kubernetes.steady import Steady
-from controller.runtime.protocol import CannotStart, Exit, Launch, Sighting
+from controller.runtime.kubernetes.resource_quota import never_fits
+from controller.runtime.protocol import AttemptStatus, CannotStart, Exit, Launch
 from suggest import failpoints
 
 Raw = dict[str, Any]
@@ -67,26 +61,28 @@ class Place:
 class KubernetesRuntime:
     """One experiment's. Nothing is asked of the cluster before the first call that needs it."""
 
-    def __init__(self, place: Place, *, gate: Gate) -> None:
+    def __init__(self, place: Place, *, queue: AdmissionQueue) -> None:
         self._place = place
-        self._gate = gate
+        self._queue = queue
         self._records = Records()
-        self._bell = Bell()
-        self._opened: tuple[Scene, Intake] | None = None
+        self._wakeup = Wakeup()
+        self._opened: tuple[Informer, JobCreations] | None = None
         self._opening = asyncio.Lock()
         self._whose: dict[str, AttemptKey] = {}
-        self._followers = followers.Followers(
-            place.client, place.namespace, grown=self._bell.growth, ended=self._bell.news
+        self._followers = LogFollowers(
+            place.client, place.namespace, grown=self._wakeup.notify_log_growth, ended=self._wakeup.notify
         )
         self._made: set[str] = set()  # seen on the cluster in this life
         self._over: set[str] = set()  # of these, whose pods have ended
-        self._leaving = Errands(failed=self._bell.news)
-        self._steady = Steady()
-        self._meaning = Meaning()
+        self._leaving = BackgroundRequests(failed=self._wakeup.notify)
+        self._status_cache = StatusCache()
+        self._errors = ErrorClassifier()
         self._looked_for_room: bool | None = None  # last for the final stage, or for a trial
         self._lines_are_awaited = True
         self._log_times = log_file.LogTimes()
-        self._fence = Fence(place.client, place.namespace, place.anchor, place.holder, changed=self._bell.news)
+        self._lease = FencingLease(
+            place.client, place.namespace, place.anchor, place.holder, changed=self._wakeup.notify
+        )
         self._strange: set[str] = set()  # uids of objects with an attempt's name that are not that attempt
 
     @property
@@ -106,55 +102,56 @@ class KubernetesRuntime:
     async def start(self, launch: Launch) -> None:
         part = launch.cluster
         assert part is not None, "a launch for a cluster says what the cluster needs"
-        scene, intake = await self._open()
+        informer, creations = await self._open()
         self._whose[launch.name] = part.trial, part.attempt
-        if launch.name in self._gate.waiting or launch.name in intake.refused:
+        if launch.name in self._queue.waiting or launch.name in creations.refused:
             return
         record = self._records.of(launch.directory)
-        if found := scene.find(launch.name):
+        if found := informer.find(launch.name):
             self._expect_ours(launch, found[1], record)
             return
         if record is not None and (record.removed or record.uid):
             raise CannotStart("it was made before, and is gone", FailureClass.INFRASTRUCTURE)
+        objects = build_objects(launch)
         if self._looked_for_room is not (part.trial is FINAL):
             self._looked_for_room = part.trial is FINAL
-            quotas = scene.quotas
-            if never := never_fits(demand_of(job_for(launch, owner=None)), quotas, scene.limit_ranges, []):
+            quotas = informer.quotas
+            if never := never_fits(demand_of(objects), quotas, informer.limit_ranges, []):
                 raise CannotStart(never)
         try:
-            self._gate.add(launch, limit_ranges=scene.limit_ranges)
+            self._queue.add(launch, objects, limit_ranges=informer.limit_ranges)
         except ValueError as error:
             raise CannotStart(str(error)) from error
-        await self._ask(intake.admit(running=self._busy))
+        await self._ask(creations.admit(running=self._busy))
 
     def _forget(self, name: str) -> None:
         self._whose.pop(name, None)
         self._made.discard(name)
         self._over.discard(name)
-        self._steady.forget(name)
+        self._status_cache.forget(name)
 
     def _expect_ours(self, launch: Launch, there: Raw, record: Record | None) -> None:
         """Raises CannotStart: somebody else made it, with other parameters under the same number."""
         if record is not None and record.uid == there["metadata"]["uid"]:
             return
-        if trouble := other_parameters(job_for(launch, owner=None)[-1], there, self._place.namespace):
+        if trouble := other_parameters(build_objects(launch)[-1], there, self._place.namespace):
             self._strange.add(there["metadata"]["uid"])
             self._forget(launch.name)
             raise CannotStart(trouble)
 
     async def stop(self, name: str, *, grace_s: float) -> None:
-        scene, intake = await self._open()
-        self._gate.drop(name)
-        await intake.settle(name)
-        kind, shown = scene.find(name) or (None, None)
+        informer, creations = await self._open()
+        self._queue.drop(name)
+        await creations.settle(name)
+        kind, shown = informer.find(name) or (None, None)
         whose = self._whose.get(name) if shown is None else attempt_of(shown)
         if whose is None:
             return
-        pods = scene.pods_by_attempt().get(whose, [])
-        if (shown is None and not pods) or self._sighting(name, shown, pods, whose).exit is not None:
+        pods = informer.pods_by_attempt().get(whose, [])
+        if (shown is None and not pods) or self._status(name, shown, pods, whose).exit is not None:
             return
-        self._steady.forget(name)
-        await self._ask(self._fence.check())
+        self._status_cache.forget(name)
+        await self._ask(self._lease.check())
         self._records.note(self._place.folder_of(*whose), stopped=True)
         if kind is not None and shown is not None:
             await self._ask(self._end(kind, name, shown, pods, grace_s=grace_s))
@@ -163,41 +160,41 @@ class KubernetesRuntime:
 
     async def remove(self, name: str) -> None:
         self._log_times.forget(name)
-        scene, intake = await self._open()
-        self._gate.drop(name)
-        await intake.settle(name)
-        intake.refused.pop(name, None)
-        found = scene.find(name)
+        informer, creations = await self._open()
+        self._queue.drop(name)
+        await creations.settle(name)
+        creations.refused.pop(name, None)
+        found = informer.find(name)
         if found is not None and found[1]["metadata"]["uid"] in self._strange:
             found = None
         if found is not None:
-            await self._ask(self._fence.check())
+            await self._ask(self._lease.check())
         whose = self._whose.get(name) or (attempt_of(found[1]) if found else None)
         # What is left of an attempt whose object was deleted without its pods.
-        orphans = scene.pods_of(whose) if found is None and whose is not None and not self._is_removed(whose) else []
+        orphans = informer.pods_of(whose) if found is None and whose is not None and not self._is_removed(whose) else []
         if whose is not None and (found or self._records.of(self._place.folder_of(*whose))):
             self._records.note(self._place.folder_of(*whose), removed=True)
         if found is not None and not self._leaving.is_under_way(name):
             kind, shown = found
             running: Sequence[Raw] = []
             if whose is not None:
-                pods = scene.pods_by_attempt().get(whose, [])
-                if kind is not JOBS or self._sighting(name, shown, pods, whose).exit is None:
+                pods = informer.pods_by_attempt().get(whose, [])
+                if kind is not JOBS or self._status(name, shown, pods, whose).exit is None:
                     running = pods
-            await self._send_away(name, self._remove(scene, kind, shown, running))
+            await self._send_away(name, self._remove(informer, kind, shown, running))
         elif orphans and not self._leaving.is_under_way(name):
             await self._send_away(name, self._delete_pods(orphans, grace_s=0))
         if (known := self._whose.get(name)) is not None:
-            scene.forget_pods(known)
+            informer.forget_pods(known)
         self._forget(name)
-        scene.complaints.forget(name)
+        informer.events.forget(name)
         await self._followers.drop(name)
 
     async def _send_away(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         # The last one is waited for: nobody would look after it any more.
         await self._ask(self._leaving.send(name, work, wait=not (self._made - self._over - {name})))
 
-    async def _remove(self, scene: Scene, kind: Kind, shown: Raw, running: Sequence[Raw]) -> None:
+    async def _remove(self, informer: Informer, kind: Kind, shown: Raw, running: Sequence[Raw]) -> None:
         name = shown["metadata"]["name"]
         await self._delete_pods(running, grace_s=0)  # the garbage collector would give them their whole grace
         if service := shown.get("spec", {}).get("template", {}).get("spec", {}).get("subdomain"):
@@ -205,20 +202,20 @@ class KubernetesRuntime:
         failpoints.reach(BEFORE_DELETE)
         await self._delete(kind, name, shown)
         failpoints.reach(AFTER_DELETE)
-        scene.drop(kind, name)
+        informer.drop(kind, name)
 
-    async def observe(self) -> Mapping[str, Sighting]:
-        if self._fence.lost is not None:
-            raise self._fence.lost
-        scene, intake = await self._open()
-        self._bell.clear()  # here, not where one log is read: what grows from now on is told
-        scene.forget_the_gone()
-        if (trouble := scene.trouble or self._followers.unreadable()) is not None:
+    async def observe(self) -> Mapping[str, AttemptStatus]:
+        if self._lease.lost is not None:
+            raise self._lease.lost
+        informer, creations = await self._open()
+        self._wakeup.clear()  # here, not where one log is read: what grows from now on is told
+        informer.forget_the_gone()
+        if (trouble := informer.trouble or self._followers.unreadable()) is not None:
             self._followers.not_yet()
-            raise self._meaning.of(trouble, patient=True)
-        pods = scene.pods_by_attempt()
-        sightings: dict[str, Sighting] = {}
-        for kind, name, shown in list(scene.objects()):
+            raise self._errors.classify(trouble, patient=True)
+        pods = informer.pods_by_attempt()
+        statuses: dict[str, AttemptStatus] = {}
+        for kind, name, shown in list(informer.objects()):
             whose = self._whose.get(name) or attempt_of(shown)
             if whose is None:
                 continue
@@ -232,24 +229,24 @@ class KubernetesRuntime:
             self._whose[name] = whose
             self._made.add(name)
             own = pods.pop(whose, [])
-            sighting = self._steady.sighting(name, shown, own, calm=scene.complaints.none)
-            sighting = sighting or await self._looked_after(scene, kind, name, shown, own, whose)
-            if sighting is not None:
-                sightings[name] = sighting
+            status = self._status_cache.get(name, shown, own, quiet=informer.events.quiet)
+            status = status or await self._looked_after(informer, kind, name, shown, own, whose)
+            if status is not None:
+                statuses[name] = status
         known = set(self._whose.values())
         for whose, left in pods.items():
             if self._is_removed(whose):
-                scene.forget_pods(whose)  # what the garbage collector leaves to be heard of
+                informer.forget_pods(whose)  # what the garbage collector leaves to be heard of
             elif whose not in known:
                 self._whose[name_of(left[0], whose)] = whose
         for name, whose in self._whose.items():
-            if name not in sightings and not self._is_removed(whose) and (name in self._made or whose in pods):
-                sightings[name] = self._without_object(name, pods.get(whose, []), whose)
-                intake.forget_anchor()  # it may have gone first, and have taken this with it
-        await self._ask(intake.admit(running=self._busy))
-        waiting = {name: Sighting(name, None, waiting=reason) for name, reason in self._gate.waiting.items()}
-        self._bell.looked()
-        return waiting | intake.refused | sightings
+            if name not in statuses and not self._is_removed(whose) and (name in self._made or whose in pods):
+                statuses[name] = self._without_object(name, pods.get(whose, []), whose)
+                creations.forget_anchor()  # it may have gone first, and have taken this with it
+        await self._ask(creations.admit(running=self._busy))
+        waiting = {name: AttemptStatus(name, None, waiting=reason) for name, reason in self._queue.waiting.items()}
+        self._wakeup.observed()
+        return waiting | creations.refused | statuses
 
     async def read_log(self, name: str, offset: int, *, limit: int = 1 << 20) -> bytes:
         await self._open()
@@ -268,7 +265,7 @@ class KubernetesRuntime:
         self._lines_are_awaited = log_growth
         if log_growth:
             self._followers.hurry()
-        await self._bell.wait(within_s, growth=log_growth)
+        await self._wakeup.wait(within_s, growth=log_growth)
 
     def slots(self, gpu: float, workers: int) -> int | None:
         return None  # the quota decides, and the scheduler
@@ -276,12 +273,12 @@ class KubernetesRuntime:
     async def close(self) -> None:
         opened, self._opened = self._opened, None
         await self._followers.close()
-        self._gate.close()
+        self._queue.close()
         if opened is not None:
-            scene, intake = opened
-            await asyncio.gather(intake.close(), self._leaving.close())
-            await self._fence.close()
-            await scene.close()
+            informer, creations = opened
+            await asyncio.gather(creations.close(), self._leaving.close())
+            await self._lease.close()
+            await informer.close()
         await self._place.client.close()
 
     def _is_removed(self, whose: AttemptKey) -> bool:
@@ -291,25 +288,28 @@ class KubernetesRuntime:
 
     # Looking
 
-    async def _open(self) -> tuple[Scene, Intake]:
+    async def _open(self) -> tuple[Informer, JobCreations]:
         if self._opened is not None:
             return self._opened
         async with self._opening:
             if self._opened is None:
                 place = self._place
                 stem = f"{place.anchor['metadata']['name']}-"
-                scene = Scene(place.client, place.namespace, place.uid, stem, changed=self._bell.news)
+                informer = Informer(place.client, place.namespace, place.uid, stem, changed=self._wakeup.notify)
                 try:
-                    await self._ask(scene.open())
-                    await self._ask(self._watch_template(scene))
+                    await self._ask(informer.open())
+                    await self._ask(self._watch_template(informer))
                 except BaseException:
-                    await scene.close()
+                    await informer.close()
                     raise
-                maker = Maker(place.client, place.namespace, place.anchor, self._fence)
-                self._opened = scene, Intake(self._gate, maker, scene, made=self._took_in, changed=self._bell.news)
+                creator = JobCreator(place.client, place.namespace, place.anchor, self._lease)
+                self._opened = (
+                    informer,
+                    JobCreations(self._queue, creator, informer, made=self._took_in, changed=self._wakeup.notify),
+                )
             return self._opened
 
-    async def _watch_template(self, scene: Scene) -> None:
+    async def _watch_template(self, informer: Informer) -> None:
         """Attempts of the file's own kind are seen from the start; that the server lacks it, the first one says."""
         if self._place.template is None:
             return
@@ -319,70 +319,70 @@ class KubernetesRuntime:
             if error.status != 404:
                 raise
             return
-        await scene.watch(kind)
+        await informer.watch(kind)
 
     async def _looked_after(
         self,
-        scene: Scene,
+        informer: Informer,
         kind: Kind,
         name: str,
         shown: Raw,
         pods: Sequence[Raw],
         whose: AttemptKey,
-    ) -> Sighting | None:
+    ) -> AttemptStatus | None:
         """What it looks like now; None: it was taken back and may be started anew. Its log is followed, its timeout
         kept."""
         directory = self._place.folder_of(*whose)
-        sighting = self._sighting(name, shown, pods, whose)
-        if sighting.suspended:
-            scene.complaints.forget(name)
+        status = self._status(name, shown, pods, whose)
+        if status.suspended:
+            informer.events.forget(name)
             if queue_of(shown):
-                sighting = replace(sighting, waiting=scene.workloads.why(shown))
-        elif sighting.start_time is None and sighting.exit is None:
-            scene.complaints.heed(name, kind, pods, has_quota=scene.has_quota)
+                status = replace(status, waiting=informer.workloads.why(shown))
+        elif status.start_time is None and status.exit is None:
+            informer.events.note_waiting(name, kind, pods, has_quota=informer.has_quota)
         else:
-            scene.complaints.runs(name)
-        refusal = "" if pods or sighting.suspended else scene.complaints.refusal(shown["metadata"]["uid"])
-        if refusal and sighting.exit is None and self._gate.refused(name, refusal):
+            informer.events.note_running(name)
+        refusal = "" if pods or status.suspended else informer.events.refusal(shown["metadata"]["uid"])
+        if refusal and status.exit is None and self._queue.refused(name, refusal):
             await self._ask(self._delete(kind, name, shown))
-            scene.drop(kind, name)
+            informer.drop(kind, name)
             self._records.forget(directory)
             self._made.discard(name)
             return None
-        mounts = scene.complaints.mount_trouble(pods)
-        if (refusal or mounts) and sighting.start_time is None and sighting.exit is None:
-            sighting = self._sighting(name, shown, pods, whose, refusal=refusal, mounts=mounts)
+        mounts = informer.events.mount_trouble(pods)
+        if (refusal or mounts) and status.start_time is None and status.exit is None:
+            status = self._status(name, shown, pods, whose, refusal=refusal, mounts=mounts)
         source = log_source(shown, pods)
-        at_once = self._lines_are_awaited or sighting.exit is not None
+        at_once = self._lines_are_awaited or status.exit is not None
         follower = self._followers.follow(name, source, directory, at_once=at_once)
-        if sighting.exit is not None:
+        if status.exit is not None:
             self._note_end(name)
-            return _when_read(sighting, sighting.exit, follower)
+            return _when_read(status, status.exit, follower)
         left_s = None
-        if (limit_s := timeout_of(shown)) is not None and sighting.start_time is not None:
-            left_s = limit_s - (datetime.now(UTC) - sighting.start_time).total_seconds()
+        if (limit_s := timeout_of(shown)) is not None and status.start_time is not None:
+            left_s = limit_s - (datetime.now(UTC) - status.start_time).total_seconds()
             deaf = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
             if left_s <= 0 and deaf:  # again and again, until the cluster has heard it
                 self._records.note(directory, timed_out=True)
                 await self._ask(self._end(kind, name, shown, deaf, grace_s=grace_of(shown)))
         if follower is None and source is not None:
-            left_s = min(followers.SOON_S, math.inf if left_s is None else left_s)
+            left_s = min(SOON_S, math.inf if left_s is None else left_s)
         if follower is None or self._followers.is_of(name, source):
-            self._steady.note(name, shown, pods, sighting, left_s=left_s)
-        return sighting
+            self._status_cache.put(name, shown, pods, status, left_s=left_s)
+        return status
 
-    def _without_object(self, name: str, pods: Sequence[Raw], whose: AttemptKey) -> Sighting:
+    def _without_object(self, name: str, pods: Sequence[Raw], whose: AttemptKey) -> AttemptStatus:
         """Its object is gone; what its pods do still counts, and what they say: they may run on without it."""
         there = [pod for pod in pods if not is_gone(pod)]
         source = None if self._followers.has(name) else log_source(None, there)
         follower = self._followers.follow(name, source, self._place.folder_of(*whose), at_once=True)
-        sighting = self._sighting(name, None, pods, whose)
-        if sighting.exit is None:
-            return sighting
+        status = self._status(name, None, pods, whose)
+        if status.exit is None:
+            return status
         self._note_end(name)
-        return _when_read(sighting, sighting.exit, follower)
+        return _when_read(status, status.exit, follower)
 
-    def _sighting(
+    def _status(
         self,
         name: str,
         shown: Raw | None,
@@ -391,10 +391,10 @@ class KubernetesRuntime:
         *,
         refusal: str = "",
         mounts: str = "",
-    ) -> Sighting:
+    ) -> AttemptStatus:
         record = self._records.of(self._place.folder_of(*whose)) or Record()
         now = datetime.now(UTC)
-        sighting = sighting_of(
+        status = status_of(
             name,
             shown,
             pods,
@@ -403,9 +403,9 @@ class KubernetesRuntime:
             refusal=refusal,
             mount_trouble=mounts,
         )
-        if record.timed_out and sighting.exit is not None and sighting.exit.stopped:
-            return replace(sighting, exit=replace(sighting.exit, timed_out=True, stopped=False))
-        return sighting
+        if record.timed_out and status.exit is not None and status.exit.stopped:
+            return replace(status, exit=replace(status.exit, timed_out=True, stopped=False))
+        return status
 
     # Acting
 
@@ -416,7 +416,7 @@ class KubernetesRuntime:
 
     def _note_end(self, name: str) -> None:
         self._over.add(name)
-        self._gate.ended(name)
+        self._queue.ended(name)
 
     def _took_in(self, launch: Launch, kind: Kind, made: Raw) -> None:
         failpoints.reach(BEFORE_NOTE)
@@ -434,11 +434,11 @@ class KubernetesRuntime:
         await self._delete_pods(pods, grace_s=grace_s)
 
     async def _delete(self, kind: Kind, name: str, shown: Raw) -> None:
-        await self._fence.check()
+        await self._lease.check()
         await self._client.delete(kind, self._place.namespace, name, uid=shown["metadata"]["uid"])
 
     async def _delete_pods(self, pods: Sequence[Raw], *, grace_s: float) -> None:
-        await self._fence.check()
+        await self._lease.check()
         for pod in pods:
             about = pod["metadata"]
             # With none at all the object would go and leave the container to its node.
@@ -446,20 +446,20 @@ class KubernetesRuntime:
             await self._client.delete(PODS, self._place.namespace, about["name"], uid=about["uid"], grace_s=least_s)
 
     async def _ask(self, request: Any) -> Any:
-        """What the cluster answers. Raises NotAllowed and RuntimeLost, see `meaning`."""
+        """What the cluster answers. Raises NotAllowed and RuntimeLost, see `ErrorClassifier`."""
         try:
             return await request
         except (ApiError, NotAllowed) as error:
-            raise self._meaning.of(error, patient=self._opened is not None) from error
+            raise self._errors.classify(error, patient=self._opened is not None) from error
 
 
-def _when_read(sighting: Sighting, exit: Exit, follower: LogFollower | None) -> Sighting:
+def _when_read(status: AttemptStatus, exit: Exit, follower: LogFollower | None) -> AttemptStatus:
     """How it ended is judged by what it said last: shown once the log is read."""
     if follower is None:
-        return sighting
+        return status
     follower.ended()
     if not follower.done:
-        return replace(sighting, exit=None)
+        return replace(status, exit=None)
     if follower.trouble and exit.code == 0:
-        return replace(sighting, exit=replace(exit, reason=follower.trouble))
-    return sighting
+        return replace(status, exit=replace(exit, reason=follower.trouble))
+    return status

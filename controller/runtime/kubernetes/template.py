@@ -8,24 +8,25 @@ has said nothing. A Job, alone or in a JobSet, that does not mention retries has
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from controller.runtime.kubernetes.environment import as_is
 from controller.runtime.kubernetes.kinds import JOB, at, below, foreign_version, is_pod_template, preset_of, put
-from controller.runtime.kubernetes.naming import QUEUE, annotations_of, labels_of, metadata
+from controller.runtime.kubernetes.labels import QUEUE, annotations_of, labels_of, metadata
 from controller.runtime.protocol import ClusterPart, Launch
 
 Raw = dict[str, Any]
 
+_EXPANDED = re.compile(r"\$(?=[$(])|(?<=\$)\$")
 _WITHOUT_A_PLACE = ("TUNER_OUTPUT_DIR", "TUNER_CHECKPOINT_DIR")  # the runtime mounts no volume in it
 
 
-def from_template(launch: Launch, part: ClusterPart, owner: Mapping[str, Any] | None) -> Raw:
+def from_template(launch: Launch, part: ClusterPart) -> Raw:
     obj = cast(Raw, copy.deepcopy(dict(part.manifest or {})))
     preset = preset_of(obj)
     about = obj.get("metadata")
-    ours = metadata(launch, part, owner)
+    ours = metadata(launch, part)
     obj["metadata"] = _merged(about, ours, "labels") | {
         "annotations": _mapping(about, "annotations") | annotations_of(launch, part)
     }
@@ -111,6 +112,11 @@ def prefer_others(spec: Raw, nodes: tuple[str, ...]) -> None:
     fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
     path = "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution"
     put(spec, path, [*(at(spec, path) or ()), {"weight": 100, "preference": {"matchFields": fields}}])
+
+
+def as_is(text: str) -> str:
+    """Kubernetes would put variables in place of $(NAME); here, as on a laptop, nobody but the program reads it."""
+    return _EXPANDED.sub("$$", text)
 
 
 def _job_specs(obj: Raw) -> Iterator[Raw]:

@@ -199,8 +199,8 @@ def stops_are_recorded_only(left: Sequence[UnfinishedTrial], snapshot: Snapshot,
 
 
 @mutant("a preempted trial holds a GPU on paper while another workload has it", (loop, "event_for"))
-def preemption_is_not_seen(attempt: Attempt, sighting: Any, *rest: Any, **known: Any) -> Any:
-    shown = None if sighting is None else replace(sighting, suspended=False)
+def preemption_is_not_seen(attempt: Attempt, status: Any, *rest: Any, **known: Any) -> Any:
+    shown = None if status is None else replace(status, suspended=False)
     return observe.event_for(attempt, shown, *rest, **known)
 
 

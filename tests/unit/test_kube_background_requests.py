@@ -1,4 +1,4 @@
-"""Errands are done beside what their sender does, a few at a time; what fails is told to whoever sends the next."""
+"""Background requests run beside what their sender does, a few at a time; the next sender is told of a failure."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from controller.runtime.kubernetes import errands as module
-from controller.runtime.kubernetes.errands import Errands
+from controller.runtime.kubernetes import job_creation as module
+from controller.runtime.kubernetes.job_creation import BackgroundRequests
 from tests.kube.small_cluster import eventually
 
 AWAY = RuntimeError("away")
 
 
 class Desk:
-    """Sends errands that last until they are let go, and counts what is told."""
+    """Sends requests that last until they are let go, and counts what is told."""
 
     def __init__(self) -> None:
-        self.errands = Errands(failed=self._failed)
+        self.requests = BackgroundRequests(failed=self._failed)
         self.go = asyncio.Event()
         self.doing: set[str] = set()
         self.done: list[str] = []
@@ -41,13 +41,13 @@ class Desk:
 
     async def begin(self, *names: str, error: Exception | None = None) -> None:
         for name in names:
-            await self.errands.send(name, self.work(name, error=error))
+            await self.requests.send(name, self.work(name, error=error))
 
     async def fail(self, name: str) -> None:
         """It has failed, and nobody was told but by the call."""
         self.go.set()
         await self.begin(name, error=AWAY)
-        await eventually(lambda: not self.errands.is_under_way(name))
+        await eventually(lambda: not self.requests.is_under_way(name))
         self.go.clear()
 
 
@@ -60,7 +60,7 @@ def at_a_desk(test: Test) -> Callable[..., None]:
         async def main() -> None:
             desk = Desk()
             await asyncio.wait_for(test(desk, **fixtures), 10)
-            await desk.errands.close()
+            await desk.requests.close()
             assert [each for each in asyncio.all_tasks() if each is not asyncio.current_task()] == []
 
         asyncio.run(main())
@@ -72,11 +72,11 @@ def at_a_desk(test: Test) -> Callable[..., None]:
 @at_a_desk
 async def test_its_sender_does_not_wait_for_it(desk: Desk) -> None:
     await desk.begin("a")
-    assert desk.errands.is_under_way("a")
+    assert desk.requests.is_under_way("a")
     assert desk.done == []
     desk.go.set()
     await eventually(lambda: desk.done == ["a"])
-    assert not desk.errands.is_under_way("a")
+    assert not desk.requests.is_under_way("a")
 
 
 @at_a_desk
@@ -112,14 +112,14 @@ async def test_what_goes_well_after_a_failure_ends_the_waiting(desk: Desk) -> No
     assert desk.done == ["b"]  # it was waited for
     desk.go.clear()
     await desk.begin("c")  # and this one is not
-    assert desk.errands.is_under_way("c")
+    assert desk.requests.is_under_way("c")
     desk.go.set()
 
 
 @at_a_desk
 async def test_who_waits_waits_for_all_and_is_told_of_any_that_failed(desk: Desk) -> None:
     await desk.begin("a", error=AWAY)
-    sending = asyncio.create_task(desk.errands.send("b", desk.work("b"), wait=True))
+    sending = asyncio.create_task(desk.requests.send("b", desk.work("b"), wait=True))
     await eventually(lambda: desk.doing == {"a", "b"})
     desk.go.set()
     with pytest.raises(RuntimeError, match="away"):
@@ -129,14 +129,14 @@ async def test_who_waits_waits_for_all_and_is_told_of_any_that_failed(desk: Desk
 
 @at_a_desk
 async def test_to_settle_is_to_wait_for_that_one_whatever_becomes_of_it(desk: Desk) -> None:
-    await desk.errands.settle("nobody")
+    await desk.requests.settle("nobody")
     await desk.begin("a", error=AWAY)
-    settling = asyncio.create_task(desk.errands.settle("a"))
+    settling = asyncio.create_task(desk.requests.settle("a"))
     await eventually(lambda: desk.doing == {"a"})
     assert not settling.done()
     desk.go.set()
     await settling
-    assert not desk.errands.is_under_way("a")
+    assert not desk.requests.is_under_way("a")
 
 
 @at_a_desk
@@ -151,7 +151,7 @@ async def test_a_name_is_free_again_for_its_next_errand_at_the_moment_it_is_told
 async def test_to_close_is_to_finish_what_is_under_way(desk: Desk) -> None:
     names = [str(number) for number in range(20)]
     await desk.begin(*names)
-    closing = asyncio.create_task(desk.errands.close())
+    closing = asyncio.create_task(desk.requests.close())
     await eventually(lambda: len(desk.doing) == 16)
     assert not closing.done()
     desk.go.set()
@@ -165,8 +165,8 @@ def test_what_takes_too_long_at_the_close_is_given_up(monkeypatch: pytest.Monkey
     async def main() -> None:
         desk = Desk()
         await desk.begin(*(str(number) for number in range(20)))
-        await desk.errands.close()
+        await desk.requests.close()
         assert (desk.doing, desk.done, desk.failures) == (set(), [], 0)
-        assert not any(desk.errands.is_under_way(str(number)) for number in range(20))
+        assert not any(desk.requests.is_under_way(str(number)) for number in range(20))
 
     asyncio.run(main())

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.runtime.kubernetes.shares import STALE_S, Share, Shares, may_start
+from controller.runtime.kubernetes.admission import STALE_S, FairShares, Share, may_start
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ def test_shares_are_equal_to_within_one_trial_and_no_room_stays_empty(
             assert max(running) - min(held_up) <= 1
 
 
-def shares(folder: Path, uid: str, namespace: str = "team-a") -> Shares:
-    return Shares(folder, server="https://cluster:6443", namespace=namespace, uid=uid)
+def shares(folder: Path, uid: str, namespace: str = "team-a") -> FairShares:
+    return FairShares(folder, server="https://cluster:6443", namespace=namespace, uid=uid)
 
 
 def test_what_one_says_the_others_of_its_namespace_read(tmp_path: Path) -> None:
@@ -94,8 +94,8 @@ def test_one_that_hangs_is_not_waited_for_until_it_speaks_again(tmp_path: Path) 
 
 def test_the_file_of_a_killed_one_is_cleared_away(tmp_path: Path) -> None:
     script = (
-        "import os, sys; from pathlib import Path; from controller.runtime.kubernetes.shares import Shares\n"
-        "Shares(Path(sys.argv[1]), server='https://cluster:6443', namespace='team-a', uid='a')"
+        "import os, sys; from pathlib import Path; from controller.runtime.kubernetes.admission import FairShares\n"
+        "FairShares(Path(sys.argv[1]), server='https://cluster:6443', namespace='team-a', uid='a')"
         ".publish(3, 3, now_s=100.0); os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False, timeout=60)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from controller.core.model import FailureClass
-from controller.runtime.kubernetes.ends import log_source, sighting_of
-from controller.runtime.kubernetes.naming import READING
-from controller.runtime.kubernetes.pods import as_gone, image_of, parse_time
-from controller.runtime.kubernetes.positions import PodContainer
-from controller.runtime.protocol import Exit, Sighting
+from controller.runtime.kubernetes.attempt_status import log_source, status_of
+from controller.runtime.kubernetes.labels import READING
+from controller.runtime.kubernetes.logs import PodContainer
+from controller.runtime.kubernetes.pod_status import as_gone, image_of, parse_time
+from controller.runtime.protocol import AttemptStatus, Exit
 
 Raw = dict[str, Any]
 
@@ -123,8 +123,8 @@ def waiting(reason: str, message: str = "") -> Raw:
 
 def look(
     obj: Raw | None, *pods: Raw, stopped: bool = False, now: float = 10, refusal: str = "", mount_trouble: str = ""
-) -> Sighting:
-    return sighting_of("x-0", obj, pods, stopped=stopped, now=at(now), refusal=refusal, mount_trouble=mount_trouble)
+) -> AttemptStatus:
+    return status_of("x-0", obj, pods, stopped=stopped, now=at(now), refusal=refusal, mount_trouble=mount_trouble)
 
 
 def end_of(obj: Raw | None, *pods: Raw, stopped: bool = False, now: float = 10) -> Exit:
@@ -141,12 +141,12 @@ def lost(after: float, reason: str) -> Exit:
 
 
 def test_a_running_container_is_a_running_attempt_with_its_node_and_image() -> None:
-    assert look(a_job(), a_pod(RUNNING)) == Sighting("x-0", at(2), node="gpu-7", image=DIGEST)
+    assert look(a_job(), a_pod(RUNNING)) == AttemptStatus("x-0", at(2), node="gpu-7", image=DIGEST)
 
 
 def test_an_attempt_has_ended_when_its_container_has_whatever_its_job_says() -> None:
     pod = a_pod(ended(0, "Completed"), phase="Succeeded")
-    assert look(a_job(), pod) == Sighting("x-0", at(2), Exit(at(5), code=0), "gpu-7", DIGEST)
+    assert look(a_job(), pod) == AttemptStatus("x-0", at(2), Exit(at(5), code=0), "gpu-7", DIGEST)
 
 
 def test_it_has_ended_also_while_containers_beside_it_run_on() -> None:
@@ -268,8 +268,8 @@ def test_what_was_stopped_and_left_nothing_was_stopped() -> None:
 
 
 def test_a_pod_that_is_asked_to_end_runs_until_it_has() -> None:
-    sighting = look(a_job(), a_pod(RUNNING, deleted=6), stopped=True, now=20)
-    assert (sighting.exit, sighting.start_time) == (None, at(2))
+    status = look(a_job(), a_pod(RUNNING, deleted=6), stopped=True, now=20)
+    assert (status.exit, status.start_time) == (None, at(2))
 
 
 def test_a_pod_deleted_by_hand_is_the_machines_fault() -> None:
@@ -320,8 +320,8 @@ def test_a_jobs_end_waits_for_the_sight_of_its_pods() -> None:
 
 
 def test_nothing_is_said_of_what_is_usual() -> None:
-    assert look(a_job()) == Sighting("x-0", None)
-    assert look(a_job(), a_pod(phase="Pending", node="")) == Sighting("x-0", None)
+    assert look(a_job()) == AttemptStatus("x-0", None)
+    assert look(a_job(), a_pod(phase="Pending", node="")) == AttemptStatus("x-0", None)
     made = look(a_job(), a_pod(waiting("ContainerCreating"), phase="Pending"), now=3)
     assert (made.waiting, made.node) == ("", "gpu-7")
 
@@ -354,14 +354,14 @@ def test_a_claim_that_is_not_there_is_named_with_its_mount() -> None:
 def test_a_suspended_job_waits_whatever_its_pods_do() -> None:
     queued = a_job(queue="team-a", suspend=True, conditions=(a_condition("Suspended", "JobSuspended"),))
     going = a_pod(ended(143, after=7), phase="Failed", deleted=6)
-    assert look(queued, going) == Sighting("x-0", None, waiting="queued by Kueue (queue team-a)", suspended=True)
+    assert look(queued, going) == AttemptStatus("x-0", None, waiting="queued by Kueue (queue team-a)", suspended=True)
     assert look(a_job(suspend=True)).waiting == "suspended"
 
 
 def test_kueue_takes_pods_back_before_its_job_is_seen_suspended() -> None:
     admitted = a_job(queue="team-a", suspend=False, conditions=(a_condition("Suspended", status="False"),))
     going = a_pod(ended(143, after=7), phase="Failed", deleted=6)
-    assert look(admitted, going) == Sighting("x-0", None)
+    assert look(admitted, going) == AttemptStatus("x-0", None)
     again = a_pod(RUNNING, created=8, name="x-0-again")
     assert look(admitted, going, again).start_time == at(2)
     assert end_of(admitted, a_pod(ended(3), phase="Failed")) == Exit(at(5), code=3)
@@ -496,7 +496,7 @@ def test_a_pod_that_admission_refuses_is_a_mistake_and_one_without_room_waits() 
 # Several workers
 
 
-def workers(*pods: Raw, conditions: tuple[Raw, ...] = (), stopped: bool = False, now: float = 10) -> Sighting:
+def workers(*pods: Raw, conditions: tuple[Raw, ...] = (), stopped: bool = False, now: float = 10) -> AttemptStatus:
     job = a_job(completionMode="Indexed", completions=2, parallelism=2, conditions=conditions)
     return look(job, *pods, stopped=stopped, now=now)
 
@@ -507,7 +507,7 @@ OK = ended(0, "Completed")
 def test_workers_run_when_all_of_them_do() -> None:
     second = a_pod({"running": {"startedAt": stamp(4)}}, index=1)
     assert workers(a_pod(RUNNING, index=0), second).start_time == at(4)
-    assert workers(a_pod(RUNNING, index=0)) == Sighting("x-0", None, node="gpu-7", image=DIGEST)
+    assert workers(a_pod(RUNNING, index=0)) == AttemptStatus("x-0", None, node="gpu-7", image=DIGEST)
     pending = workers(a_pod(RUNNING, index=0), a_pod(waiting("ErrImagePull", "no"), phase="Pending", index=1))
     assert (pending.start_time, pending.waiting) == (None, "worker 1 of 2: ErrImagePull: no")
 

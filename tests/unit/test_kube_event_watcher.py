@@ -8,11 +8,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from controller.runtime.kubernetes import complaints, reflector
+from controller.runtime.kubernetes import event_watcher, reflector
 from controller.runtime.kubernetes.client import JOBS, Client, Raw
-from controller.runtime.kubernetes.complaints import Complaints
-from controller.runtime.kubernetes.notices import Notices
-from controller.runtime.kubernetes.owners import Owners
+from controller.runtime.kubernetes.event_watcher import EventWatcher, OwnerLookup
+from controller.runtime.kubernetes.reflector import MissingRights
 from tests.kube.fake_api import FakeApi
 from tests.kube.small_cluster import eventually, with_a_cluster
 
@@ -31,7 +30,7 @@ class Clock:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(complaints, "time", made)
+    monkeypatch.setattr(event_watcher, "time", made)
     monkeypatch.setattr(reflector, "AGAIN_S", 0.01)
     Clock.now_s = 0.0
     return made
@@ -47,10 +46,10 @@ def say(api: FakeApi, reason: str, uid: str, message: str) -> None:
 
 
 @asynccontextmanager
-async def heard(client: Client, *, changed: Callable[[], None] = lambda: None) -> AsyncIterator[Complaints]:
-    notices = Notices()
-    owners = Owners(client, NAMESPACE, "tiny-", notices, is_attempt=lambda uid: uid == "attempt", found=changed)
-    made = Complaints(client, NAMESPACE, notices, owners, changed=changed)
+async def heard(client: Client, *, changed: Callable[[], None] = lambda: None) -> AsyncIterator[EventWatcher]:
+    notices = MissingRights()
+    owners = OwnerLookup(client, NAMESPACE, "tiny-", notices, is_attempt=lambda uid: uid == "attempt", found=changed)
+    made = EventWatcher(client, NAMESPACE, notices, owners, changed=changed)
     try:
         yield made
     finally:
@@ -62,32 +61,32 @@ async def test_a_refused_pod_is_heard_of_after_a_while_though_it_was_said_before
     say(api, "FailedCreate", "job", "forbidden")
     told: list[bool] = []
     async with heard(client, changed=lambda: told.append(True)) as found:
-        found.heed("before", JOBS, [UNPLACED], has_quota=False)
-        found.heed("a", JOBS, [], has_quota=False)
+        found.note_waiting("before", JOBS, [UNPLACED], has_quota=False)
+        found.note_waiting("a", JOBS, [], has_quota=False)
         Clock.now_s = 9.9
-        found.heed("a", JOBS, [], has_quota=False)
+        found.note_waiting("a", JOBS, [], has_quota=False)
         await asyncio.sleep(0.05)
-        assert (asked(api), found.none) == (0, True)
+        assert (asked(api), found.quiet) == (0, True)
         Clock.now_s = 10.0
-        found.heed("a", JOBS, [], has_quota=False)
+        found.note_waiting("a", JOBS, [], has_quota=False)
         await eventually(lambda: found.refusal("job") == "forbidden")
-        assert (found.none, found.refusal("other"), bool(told)) == (False, "", True)
+        assert (found.quiet, found.refusal("other"), bool(told)) == (False, "", True)
 
 
 @with_a_cluster
 async def test_of_the_first_pod_of_all_it_is_heard_of_sooner(api: FakeApi, client: Client) -> None:
     say(api, "FailedCreate", "job", "violates PodSecurity")
     async with heard(client) as found:
-        found.heed("a", JOBS, [], has_quota=False)
+        found.note_waiting("a", JOBS, [], has_quota=False)
         Clock.now_s = 1.0
-        found.heed("a", JOBS, [], has_quota=False)
+        found.note_waiting("a", JOBS, [], has_quota=False)
         await eventually(lambda: found.refusal("job") == "violates PodSecurity")
 
 
 @with_a_cluster
 async def test_under_a_quota_it_is_heard_of_at_once(api: FakeApi, client: Client) -> None:
     async with heard(client) as found:
-        found.heed("a", JOBS, [], has_quota=True)
+        found.note_waiting("a", JOBS, [], has_quota=True)
         say(api, "FailedCreate", "job", "exceeded quota")
         await eventually(lambda: found.refusal("job") == "exceeded quota")
 
@@ -98,26 +97,26 @@ async def test_a_volume_that_cannot_be_mounted_is_heard_of_once_its_pod_waits_on
 ) -> None:
     say(api, "FailedMount", "pod", "no such claim")
     async with heard(client) as found:
-        found.heed("a", JOBS, [UNPLACED], has_quota=True)
+        found.note_waiting("a", JOBS, [UNPLACED], has_quota=True)
         Clock.now_s = 600.0  # for a node it may wait for hours
-        found.heed("a", JOBS, [UNPLACED], has_quota=True)
-        found.heed("a", JOBS, [PLACED], has_quota=True)
+        found.note_waiting("a", JOBS, [UNPLACED], has_quota=True)
+        found.note_waiting("a", JOBS, [PLACED], has_quota=True)
         Clock.now_s = 609.9
-        found.heed("a", JOBS, [PLACED], has_quota=True)
+        found.note_waiting("a", JOBS, [PLACED], has_quota=True)
         await asyncio.sleep(0.05)
         assert asked(api) == 0
         Clock.now_s = 610.0
-        found.heed("a", JOBS, [PLACED], has_quota=True)
+        found.note_waiting("a", JOBS, [PLACED], has_quota=True)
         await eventually(lambda: found.mount_trouble([PLACED]) == "no such claim")
 
 
 @with_a_cluster
 async def test_what_ran_or_went_in_between_has_not_waited_for_long(api: FakeApi, client: Client) -> None:
     async with heard(client) as found:
-        found.heed("a", JOBS, [], has_quota=False)
-        found.runs("a")
+        found.note_waiting("a", JOBS, [], has_quota=False)
+        found.note_running("a")
         Clock.now_s = 60.0
-        found.heed("a", JOBS, [], has_quota=False)
+        found.note_waiting("a", JOBS, [], has_quota=False)
         await asyncio.sleep(0.05)
         assert asked(api) == 0
 
@@ -127,9 +126,9 @@ async def test_who_may_not_see_events_is_not_troubled(api: FakeApi, client: Clie
     api.forbid("list", "events")
     async with heard(client) as found:
         for _ in range(3):
-            found.heed("a", JOBS, [], has_quota=True)
+            found.note_waiting("a", JOBS, [], has_quota=True)
             await asyncio.sleep(0.05)
-        assert (asked(api), found.none) == (1, True)
+        assert (asked(api), found.quiet) == (1, True)
 
 
 @with_a_cluster
@@ -137,5 +136,5 @@ async def test_a_server_in_trouble_is_asked_again(api: FakeApi, client: Client) 
     api.answer(500, times=2, method="GET", path="/events")
     say(api, "FailedCreate", "job", "forbidden")
     async with heard(client) as found:
-        found.heed("a", JOBS, [], has_quota=True)
+        found.note_waiting("a", JOBS, [], has_quota=True)
         await eventually(lambda: found.refusal("job") == "forbidden")

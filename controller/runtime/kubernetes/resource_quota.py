@@ -2,7 +2,7 @@
 
 The server charges a pod to every matching quota when the pod is created, and a countable object likewise, before
 either can be seen. So `status.used` lacks only pods that the Job controller has not made yet, and what has happened
-since the version of it that we see. The rule of the ledger: a launch is on top of `used` until each of its pods has
+since the version of it that we see. The rule of `Reservations`: a launch is on top of `used` until each of its pods has
 been seen, and then, pod by pod, until the quota that we look at is at least as new as the first sight of the pod, or
 SETTLE_S have passed since. The first half is certain. The second assumes that the watch of quotas is at most that much
 behind the watch of pods; where it is not, the server refuses a pod, and the attempt is taken back and waits again.
@@ -52,7 +52,7 @@ class _Launched:
         return self.ended_s is not None and now_s - self.ended_s >= SETTLE_S
 
 
-class Ledger:
+class Reservations:
     """What was launched and may not be in `status.used` yet; see above. `clock`: seconds that never go back."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -149,10 +149,10 @@ def _version(shown: Raw) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def reason_to_wait(demand: Demand, quotas: Sequence[Raw], ledger: Ledger) -> str:
+def reason_to_wait(demand: Demand, quotas: Sequence[Raw], reservations: Reservations) -> str:
     """Why there is no room at present; "" if there is."""
     for quota in sorted(quotas, key=_name):
-        status, launched, alive = quota.get("status") or {}, ledger.on_top(quota), ledger.alive(quota)
+        status, launched, alive = quota.get("status") or {}, reservations.on_top(quota), reservations.alive(quota)
         hard, used = status.get("hard") or {}, status.get("used") or {}
         for key, asked in charge(demand, quota).items():
             if key not in hard or key not in used:

@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.runtime.kubernetes.demand import Demand, demand_of
-from controller.runtime.kubernetes.quota import SETTLE_S, Ledger, charge, never_fits, reason_to_wait, with_defaults
+from controller.runtime.kubernetes.resource_quota import (
+    SETTLE_S,
+    Reservations,
+    charge,
+    never_fits,
+    reason_to_wait,
+    with_defaults,
+)
 
 Raw = dict[str, Any]
 GPU = "requests.nvidia.com/gpu"
@@ -50,7 +57,7 @@ class Hand:
 
 
 def waits(demand: Demand, *quotas: Raw) -> str:
-    return reason_to_wait(demand, quotas, Ledger(Hand()))
+    return reason_to_wait(demand, quotas, Reservations(Hand()))
 
 
 @pytest.mark.parametrize(
@@ -104,65 +111,65 @@ def test_a_quota_counts_only_pods_in_all_its_scopes_and_no_other_objects(spec: R
     assert taken == ({"pods": 1} if counts else {})
 
 
-# The ledger
+# The reservations
 
 
 def test_a_launch_is_on_top_until_a_newer_quota_is_seen_than_its_pod() -> None:
-    ledger = Ledger(Hand())
-    ledger.launched("a", gpus(1))
-    assert reason_to_wait(gpus(1), [quota({GPU: "1"})], ledger) == f"QuotaExceeded: {GPU} 1/1 (quota room)"
-    ledger.look([pod("a-x", "a", version=7), pod("stranger", "b", version=8)])
+    reservations = Reservations(Hand())
+    reservations.launched("a", gpus(1))
+    assert reason_to_wait(gpus(1), [quota({GPU: "1"})], reservations) == f"QuotaExceeded: {GPU} 1/1 (quota room)"
+    reservations.look([pod("a-x", "a", version=7), pod("stranger", "b", version=8)])
     late = quota({GPU: "2"}, {GPU: "2"}, version=6)
-    assert reason_to_wait(gpus(1), [late], ledger) == f"QuotaExceeded: {GPU} 2/2 (quota room)"
-    assert reason_to_wait(gpus(1), [quota({GPU: "2"}, {GPU: "1"}, version=6)], ledger) != ""
-    assert reason_to_wait(gpus(1), [quota({GPU: "2"}, {GPU: "1"}, version=7)], ledger) == ""
+    assert reason_to_wait(gpus(1), [late], reservations) == f"QuotaExceeded: {GPU} 2/2 (quota room)"
+    assert reason_to_wait(gpus(1), [quota({GPU: "2"}, {GPU: "1"}, version=6)], reservations) != ""
+    assert reason_to_wait(gpus(1), [quota({GPU: "2"}, {GPU: "1"}, version=7)], reservations) == ""
 
 
 def test_a_quota_that_does_not_change_is_believed_after_a_while() -> None:
     clock = Hand()
-    ledger = Ledger(clock)
-    ledger.launched("a", gpus(1))
-    ledger.look([pod("a-x", "a", version=7)])
+    reservations = Reservations(clock)
+    reservations.launched("a", gpus(1))
+    reservations.look([pod("a-x", "a", version=7)])
     counted = quota({GPU: "2", "count/jobs.batch": "2"}, {GPU: "1", "count/jobs.batch": "1"}, version=6)
-    assert reason_to_wait(gpus(1), [counted], ledger) != ""
+    assert reason_to_wait(gpus(1), [counted], reservations) != ""
     clock.now_s += SETTLE_S
-    assert reason_to_wait(gpus(1), [counted], ledger) == ""
+    assert reason_to_wait(gpus(1), [counted], reservations) == ""
 
 
 def test_pods_that_are_not_there_yet_stay_on_top_however_long_and_one_by_one() -> None:
     clock = Hand()
-    ledger = Ledger(clock)
-    ledger.launched("a", gpus(1, pods=3))
+    reservations = Reservations(clock)
+    reservations.launched("a", gpus(1, pods=3))
     clock.now_s += 600
-    ledger.look([pod("a-0", "a")])
+    reservations.look([pod("a-0", "a")])
     clock.now_s += SETTLE_S
-    assert ledger.on_top(quota({GPU: "8"}))[GPU] == 2
-    ledger.look([pod("a-0", "a"), pod("a-1", "a"), pod("a-2", "a", phase="Succeeded")])
+    assert reservations.on_top(quota({GPU: "8"}))[GPU] == 2
+    reservations.look([pod("a-0", "a"), pod("a-1", "a"), pod("a-2", "a", phase="Succeeded")])
     clock.now_s += SETTLE_S
-    assert ledger.on_top(quota({GPU: "8"})).get(GPU, 0) == 0
+    assert reservations.on_top(quota({GPU: "8"})).get(GPU, 0) == 0
 
 
 def test_what_is_alive_counts_though_the_server_has_counted_anew_without_it() -> None:
     hand = Hand()
-    ledger = Ledger(hand)
+    reservations = Reservations(hand)
     for name in ("a", "b"):
-        ledger.launched(name, gpus(1))
-    ledger.look([pod("a-x", "a", version=5), pod("b-x", "b", version=6)])
+        reservations.launched(name, gpus(1))
+    reservations.look([pod("a-x", "a", version=5), pod("b-x", "b", version=6)])
     hand.now_s = 100
     forgetful = quota({GPU: "2"}, used={GPU: "1"}, version=9)
-    assert reason_to_wait(gpus(1), [forgetful], ledger) == f"QuotaExceeded: {GPU} 2/2 (quota room)"
-    ledger.ended("a")
-    assert reason_to_wait(gpus(1), [forgetful], ledger) == ""
-    ledger.launched("c", gpus(1))
-    ledger.forget("c")
-    assert reason_to_wait(gpus(1), [forgetful], ledger) == ""
+    assert reason_to_wait(gpus(1), [forgetful], reservations) == f"QuotaExceeded: {GPU} 2/2 (quota room)"
+    reservations.ended("a")
+    assert reason_to_wait(gpus(1), [forgetful], reservations) == ""
+    reservations.launched("c", gpus(1))
+    reservations.forget("c")
+    assert reason_to_wait(gpus(1), [forgetful], reservations) == ""
 
 
 def test_what_was_taken_back_is_no_longer_on_top() -> None:
-    ledger = Ledger(Hand())
-    ledger.launched("a", gpus(1))
-    ledger.forget("a")
-    assert reason_to_wait(gpus(1), [quota({GPU: "1"})], ledger) == ""
+    reservations = Reservations(Hand())
+    reservations.launched("a", gpus(1))
+    reservations.forget("a")
+    assert reason_to_wait(gpus(1), [quota({GPU: "1"})], reservations) == ""
 
 
 class Cluster:
@@ -229,7 +236,7 @@ def test_whatever_comes_late_no_pod_is_refused_and_nothing_waits_beside_room(
     room: int, strangers: int, asks: list[int], steps: list[str]
 ) -> None:
     cluster, clock = Cluster(room, min(strangers, room)), Hand()
-    ledger, shown, pods = Ledger(clock), cluster.quota_news.pop(), dict[str, Raw]()
+    reservations, shown, pods = Reservations(clock), cluster.quota_news.pop(), dict[str, Raw]()
     queue = [(f"job-{number}", each) for number, each in enumerate(asks) if each <= room - cluster.strangers]
 
     def see_quota() -> None:
@@ -241,16 +248,16 @@ def test_whatever_comes_late_no_pod_is_refused_and_nothing_waits_beside_room(
         if cluster.pod_news:
             seen = cluster.pod_news.pop(0)
             pods[seen["metadata"]["name"]] = seen
-            ledger.look(pods.values())
+            reservations.look(pods.values())
             if seen["status"]["phase"] == "Succeeded":
-                ledger.ended(seen["metadata"]["labels"]["batch.kubernetes.io/job-name"])
+                reservations.ended(seen["metadata"]["labels"]["batch.kubernetes.io/job-name"])
 
     def launch() -> bool:
-        ledger.look(pods.values())
-        if queue and not reason_to_wait(gpus(queue[0][1]), [shown], ledger):
+        reservations.look(pods.values())
+        if queue and not reason_to_wait(gpus(queue[0][1]), [shown], reservations):
             name, each = queue.pop(0)
             cluster.jobs.append((name, each))
-            ledger.launched(name, gpus(each))
+            reservations.launched(name, gpus(each))
             return True
         return False
 
@@ -282,29 +289,29 @@ def test_whatever_comes_late_no_pod_is_refused_and_nothing_waits_beside_room(
 
 def test_when_all_that_ran_has_ended_the_ledger_holds_nothing() -> None:
     clock = Hand()
-    ledger = Ledger(clock)
+    reservations = Reservations(clock)
     for number in range(3):
-        ledger.launched(f"job-{number}", gpus(1))
-        ledger.look([pod(f"job-{number}-x", f"job-{number}")])
+        reservations.launched(f"job-{number}", gpus(1))
+        reservations.look([pod(f"job-{number}-x", f"job-{number}")])
         clock.now_s += SETTLE_S
-        ledger.look([])
-    assert ledger.on_top(quota({GPU: "8", "pods": "8"})) == {}
+        reservations.look([])
+    assert reservations.on_top(quota({GPU: "8", "pods": "8"})) == {}
 
 
 def test_pods_of_an_ended_attempt_that_were_never_seen_are_not_on_top_for_ever() -> None:
     clock = Hand()
-    ledger = Ledger(clock)
-    ledger.launched("a", gpus(1, pods=2))  # nobody looks while nobody waits; one of its two pods is deleted meanwhile
+    reservations = Reservations(clock)
+    reservations.launched("a", gpus(1, pods=2))  # nobody waits: one of its two pods is deleted unseen
     clock.now_s += 600
-    ledger.ended("a")
-    ledger.look([pod("a-1", "a", phase="Failed")])
+    reservations.ended("a")
+    reservations.look([pod("a-1", "a", phase="Failed")])
     empty = quota({GPU: "2"}, {GPU: "0"}, version=9)
-    assert reason_to_wait(gpus(1, pods=2), [empty], ledger) != ""
+    assert reason_to_wait(gpus(1, pods=2), [empty], reservations) != ""
     clock.now_s += SETTLE_S
-    ledger.ended("a")  # told again at each look
-    assert reason_to_wait(gpus(1, pods=2), [empty], ledger) == ""
-    ledger.look([])
-    assert ledger._launched == {}
+    reservations.ended("a")  # told again at each look
+    assert reason_to_wait(gpus(1, pods=2), [empty], reservations) == ""
+    reservations.look([])
+    assert reservations._launched == {}
 
 
 # What can never be

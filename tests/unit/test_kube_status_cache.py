@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from controller.runtime.kubernetes import steady as module
-from controller.runtime.kubernetes.steady import Steady
-from controller.runtime.protocol import Exit, Sighting
+from controller.runtime.kubernetes import attempt_status as module
+from controller.runtime.kubernetes.attempt_status import StatusCache
+from controller.runtime.protocol import AttemptStatus, Exit
 
 NOW = datetime(2026, 11, 21, 9, 40, 0, tzinfo=UTC)
-RUNS = Sighting("a", NOW, node="node1")
-WAITS = Sighting("a", None, waiting="no node")
+RUNS = AttemptStatus("a", NOW, node="node1")
+WAITS = AttemptStatus("a", None, waiting="no node")
 JOB: dict[str, Any] = {"status": {"active": 1}}
 DOUBTED: dict[str, Any] = {"status": {"conditions": [{"type": "FailureTarget", "status": "True"}]}}
 POD: dict[str, Any] = {"status": {"phase": "Running"}}
@@ -36,20 +36,20 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def noted(sighting: Sighting = RUNS, *, job: dict[str, Any] = JOB, left_s: float | None = None) -> Steady:
-    steady = Steady()
-    steady.note("a", job, [POD], sighting, left_s=left_s)
-    return steady
+def noted(status: AttemptStatus = RUNS, *, job: dict[str, Any] = JOB, left_s: float | None = None) -> StatusCache:
+    cache = StatusCache()
+    cache.put("a", job, [POD], status, left_s=left_s)
+    return cache
 
 
 def test_what_was_never_judged_is_to_be_judged(clock: Clock) -> None:
-    assert noted().sighting("b", JOB, [POD], calm=True) is None
+    assert noted().get("b", JOB, [POD], quiet=True) is None
 
 
 def test_what_has_not_changed_is_as_it_was(clock: Clock) -> None:
-    steady = noted()
-    assert steady.sighting("a", JOB, [POD], calm=True) is RUNS
-    assert steady.sighting("a", JOB, [POD], calm=True) is RUNS
+    cache = noted()
+    assert cache.get("a", JOB, [POD], quiet=True) is RUNS
+    assert cache.get("a", JOB, [POD], quiet=True) is RUNS
 
 
 @pytest.mark.parametrize(
@@ -62,58 +62,58 @@ def test_what_has_not_changed_is_as_it_was(clock: Clock) -> None:
     ],
 )
 def test_what_has_changed_is_judged_anew(clock: Clock, what: str, job: dict[str, Any], pods: list[Any]) -> None:
-    assert noted().sighting("a", job, pods, calm=True) is None, what
+    assert noted().get("a", job, pods, quiet=True) is None, what
 
 
 @pytest.mark.parametrize(("job", "believed_s"), [(JOB, 5.0), (DOUBTED, 1.0)])
 def test_nothing_is_believed_for_longer_than_it_says(clock: Clock, job: dict[str, Any], believed_s: float) -> None:
-    steady = noted(job=job)
+    cache = noted(job=job)
     clock.now_s += believed_s - 0.01
-    assert steady.sighting("a", job, [POD], calm=True) is RUNS
+    assert cache.get("a", job, [POD], quiet=True) is RUNS
     clock.now_s += 0.01
-    assert steady.sighting("a", job, [POD], calm=True) is None
+    assert cache.get("a", job, [POD], quiet=True) is None
 
 
 @pytest.mark.parametrize("left_s", [0.5, 4.0])
 def test_the_moment_when_its_time_is_up_is_not_missed(clock: Clock, left_s: float) -> None:
-    steady = noted(left_s=left_s)
+    cache = noted(left_s=left_s)
     clock.now_s += left_s - 0.01
-    assert steady.sighting("a", JOB, [POD], calm=True) is RUNS
+    assert cache.get("a", JOB, [POD], quiet=True) is RUNS
     clock.now_s += 0.01
-    assert steady.sighting("a", JOB, [POD], calm=True) is None
+    assert cache.get("a", JOB, [POD], quiet=True) is None
 
 
 def test_a_time_that_is_up_later_lets_nothing_be_believed_for_longer(clock: Clock) -> None:
-    steady = noted(left_s=3600.0)
+    cache = noted(left_s=3600.0)
     clock.now_s += 5.0
-    assert steady.sighting("a", JOB, [POD], calm=True) is None
+    assert cache.get("a", JOB, [POD], quiet=True) is None
 
 
 def test_a_time_that_is_up_already_is_judged_at_every_look(clock: Clock) -> None:
-    assert noted(left_s=-0.2).sighting("a", JOB, [POD], calm=True) is None
+    assert noted(left_s=-0.2).get("a", JOB, [POD], quiet=True) is None
 
 
 def test_what_has_ended_is_steady_no_more(clock: Clock) -> None:
-    steady = noted()
-    steady.note("a", JOB, [POD], replace(RUNS, exit=Exit(NOW, code=0)), left_s=None)
-    assert steady.sighting("a", JOB, [POD], calm=True) is None
+    cache = noted()
+    cache.put("a", JOB, [POD], replace(RUNS, exit=Exit(NOW, code=0)), left_s=None)
+    assert cache.get("a", JOB, [POD], quiet=True) is None
 
 
 def test_what_waits_is_believed_for_a_second(clock: Clock) -> None:
-    steady = noted(WAITS)
+    cache = noted(WAITS)
     clock.now_s += 0.99
-    assert steady.sighting("a", JOB, [POD], calm=True) is WAITS
+    assert cache.get("a", JOB, [POD], quiet=True) is WAITS
     clock.now_s += 0.01
-    assert steady.sighting("a", JOB, [POD], calm=True) is None
+    assert cache.get("a", JOB, [POD], quiet=True) is None
 
 
 def test_what_waits_is_judged_at_every_look_while_there_is_trouble(clock: Clock) -> None:
-    assert noted(WAITS).sighting("a", JOB, [POD], calm=False) is None
-    assert noted(RUNS).sighting("a", JOB, [POD], calm=False) is RUNS
+    assert noted(WAITS).get("a", JOB, [POD], quiet=False) is None
+    assert noted(RUNS).get("a", JOB, [POD], quiet=False) is RUNS
 
 
 def test_what_is_forgotten_is_judged_anew(clock: Clock) -> None:
-    steady = noted()
-    steady.forget("a")
-    steady.forget("a")
-    assert steady.sighting("a", JOB, [POD], calm=True) is None
+    cache = noted()
+    cache.forget("a")
+    cache.forget("a")
+    assert cache.get("a", JOB, [POD], quiet=True) is None

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from controller.runtime.kubernetes import fence, gate
-from controller.runtime.kubernetes.fence import Superseded, identity
+from controller.runtime.kubernetes import admission
+from controller.runtime.kubernetes import lease as lease_module
+from controller.runtime.kubernetes.lease import Superseded, identity
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
 from controller.runtime.protocol import CannotStart
 from suggest.errors import FailedPrecondition
@@ -27,7 +28,7 @@ HERE, THERE = "laptop:/home/user1/.tuner 1f", "server:/srv/tuner 2e"
 
 @pytest.fixture
 def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
-    monkeypatch.setattr(gate, "_AGAIN_S", 0.05)  # time is not what is claimed here
+    monkeypatch.setattr(admission, "_AGAIN_S", 0.05)  # time is not what is claimed here
     return Experiment(tmp_path)
 
 
@@ -92,7 +93,7 @@ async def test_a_controller_that_was_frozen_for_long_writes_no_more_once_another
     experiment.api.change("leases", NAMESPACE, LEASE, lambda obj: obj["spec"].update(old))
     await other.start(experiment.launch(1))
     await look_until(other, lambda seen: len(experiment.jobs()) == 2)
-    frozen._fence._valid_until_s = 0.0  # as its clock says when it wakes
+    frozen._lease._valid_until_s = 0.0  # as its clock says when it wakes
     with pytest.raises(Superseded, match="server:/srv/tuner"):
         await frozen.remove(experiment.name(1))
     with pytest.raises(Superseded):
@@ -150,7 +151,7 @@ def test_a_copy_of_a_state_directory_elsewhere_is_another_holder(tmp_path: Path)
 async def test_a_lost_database_is_rebuilt_only_if_no_controller_lives(
     experiment: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fence, "_LOOK_S", 0.01)
+    monkeypatch.setattr(lease_module, "_LOOK_S", 0.01)
     said = list[str]()
     async with experiment.api.client() as client:
 
@@ -159,13 +160,13 @@ async def test_a_lost_database_is_rebuilt_only_if_no_controller_lives(
             now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
             experiment.api.change("leases", NAMESPACE, LEASE, lambda obj: obj["spec"].update(renewTime=now))
 
-        await fence.wait_until_free(client, NAMESPACE, LEASE, say=said.append)
+        await lease_module.wait_until_free(client, NAMESPACE, LEASE, say=said.append)
         alive = await experiment.open(holder=HERE)
         await alive.start(experiment.launch(0))
         await look_until(alive, lambda seen: bool(experiment.jobs()))
         with pytest.raises(FailedPrecondition, match="another controller runs this experiment"):
-            await fence.wait_until_free(client, NAMESPACE, LEASE, say=renew)
+            await lease_module.wait_until_free(client, NAMESPACE, LEASE, say=renew)
         assert len(said) == 1
         old = {"renewTime": "2020-01-01T00:00:00.000000Z"}
         experiment.api.change("leases", NAMESPACE, LEASE, lambda obj: obj["spec"].update(old))
-        await fence.wait_until_free(client, NAMESPACE, LEASE, say=renew)
+        await lease_module.wait_until_free(client, NAMESPACE, LEASE, say=renew)

@@ -1,8 +1,13 @@
-"""What events say of pods that could not be created and volumes that could not be mounted.
+"""The event watcher: what events say of pods that could not be created and volumes that could not be mounted.
 
 The API server reads every event of the namespace from its store for each new watch of them, and events are as many as
 all other changes together. So they are watched only once something has waited for long, or may be refused by a quota;
 the first list shows what was said before. One watch for each reason: a field selector takes one value.
+
+A TrainJob makes a JobSet, that makes Jobs, and the event that says why pods are refused is about a Job. Not every
+operator copies our labels to such children, so owner references are followed upwards: one GET for each object, in the
+background, remembered by uid. Only names that begin as our attempts' do are looked up: operators derive a child's name
+from its parent's. A name alone proves nothing: a child of an earlier life has the same one, and another owner.
 """
 
 from __future__ import annotations
@@ -13,10 +18,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from controller.runtime.kubernetes.client import EVENTS, JOBS, Client, Kind
-from controller.runtime.kubernetes.notices import Notices
-from controller.runtime.kubernetes.owners import Owners
-from controller.runtime.kubernetes.reflector import LazyReflector, Reflector
-from controller.runtime.kubernetes.waiting import NO_CAUSE
+from controller.runtime.kubernetes.errors import ApiError
+from controller.runtime.kubernetes.kinds import kind_of
+from controller.runtime.kubernetes.labels import JOBSET_GROUP, KUBEFLOW_GROUP, RAY_GROUP, TRAINER_GROUP
+from controller.runtime.kubernetes.pod_status import NO_CAUSE
+from controller.runtime.kubernetes.reflector import LazyReflector, MissingRights, Reflector
 
 Raw = dict[str, Any]
 
@@ -27,20 +33,26 @@ _NOT_MOUNTED = ("FailedMount",)
 _REFUSED = "FailedCreate"  # the Job controller's word, and that of most others
 # Of other kinds, by the group: the Training Operator's words for a pod, JobSet's for a Job, KubeRay's for its pods.
 _OTHERS = {
-    "kubeflow.org": ("FailedCreatePod", "MPIJobFailed"),
-    "jobset.x-k8s.io": ("JobCreationFailed",),
-    "trainer.kubeflow.org": ("JobCreationFailed",),
-    "ray.io": ("FailedToCreateHeadPod", "FailedToCreateWorkerPod"),
+    KUBEFLOW_GROUP: ("FailedCreatePod", "MPIJobFailed"),
+    JOBSET_GROUP: ("JobCreationFailed",),
+    TRAINER_GROUP: ("JobCreationFailed",),
+    RAY_GROUP: ("FailedToCreateHeadPod", "FailedToCreateWorkerPod"),
 }
 _USUAL = ("FailedCreatePod",)
 _REASONS = (_REFUSED, *_USUAL, *dict.fromkeys(each for group in _OTHERS.values() for each in group), *_NOT_MOUNTED)
 
 
-class Complaints:
+class EventWatcher:
     """`changed` is called whenever there is a new one."""
 
     def __init__(
-        self, client: Client, namespace: str, notices: Notices, owners: Owners, *, changed: Callable[[], None]
+        self,
+        client: Client,
+        namespace: str,
+        notices: MissingRights,
+        owners: OwnerLookup,
+        *,
+        changed: Callable[[], None],
     ) -> None:
         self._owners = owners
 
@@ -55,7 +67,7 @@ class Complaints:
         self._waiting: dict[str, tuple[Sequence[str], float]] = {}
         self._has_had_pods = False
 
-    def heed(self, name: str, kind: Kind, pods: Sequence[Raw], *, has_quota: bool) -> None:
+    def note_waiting(self, name: str, kind: Kind, pods: Sequence[Raw], *, has_quota: bool) -> None:
         """The attempt of that name has an object of that kind, and does not run yet."""
         placed = any(pod.get("spec", {}).get("nodeName") for pod in pods)
         reasons = _NOT_MOUNTED if placed else () if pods else _reasons_of(kind)
@@ -70,7 +82,7 @@ class Complaints:
             for reason in reasons:
                 self._watched[reason].open()
 
-    def runs(self, name: str) -> None:
+    def note_running(self, name: str) -> None:
         """Or has run."""
         self._has_had_pods = True
         self.forget(name)
@@ -80,7 +92,7 @@ class Complaints:
         self._waiting.pop(name, None)
 
     @property
-    def none(self) -> bool:
+    def quiet(self) -> bool:
         """Nobody in the namespace complains, as far as is known."""
         return not any(watched.objects for watched in self._watched.values())
 
@@ -123,3 +135,79 @@ def _reasons_of(kind: Kind) -> Sequence[str]:
     if kind == JOBS:
         return (_REFUSED,)
     return (_REFUSED, *_OTHERS.get(kind.api_version.rpartition("/")[0], _USUAL))
+
+
+DEPTH = 4  # TrainJob, JobSet, Job, and one to spare
+_AT_ONCE = 8  # requests: every attempt of a large experiment may be refused in the same second
+_AGAIN_S = 5.0
+
+
+class OwnerLookup:
+    """stem: how the names of our attempts begin. is_attempt: whether an attempt's object has that uid; nothing above it
+    is looked up. found: called when `above` has something new."""
+
+    def __init__(self, client: Client, namespace: str, stem: str, notices: MissingRights, *,
+                 is_attempt: Callable[[str], bool], found: Callable[[], None]) -> None:  # fmt: skip
+        self._client = client
+        self._namespace = namespace
+        self._stem = stem
+        self._notices = notices
+        self._is_attempt = is_attempt
+        self._found = found
+        self._above: dict[str, frozenset[str]] = {}
+        self._climbing: set[asyncio.Task[None]] = set()
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+
+    def above(self, involved: Raw) -> frozenset[str]:
+        """The uids of its owners and theirs, as far as they are known yet. involved: as an event refers to it."""
+        uid = str(involved.get("uid", ""))
+        if uid not in self._above and str(involved.get("name", "")).startswith(self._stem):
+            self._above[uid] = frozenset()
+            if not self._is_attempt(uid):
+                task = asyncio.create_task(self._climb(uid, involved))
+                self._climbing.add(task)
+                task.add_done_callback(self._climbing.discard)
+        return self._above.get(uid, frozenset())
+
+    async def close(self) -> None:
+        for task in self._climbing:
+            task.cancel()
+        await asyncio.gather(*self._climbing, return_exceptions=True)
+
+    async def _climb(self, uid: str, at: Raw) -> None:
+        for _ in range(DEPTH):
+            try:
+                owner = await self._owner_of(at)
+            except ApiError as error:
+                if error.status == 403:
+                    self._notices.denied(error, without=f"why the pods of a {at.get('kind')} are refused")
+                    return
+                return await self._forget(uid)
+            except Exception:  # whatever is in the way, the next event or the next look asks again
+                return await self._forget(uid)
+            if owner is None:
+                return
+            self._above[uid] |= {owner["uid"]}
+            self._found()
+            if self._is_attempt(owner["uid"]):
+                return
+            at = owner
+
+    async def _owner_of(self, at: Raw) -> Raw | None:
+        """None: it has none, or is gone. Raises what the client raises."""
+        try:
+            async with self._turns:
+                shown = await self._client.get(await kind_of(self._client, at), self._namespace, at["name"])
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return None
+        about = shown["metadata"]
+        if about["uid"] != at["uid"]:
+            return None
+        owners = about.get("ownerReferences") or []
+        return next((each for each in owners if each.get("controller")), owners[0] if owners else None)
+
+    async def _forget(self, uid: str) -> None:
+        await asyncio.sleep(_AGAIN_S)
+        self._above.pop(uid, None)

@@ -1,4 +1,4 @@
-"""An attempt's object and its pods -> what the runtime shows of it. Pure; asked anew whenever either changes.
+"""Derive an attempt's status from its object and its pods. Pure, but for the clock of the status cache.
 
 A Job of ours ends with its container, which is seen a second before the Job says so. Everything else, and a Job that
 may try again, ends when its conditions say it. Several workers end as one: the first failure is the attempt's.
@@ -6,48 +6,52 @@ may try again, ends when its conditions say it. Several workers end as one: the 
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
 from controller.core.model import FailureClass
-from controller.runtime.kubernetes.kinds import Reading, is_suspended, reading_of
-from controller.runtime.kubernetes.members import (
-    Member,
-    ends_by_pods,
-    first_of,
-    main_of,
-    members_of,
-    queue_of,
-    ranks_of,
-    workers_in,
-)
-from controller.runtime.kubernetes.pod_end import crash_loop, last_line
-from controller.runtime.kubernetes.pods import (
+from controller.runtime.kubernetes.kinds import JOB, Reading, is_suspended, preset_of, reading_of
+from controller.runtime.kubernetes.labels import JOB_NAME, queue_of
+from controller.runtime.kubernetes.logs import PodContainer
+from controller.runtime.kubernetes.pod_status import (
+    ITS_POD,
+    Shown,
+    WaitingReason,
     condition,
     container_in,
+    crash_loop,
     deletion_asked,
+    end_of,
+    given_up,
     image_of,
+    index_of,
     is_true,
+    last_line,
+    newest_first,
     node_of,
     parse_time,
     started_at,
     terminated,
+    why_refused,
+    why_waiting,
 )
-from controller.runtime.kubernetes.positions import PodContainer
-from controller.runtime.kubernetes.waiting import Waiting, why, why_refused
-from controller.runtime.protocol import Exit, Sighting
+from controller.runtime.protocol import AttemptStatus, Exit
 
 Raw = dict[str, Any]
 
 UNSAID_S = 600.0  # a Job that tries again lets up to six minutes pass between two pods
 UNTOUCHED_S = 60.0  # an object of which its operator has said nothing and made nothing
+_BELIEVED_S = 5.0
+_DOUBTED_S = 1.0  # its controller has said something: its end may be near; or it has not begun, and may never
 UNSEEN_S = 5.0  # a Job's end may be seen before its pod is; one that is not seen by then is gone
 
 
-def sighting_of(
+def status_of(
     name: str,
     obj: Raw | None,
     pods: Sequence[Raw],
@@ -56,31 +60,31 @@ def sighting_of(
     now: datetime,
     refusal: str = "",
     mount_trouble: str = "",
-) -> Sighting:
+) -> AttemptStatus:
     """obj None: it is gone, and `pods` are what was last seen of its. stopped: we have asked it to end.
 
     refusal: the event that says why a pod could not be created. mount_trouble: its pod's event about a volume.
     """
     reading = reading_of(obj)
     if obj is not None and is_suspended(obj) and not stopped:
-        return Sighting(name, None, waiting=_queued(obj), suspended=True)
+        return AttemptStatus(name, None, waiting=_queued(obj), suspended=True)
     members = members_of(obj, pods, reading, stopped=stopped, now=now)
     end = _end(obj, members, reading, stopped=stopped, now=now)
     shown = _decisive(members, end)
-    sighting = Sighting(
+    status = AttemptStatus(
         name,
         _start_time(members, workers_in(obj) if ends_by_pods(obj, reading) else 1),
         end,
         node=node_of(shown.pod) if shown else "",
         image=image_of(shown.pod, shown.container) if shown else "",
     )
-    if end is not None or sighting.start_time is not None:
-        return sighting
+    if end is not None or status.start_time is not None:
+        return status
     waiting = _waiting(obj, members, refusal, mount_trouble, now)
     if waiting.hopeless and not stopped:
         hopeless = Exit(now, failure_class=FailureClass.CONFIGURATION, reason=waiting.hopeless)
-        return replace(sighting, exit=hopeless)
-    return replace(sighting, waiting=waiting.text)
+        return replace(status, exit=hopeless)
+    return replace(status, waiting=waiting.text)
 
 
 def log_source(obj: Raw | None, pods: Sequence[Raw]) -> PodContainer | None:
@@ -249,18 +253,20 @@ def _start_time(members: tuple[Member, ...], least: int) -> datetime | None:
     return max(known) if len(known) == len(times) >= least else None
 
 
-def _waiting(obj: Raw | None, members: tuple[Member, ...], refusal: str, mount_trouble: str, now: datetime) -> Waiting:
+def _waiting(
+    obj: Raw | None, members: tuple[Member, ...], refusal: str, mount_trouble: str, now: datetime
+) -> WaitingReason:
     if not members:
-        return why_refused(refusal) if refusal else Waiting(_untouched(obj, now))
+        return why_refused(refusal) if refusal else WaitingReason(_untouched(obj, now))
     for member in members:
         if member.start_time is None:
-            waiting = why(member.pod, now=now, container=member.container, mount_trouble=mount_trouble)
+            waiting = why_waiting(member.pod, now=now, container=member.container, mount_trouble=mount_trouble)
             if waiting.text and member.label:
                 hopeless = f"{member.label}: {waiting.hopeless}" if waiting.hopeless else ""
-                return Waiting(f"{member.label}: {waiting.text}", hopeless)
+                return WaitingReason(f"{member.label}: {waiting.text}", hopeless)
             if waiting.text:
                 return waiting
-    return Waiting()
+    return WaitingReason()
 
 
 def _untouched(obj: Raw | None, now: datetime) -> str:
@@ -275,3 +281,151 @@ def _time_of(found: Mapping[str, Any]) -> datetime | None:
     """When the object said so; None: a field of its own that stands beside no time."""
     times = (parse_time(found.get(key)) for key in ("lastTransitionTime", "endTime", "completionTime"))
     return next(filter(None, times), None)
+
+
+# Which pods count
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A pod of the attempt that counts: the newest of its rank. label: which one it is; "" where it is the only one."""
+
+    pod: Shown
+    container: str
+    label: str
+    end: Exit | None
+
+    @property
+    def failed(self) -> bool:
+        return self.end is not None and self.end.code != 0
+
+    @property
+    def start_time(self) -> datetime | None:
+        return started_at(self.pod, self.container)
+
+
+def ranks_of(pods: Sequence[Raw]) -> list[Raw]:
+    """The newest pod of each rank, first rank first. What was evicted from a queue and came back has older ones."""
+    newest: dict[tuple[str, int, str], Raw] = {}
+    for pod in sorted(pods, key=newest_first):
+        about = pod["metadata"]
+        job = (about.get("labels") or {}).get(JOB_NAME, "")
+        newest[job, index_of(pod), "" if job else about["name"]] = pod
+    return [newest[key] for key in sorted(newest)]
+
+
+def main_of(ranks: Sequence[Raw], reading: Reading) -> Raw | None:
+    for pod in ranks:
+        marks = {**(pod["metadata"].get("annotations") or {}), **(pod["metadata"].get("labels") or {})}
+        if all(marks.get(key) == value for key, value in reading.labels.items()):
+            return pod
+    return None
+
+
+def members_of(
+    obj: Raw | None, pods: Sequence[Raw], reading: Reading, *, stopped: bool, now: datetime
+) -> tuple[Member, ...]:
+    """The main one first."""
+    ranks = ranks_of(pods)
+    main = main_of(ranks, reading)
+    if main is not None:
+        ranks = [main, *(pod for pod in ranks if pod is not main)]
+    workers = workers_in(obj) if ends_by_pods(obj, reading) else 0
+    if obj is not None and "deletionTimestamp" not in obj.get("metadata", {}):
+        deleted = ITS_POD
+    else:
+        deleted = f"its {(obj or {}).get('kind', 'Job')}"
+    members = []
+    for pod in ranks:
+        container = container_in(pod, reading.container)
+        label = f"worker {index_of(pod)} of {workers}" if workers > 1 else pod["metadata"]["name"]
+        end = end_of(pod, container, stopped=stopped, now=now, deleted=deleted)
+        if _taken_back(obj, pod, end, stopped=stopped):
+            continue
+        members.append(Member(pod, container, label if len(ranks) > 1 else "", end))
+    return tuple(members)
+
+
+def _taken_back(obj: Raw | None, pod: Raw, end: Exit | None, *, stopped: bool) -> bool:
+    """Kueue suspends a Job and its pods go; of the two, the pods may be seen first. What is going is not judged then
+    before the Job is."""
+    if obj is None or stopped or not queue_of(obj) or is_true(obj, "Failed"):
+        return False
+    asked = deletion_asked(pod)
+    return asked is not None and (end is None or end.time >= asked)
+
+
+def workers_in(obj: Raw | None) -> int:
+    spec = (obj or {}).get("spec", {})
+    return int(spec.get("completions") or spec.get("parallelism") or 1)  # 1 also of what is gone: as many as are seen
+
+
+def ends_by_pods(obj: Raw | None, reading: Reading) -> bool:
+    """Whether it ends with its pods: a Job that tries nothing twice and waits for all. What is gone tells no more."""
+    if obj is None:
+        return True
+    spec = obj.get("spec", {})
+    as_a_job = preset_of(obj) is JOB and (reading.success, reading.failure) == (JOB.success, JOB.failure)
+    if not as_a_job or reading.labels or spec.get("backoffLimit") != 0:
+        return False
+    if any(spec.get(key) is not None for key in ("podFailurePolicy", "successPolicy", "backoffLimitPerIndex")):
+        return False
+    several = workers_in(obj) > 1
+    return (spec.get("parallelism") or 1) == workers_in(obj) and (
+        not several or spec.get("completionMode") == "Indexed"
+    )
+
+
+def first_of(failed: Sequence[Member]) -> Member:
+    """The cause. Times are whole seconds: of several at once, it is the one that made a Job give up and delete the
+    others, or else what came from outside. A worker that ends with EX_TEMPFAIL says itself that it has lost another,
+    whatever the clocks say."""
+
+    def order(member: Member) -> tuple[bool, datetime, bool, bool]:
+        end = member.end
+        assert end is not None
+        # Its own word, also where the Job had it deleted in the same second, when the other was gone.
+        said = (terminated(member.pod, member.container) or {}).get("exitCode")
+        by_itself = end.failure_class is not FailureClass.INFRASTRUCTURE
+        return said == os.EX_TEMPFAIL, end.time, given_up(member.pod, member.container) is None, by_itself
+
+    return min(failed, key=order)
+
+
+# The cache
+
+
+class StatusCache:
+    """The statuses of attempts whose objects have not changed: a thousand are read many times a second.
+
+    An object that changes is a new dict (`reflector`), so the same dicts mean the same status, except for what only
+    time changes; so no status is kept for long.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[float, Raw, Sequence[Raw], AttemptStatus]] = {}
+
+    def get(self, name: str, shown: Raw, pods: Sequence[Raw], *, quiet: bool) -> AttemptStatus | None:
+        """None: look at it. quiet: no event tells of trouble that would keep anything from starting."""
+        known = self._known.get(name)
+        if known is None:
+            return None
+        until_s, same, same_pods, status = known
+        if shown is not same or len(pods) != len(same_pods) or time.monotonic() >= until_s:
+            return None
+        if status.start_time is None and not quiet:
+            return None
+        return status if all(a is b for a, b in zip(pods, same_pods, strict=True)) else None
+
+    def put(self, name: str, shown: Raw, pods: Sequence[Raw], status: AttemptStatus, *, left_s: float | None) -> None:
+        """left_s: until its time is up."""
+        if status.exit is not None:
+            self.forget(name)
+            return
+        doubted = status.start_time is None or shown.get("status", {}).get("conditions")
+        believed_s = _DOUBTED_S if doubted else _BELIEVED_S
+        until_s = time.monotonic() + (believed_s if left_s is None else min(believed_s, left_s))
+        self._known[name] = until_s, shown, pods, status
+
+    def forget(self, name: str) -> None:
+        self._known.pop(name, None)

@@ -1,26 +1,27 @@
-"""What ties objects on a cluster to an attempt: names, labels, annotations, owners. Pure.
+"""Labels, annotations and names that tie objects on a cluster to an attempt. Pure.
 
-The labels find everything of an experiment; the annotations hold what a controller without its database needs to go on.
+Every label key, annotation key and API group that the project writes or reads is declared here, once. The labels find
+all objects of an experiment; the annotations hold what a controller without its database needs to continue.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from controller.core.model import trial_label
+from controller.core.model import EXPERIMENT_LABEL, FINAL, UID_LABEL, AttemptKey, attempt_name, trial_label
 from controller.runtime.protocol import ClusterPart, Launch
 from suggest.nesting import load_json
 
 Raw = dict[str, Any]
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
-EXPERIMENT = "tuner.dev/experiment"
-UID = "tuner.dev/uid"
+EXPERIMENT = EXPERIMENT_LABEL
+UID = UID_LABEL
 TRIAL = "tuner.dev/trial"
 ATTEMPT = "tuner.dev/attempt"
-QUEUE = "kueue.x-k8s.io/queue-name"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 JOB_NAME = "batch.kubernetes.io/job-name"
 
@@ -29,14 +30,35 @@ TIMEOUT = "tuner.dev/timeout-seconds"
 GRACE = "tuner.dev/grace-seconds"
 READING = "tuner.dev/reading"  # conditions and primary pod of a template, as its file gives them
 
+KUEUE_GROUP = "kueue.x-k8s.io"
+JOBSET_GROUP = "jobset.x-k8s.io"
+KUBEFLOW_GROUP = "kubeflow.org"
+TRAINER_GROUP = "trainer.kubeflow.org"
+RAY_GROUP = "ray.io"
+VOLCANO_GROUP = "batch.volcano.sh"
+QUEUE = f"{KUEUE_GROUP}/queue-name"
+
+# On the pods that operators make.
+TRAINING_ROLE = "training.kubeflow.org/job-role"
+REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
+REPLICATED_JOB_INDEX = "jobset.sigs.k8s.io/job-index"
+RAY_NODE_TYPE = "ray.io/node-type"
+VOLCANO_TASK = "volcano.sh/task-spec"
+VOLCANO_TASK_INDEX = "volcano.sh/task-index"
+
+TRIAL_CONTAINER = "trial"  # the name of the container that stands for the trial
+
 LONGEST_LABEL = 63  # of a host name, and of a label's value
+
+
+def experiment_labels(name: str, uid: str) -> dict[str, str]:
+    """Of every object of the experiment."""
+    return {MANAGED_BY: "tuner", EXPERIMENT: name, UID: uid}
 
 
 def labels_of(part: ClusterPart) -> dict[str, str]:
     return {
-        MANAGED_BY: "tuner",
-        EXPERIMENT: part.experiment,
-        UID: part.uid,
+        **experiment_labels(part.experiment, part.uid),
         TRIAL: trial_label(part.trial),
         ATTEMPT: str(part.attempt),
     }
@@ -65,14 +87,33 @@ def parameters_of(obj: Mapping[str, Any]) -> Raw | None:
     return found if isinstance(found, dict) else None
 
 
-def metadata(launch: Launch, part: ClusterPart, owner: Mapping[str, Any] | None) -> Raw:
+def attempt_of(found: Raw) -> AttemptKey | None:
+    """(trial, attempt), as its labels say."""
+    labels = found.get("metadata", {}).get("labels", {})
+    with contextlib.suppress(KeyError, ValueError):
+        trial = labels[TRIAL]
+        return FINAL if trial == trial_label(FINAL) else int(trial), int(labels[ATTEMPT])
+    return None
+
+
+def name_of(found: Raw, whose: AttemptKey) -> str:
+    """The name of the attempt that it belongs to, as its labels say."""
+    labels = found["metadata"]["labels"]
+    return attempt_name(labels[EXPERIMENT], labels[UID], *whose)
+
+
+def queue_of(obj: Raw | None) -> str:
+    return str(((obj or {}).get("metadata", {}).get("labels") or {}).get(QUEUE, ""))
+
+
+def metadata(launch: Launch, part: ClusterPart) -> Raw:
     """Of every object made for an attempt but its pods."""
-    return {
-        "name": launch.name,
-        "namespace": part.namespace,
-        "labels": labels_of(part),
-        **({} if owner is None else {"ownerReferences": [owner_reference(owner)]}),
-    }
+    return {"name": launch.name, "namespace": part.namespace, "labels": labels_of(part)}
+
+
+def owned(manifest: Mapping[str, Any], owner: Mapping[str, Any]) -> Raw:
+    """The manifest with its owner, as the server answered it: deleting that deletes this."""
+    return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [owner_reference(owner)]}}
 
 
 def owner_reference(owner: Mapping[str, Any]) -> Raw:

@@ -1,4 +1,4 @@
-"""One controller for each experiment: a Lease beside the anchor names its holder, and every write asks here first.
+"""The fencing lease: one controller per experiment. A Lease beside the anchor names its holder; every write checks it.
 
 The lease is renewed by time, not by trial: a write costs a look at the clock. A controller whose lease has run out (it
 was frozen, or cut off) asks the server before it writes again; if another one has taken over since, it never writes
@@ -23,8 +23,8 @@ from typing import Any
 from controller.runtime.kubernetes import small_file
 from controller.runtime.kubernetes.client import LEASES, Client
 from controller.runtime.kubernetes.errors import ApiError, NotAllowed
-from controller.runtime.kubernetes.naming import owner_reference
-from controller.runtime.kubernetes.pods import parse_time
+from controller.runtime.kubernetes.labels import owner_reference
+from controller.runtime.kubernetes.pod_status import parse_time
 from controller.runtime.protocol import RuntimeLost
 from suggest.errors import FailedPrecondition
 
@@ -44,10 +44,10 @@ class Superseded(FailedPrecondition):
     """Another controller has taken the experiment over."""
 
 
-class Fence:
+class FencingLease:
     """`check` before each write; `close` lets the next controller in at once.
 
-    holder: who we are (`identity`); None: there is no fence. lost: why nothing may be written any more; `changed` is
+    holder: who we are (`identity`); None: there is no lease. lost: why nothing may be written any more; `changed` is
     called when that is found out.
     """
 

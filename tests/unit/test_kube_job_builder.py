@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from controller.core.model import Resources, SecretRef
-from controller.runtime.kubernetes.environment import as_is
+from controller.runtime.kubernetes.job_builder import build_objects, grace_of, timeout_of
 from controller.runtime.kubernetes.kinds import ByType, kind_of, missing_conditions, reading_of
-from controller.runtime.kubernetes.manifests import grace_of, job_for, labels_of, name_problem, timeout_of
-from controller.runtime.kubernetes.rehearsal import pods_of
+from controller.runtime.kubernetes.labels import labels_of, name_problem, owned
+from controller.runtime.kubernetes.preflight import pods_of
+from controller.runtime.kubernetes.template import as_is
 from controller.runtime.protocol import Launch
 from tests.unit.launches import a_launch
 
@@ -22,7 +23,8 @@ ANCHOR = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "digits-
 
 
 def the_job(launch: Launch, *, owner: Any = None) -> dict[str, Any]:
-    return job_for(launch, owner=owner)[-1]
+    job = build_objects(launch)[-1]
+    return job if owner is None else owned(job, owner)
 
 
 def the_pod(launch: Launch) -> dict[str, Any]:
@@ -111,7 +113,7 @@ def test_the_whole_job_of_a_small_trial() -> None:
             "template": {"metadata": {"labels": LABELS}, "spec": pod},
         },
     }
-    assert job_for(a_launch(), owner=ANCHOR) == [job]
+    assert [owned(each, ANCHOR) for each in build_objects(a_launch())] == [job]
 
 
 def test_requests_are_limits_and_what_is_zero_is_not_asked_for() -> None:
@@ -245,7 +247,7 @@ def test_nodes_that_let_an_attempt_down_are_the_last_choice() -> None:
 
 
 def test_several_workers_are_an_indexed_job_and_a_service_that_names_them() -> None:
-    service, job = job_for(a_launch(distributed={"workers": 3}), owner=ANCHOR)
+    service, job = (owned(each, ANCHOR) for each in build_objects(a_launch(distributed={"workers": 3})))
     assert service == {
         "apiVersion": "v1",
         "kind": "Service",
@@ -283,7 +285,7 @@ def test_the_port_of_the_meeting_point_can_be_chosen() -> None:
 
 
 def test_one_worker_is_a_plain_job() -> None:
-    (job,) = job_for(a_launch(distributed={"workers": 1}), owner=None)
+    (job,) = build_objects(a_launch(distributed={"workers": 1}))
     assert "completionMode" not in job["spec"]
     assert "MASTER_ADDR" not in env_of(the_container(a_launch(distributed={"workers": 1})))
 
@@ -402,7 +404,7 @@ def test_a_kind_whose_end_is_not_known_needs_its_conditions_in_the_file() -> Non
 
 
 def test_common_kinds_are_known_without_asking_the_server() -> None:
-    (service, job) = job_for(a_launch(distributed={"workers": 2}), owner=None)
+    (service, job) = build_objects(a_launch(distributed={"workers": 2}))
     found = [asyncio.run(kind_of(None, each)).plural for each in (service, job)]  # type: ignore[arg-type]  # unused
     assert found == ["services", "jobs"]
 

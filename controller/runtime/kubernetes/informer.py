@@ -1,34 +1,32 @@
-"""What the cluster shows of one experiment: its objects, their pods, the namespace's quotas, complaints about them,
-and what Kueue says.
+"""The informer cache of one experiment: its objects, their pods, the namespace's quotas, events, and Kueue's Workloads.
 
-One reflector a kind, all started together. Nothing is decided here.
+One reflector per kind, all started together. The predicates say which changes are worth a wakeup: an attempt's Job and
+pod change a dozen times, and what becomes of the attempt shows in three of these changes. Nothing is lost with the
+others, because a reader sees the whole state, and reads at least every half second. Nothing is decided here, and
+nothing is written to the cluster.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from controller.core.model import FINAL, AttemptKey, attempt_name, trial_label
-from controller.runtime.kubernetes import news
-from controller.runtime.kubernetes.checkup import listed
+from controller.core.model import AttemptKey
 from controller.runtime.kubernetes.client import JOBS, LIMIT_RANGES, PODS, QUOTAS, Client, Kind
-from controller.runtime.kubernetes.complaints import Complaints
 from controller.runtime.kubernetes.errors import ApiError
+from controller.runtime.kubernetes.event_watcher import EventWatcher, OwnerLookup
 from controller.runtime.kubernetes.kueue import Workloads
-from controller.runtime.kubernetes.notices import Notices
-from controller.runtime.kubernetes.owners import Owners
-from controller.runtime.kubernetes.pods import as_gone, keep_first_deletion
-from controller.runtime.kubernetes.reflector import Reflector
+from controller.runtime.kubernetes.labels import UID, attempt_of
+from controller.runtime.kubernetes.pod_status import ENDED, as_gone, keep_first_deletion, phase_of
+from controller.runtime.kubernetes.reflector import MissingRights, Reflector, always
+from controller.runtime.kubernetes.rights import list_allowed
 
 Raw = dict[str, Any]
 
-TRIAL, ATTEMPT, UID, EXPERIMENT = "tuner.dev/trial", "tuner.dev/attempt", "tuner.dev/uid", "tuner.dev/experiment"
 
-
-class Scene:
+class Informer:
     """`open` it before reading; `changed` is called whenever something looks different. stem: how the names of all its
     objects begin."""
 
@@ -37,14 +35,14 @@ class Scene:
         self._namespace = namespace
         self._changed = changed
         self._labels = f"{UID}={uid}"
-        self.pods = self._of(PODS, news.of_pod, keep_first_deletion)
+        self.pods = self._of(PODS, pod_matters, keep_first_deletion)
         self._quotas = Reflector(client, QUOTAS, namespace, changed=changed)
         self._quotas_shown = False
-        notices = Notices()
-        owners = Owners(client, namespace, stem, notices, is_attempt=self._has, found=changed)
-        self.complaints = Complaints(client, namespace, notices, owners, changed=changed)
+        notices = MissingRights()
+        owners = OwnerLookup(client, namespace, stem, notices, is_attempt=self._has, found=changed)
+        self.events = EventWatcher(client, namespace, notices, owners, changed=changed)
         self.workloads = Workloads(client, namespace, notices, is_attempt=self._has, changed=changed)
-        self._objects = {JOBS: self._of(JOBS, news.of_job)}
+        self._objects = {JOBS: self._of(JOBS, job_matters)}
         self._adding = asyncio.Lock()
         # As they are now: they hardly ever change, and only defaults are read off them.
         self.limit_ranges: list[Raw] = []
@@ -52,7 +50,7 @@ class Scene:
     def _of(
         self,
         kind: Kind,
-        matters: Callable[[Raw | None, Raw | None], bool] = news.always,
+        matters: Callable[[Raw | None, Raw | None], bool] = always,
         keep: Callable[[Raw, Raw], None] | None = None,
     ) -> Reflector:
         return Reflector(
@@ -63,7 +61,7 @@ class Scene:
         """Returns when everything was listed once. Raises what the client raises."""
         needed = [reflector.start() for reflector in (self.pods, *self._objects.values())]
         # Without the right to see quotas trials run all the same; what is refused is learned later.
-        limits = listed(self._client, LIMIT_RANGES, self._namespace)
+        limits = list_allowed(self._client, LIMIT_RANGES, self._namespace)
         # All of them, whatever one says: what was left half begun nobody could close.
         answers = await asyncio.gather(limits, *needed, self._start_quotas(), return_exceptions=True)
         for answer in answers:
@@ -90,7 +88,7 @@ class Scene:
 
     async def close(self) -> None:
         reflectors = (self.pods, self._quotas, *self._objects.values())
-        optional = (self.complaints.close(), self.workloads.close())
+        optional = (self.events.close(), self.workloads.close())
         await asyncio.gather(*optional, *(reflector.close() for reflector in reflectors))
 
     @property
@@ -154,7 +152,7 @@ class Scene:
         """Nobody asks for what is gone but for pods."""
         for reflector in (self._quotas, *self._objects.values()):
             reflector.deleted.clear()
-        self.complaints.forget_the_gone()
+        self.events.forget_the_gone()
         self.workloads.forget_the_gone()
 
     def forget_pods(self, whose: AttemptKey) -> None:
@@ -163,16 +161,87 @@ class Scene:
                 del self.pods.deleted[name]
 
 
-def attempt_of(found: Raw) -> AttemptKey | None:
-    """(trial, attempt), as its labels say."""
-    labels = found.get("metadata", {}).get("labels", {})
-    with contextlib.suppress(KeyError, ValueError):
-        trial = labels[TRIAL]
-        return FINAL if trial == trial_label(FINAL) else int(trial), int(labels[ATTEMPT])
-    return None
+def job_matters(before: Raw | None, after: Raw | None) -> bool:
+    """Its pods tell the rest: how many there are and run is only counted in it."""
+    return after is None or _said_by_job(before or {}) != _said_by_job(after)
 
 
-def name_of(found: Raw, whose: AttemptKey) -> str:
-    """The name of the attempt that it belongs to, as its labels say."""
-    labels = found["metadata"]["labels"]
-    return attempt_name(labels[EXPERIMENT], labels[UID], *whose)
+def pod_matters(before: Raw | None, after: Raw | None) -> bool:
+    """Not that it was made and found a node, nor how it is cleared away once it has ended."""
+    if after is None:
+        return before is None or phase_of(before) not in ENDED
+    return _said_by_pod(before or {}) != _said_by_pod(after)
+
+
+def _said_by_job(job: Raw) -> tuple[object, ...]:
+    suspended = job.get("spec", {}).get("suspend") or False
+    return suspended, job.get("status", {}).get("conditions"), "deletionTimestamp" in job.get("metadata", {})
+
+
+def _said_by_pod(pod: Raw) -> tuple[object, ...]:
+    status, phase = pod.get("status", {}), phase_of(pod)
+    containers = status.get("containerStatuses")
+    if phase in ENDED:
+        return phase, containers
+    troubles = [
+        each
+        for each in status.get("conditions") or ()
+        if each.get("type") == "DisruptionTarget" or (each.get("type"), each.get("status")) == ("PodScheduled", "False")
+    ]
+    going = pod.get("metadata", {}).get("deletionTimestamp")
+    begins = phase in ("", "Pending")
+    return begins or phase, status.get("reason"), containers, status.get("initContainerStatuses"), troubles, going
+
+
+_REST, _LONGEST_REST_S = 19, 0.2
+
+
+class Wakeup:
+    """Coalescing wakeup: one future instead of a task per notification, because notifications are frequent.
+
+    They come in bursts, and each turn of the reader costs, the more the busier the machine is: `wait` first rests, so
+    that at most a twentieth of the time is spent reading. A notification after `clear` is not lost: the next wait
+    returns at once. Log growth wakes only a waiter that asks for it.
+    """
+
+    def __init__(self) -> None:
+        self._began_s = self._cost_s = 0.0
+        self._notified = self._growth = False
+        self._waiting: asyncio.Future[None] | None = None
+        self._waits_for_growth = False
+
+    def clear(self) -> None:
+        """The reader begins to read."""
+        self._notified = self._growth = False
+        self._began_s = time.monotonic()
+
+    def observed(self) -> None:
+        """It has read everything."""
+        self._cost_s = time.monotonic() - self._began_s
+
+    def notify(self) -> None:
+        self._notified = True
+        self._wake()
+
+    def notify_log_growth(self) -> None:
+        self._growth = True
+        if self._waits_for_growth:
+            self._wake()
+
+    async def wait(self, within_s: float, *, growth: bool) -> None:
+        """One at a time."""
+        await asyncio.sleep(min(_REST * self._cost_s, within_s, _LONGEST_REST_S))
+        if self._notified or (growth and self._growth):
+            return
+        loop = asyncio.get_running_loop()
+        self._waiting, self._waits_for_growth = loop.create_future(), growth
+        patience = loop.call_later(within_s, self._wake)
+        try:
+            await self._waiting
+        finally:
+            patience.cancel()
+            self._waiting = None
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.runtime.kubernetes import news
+from controller.runtime.kubernetes.informer import job_matters, pod_matters
 
 Raw = dict[str, Any]
 
@@ -54,7 +54,7 @@ FULL, FULLER = (pod(conditions=[scheduled("False", message)]) for message in ("0
     ],
 )
 def test_what_becomes_of_a_pod_is_told(change: str, before: Raw | None, after: Raw | None) -> None:
-    assert news.of_pod(before, after), change
+    assert pod_matters(before, after), change
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_what_becomes_of_a_pod_is_told(change: str, before: Raw | None, after: R
     ],
 )
 def test_how_a_pod_is_made_and_cleared_away_is_not(change: str, before: Raw | None, after: Raw | None) -> None:
-    assert not news.of_pod(before, after), change
+    assert not pod_matters(before, after), change
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_how_a_pod_is_made_and_cleared_away_is_not(change: str, before: Raw | No
     ],
 )
 def test_what_a_job_says_itself_is_told(change: str, before: Raw | None, after: Raw | None) -> None:
-    assert news.of_job(before, after), change
+    assert job_matters(before, after), change
 
 
 @pytest.mark.parametrize(
@@ -94,4 +94,4 @@ def test_what_a_job_says_itself_is_told(change: str, before: Raw | None, after: 
     ],
 )
 def test_what_its_pods_tell_is_not(change: str, before: Raw | None, after: Raw | None) -> None:
-    assert not news.of_job(before, after), change
+    assert not job_matters(before, after), change

@@ -1,0 +1,278 @@
+"""Build the objects of one attempt: a Job, with a headless Service if it has several workers. Pure.
+
+A dry run prints exactly what is sent. The Job retries nothing and hides nothing: each attempt is one Job with one pod
+(or one per rank), and what becomes of it is decided outside. One worker lost ends the attempt as a whole. The Job has
+no deadline either: the time in a queue does not count, so the controller keeps time.
+
+Pods follow the restricted profile of the pod security standards, which any namespace accepts. A trial that needs more
+is written as a `template`; the namespace's own policy decides whether that may run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from controller.core.model import Resources, short_name
+from controller.runtime.kubernetes.kinds import KEPT_S
+from controller.runtime.kubernetes.labels import (
+    COMPLETION_INDEX,
+    GRACE,
+    JOB_NAME,
+    QUEUE,
+    TIMEOUT,
+    TRIAL_CONTAINER,
+    annotations_of,
+    labels_of,
+    metadata,
+    workers_of,
+)
+from controller.runtime.kubernetes.template import as_is, from_template, prefer_others
+from controller.runtime.protocol import ClusterPart, Launch
+
+Raw = dict[str, Any]
+
+
+def build_objects(launch: Launch) -> list[Raw]:
+    """What to create, in this order; the last is the attempt's own object."""
+    part = _part(launch)
+    if part.manifest is not None:
+        return [from_template(launch, part)]
+    job = _job(launch, part)
+    return [job] if workers_of(part) == 1 else [service_for(launch, part), job]
+
+
+def timeout_of(obj: Mapping[str, Any]) -> float | None:
+    """What build_objects was told, read off the object."""
+    seconds = _annotation(obj, TIMEOUT)
+    return None if seconds is None else float(seconds)
+
+
+def grace_of(obj: Mapping[str, Any]) -> float:
+    return float(_annotation(obj, GRACE) or 30)
+
+
+def _annotation(obj: Mapping[str, Any], key: str) -> str | None:
+    annotations: Mapping[str, str] = obj.get("metadata", {}).get("annotations") or {}
+    return annotations.get(key)
+
+
+def _part(launch: Launch) -> ClusterPart:
+    assert launch.cluster is not None, "a launch for a cluster says what the cluster needs"
+    return launch.cluster
+
+
+def _job(launch: Launch, part: ClusterPart) -> Raw:
+    about = metadata(launch, part)
+    about["annotations"] = annotations_of(launch, part)
+    queue = part.template.cluster.get("queue")
+    if queue:
+        about["labels"] = about["labels"] | {QUEUE: queue}
+    spec: Raw = {
+        "backoffLimit": 0,
+        # No second pod while the first still holds its GPU.
+        "podReplacementPolicy": "Failed",
+        "ttlSecondsAfterFinished": KEPT_S,
+        **({"suspend": True} if queue else {}),
+        **indexed(workers_of(part)),
+        "template": {"metadata": {"labels": labels_of(part)}, "spec": _pod_spec(launch, part)},
+    }
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": about, "spec": spec}
+
+
+def _pod_spec(launch: Launch, part: ClusterPart) -> Raw:
+    cluster = part.template.cluster
+    volumes, mounts = mounts_of(launch, part)
+    spec: Raw = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": max(1, round(launch.grace_s)),
+        "automountServiceAccountToken": "serviceAccount" in cluster,
+        "enableServiceLinks": False,
+        # The first process of a process namespace ignores SIGTERM unless it handles it: shared with the pause container
+        # an ordinary program ends when it is asked to, and frees its GPU, instead of sitting out its grace.
+        "shareProcessNamespace": True,
+        "securityContext": pod_security(cluster),
+        "containers": [_container(launch, part) | {"volumeMounts": mounts}],
+        "volumes": volumes,
+    }
+    if workers_of(part) > 1:
+        spec["subdomain"] = launch.name
+    if part.avoid_nodes:
+        prefer_others(spec, part.avoid_nodes)
+    if names := cluster.get("imagePullSecrets"):
+        spec["imagePullSecrets"] = [{"name": name} for name in _list(names)]
+    for ours, theirs in (
+        ("nodeSelector", "nodeSelector"),
+        ("tolerations", "tolerations"),
+        ("priorityClass", "priorityClassName"),
+        ("serviceAccount", "serviceAccountName"),
+    ):
+        if cluster.get(ours):
+            spec[theirs] = cluster[ours]
+    return spec
+
+
+def _container(launch: Launch, part: ClusterPart) -> Raw:
+    policy = part.template.cluster.get("imagePullPolicy")
+    resources = _resources(part.template.resources)
+    return {
+        "name": TRIAL_CONTAINER,
+        "image": part.template.image,
+        **({"imagePullPolicy": policy} if policy else {}),
+        "command": [as_is(word) for word in launch.command],
+        **({"workingDir": part.template.working_dir} if part.template.working_dir else {}),
+        "env": env_of(launch, part),
+        # What is asked for is what is had: no trial lives on what another does not use just now.
+        **({"resources": {"requests": resources, "limits": resources}} if resources else {}),
+        "securityContext": container_security(part.template.cluster),
+        # The last lines, also of a worker whose log nobody follows.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+
+
+def _resources(asked: Resources) -> dict[str, str]:
+    amounts = {
+        "cpu": "" if asked.cpu is None else _cores(asked.cpu),
+        "memory": "" if asked.memory_bytes is None else _bytes(asked.memory_bytes),
+        "nvidia.com/gpu": f"{asked.gpu:g}" if asked.gpu else "",
+        "ephemeral-storage": "" if asked.ephemeral_storage_bytes is None else _bytes(asked.ephemeral_storage_bytes),
+        **{name: str(count) if count else "" for name, count in asked.extended.items()},
+    }
+    return {name: amount for name, amount in amounts.items() if amount}
+
+
+def _cores(cores: float) -> str:
+    thousandths = max(1, round(cores * 1000))
+    return f"{thousandths}m" if thousandths % 1000 else str(thousandths // 1000)
+
+
+def _bytes(amount: int) -> str:
+    for unit, size in (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)):
+        if amount and amount % size == 0:
+            return f"{amount // size}{unit}"
+    return str(amount)
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+MASTER_PORT = "29500"
+
+
+def indexed(count: int) -> Raw:
+    """What makes a Job's spec one of `count` ranks."""
+    return {} if count == 1 else {"completionMode": "Indexed", "completions": count, "parallelism": count}
+
+
+def service_for(launch: Launch, part: ClusterPart) -> Raw:
+    spec = {
+        "clusterIP": "None",
+        # The ranks look for each other before any of them is ready.
+        "publishNotReadyAddresses": True,
+        "selector": {JOB_NAME: launch.name},
+    }
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata(launch, part), "spec": spec}
+
+
+def rendezvous(name: str, count: int, *, port: str = "") -> dict[str, Raw]:
+    """Environment variables by name; none for a single pod. `port`: another one than usual."""
+    if count == 1:
+        return {}
+    rank = {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{COMPLETION_INDEX}']"}}}
+    address, port, size = {"value": f"{name}-0.{name}"}, port or MASTER_PORT, {"value": str(count)}
+    return {
+        "MASTER_ADDR": address,
+        "MASTER_PORT": {"value": port},
+        "WORLD_SIZE": size,
+        "RANK": rank,
+        "PET_MASTER_ADDR": address,
+        "PET_MASTER_PORT": {"value": port},
+        "PET_NNODES": size,
+        "PET_NODE_RANK": rank,
+        "PET_NPROC_PER_NODE": {"value": "1"},
+        "LOCAL_RANK": {"value": "0"},
+        "LOCAL_WORLD_SIZE": {"value": "1"},
+    }
+
+
+def env_of(launch: Launch, part: ClusterPart) -> list[Raw]:
+    """The ranks' meeting point, then what the file sets and who the trial is, then secrets."""
+    env: dict[str, Raw] = rendezvous(launch.name, workers_of(part), port=launch.env.get("MASTER_PORT", ""))
+    env |= {name: {"value": as_is(value)} for name, value in launch.env.items()}
+    env |= {
+        name: {"valueFrom": {"secretKeyRef": {"name": secret.name, "key": secret.key}}}
+        for name, secret in part.secrets.items()
+    }
+    return [{"name": name, **source} for name, source in env.items()]
+
+
+_SHARED_MEMORY = "/dev/shm"
+
+
+def mounts_of(launch: Launch, part: ClusterPart) -> tuple[list[Raw], list[Raw]]:
+    """(volumes of the pod, mounts of its container). Where a volume of the person's own is, none of ours comes."""
+    wanted = [
+        _declared_mount(name, cast(Raw, volume))
+        for name, volume in _mapping(part.template.cluster.get("volumes")).items()
+    ]
+    taken = {mount["mountPath"].rstrip("/") for _, mount in wanted}
+    wanted += [pair for pair in _our_mounts(launch, part) if pair[1]["mountPath"] not in taken]
+    volumes = {volume["name"]: volume for volume, _ in wanted}
+    return list(volumes.values()), [mount for _, mount in wanted]
+
+
+def _declared_mount(name: str, volume: Raw) -> tuple[Raw, Raw]:
+    read_only = {"readOnly": True} if volume.get("readOnly") else {}
+    if claim := volume.get("claim"):
+        source: Raw = {"persistentVolumeClaim": {"claimName": claim, **read_only}}
+    elif nfs := volume.get("nfs"):
+        source = {"nfs": {**nfs, **read_only}}
+    else:
+        source = {"emptyDir": volume.get("emptyDir") or {}}
+    return {"name": name, **source}, {"name": name, "mountPath": volume["mount"], **read_only}
+
+
+def _our_mounts(launch: Launch, part: ClusterPart) -> list[tuple[Raw, Raw]]:
+    cluster = part.template.cluster
+    pairs = [_scratch("tuner-tmp", "/tmp"), _scratch("tuner-output", launch.env["TUNER_OUTPUT_DIR"])]
+    if size := cluster.get("shm"):
+        shared = {"name": "tuner-shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}}
+        pairs.append((shared, {"name": "tuner-shm", "mountPath": _SHARED_MEMORY}))
+    at = launch.env["TUNER_CHECKPOINT_DIR"]
+    claim = _mapping(cluster.get("checkpoints")).get("claim")
+    if claim is None:
+        return [*pairs, _scratch("tuner-checkpoints", at)]
+    # The trial's own folder of the experiment's own: the kubelet makes both, so the path is there as on a laptop.
+    folder = f"{short_name(part.experiment, part.uid)}/{at.rpartition('/')[2]}"
+    kept = {"name": "tuner-checkpoints", "persistentVolumeClaim": {"claimName": claim}}
+    return [*pairs, (kept, {"name": "tuner-checkpoints", "mountPath": at, "subPath": folder})]
+
+
+def _scratch(name: str, at: str) -> tuple[Raw, Raw]:
+    return {"name": name, "emptyDir": {}}, {"name": name, "mountPath": at}
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+_GROUP = 65532  # owns what a claim for checkpoints holds; any number does, as long as it stays the same
+
+
+def pod_security(cluster: Mapping[str, object]) -> Raw:
+    """The user is the image's own, as long as it is not root."""
+    context: Raw = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    if "checkpoints" in cluster:
+        # A fresh disk belongs to root, and the image's user could not write on it.
+        context |= {"fsGroup": _GROUP, "fsGroupChangePolicy": "OnRootMismatch"}
+    return context
+
+
+def container_security(cluster: Mapping[str, object]) -> Raw:
+    """A trial writes to its volumes only, unless `readOnlyRootFilesystem: false` says otherwise."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": cluster.get("readOnlyRootFilesystem", True),
+    }

@@ -1,0 +1,575 @@
+"""The status of one pod: how it ended (`Exit`), or why it does not run yet. Pure.
+
+An exit code is passed on where it tells the whole story; `controller.core.failures` judges it. Where it does not (a
+node that evicted the pod, a command that was not found), the failure class and the reason come from here. What may
+pass by itself is given time: an unreachable registry, a claim that is being provisioned, a full cluster. Messages of
+kubelets, schedulers and admission are kept, without what only their authors need, between the meaning and the cure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
+
+from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
+from controller.core.model import FailureClass
+from controller.runtime.kubernetes.labels import COMPLETION_INDEX, TRIAL_CONTAINER
+from controller.runtime.protocol import Exit
+
+Shown: TypeAlias = Mapping[str, Any]
+
+ENDED = ("Succeeded", "Failed")  # of phases, those that last
+
+_DEFAULT_GRACE_S = 30
+
+
+def parse_time(text: object) -> datetime | None:
+    """None also for the epoch, which the kubelet writes for what never was."""
+    if not isinstance(text, str) or not text:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return time if time.year > 1970 else None
+
+
+def condition(obj: Shown, kind: str) -> Shown | None:
+    """The one of that type, whatever its status; the last where a controller writes several."""
+    found = [each for each in obj.get("status", {}).get("conditions") or () if each.get("type") == kind]
+    return found[-1] if found else None
+
+
+def is_true(obj: Shown, kind: str) -> bool:
+    return (condition(obj, kind) or {}).get("status") == "True"
+
+
+def node_of(pod: Shown) -> str:
+    return str(pod.get("spec", {}).get("nodeName") or "")
+
+
+def container_in(pod: Shown, wanted: str = "") -> str:
+    """The name of the container that stands for the trial: the one asked for, ours, or the first, as kubectl has it."""
+    names = [each["name"] for each in pod.get("spec", {}).get("containers") or ()]
+    for name in (wanted, TRIAL_CONTAINER):
+        if name in names:
+            return name
+    return names[0] if names else ""
+
+
+def container_status(pod: Shown, name: str) -> Shown:
+    """{} while the kubelet has not said anything of it."""
+    for each in pod.get("status", {}).get("containerStatuses") or ():
+        if each.get("name") == name:
+            return each  # type: ignore[no-any-return]  # JSON
+    return {}
+
+
+def started_at(pod: Shown, name: str) -> datetime | None:
+    """When the container first started: a container that is restarted in place gets no new time.
+
+    Its status tells the present start and the one before. After two restarts the first is not told any more, and the
+    pod's own start stands for it, which is earlier by the pull of the image.
+    """
+    status = container_status(pod, name)
+    state, before = status.get("state") or {}, (status.get("lastState") or {}).get("terminated") or {}
+    known = parse_time((state.get("running") or state.get("terminated") or {}).get("startedAt"))
+    if not (restarts := restarts_of(status)):
+        return known
+    earlier = parse_time(before.get("startedAt"))
+    first = earlier if restarts == 1 else parse_time(pod.get("status", {}).get("startTime"))
+    return first or earlier or known
+
+
+def restarts_of(status: Shown) -> int:
+    """Of a container, by its status."""
+    return int(status.get("restartCount") or 0)
+
+
+def terminated(pod: Shown, name: str) -> Shown | None:
+    """How the container ended for good; None while it runs, waits, or will be started again."""
+    for_good = phase_of(pod) in ENDED or pod.get("spec", {}).get("restartPolicy") == "Never"
+    state = container_status(pod, name).get("state") or {}
+    return state.get("terminated") if for_good else None
+
+
+def phase_of(pod: Shown) -> str:
+    return str(pod.get("status", {}).get("phase") or "")
+
+
+def image_of(pod: Shown, name: str) -> str:
+    """By digest where the runtime tells it."""
+    status = container_status(pod, name)
+    by_digest = str(status.get("imageID") or "").rpartition("://")[2]
+    return by_digest if "@" in by_digest or not status.get("image") else f"{status['image']}@{by_digest}".rstrip("@")
+
+
+def deletion_asked(pod: Shown) -> datetime | None:
+    """When somebody asked to delete it; deletionTimestamp is when its grace will have passed."""
+    until = parse_time(pod.get("metadata", {}).get("deletionTimestamp"))
+    if until is None:
+        return None
+    grace = pod["metadata"].get("deletionGracePeriodSeconds")
+    return until - timedelta(seconds=_DEFAULT_GRACE_S if grace is None else grace)
+
+
+def keep_first_deletion(before: dict[str, Any], after: dict[str, Any]) -> None:
+    """Have `after` tell when its deletion was first requested.
+
+    Once its containers have ended, the kubelet deletes a pod again without grace, and the pod then shows that later
+    deletion alone. What ended between the two would look as if it had ended before anybody asked.
+    """
+    first, last = deletion_asked(before), deletion_asked(after)
+    if first is not None and last is not None and first < last:
+        about = after["metadata"]
+        grace = about.get("deletionGracePeriodSeconds")
+        kept = _DEFAULT_GRACE_S if grace is None else grace
+        about["deletionGracePeriodSeconds"] = kept + (last - first).total_seconds()
+
+
+def as_gone(pod: dict[str, Any]) -> dict[str, Any]:
+    """A pod whose object is gone, as it was last seen: it has ended, whatever it said then."""
+    status = pod.get("status", {})
+    if status.get("phase") in ENDED:
+        return pod
+    return {**pod, "status": {**status, "phase": "Failed", "gone": True}}
+
+
+def is_gone(pod: Shown) -> bool:
+    """Its end was not seen, only that it is not there any more."""
+    return pod.get("status", {}).get("gone") is True
+
+
+def index_of(pod: Shown) -> int:
+    """Its rank in an Indexed Job; 0 where there is none."""
+    about = pod.get("metadata", {})
+    for of in (about.get("annotations") or {}, about.get("labels") or {}):
+        if str(of.get(COMPLETION_INDEX, "")).isdigit():
+            return int(of[COMPLETION_INDEX])
+    return 0
+
+
+def newest_first(pod: Shown) -> tuple[bool, str]:
+    """To be sorted by, descending: what nobody deletes, then what was made last."""
+    about = pod.get("metadata", {})
+    return "deletionTimestamp" not in about, str(about.get("creationTimestamp", ""))
+
+
+# What messages of the cluster mean
+
+_PREFIX = re.compile(r"(rpc error: code = \w+ desc = |Error: |Error response from daemon: )")
+_EXEC = re.compile(
+    r'exec: \\?"(?P<command>[^"\\]+)\\?": '
+    r"(?P<why>executable file not found|stat |no such file|permission denied|is a directory)"
+)
+_MOUNT_AT = re.compile(r'to rootfs at \\?"(?P<path>[^"\\]+)')
+_VOLUME = re.compile(r'(?:for volume |volumes=\[|volumeMount )"?(?P<name>[a-z0-9-]+)')
+_CLAIM = re.compile(r'persistentvolumeclaim "(?P<name>[^"]+)" (?P<why>not found|is being deleted)')
+_SECRET = re.compile(r'secret "?(?P<name>[a-z0-9.-]+)"? not found|in Secret [^/]+/(?P<in>[a-z0-9.-]+)')
+_ADMISSION = re.compile(
+    r'^Error creating: |^job "[^"]+" creation failed with error: |^Failed to create (head|worker) Pod \S+, '
+    r'|^(pods?|jobs\.batch) "[^"]+" is forbidden: '
+)
+
+
+def cleaned(message: object) -> str:
+    """One line, without the prefixes that gRPC and the runtimes pile up."""
+    return _PREFIX.sub("", " ".join(str(message or "").split()))
+
+
+def explain_image(pod: Shown, container: str, reason: str, message: str) -> str:
+    name, said = _spec(pod, container).get("image", ""), cleaned(message)
+    if reason == "ErrImageNeverPull":
+        return f"image {name} is not on node {node_of(pod)}, and imagePullPolicy: Never does not let it be pulled"
+    if reason == "InvalidImageName":
+        return f"image {name} is no name of an image: {said}"
+    return f"image {name} cannot be pulled: {said or reason}; check its name, and imagePullSecrets if it is private"
+
+
+def explain_config(pod: Shown, container: str, message: str) -> str:
+    """A container that the kubelet cannot set up."""
+    spec, said = _spec(pod, container), cleaned(message)
+    if "image will run as root" in said:
+        return f"image {spec.get('image', '')} runs as root, which is not allowed here; build it with USER 1000"
+    if "has non-numeric user" in said:
+        return f"image {spec.get('image', '')} names its user, and only a number can be checked here; write USER 1000"
+    if found := _SECRET.search(said):
+        wanted = found["name"] or found["in"]
+        users = [env["name"] for env in spec.get("env") or () if _secret_of(env) == wanted]
+        return f"env {', '.join(users)}: {said}" if users else f"its container cannot be made: {said}"
+    if found := _VOLUME.search(said):
+        return _mount(pod, container, found["name"], said)
+    return f"its container cannot be made: {said}"
+
+
+def explain_start(pod: Shown, container: str, message: str) -> str:
+    """A container that was made and could not be started; "" where the message does not blame what the file says."""
+    said = cleaned(message)
+    name = _spec(pod, container).get("image", "")
+    if "mount" in said and (at := _MOUNT_AT.search(said)):
+        return f"mount {at['path']} failed: {said}"
+    if found := _EXEC.search(said):
+        command = found["command"]
+        if found["why"] == "permission denied":
+            return f"command {command} in image {name} may not be executed (permission denied)"
+        if found["why"] == "is a directory":
+            return f"command {command} in image {name} is a directory"
+        return f"command {command} was not found in image {name}"
+    if "no such file or directory" in said or "chdir to cwd" in said:
+        return f"the command could not be started in image {name}: {said}"
+    return ""
+
+
+def explain_mount(pod: Shown, container: str, message: str) -> str:
+    """A volume that the node cannot mount."""
+    said = cleaned(message)
+    found = _VOLUME.search(said)
+    return _mount(pod, container, found["name"], said) if found else f"a volume cannot be mounted: {said}"
+
+
+def missing_claim(pod: Shown, container: str, message: str) -> str:
+    """Of a pod without a node; "" unless it waits for a claim that is not there."""
+    found = _CLAIM.search(message)
+    if found is None:
+        return ""
+    for volume in pod.get("spec", {}).get("volumes") or ():
+        if (volume.get("persistentVolumeClaim") or {}).get("claimName") == found["name"]:
+            return _mount(pod, container, volume["name"], f"the claim {found['name']} is not in the namespace")
+    return f"the claim {found['name']} is not in the namespace"
+
+
+def explain_refusal(message: str) -> str:
+    """A pod that may not be created."""
+    said = cleaned(message)
+    while (shorter := _ADMISSION.sub("", said)) != said:
+        said = shorter
+    if "violates PodSecurity" in said:
+        return f"the namespace's pod security does not let it run: {said}"
+    if "must specify" in said:
+        return f"a quota of the namespace asks for trial.resources that are not given: {said}"
+    return f"the cluster does not let its pod be created: {said}"
+
+
+def _mount(pod: Shown, container: str, name: str, said: str) -> str:
+    for mounted in _spec(pod, container).get("volumeMounts") or ():
+        if mounted.get("name") == name:
+            return f"volume {name} (at {mounted.get('mountPath')}) cannot be mounted: {said}"
+    return f"volume {name} cannot be mounted: {said}"
+
+
+def _spec(pod: Shown, container: str) -> Shown:
+    return next((each for each in _containers(pod) if each.get("name") == container), {})
+
+
+def _containers(pod: Shown) -> Iterator[Shown]:
+    spec = pod.get("spec", {})
+    yield from spec.get("containers") or ()
+    yield from spec.get("initContainers") or ()
+
+
+def _secret_of(env: Mapping[str, Any]) -> str:
+    return str(((env.get("valueFrom") or {}).get("secretKeyRef") or {}).get("name", ""))
+
+
+# How it ended
+
+GIVEN_UP_S = 30.0  # past the end of a pod's grace: its node is not there to end it
+MOST_RESTARTS = 5  # with the kubelet's back-off of 10, 20, 40… s that is after five minutes
+NOTICED_S = 10.0  # by a Job, that a container was restarted
+ITS_POD = "its pod"  # what was deleted, if not the object that it belongs to
+KILLED = frozenset({137, 143})  # 128 + SIGKILL, 128 + SIGTERM
+
+_DISRUPTIONS = {
+    "PreemptionByScheduler": "preempted by a pod of a higher priority",
+    "DeletionByTaintManager": "node {node} lost or tainted: its pods were removed",
+    "EvictionByEvictionAPI": "evicted from node {node} on request, as when it is drained",
+    "TerminationByKubelet": "evicted by node {node}",
+    "DeletionByPodGC": "node {node} is gone, and its pod with it",
+}
+_CONTAINER_FAILED_TO_START = frozenset({"StartError", "ContainerCannotRun"})
+
+
+def end_of(pod: Shown, container: str, *, stopped: bool, now: datetime, deleted: str = ITS_POD) -> Exit | None:
+    """None while it runs or will. `stopped`: we had asked. `deleted`: what somebody has deleted, should it be that."""
+    ended = terminated(pod, container)
+    asked = deletion_asked(pod)
+    if ended is None:
+        return _without_container(pod, container, stopped=stopped, now=now, asked=asked, deleted=deleted)
+    time = parse_time(ended.get("finishedAt")) or asked or now
+    code = int(ended.get("exitCode", 0))
+    was_ending = asked is not None and time >= asked
+    # A node's clock may be behind the server's: what a signal ended that we had asked to end, our signal ended.
+    by_signal = asked is not None and code in KILLED and ended.get("reason") != "OOMKilled"
+    if stopped and (was_ending or by_signal):
+        return Exit(time, code=code, stopped=True)
+    if thrown_out := _thrown_out(pod, time):
+        return thrown_out
+    if ended.get("reason") == "OOMKilled":
+        return Exit(time, code=code or 137, out_of_memory=True)
+    if ended.get("reason") in _CONTAINER_FAILED_TO_START:
+        return _never_started(pod, container, time, str(ended.get("message", "")))
+    if deleted == ITS_POD and was_ending and (failure := given_up(pod, container)):
+        return failure
+    if was_ending:
+        return _lost(time, f"{deleted} was deleted by somebody else (exit code {code})")
+    if ended.get("reason") == "ContainerStatusUnknown":
+        return _lost(time, f"node {node_of(pod)} has lost track of its container")
+    if ended.get("signal"):
+        return Exit(time, signal=int(ended["signal"]))
+    if code in KILLED:
+        return _lost(time, f"killed from outside: exit code {code}, not for memory")
+    return Exit(time, code=code)
+
+
+def _without_container(
+    pod: Shown, container: str, *, stopped: bool, now: datetime, asked: datetime | None, deleted: str
+) -> Exit | None:
+    """A pod can end without its container ever having, or with a node that cannot say so any more."""
+    match phase_of(pod):
+        case "Succeeded":
+            return Exit(now, code=0)
+        case "Failed":
+            # That we had it deleted may be all that is known: its end comes and goes while a watch is away.
+            if stopped and (asked is not None or is_gone(pod)):
+                return Exit(asked or now, unknown=True, stopped=True)
+            thrown_out = _thrown_out(pod, asked or now) or _start_up(pod, now)
+            otherwise = (
+                f"{deleted} was deleted by somebody else" if is_gone(pod) else "its pod failed and does not say why"
+            )
+            return thrown_out or _lost(asked or now, _told(pod, otherwise))
+    if asked is None:
+        return crash_loop(pod, container, now)
+    grace_s = pod["metadata"].get("deletionGracePeriodSeconds") or 0
+    unanswered = node_of(pod) and now < asked + timedelta(seconds=grace_s + GIVEN_UP_S)
+    if unanswered:
+        return None
+    if stopped:
+        return Exit(asked, unknown=True, stopped=True)
+    thrown_out = _thrown_out(pod, asked)
+    if node_of(pod):
+        why = f"node {node_of(pod)} does not answer: its pod could not be ended"
+        return thrown_out or _lost(asked, why)
+    return thrown_out or _lost(asked, f"{deleted} was deleted by somebody else before it ran")
+
+
+def _thrown_out(pod: Shown, time: datetime) -> Exit | None:
+    """By the cluster, for reasons of its own, before `time`: what had ended before is judged by itself."""
+    disruption = condition(pod, "DisruptionTarget") if is_true(pod, "DisruptionTarget") else None
+    if disruption is not None:
+        since = parse_time(disruption.get("lastTransitionTime"))
+        if since is None or since <= time:
+            known = _DISRUPTIONS.get(str(disruption.get("reason")), str(disruption.get("reason") or "disrupted"))
+            return _lost(time, _with(known.format(node=node_of(pod)), disruption.get("message")))
+        return None
+    status = pod.get("status", {})
+    reason, message = str(status.get("reason") or ""), cleaned(status.get("message"))
+    match reason:
+        case "":
+            return None
+        case "DeadlineExceeded":
+            return Exit(
+                time, failure_class=FailureClass.TIMEOUT, reason=_with("its pod's own deadline passed", message)
+            )
+        case "Evicted" if "limit" in message:  # its own limit, not the node's need: it would happen again anywhere
+            return Exit(time, failure_class=FailureClass.USER_ERROR, reason=_evicted(pod, message))
+        case "Evicted":
+            return _lost(time, _evicted(pod, message))
+    # NodeLost, a node's shutdown, OutOfcpu and the like of a node that was fuller than the scheduler knew.
+    return _lost(time, _with(f"node {node_of(pod)} did not keep it ({reason})", message))
+
+
+def _never_started(pod: Shown, container: str, time: datetime, message: str) -> Exit:
+    why = explain_start(pod, container, message)
+    if why:
+        return Exit(time, failure_class=FailureClass.CONFIGURATION, reason=why)
+    return _lost(time, f"node {node_of(pod)} could not start its container: {cleaned(message)}")
+
+
+def _start_up(pod: Shown, now: datetime) -> Exit | None:
+    """A step before the trial's own container that failed."""
+    for each in pod.get("status", {}).get("initContainerStatuses") or ():
+        ended: Mapping[str, object] = (each.get("state") or {}).get("terminated") or {}
+        if ended.get("exitCode"):
+            time = parse_time(ended.get("finishedAt")) or now
+            reason = f"its init container {each.get('name')} ended with exit code {ended['exitCode']}"
+            failure = FailureClass.OUT_OF_MEMORY if ended.get("reason") == "OOMKilled" else FailureClass.USER_ERROR
+            return Exit(time, failure_class=failure, reason=_with(reason, last_line(ended.get("message"))))
+    return None
+
+
+def crash_loop(pod: Shown, container: str, now: datetime) -> Exit | None:
+    """Its container, or one that comes before it, was restarted in place MOST_RESTARTS times and is down again: nobody
+    would ever call that an end. None: it runs, or may still recover."""
+    for status in (*(pod.get("status", {}).get("initContainerStatuses") or ()), container_status(pod, container)):
+        state = status.get("state") or {}
+        if "running" in state or restarts_of(status) < MOST_RESTARTS:
+            continue
+        last = state.get("terminated") or (status.get("lastState") or {}).get("terminated") or {}
+        what = "its container" if status.get("name") == container else f"its init container {status.get('name')}"
+        return _by_last(last, f"{what} was restarted {restarts_of(status)} times, last after", now)
+    return None
+
+
+def given_up(pod: Shown, container: str) -> Exit | None:
+    """Of a pod that was deleted though its object was not: its container had failed and was being restarted. A Job
+    deletes such a pod, and all others, once restarts in place have used up its backoffLimit. None: it was not that."""
+    status, asked = container_status(pod, container), deletion_asked(pod)
+    last = (status.get("lastState") or {}).get("terminated") or {}
+    again = parse_time((terminated(pod, container) or {}).get("startedAt"))
+    if not last.get("exitCode") or asked is None or again is None or (asked - again).total_seconds() > NOTICED_S:
+        return None
+    return _by_last(last, "its container was restarted, and its pod then deleted, after", asked)
+
+
+def _by_last(last: Mapping[str, Any], what: str, now: datetime) -> Exit:
+    """last: how a container that was restarted had ended. what: a sentence that goes on with its exit code."""
+    time = parse_time(last.get("finishedAt")) or now
+    code, said = int(last.get("exitCode", 0)), last_line(last.get("message"))
+    if code == INFEASIBLE_EXIT_CODE:
+        return Exit(time, code=code)
+    reason = f"{what} {called(code)}" + (f": {said}" if said else "")
+    if last.get("reason") == "OOMKilled":
+        return Exit(time, failure_class=FailureClass.OUT_OF_MEMORY, reason=f"{reason} (OOMKilled)")
+    failure_class = class_by_itself(code, said) or FailureClass.USER_ERROR
+    return Exit(time, failure_class=failure_class, reason=reason)
+
+
+def last_line(message: object) -> str:
+    """Of what a container said last, which its status carries if it failed."""
+    lines = [line for line in str(message or "").splitlines() if line.strip()]
+    return lines[-1].strip() if lines else ""
+
+
+def _lost(time: datetime, reason: str) -> Exit:
+    return Exit(time, failure_class=FailureClass.INFRASTRUCTURE, reason=reason)
+
+
+def _evicted(pod: Shown, message: str) -> str:
+    return _with(f"evicted by node {node_of(pod)}", message)
+
+
+def _told(pod: Shown, otherwise: str) -> str:
+    status = pod.get("status", {})
+    return _with(str(status.get("reason") or otherwise), status.get("message"))
+
+
+def _with(what: str, message: object) -> str:
+    said = cleaned(message)
+    return f"{what}: {said}" if said else what
+
+
+# Why it does not run yet
+
+USUAL_S = 5.0  # to be started; nothing is said before, since every change of what is said is written down
+IMAGE_S = 20.0
+CLAIM_S = 20.0
+MOUNT_S = 120.0  # the kubelet itself tries for two minutes before it says more than that it waits
+HICCUP_S = 300.0
+UNSCHEDULABLE_S = 30 * 60.0
+
+_PULLING = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "SignatureValidationFailed"})
+_NEVER = frozenset({"InvalidImageName", "ErrImageNeverPull", "ImageInspectError"})
+_PASSING = (
+    "timeout", "timed out", "deadline exceeded", "connection refused", "connection reset", "no such host", "EOF",
+    "too many requests", "toomanyrequests", "TLS handshake", "temporarily", "try again", "service unavailable",
+    "is reserved for", "unreachable", "object has been modified", "failed calling webhook", "being terminated",
+    "status unknown for quota",
+)  # fmt: skip
+
+
+# Of an MPIJob's worker that could not be created; why_waiting not is in another event, if anywhere.
+NO_CAUSE = "Created worker pod: "
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingReason:
+    """text: for the table of trials. hopeless: why_waiting it will never run as it stands; "" while there is hope."""
+
+    text: str = ""
+    hopeless: str = ""
+
+
+def why_waiting(pod: Shown, *, now: datetime, container: str = "", mount_trouble: str = "") -> WaitingReason:
+    """Of a pod whose container has not started. mount_trouble: the kubelet's newest event about its volumes."""
+    container = container_in(pod, container)
+    if not node_of(pod):
+        return _unscheduled(pod, container, now)
+    age_s = _age_s(pod, now)
+    for name, reason, message in _waiting_states(pod):
+        text = f"{reason}: {cleaned(message)}" if message else reason
+        hopeless = _hopeless(pod, name, reason, message, age_s)
+        if hopeless or reason not in ("ContainerCreating", "PodInitializing"):
+            return WaitingReason(text, hopeless)
+    if mount_trouble:
+        reason = explain_mount(pod, container, mount_trouble)
+        return WaitingReason(reason, reason if age_s >= MOUNT_S else "")
+    return WaitingReason(f"its container is being made on node {node_of(pod)}" if age_s >= USUAL_S else "")
+
+
+def why_refused(message: str) -> WaitingReason:
+    """Of an object whose pod could not be created, by the event that says so."""
+    if message.startswith(NO_CAUSE):
+        return WaitingReason("its operator could not create a pod, and says no reason; see the operator's log")
+    said = explain_refusal(message)
+    return WaitingReason(said, "" if "exceeded quota" in message or _may_pass(message) else said)
+
+
+def _unscheduled(pod: Shown, container: str, now: datetime) -> WaitingReason:
+    scheduled = condition(pod, "PodScheduled") or {}
+    message = cleaned(scheduled.get("message"))
+    match scheduled.get("reason"):
+        case "SchedulingGated":
+            return WaitingReason("held back by a scheduling gate of its pod")
+        case "Unschedulable":
+            waited_s = _since(scheduled.get("lastTransitionTime"), now)
+            if (missing := missing_claim(pod, container, message)) and waited_s >= CLAIM_S:
+                return WaitingReason(missing, missing)
+            hopeless = f"no node took it for {UNSCHEDULABLE_S / 60:.0f} minutes: {message}"
+            return WaitingReason(
+                missing or f"Unschedulable: {message}", hopeless if waited_s >= UNSCHEDULABLE_S else ""
+            )
+    return WaitingReason()
+
+
+def _waiting_states(pod: Shown) -> Iterator[tuple[str, str, str]]:
+    """(container, reason, message) of each that waits; those that come first at start-up come first."""
+    status = pod.get("status", {})
+    for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        state = (each.get("state") or {}).get("waiting")
+        if state:
+            yield each.get("name", ""), state.get("reason", ""), state.get("message", "")
+
+
+def _hopeless(pod: Shown, container: str, reason: str, message: str, age_s: float) -> str:
+    patience_s = HICCUP_S if _may_pass(message) else 0.0
+    if reason in _PULLING:
+        explained, patience_s = explain_image(pod, container, reason, message), max(patience_s, IMAGE_S)
+    elif reason in _NEVER:
+        explained = explain_image(pod, container, reason, message)
+    elif reason in ("CreateContainerConfigError", "CreateContainerError"):
+        explained = explain_start(pod, container, message) or explain_config(pod, container, message)
+    elif reason == "RunContainerError":
+        explained = explain_start(pod, container, message)
+        if not explained:
+            return f"its container cannot be started: {cleaned(message)}" if age_s >= HICCUP_S else ""
+    else:
+        return ""
+    return explained if age_s >= patience_s else ""
+
+
+def _may_pass(message: str) -> bool:
+    lowered = message.lower()
+    return any(sign.lower() in lowered for sign in _PASSING)
+
+
+def _age_s(pod: Shown, now: datetime) -> float:
+    """Since the kubelet took it."""
+    return _since(pod.get("status", {}).get("startTime") or pod.get("metadata", {}).get("creationTimestamp"), now)
+
+
+def _since(text: object, now: datetime) -> float:
+    time = parse_time(text)
+    return 0.0 if time is None else (now - time).total_seconds()

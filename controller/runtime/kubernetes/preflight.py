@@ -1,0 +1,497 @@
+"""Preflight checks: is a namespace fit for trials, and would it take this file's objects? Only reads and dry runs.
+
+A problem that makes every later check pointless ends the check, so that nobody is told the same thing nine times. A
+thing that may not be read is not a finding: trials need fewer rights than these checks, and start without them.
+
+Admission answers what no table here could: quotas, limit ranges, pod security, webhooks, kinds and their fields. It
+judges pods when pods are created, so the pods that a Job would create are sent to a dry run too, each as itself.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from controller.runtime.kubernetes.client import (
+    CONFIG_MAPS,
+    LIMIT_RANGES,
+    NAMESPACES,
+    NODES,
+    QUOTAS,
+    SECRETS,
+    Client,
+    Kind,
+)
+from controller.runtime.kubernetes.credentials import Credentials, moment
+from controller.runtime.kubernetes.demand import demand_of, is_gpu, parse_quantity
+from controller.runtime.kubernetes.errors import ApiError, NotAllowed, Unreachable, rule_for, silent_webhook
+from controller.runtime.kubernetes.findings import Finding, Level, fail, ok, warn
+from controller.runtime.kubernetes.kinds import kind_of, pod_templates
+from controller.runtime.kubernetes.kubeconfig import Access
+from controller.runtime.kubernetes.kueue import NOT_INSTALLED, served
+from controller.runtime.kubernetes.labels import queue_of
+from controller.runtime.kubernetes.pod_status import condition
+from controller.runtime.kubernetes.resource_quota import never_fits
+from controller.runtime.kubernetes.rights import Right, list_allowed, missing_rights, rights_to
+
+Raw = dict[str, Any]
+
+SKEW_S = 10.0
+OLDEST_MINOR = 29  # before that podReplacementPolicy is not there
+_SECURITY = "pod-security.kubernetes.io/enforce"
+_PROBE: Raw = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "tuner-doctor"}}
+
+
+async def check_cluster(client: Client, namespace: str) -> AsyncIterator[Finding]:
+    """Ends early at what makes all the rest pointless; that is its last finding then."""
+    for finding in _access(client.access):
+        yield finding
+    try:
+        async for finding in _server(client):
+            yield finding
+        where = await _namespace(client, namespace)
+        yield where
+        if where.level.name != "FAIL":
+            async for finding in _inside(client, namespace):
+                yield finding
+    except Unreachable as error:
+        yield fail("server", str(error))
+    except NotAllowed as error:
+        yield fail("credentials", str(error), rights=True)
+    except ApiError as error:
+        yield fail("server", f"it answers: {error}")
+
+
+def _access(access: Access) -> Iterator[Finding]:
+    """What is known before the server is asked: how we log in, and on which way."""
+    if access.impersonation:
+        yield ok("impersonation", f"user {access.user} acts as {dict(access.impersonation)['Impersonate-User']}")
+    yield _login(access.credentials)
+    if access.proxy is not None:
+        yield ok("proxy", f"{access.proxy.address}, from {access.proxy.source}")
+    if not access.verified:
+        yield warn(
+            "tls",
+            "the server's certificate is not verified (insecure-skip-tls-verify), so anybody in between can take the "
+            "credentials; set certificate-authority-data instead",
+        )
+
+
+def _login(credentials: Credentials) -> Finding:
+    if not credentials.source:
+        return ok("login", "without credentials")
+    how, expires_at = f"by {credentials.source}", credentials.expires_at
+    if expires_at is None:
+        return ok("login", how)
+    if credentials.renewable:
+        return ok("login", f"{how}, asked again at {moment(expires_at)}")
+    if credentials.expired():
+        return warn("login", f"{how}, which expired at {moment(expires_at)}; log in again")
+    return warn(
+        "login",
+        f"{how}, until {moment(expires_at)}; a run that lasts longer ends then, unless the token is replaced: "
+        "use tokenFile or an exec plugin",
+    )
+
+
+async def _server(client: Client) -> AsyncIterator[Finding]:
+    before = datetime.now(UTC)
+    version, there = await client.greet()
+    after = datetime.now(UTC)
+    yield _version(client.server, version)
+    if there is not None:
+        yield _clock((before + (after - before) / 2 - there).total_seconds())
+    try:
+        user = await client.whoami()
+    except ApiError as error:
+        if error.status not in (403, 404):
+            raise
+        yield ok("credentials", "accepted; the server does not tell whose they are")
+    else:
+        yield ok("credentials", user)
+
+
+def _version(server: str, version: Mapping[str, Any]) -> Finding:
+    name = f"{server}, Kubernetes {version.get('gitVersion', 'of unknown version')}"
+    minor = "".join(filter(str.isdigit, str(version.get("minor", ""))))
+    if str(version.get("major")) == "1" and minor and int(minor) < OLDEST_MINOR:
+        return warn("server", f"{name}; tuner needs 1.{OLDEST_MINOR} or later")
+    return ok("server", name)
+
+
+def _clock(ahead_s: float) -> Finding:
+    """The server tells whole seconds, cut off."""
+    ahead_s -= 0.5
+    if abs(ahead_s) <= SKEW_S:
+        return ok("clock", "as the server's")
+    where = "ahead of" if ahead_s > 0 else "behind"
+    return warn(
+        "clock",
+        f"this machine is {abs(ahead_s):.0f}s {where} the server: logs may be read twice or in part, timeouts come "
+        "early or late, tokens may look expired; set the time, by NTP",
+    )
+
+
+async def _namespace(client: Client, namespace: str) -> Finding:
+    try:
+        found = await client.get(NAMESPACES, None, namespace)
+    except ApiError as error:
+        if error.status == 404:
+            return fail("namespace", f"there is no {namespace}; make it, or name another one with -n")
+        if error.status != 403:
+            raise
+        (verdict,) = await dry_run_of(client, namespace, [_PROBE])  # most people may not look at namespaces themselves
+        if verdict.answer is Answer.REFUSED:
+            return fail("namespace", verdict.why)
+        return ok("namespace", namespace)
+    phase = found.get("status", {}).get("phase", "Active")
+    if phase != "Active":
+        return fail("namespace", f"{namespace} is {phase}; name another one with -n")
+    level = (found["metadata"].get("labels") or {}).get(_SECURITY)
+    return ok("namespace", namespace + (f", pod security {level}" if level else ""))
+
+
+async def _inside(client: Client, namespace: str) -> AsyncIterator[Finding]:
+    missing = await missing_rights(client, namespace)
+    for right, verbs in missing:
+        yield lacking(right, verbs, namespace)
+    if not missing:
+        yield ok("rights", f"all that trials in {namespace} need")
+    quotas = await list_allowed(client, QUOTAS, namespace)
+    for quota in quotas or ():
+        yield _quota(quota)
+    if quotas == []:
+        yield ok("quota", "none")
+    for limits in await list_allowed(client, LIMIT_RANGES, namespace) or ():
+        yield ok(f"limits {limits['metadata']['name']}", _limits(limits))
+    nodes = await list_allowed(client, NODES, None)
+    if nodes is not None:
+        yield _gpus(nodes)
+
+
+def lacking(right: Right, verbs: tuple[str, ...], namespace: str) -> Finding:
+    what = f"right {right.resource}"
+    said = f"{', '.join(verbs)} denied" + (f" (lost: {right.without})" if right.without else "")
+    detail = f"{said}; add to your Role in {namespace}: {right.rule(verbs)}"
+    return warn(what, detail) if right.without else fail(what, detail, rights=True)
+
+
+def _quota(quota: Raw) -> Finding:
+    status = quota.get("status") or {}
+    hard = status.get("hard") or quota.get("spec", {}).get("hard") or {}
+    used = status.get("used") or {}
+    what = f"quota {quota['metadata']['name']}"
+    shown = ", ".join(f"{name} {used.get(name, 0)}/{most}" for name, most in hard.items())
+    full = [name for name, most in hard.items() if parse_quantity(used.get(name, 0)) >= parse_quantity(most)]
+    return warn(what, f"{shown}; full: {', '.join(full)}, so trials wait") if full else ok(what, shown)
+
+
+def _limits(limits: Raw) -> str:
+    parts = []
+    for limit in limits.get("spec", {}).get("limits") or ():
+        words = [
+            f"{word} {', '.join(f'{name} {amount}' for name, amount in limit[key].items())}"
+            for key, word in (("min", "at least"), ("max", "at most"), ("default", "else"))
+            if limit.get(key)
+        ]
+        parts.append(f"{limit.get('type', '')} {'; '.join(words)}")
+    return " / ".join(parts)
+
+
+def _gpus(nodes: Sequence[Raw]) -> Finding:
+    offered: dict[str, int] = {}
+    having = 0
+    for node in nodes:
+        gpus = {name: int(amount) for name, amount in gpus_of(node).items()}
+        having += any(gpus.values())
+        for name, count in gpus.items():
+            offered[name] = offered.get(name, 0) + count
+    shown = ", ".join(f"{count} {name}" for name, count in sorted(offered.items()) if count)
+    return ok(
+        "nodes", f"{len(nodes)}, {having} of them with GPUs: {shown}" if shown else f"{len(nodes)}, none with GPUs"
+    )
+
+
+def gpus_of(node: Raw) -> dict[str, str]:
+    """What a node offers of them."""
+    allocatable = node.get("status", {}).get("allocatable") or {}
+    return {name: amount for name, amount in allocatable.items() if is_gpu(name)}
+
+
+# What a file's pods depend on
+
+CLAIMS = Kind("v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+ACCOUNTS = Kind("v1", "serviceaccounts", "ServiceAccount")
+CLASSES = Kind("scheduling.k8s.io/v1", "priorityclasses", "PriorityClass", namespaced=False)
+_OURS = ("system-node-critical", "system-cluster-critical")
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """key: which one of a secret's or a config map's; "" = all of it."""
+
+    kind: Kind
+    name: str
+    key: str = ""
+
+
+async def check_needs(client: Client, namespace: str, objects: Sequence[Raw], *, anchor: Raw) -> AsyncIterator[Finding]:
+    """objects: one attempt's. Raises what the client raises."""
+    for right, verbs in await missing_rights(client, namespace, await rights_to(client, objects)):
+        yield lacking(right, verbs, namespace)
+    for queue in filter(None, map(queue_of, objects)):
+        if (found := await check_queue(client, namespace, queue)) is not None:
+            yield found
+    pods = pods_of(objects)
+    nodes = await list_allowed(client, NODES, None)
+    for image, policy in dict.fromkeys(image for pod in pods for image in _images(pod["spec"])):
+        yield _image(image, policy, nodes)
+    for dependency in dict.fromkeys(dependency for pod in pods for dependency in _dependencies(pod["spec"])):
+        found = await _look(client, namespace, dependency)
+        if found is not None:
+            yield found
+    never = await no_room(client, namespace, objects, nodes=nodes or [])
+    yield (
+        fail("room", never) if never else ok("room", "a trial fits" + ("" if nodes else ", as far as is seen of nodes"))
+    )
+    for verdict in await dry_run_of(client, namespace, [anchor, *objects, *pods]):
+        yield _told(verdict)
+
+
+async def check_queue(client: Client, namespace: str, queue: str) -> Finding | None:
+    """Whether Kueue can admit what the LocalQueue of that name is given; None: we may not look. Raises what the client
+    raises."""
+    what = f"queue {queue}"
+    kind = await served(client, "LocalQueue")
+    if kind is None:
+        return fail(what, NOT_INSTALLED)
+    queues = await list_allowed(client, kind, namespace)
+    if queues is None:
+        return None
+    by_name = {each["metadata"]["name"]: each for each in queues}
+    if queue not in by_name:
+        others = ", ".join(sorted(by_name)) or "none"
+        return fail(
+            what,
+            f"LocalQueue {queue} is not in {namespace}; create it, or name another one in spec.trial.queue: {others}",
+        )
+    local = by_name[queue]
+    cluster_queue = (local.get("spec") or {}).get("clusterQueue", "")
+    active = condition(local, "Active") or {}
+    if active.get("status") == "False":
+        of = "" if active.get("reason") == "Stopped" else f"ClusterQueue {cluster_queue}: "
+        return warn(what, f"{of}{active.get('message') or active.get('reason')}; trials wait until it is active")
+    return ok(what, f"ClusterQueue {cluster_queue}")
+
+
+async def no_queue(client: Client, namespace: str, objects: Sequence[Raw]) -> str:
+    """Why Kueue will admit none of them before somebody changes the file or the cluster; "" if it may, or is unknown.
+    Raises what the client raises."""
+    found = [await check_queue(client, namespace, queue) for queue in filter(None, map(queue_of, objects))]
+    return "; ".join(each.detail for each in found if each is not None and each.level is Level.FAIL)
+
+
+async def no_room(client: Client, namespace: str, objects: Sequence[Raw], *, nodes: Sequence[Raw]) -> str:
+    """Why an attempt as a whole can never run, as far as we may look; "" if it can."""
+    quotas = await list_allowed(client, QUOTAS, namespace) or []
+    limit_ranges = await list_allowed(client, LIMIT_RANGES, namespace) or []
+    return never_fits(demand_of(objects), quotas, limit_ranges, nodes)
+
+
+def _told(verdict: Verdict) -> Finding:
+    what = f"dry run {verdict.kind}"
+    match verdict.answer:
+        case Answer.ACCEPTED:
+            return ok(what, verdict.answer.value)
+        case Answer.WAITS | Answer.UNCHECKED:
+            return warn(what, f"{verdict.answer.value}: {verdict.why}")
+        case Answer.REFUSED:
+            return fail(what, f"{verdict.answer.value}: {verdict.why}")
+        case Answer.NOT_ALLOWED:
+            return fail(what, f"{verdict.answer.value}: {verdict.why}", rights=True)
+
+
+def _images(spec: Raw) -> Iterator[tuple[str, str]]:
+    for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
+        yield container.get("image", ""), container.get("imagePullPolicy", "")
+
+
+def _image(image: str, policy: str, nodes: Sequence[Raw] | None) -> Finding:
+    """Registries are the nodes' business, with their own credentials: what can be seen from here is what they have."""
+    if not image:
+        return fail("image", "a container names none; set spec.trial.image")
+    having = sum(image in _names_on(node) for node in nodes or ())
+    if having:
+        return ok("image", f"{image} is on {having} of {len(nodes or ())} nodes already")
+    if policy == "Never":
+        return warn("image", f"{image} is seen on no node, and imagePullPolicy: Never pulls none; load it there")
+    return ok("image", f"{image} is pulled by the first trial; only then does it show whether it can be")
+
+
+def _names_on(node: Raw) -> set[str]:
+    """As people write them, and as the runtime spells them out."""
+    images = node.get("status", {}).get("images") or ()
+    names = {name for image in images for name in image.get("names") or ()}
+    return names | {name.removeprefix("docker.io/").removeprefix("library/") for name in names}
+
+
+def _dependencies(spec: Raw) -> Iterator[Dependency]:
+    for secret in spec.get("imagePullSecrets") or ():
+        yield Dependency(SECRETS, secret.get("name", ""))
+    for volume in spec.get("volumes") or ():
+        match volume:
+            case {"persistentVolumeClaim": {"claimName": str(name)}}:
+                yield Dependency(CLAIMS, name)
+            case {"secret": {"secretName": str(name)} as source} if not source.get("optional"):
+                yield Dependency(SECRETS, name)
+            case {"configMap": {"name": str(name)} as source} if not source.get("optional"):
+                yield Dependency(CONFIG_MAPS, name)
+    if account := spec.get("serviceAccountName"):
+        yield Dependency(ACCOUNTS, account)
+    if (chosen := spec.get("priorityClassName")) and chosen not in _OURS:
+        yield Dependency(CLASSES, chosen)
+    for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
+        yield from _of_environment(container)
+
+
+def _of_environment(container: Raw) -> Iterator[Dependency]:
+    for each in (*(container.get("env") or ()), *(container.get("envFrom") or ())):
+        source = each.get("valueFrom") or each
+        for word, kind in (("secret", SECRETS), ("configMap", CONFIG_MAPS)):
+            ref = source.get(f"{word}KeyRef") or source.get(f"{word}Ref")
+            if ref and not ref.get("optional"):
+                yield Dependency(kind, ref.get("name", ""), ref.get("key", ""))
+
+
+async def _look(client: Client, namespace: str, dependency: Dependency) -> Finding | None:
+    what = f"{dependency.kind.kind} {dependency.name}"
+    where = f" in {namespace}" if dependency.kind.namespaced else ""
+    try:
+        found = await client.get(dependency.kind, namespace if dependency.kind.namespaced else None, dependency.name)
+    except ApiError as error:
+        if error.status == 404:
+            return fail(what, f"is not there{where}; make it, or correct the file")
+        if error.status != 403:
+            raise
+        return None
+    if dependency.key and dependency.key not in {**(found.get("data") or {}), **(found.get("binaryData") or {})}:
+        keys = ", ".join(sorted(found.get("data") or {})) or "none"
+        return fail(what, f"has no key {dependency.key}; its keys are {keys}")
+    phase = found.get("status", {}).get("phase", "") if dependency.kind is CLAIMS else ""
+    if phase == "Lost":
+        return fail(what, "has lost its volume; make another one")
+    return ok(what, "is there" + (f", {phase}" if phase else ""))
+
+
+# Dry run
+
+_QUOTA = re.compile(r"exceeded quota: (?P<quota>\S+), requested: (?P<asked>\S+), used: \S+, limited: (?P<limit>\S+)")
+_CURES = (
+    (r'namespaces "[^"]*" not found', "make it, or name another one with --namespace"),
+    (r"is being terminated", "the namespace is being deleted; name another one with --namespace"),
+    (r"must specify", "the namespace's quota wants these said: set them under spec.trial.resources"),
+    (r"violates PodSecurity", "change it in spec.trial.template, or ask for a namespace that allows it"),
+    (r"(maximum|minimum) \S+ usage per|limit to request ratio", "change spec.trial.resources; a LimitRange says so"),
+    (r"no PriorityClass", "correct spec.trial.priorityClass; see kubectl get priorityclasses"),
+    (r"looking up service account", "correct spec.trial.serviceAccount; see kubectl get serviceaccounts"),
+    (r"admission webhook", "a rule of this cluster's administrators; change the file, or ask them"),
+    (r"unknown field|strict decoding", "correct it in spec.trial.template"),
+    (r"has no kind", "or correct apiVersion and kind in spec.trial.template"),
+    (r"could not find the requested resource", "install its definition, or correct spec.trial.template"),
+)
+
+
+class Answer(enum.Enum):
+    ACCEPTED = "accepted"
+    WAITS = "accepted, and would wait now"
+    UNCHECKED = "not checked"
+    REFUSED = "refused"
+    NOT_ALLOWED = "not allowed"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The server's answer to one object. why: for people, with the cure; "" if it was simply accepted."""
+
+    kind: str
+    name: str
+    answer: Answer
+    why: str = ""
+
+    @property
+    def namespace_is_away(self) -> bool:
+        return self.answer is Answer.REFUSED and any(re.search(pattern, self.why) for pattern, _ in _CURES[:2])
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}: {self.answer.value}" + (f": {self.why}" if self.why else "")
+
+
+def pods_of(objects: Sequence[Raw]) -> list[Raw]:
+    """The pods that these objects stand for, one of each shape."""
+    return [_pod(each, template, index) for each in objects for index, template in enumerate(pod_templates(each))]
+
+
+async def dry_run_of(client: Client, namespace: str, objects: Sequence[Raw]) -> list[Verdict]:
+    """Raises Unreachable, NotAllowed, and ApiError where the server itself has trouble."""
+    verdicts: list[Verdict] = []
+    for manifest in objects:
+        name = manifest["metadata"].get("name", "")
+        try:
+            await client.create(await kind_of(client, manifest), namespace, manifest, dry_run=True)
+            verdicts.append(Verdict(manifest["kind"], name, Answer.ACCEPTED))
+        except ApiError as error:
+            verdicts.append(Verdict(manifest["kind"], name, *_judged(error, manifest["kind"])))
+            if re.search(_CURES[0][0], error.message):
+                break  # all others would be told the same
+    return verdicts
+
+
+def _pod(parent: Raw, template: Raw, index: int) -> Raw:
+    owner = parent["metadata"]
+    about = {"name": owner["name"] + (f"-{index}" if index else ""), "namespace": owner["namespace"]}
+    kept = {key: value for key, value in template.get("metadata", {}).items() if key in ("labels", "annotations")}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": about | kept, "spec": template["spec"]}
+
+
+def _judged(error: ApiError, kind: str) -> tuple[Answer, str]:
+    if rule := rule_for(error):
+        if kind == "Pod":
+            # Trials' pods are made by the cluster's own controllers; only this check would make one itself.
+            return Answer.UNCHECKED, f"whether quota and pod security take it shows when it runs; to ask: {rule}"
+        return Answer.NOT_ALLOWED, f"{_sentence(error)}; the missing rule: {rule}"
+    if found := _QUOTA.search(error.message):
+        too_much = list(_beyond(found["asked"], found["limit"]))
+        if not too_much:
+            return Answer.WAITS, f"QuotaExceeded: {found[0].removeprefix('exceeded quota: ')}"
+        return Answer.REFUSED, (
+            f"it never fits quota {found['quota']}: {', '.join(too_much)}; "
+            "ask for less under spec.trial.resources, or for a larger quota"
+        )
+    if error.status == 409 and error.reason == "AlreadyExists":
+        return Answer.ACCEPTED, ""
+    if silent := silent_webhook(error):
+        return Answer.WAITS, silent
+    if error.status not in (400, 403, 404, 422) and "webhook" not in error.message:
+        raise error
+    cure = next((cure for pattern, cure in _CURES if re.search(pattern, error.message)), "correct the file")
+    return Answer.REFUSED, f"{_sentence(error)}; {cure}"
+
+
+def _beyond(asked: str, limit: str) -> Iterator[str]:
+    """What is asked for at once and is above the quota as a whole."""
+    limits = dict(part.split("=", 1) for part in limit.split(",") if "=" in part)
+    for part in asked.split(","):
+        name, _, amount = part.partition("=")
+        try:
+            if name in limits and parse_quantity(amount) > parse_quantity(limits[name]):
+                yield f"{name} {amount} of {limits[name]}"
+        except ValueError:
+            continue
+
+
+def _sentence(error: ApiError) -> str:
+    return " ".join(error.message.split()).rstrip(".")

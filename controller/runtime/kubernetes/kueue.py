@@ -13,10 +13,9 @@ from typing import Any
 from controller.runtime.kubernetes.client import Client, Kind
 from controller.runtime.kubernetes.errors import ApiError
 from controller.runtime.kubernetes.labels import KUEUE_GROUP, queue_of
+from controller.runtime.kubernetes.objects import Raw
 from controller.runtime.kubernetes.pod_status import Shown, condition, is_true
 from controller.runtime.kubernetes.reflector import LazyReflector, MissingRights, Reflector
-
-Raw = dict[str, Any]
 
 VERSIONS = ("v1beta2", "v1beta1")  # newest first: what we read is the same in both
 NOT_INSTALLED = f"the cluster has no Kueue (nothing serves {KUEUE_GROUP}); install it, or remove spec.trial.queue"

@@ -18,17 +18,15 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from controller.runtime.kubernetes import small_file
 from controller.runtime.kubernetes.client import LEASES, Client
 from controller.runtime.kubernetes.errors import ApiError, NotAllowed
 from controller.runtime.kubernetes.labels import owner_reference
+from controller.runtime.kubernetes.objects import Raw
 from controller.runtime.kubernetes.pod_status import parse_time
 from controller.runtime.protocol import RuntimeLost
 from suggest.errors import FailedPrecondition
-
-Raw = dict[str, Any]
 
 DURATION_S = 30  # what another controller waits for when the holder is silent
 _RENEW_S = 10.0

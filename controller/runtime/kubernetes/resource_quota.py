@@ -19,11 +19,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any
 
 from controller.runtime.kubernetes.demand import COMPUTE, Demand, demand_of, parse_quantity
-
-Raw = dict[str, Any]
+from controller.runtime.kubernetes.objects import Raw
 
 SETTLE_S = 1.0
 _FULL, _FRESH = "exceeded quota", "status unknown for quota"  # a quota that was made just now has counted nothing yet

@@ -38,7 +38,7 @@ from controller.runtime.kubernetes.errors import (
     Unreachable,
     rule_for,
 )
-from controller.runtime.kubernetes.objects import Raw
+from controller.runtime.kubernetes.objects import ListMeta, Raw
 
 if TYPE_CHECKING:
     import aiohttp
@@ -324,7 +324,7 @@ class Client:
                 query, items = _selecting(labels, fields), []
                 continue
             items += page.get("items") or []
-            about = page["metadata"]
+            about: ListMeta = page["metadata"]
             if not about.get("continue"):
                 for item in items:
                     item.setdefault("apiVersion", kind.api_version)

@@ -244,7 +244,7 @@ class Node(TypedDict, total=False):
 
 
 class LeaseSpec(TypedDict, total=False):
-    holderIdentity: str
+    holderIdentity: str | None  # None in a patch removes it
     leaseDurationSeconds: int
     acquireTime: str
     renewTime: str

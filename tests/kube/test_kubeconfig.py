@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from controller.runtime.kubernetes import connection, credentials
+from controller.runtime.kubernetes import client as client_module
+from controller.runtime.kubernetes import credentials
 from controller.runtime.kubernetes.client import JOBS, BadKubeconfig, Client, NotAllowed, Raw, Unreachable
-from controller.runtime.kubernetes.kubeconfig import load
-from controller.runtime.kubernetes.proxy import proxy_for
+from controller.runtime.kubernetes.kubeconfig import load, proxy_for
 from tests.certificates import Authority
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 
@@ -225,7 +225,7 @@ def test_while_a_plugin_fails_the_server_counts_as_unreachable(plugin: Plugin, m
                     await client.list(JOBS, "user1")
 
     asyncio.run(check(calls=1))  # not for each request
-    monkeypatch.setattr(connection, "_RENEWAL_PAUSE_S", 0.0)
+    monkeypatch.setattr(client_module, "_RENEWAL_PAUSE_S", 0.0)
     asyncio.run(check(calls=3))
 
 

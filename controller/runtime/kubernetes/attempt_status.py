@@ -18,6 +18,7 @@ from controller.core.model import FailureClass
 from controller.runtime.kubernetes.kinds import JOB, Reading, is_suspended, preset_of, reading_of
 from controller.runtime.kubernetes.labels import JOB_NAME, queue_of
 from controller.runtime.kubernetes.logs import PodContainer
+from controller.runtime.kubernetes.objects import Raw
 from controller.runtime.kubernetes.pod_status import (
     ITS_POD,
     Shown,
@@ -41,8 +42,6 @@ from controller.runtime.kubernetes.pod_status import (
     why_waiting,
 )
 from controller.runtime.protocol import AttemptStatus, Exit
-
-Raw = dict[str, Any]
 
 UNSAID_S = 600.0  # a Job that tries again lets up to six minutes pass between two pods
 UNTOUCHED_S = 60.0  # an object of which its operator has said nothing and made nothing

@@ -181,15 +181,16 @@ def _expiry_of(token: str) -> datetime | None:
         return None
 
 
-def _from_provider(user: User, provider: Any) -> Credentials:
-    name = str(provider.get("name")) if isinstance(provider, dict) else ""
+def _from_provider(user: User, provider: object) -> Credentials:
+    fields = provider if isinstance(provider, dict) else {}
+    name = str(fields.get("name", ""))
     if name != "oidc":
         cure = _REPLACEMENTS.get(name, "your identity provider's own")
         raise BadKubeconfig(
             f"{user.place}: tuner does not support auth-provider {name!r}, nor does kubectl since 1.26; "
             f"use an exec plugin ({cure})"
         )
-    config = provider.get("config")
+    config = fields.get("config")
     token = _text(config if isinstance(config, dict) else {}, "id-token", user.place)
     expires_at = _expiry_of(token)
     credentials = Credentials("an OpenID Connect token, which kubectl renews", f"Bearer {token}", expires_at=expires_at)
@@ -221,7 +222,7 @@ class _Plugin:
         return self.argv[0]
 
 
-def _plugin(fields: Any, user: User) -> _Plugin:
+def _plugin(fields: object, user: User) -> _Plugin:
     place = f"{user.place}: exec"
     if not isinstance(fields, dict):
         raise BadKubeconfig(f"{place}: expected a mapping, got {type(fields).__name__}")

@@ -10,11 +10,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any
 
 from controller.runtime.kubernetes.kinds import at, is_pod_template
+from controller.runtime.kubernetes.objects import Raw
 
-Raw = dict[str, Any]
 Amounts = Mapping[str, Decimal]
 
 NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))([eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i)?")

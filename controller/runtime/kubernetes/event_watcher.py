@@ -15,16 +15,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from controller.runtime.kubernetes.client import EVENTS, JOBS, Client, Kind
 from controller.runtime.kubernetes.errors import ApiError
 from controller.runtime.kubernetes.kinds import kind_of
 from controller.runtime.kubernetes.labels import JOBSET_GROUP, KUBEFLOW_GROUP, RAY_GROUP, TRAINER_GROUP
+from controller.runtime.kubernetes.objects import Raw
 from controller.runtime.kubernetes.pod_status import NO_CAUSE
 from controller.runtime.kubernetes.reflector import LazyReflector, MissingRights, Reflector
-
-Raw = dict[str, Any]
 
 _LONG_S = 10.0  # to wait for a pod, or for its containers on a node
 _FIRST_S = 1.0  # to wait for the first pod of all: what is wrong with that one is wrong with all

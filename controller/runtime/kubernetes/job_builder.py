@@ -27,10 +27,9 @@ from controller.runtime.kubernetes.labels import (
     metadata,
     workers_of,
 )
+from controller.runtime.kubernetes.objects import Raw
 from controller.runtime.kubernetes.template import as_is, from_template, prefer_others
 from controller.runtime.protocol import ClusterPart, Launch
-
-Raw = dict[str, Any]
 
 
 def build_objects(launch: Launch) -> list[Raw]:

@@ -21,10 +21,9 @@ from controller.runtime.kubernetes.informer import Informer
 from controller.runtime.kubernetes.kinds import kind_of, preset_of
 from controller.runtime.kubernetes.labels import UID, attempt_of, owned, parameters_of
 from controller.runtime.kubernetes.lease import FencingLease
+from controller.runtime.kubernetes.objects import Raw
 from controller.runtime.kubernetes.resource_quota import out_of_room
 from controller.runtime.protocol import AttemptStatus, CannotStart, Exit, Launch
-
-Raw = dict[str, Any]
 
 
 class JobCreations:

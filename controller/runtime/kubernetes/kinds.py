@@ -28,13 +28,13 @@ from controller.runtime.kubernetes.labels import (
     VOLCANO_TASK,
     VOLCANO_TASK_INDEX,
 )
+from controller.runtime.kubernetes.objects import Raw
 from controller.runtime.kubernetes.pod_status import condition
 from suggest.nesting import load_json
 
 if TYPE_CHECKING:
     from controller.runtime.kubernetes.client import Client, Kind
 
-Raw = dict[str, Any]
 Scalar: TypeAlias = str | int | float | bool
 
 KEPT_S = 7 * 24 * 3600  # after its end: long enough for a detached controller to come back and look

@@ -1,42 +1,44 @@
 """The API server of a context and how to log in there: a kubeconfig, or the service account of this pod.
 
-The `kubernetes` package merges files and loads certificates; `credentials` and `proxy` do as kubectl does, which the
-package does not. Only this module imports the package, and only the four modules of it that are needed: all of it costs
-a second of CPU at every start (models, the synchronous client, requests, pydantic), these four a third of that, nearly
-all of it aiohttp.
+Reads files as kubectl does; `credentials` reads the user and runs plugins. Imports neither the `kubernetes` package nor
+aiohttp: `tuner` reads the namespace of a context in commands that call no API server.
+
+Proxies follow kubectl too: `proxy-url`, else HTTPS_PROXY and NO_PROXY. Python's rules (urllib.request)
+differ from Go's: they know no address ranges in NO_PROXY, and send requests to loopback addresses, such as those of
+kind, through the proxy.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
+import contextlib
 import hashlib
-import importlib
-import importlib.util
+import ipaddress
 import os
 import ssl
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
-from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import yaml  # type: ignore[import-untyped]
 
-from controller.runtime.kubernetes.credentials import Credentials, TokenFile, User, credentials_of, expect_known
+from controller.runtime.kubernetes.credentials import (
+    Credentials,
+    Fields,
+    TokenFile,
+    User,
+    credentials_of,
+    expect_known,
+)
 from controller.runtime.kubernetes.errors import BadKubeconfig, NotAllowed
-from controller.runtime.kubernetes.proxy import Proxy, proxy_for
 from suggest.nesting import TooNested, check_yaml
 
-_PACKAGE = "kubernetes"
-_HALLWAYS = ("kubernetes", "kubernetes.aio", "kubernetes.aio.client", "kubernetes.aio.utils")
 _DEFAULT = "~/.kube/config"
 _IN_CLUSTER = "in-cluster"
-_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_NAMESPACE_FILE = _SERVICE_ACCOUNT / "namespace"
 _CLUSTER_FIELDS = frozenset(
     ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority", "certificate-authority-data",
      "proxy-url", "disable-compression", "extensions")
@@ -44,117 +46,116 @@ _CLUSTER_FIELDS = frozenset(
 _TOLD_TO_PLUGINS = ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url",
                     "disable-compression")  # fmt: skip
 _PLUGIN_EXTENSION = "client.authentication.k8s.io/exec"
-_one_at_a_time = threading.Lock()
+_SCHEMES = ("http", "https")
+_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
-    """The rooms of the package that are used."""
+class Proxy:
+    """`source`: what names it. The URL may hold a password; `address` does not."""
 
-    configuration: Any  # modules without types: what they hold is typed where it is read
-    rest: Any
-    kube_config: Any
-    incluster_config: Any
+    url: str
+    source: str
 
-
-_library: list[Library] = []
-
-
-def library() -> Library:
-    """Import them, the first time. Blocks for some 300 ms: call it in a thread."""
-    with _one_at_a_time:
-        if not _library:
-            _library.append(_import_without_hallways())
-        return _library[0]
-
-
-def _import_without_hallways() -> Library:
-    """The packages' `__init__` modules import everything; while ours are imported, empty ones stand in for them.
-
-    Nothing stays in sys.modules, so that whoever imports the whole package later gets it whole.
-    """
-    spec = importlib.util.find_spec(_PACKAGE)
-    if spec is None or not spec.submodule_search_locations:
-        raise BadKubeconfig("The Python package `kubernetes` is missing; install it: pip install 'kubernetes>=37,<38'")
-    root = Path(spec.submodule_search_locations[0]).parent
-    before = {name: module for name, module in sys.modules.items() if _ours(name)}
-    for name in before:
-        del sys.modules[name]
-    try:
-        for name in _HALLWAYS:
-            hallway = ModuleType(name)
-            hallway.__path__ = [str(root / name.replace(".", os.sep))]
-            sys.modules[name] = hallway
-        with _no_authorities_yet():
-            import aiohttp  # noqa: F401
-        configuration = importlib.import_module("kubernetes.aio.client.configuration")
-        hallway = sys.modules["kubernetes.aio.client"]
-        # The loaders take these two names from there. ApiClient is what pulls in pydantic; only a helper that nobody
-        # here calls would make one.
-        hallway.__dict__.update(Configuration=configuration.Configuration, ApiClient=None)
-        return Library(
-            configuration,
-            importlib.import_module("kubernetes.aio.client.rest"),
-            importlib.import_module("kubernetes.aio.config.kube_config"),
-            importlib.import_module("kubernetes.aio.config.incluster_config"),
-        )
-    finally:
-        for name in [name for name in sys.modules if _ours(name)]:
-            del sys.modules[name]
-        sys.modules.update(before)
-
-
-@contextmanager
-def _no_authorities_yet() -> Iterator[None]:
-    """aiohttp makes two contexts for TLS while it is imported, with all authorities of the system, which takes longer
-    than the rest of it. Each connection here has a context of its own."""
-    importing = threading.get_ident()
-    load, find = ssl.SSLContext.load_default_certs, ssl.SSLContext.set_default_verify_paths
-
-    def load_elsewhere(context: ssl.SSLContext, purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH) -> None:
-        if threading.get_ident() != importing:
-            load(context, purpose)
-
-    def find_elsewhere(context: ssl.SSLContext) -> None:
-        if threading.get_ident() != importing:
-            find(context)
-
-    ssl.SSLContext.load_default_certs = load_elsewhere  # type: ignore[method-assign, assignment]  # for now
-    ssl.SSLContext.set_default_verify_paths = find_elsewhere  # type: ignore[method-assign, assignment]
-    try:
-        yield
-    finally:
-        ssl.SSLContext.load_default_certs = load  # type: ignore[method-assign]
-        ssl.SSLContext.set_default_verify_paths = find  # type: ignore[method-assign]
-
-
-def _ours(name: str) -> bool:
-    return name == _PACKAGE or name.startswith(_PACKAGE + ".")
+    @property
+    def address(self) -> str:
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A server and how to be let in. `configuration` is the package's; certificates are in `rest`'s TLS context."""
+    """A server and how to be let in. Certificates are in `tls`."""
 
     context: str
     user: str
     namespace: str
-    configuration: Any
-    rest: Any
+    server: str
+    tls: ssl.SSLContext
+    tls_server_name: str  # the name that the server's certificate has to bear, if not its host's
+    verified: bool  # whether the server has to show a certificate that its authority has signed
     transport: str  # a fingerprint of all that a connection depends on: the same one, the same connections
     credentials: Credentials
     proxy: Proxy | None = None
     impersonation: tuple[tuple[str, str], ...] = ()  # headers of each request
     compressed: bool = True  # answers may be
 
-    @property
-    def server(self) -> str:
-        return str(self.configuration.host)
 
-    @property
-    def verified(self) -> bool:
-        """Whether the server has to show a certificate that its authority has signed."""
-        return bool(self.configuration.verify_ssl)
+@dataclass(frozen=True, slots=True)
+class _Certificates:
+    """PEM content, or the file that has it. authority None: all that the system trusts."""
+
+    authority: bytes | Path | None = None
+    certificate: bytes | Path | None = None
+    key: bytes | Path | None = None
+
+    def fingerprint(self, *settings: object) -> str:
+        digest = hashlib.sha256(repr(settings).encode())
+        for pem in (self.certificate, self.key, self.authority):
+            digest.update(_content(pem))
+        return digest.hexdigest()
+
+    def context(self, *, verified: bool) -> ssl.SSLContext:
+        """Raises OSError (SSLError too), and ValueError for an authority that is empty."""
+        # As a string: comments between certificates may hold any bytes, and OpenSSL takes ASCII only.
+        trusted = _content(self.authority).decode("ascii", "backslashreplace")
+        if self.authority is not None and not trusted:
+            raise ValueError("its certificate authority is empty")  # the system's must not take its place
+        context = ssl.create_default_context(cadata=trusted)
+        if self.certificate is not None:
+            # OpenSSL reads these from files only; what the kubeconfig holds itself is in files just for that time.
+            with contextlib.ExitStack() as files:
+                certificate, key = (_file(pem, files) for pem in (self.certificate, self.key))
+                context.load_cert_chain(certificate, key or None)
+        if not verified:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+def _content(pem: bytes | Path | None) -> bytes:
+    return pem.read_bytes() if isinstance(pem, Path) else pem or b""
+
+
+def _file(pem: bytes | Path | None, files: contextlib.ExitStack) -> str:
+    if not isinstance(pem, bytes):
+        return "" if pem is None else str(pem)
+    path = Path(files.enter_context(tempfile.TemporaryDirectory()), "pem")
+    path.write_bytes(pem)
+    return str(path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """An entry of `clusters`, `contexts` or `users`, and the file that it is from."""
+
+    file: Path
+    fields: Fields
+
+
+@dataclass(slots=True)
+class _Merged:
+    """All files of $KUBECONFIG: the first one that names something decides, as for kubectl."""
+
+    current: str = ""
+    contexts: dict[str, _Entry] = field(default_factory=dict)
+    clusters: dict[str, _Entry] = field(default_factory=dict)
+    users: dict[str, _Entry] = field(default_factory=dict)
+
+    def add(self, file: Path) -> None:
+        """Raises OSError, TooNested, YAMLError, ValueError."""
+        content = file.read_bytes()
+        check_yaml(content)
+        config = yaml.safe_load(content)
+        if not isinstance(config, dict):
+            raise ValueError(f"{file}: expected a mapping, got {type(config).__name__}")
+        self.current = self.current or str(config.get("current-context") or "")
+        for kind, entries in (("context", self.contexts), ("cluster", self.clusters), ("user", self.users)):
+            for entry in config.get(f"{kind}s") or ():
+                fields = (entry.get(kind) or {}) if isinstance(entry, dict) and "name" in entry else None
+                if not isinstance(fields, dict):
+                    raise ValueError(f"{file}: {kind}s: expected a list of mappings with name and {kind}")
+                entries.setdefault(str(entry["name"]), _Entry(file, fields))
 
 
 async def load(context: str | None, *, attended: bool = False) -> Access:
@@ -162,34 +163,31 @@ async def load(context: str | None, *, attended: bool = False) -> Access:
 
     Raises BadKubeconfig, NotAllowed.
     """
-    parts = await asyncio.to_thread(library)
     paths = os.environ.get("KUBECONFIG") or _DEFAULT
-    there = [path for path in paths.split(os.pathsep) if path and Path(path).expanduser().exists()]
+    files = [Path(path).expanduser() for path in paths.split(os.pathsep) if path]
+    there = [file for file in files if file.exists()]
     if not there:
-        return _in_cluster(parts, context, paths)
+        return _in_cluster(context, paths)
+    merged = _Merged()
     try:
-        for path in there:
-            check_yaml(Path(path).expanduser().read_bytes())
-        merger = parts.kube_config.KubeConfigMerger(os.pathsep.join(there))
-        merged = merger.config
-        contexts = _contexts(merged)
-        # The first file that names one decides, as for kubectl; the package lets the last one decide.
-        name = context or next(filter(None, (file.get("current-context") for file in merger.config_files.values())), "")
-    except (
-        OSError,
-        TooNested,
-        yaml.YAMLError,
-        parts.kube_config.ConfigException,
-        AttributeError,
-        TypeError,
-        KeyError,
-    ) as error:
+        for file in there:
+            merged.add(file)
+    except (OSError, TooNested, yaml.YAMLError, TypeError, ValueError) as error:
         raise BadKubeconfig(f"{paths}: cannot be read as a kubeconfig: {_sentence(error)}") from error
-    if name not in contexts:
+    name = context or merged.current
+    if name not in merged.contexts:
         what = f"has no context {name!r}" if name else "has no current context"
-        cure = f"choose one with --context: {', '.join(contexts)}" if contexts else "it has no contexts at all"
+        cure = (
+            f"choose one with --context: {', '.join(merged.contexts)}"
+            if merged.contexts
+            else "it has no contexts at all"
+        )
         raise BadKubeconfig(f"{paths}: {what}; {cure}")
-    return await _from_kubeconfig(parts, merged, name=name, paths=paths, attended=attended)
+    try:
+        return await _from_kubeconfig(merged, name, attended=attended)
+    # Fields of another type than expected fail in any of these ways; a malformed certificate does in OpenSSL.
+    except (OSError, AttributeError, TypeError, KeyError, ValueError) as error:
+        raise BadKubeconfig(f"{paths}: context {name!r} cannot be used: {_sentence(error)}") from error
 
 
 def namespace_of(context: str | None) -> str:
@@ -216,54 +214,49 @@ def namespace_of(context: str | None) -> str:
     return str(contexts.get(current) or "default")
 
 
-def _contexts(merged: Any) -> list[str]:
-    return [str(entry.value["name"]) for entry in merged.value["contexts"]]
-
-
-async def _from_kubeconfig(parts: Library, merged: Any, *, name: str, paths: str, attended: bool) -> Access:
-    configuration = parts.configuration.Configuration()
-    try:
-        loader = parts.kube_config.KubeConfigLoader(merged, active_context=name, config_base_path=None)
-        chosen = loader.current_context["context"]
-        place = f"{loader._cluster.path}: cluster {chosen['cluster']!r}"
-        cluster = _cluster(loader, place)
-        _expect_a_user(loader, chosen, name=name)
-        credentials = Credentials()
-        if loader._user is not None and loader._user.value:
-            user = User(loader._user.path, chosen["user"], name, loader._user.value)
-            credentials = await credentials_of(user, _for_plugins(cluster, loader), attended=attended)
+async def _from_kubeconfig(merged: _Merged, name: str, *, attended: bool) -> Access:
+    chosen = merged.contexts[name].fields
+    named = str(chosen.get("cluster") or "")
+    entry = merged.clusters.get(named)
+    if entry is None:
+        raise ValueError(f"its cluster {named!r} is not in the kubeconfig" if named else "it names no cluster")
+    place = f"{entry.file}: cluster {named!r}"
+    cluster = _cluster(entry.fields, place)
+    server = str(cluster["server"]).rstrip("/")
+    user = _user(merged, chosen, name=name, required=server.startswith("https"))
+    credentials = Credentials()
+    if user is not None and user.fields:
+        credentials = await credentials_of(user, _for_plugins(cluster, entry.file), attended=attended)
+    certificates = _Certificates()
+    if server.startswith("https"):
+        authority = _pem(cluster, "certificate-authority", entry.file.absolute().parent)
         if credentials.client_certificate is not None:
             certificate, key = credentials.client_certificate
-            loader.cert_file = parts.kube_config._create_temp_file_with_content(certificate)
-            loader.key_file = parts.kube_config._create_temp_file_with_content(key)
-        loader._load_cluster_info()
-        loader._set_config(configuration)
-        proxy = proxy_for(configuration.host, cluster.get("proxy-url") or "", place, os.environ)
-        access = _access(
-            parts,
-            configuration,
-            name,
-            user=chosen.get("user") or "",
-            namespace=chosen.get("namespace"),
-            credentials=credentials,
-            proxy=proxy,
-        )
-        return replace(
-            access,
-            impersonation=_impersonation(loader, name=name, paths=paths),
-            compressed=cluster.get("disable-compression") is not True,
-        )
-    # The package trips over a malformed file in any of these ways; so does OpenSSL over a malformed certificate.
-    except (OSError, parts.kube_config.ConfigException, AttributeError, TypeError, KeyError, ValueError) as error:
-        raise BadKubeconfig(f"{paths}: context {name!r} cannot be used: {_sentence(error)}") from error
-    finally:
-        # Keys are in the TLS context by now: leave none in files for a kill -9 to leave behind.
-        parts.kube_config._cleanup_temp_files()
+            certificates = _Certificates(authority, certificate.encode(), key.encode())
+        elif user is not None:
+            pair = (_pem(user.fields, what, user.path("")) for what in ("client-certificate", "client-key"))
+            certificates = _Certificates(authority, *pair)
+    proxy = proxy_for(server, cluster.get("proxy-url") or "", place, os.environ)
+    tls_server_name = cluster.get("tls-server-name") or ""
+    verified = not cluster.get("insecure-skip-tls-verify")
+    return Access(
+        name,
+        user=chosen.get("user") or "",
+        namespace=chosen.get("namespace") or "default",
+        server=server,
+        tls=certificates.context(verified=verified),
+        tls_server_name=tls_server_name,
+        verified=verified,
+        transport=certificates.fingerprint(server, proxy, tls_server_name, verified),
+        credentials=credentials,
+        proxy=proxy,
+        impersonation=() if user is None else _impersonation(user),
+        compressed=cluster.get("disable-compression") is not True,
+    )
 
 
-def _cluster(loader: Any, place: str) -> dict[str, Any]:
+def _cluster(fields: Fields, place: str) -> Fields:
     """Raises BadKubeconfig for fields that are not known, missing, or contradict each other."""
-    fields: dict[str, Any] = loader._cluster.value
     expect_known(fields, _CLUSTER_FIELDS, place)
     if not fields.get("server"):
         raise BadKubeconfig(f"{place} has no server")
@@ -275,12 +268,27 @@ def _cluster(loader: Any, place: str) -> dict[str, Any]:
     return fields
 
 
-def _for_plugins(cluster: dict[str, Any], loader: Any) -> dict[str, Any]:
+def _user(merged: _Merged, chosen: Fields, *, name: str, required: bool) -> User | None:
+    """Raises NotAllowed if the context has no user and the server requires one."""
+    named = str(chosen.get("user") or "")
+    entry = merged.users.get(named) if named else None
+    if entry is not None:
+        return User(str(entry.file), named, name, entry.fields)
+    if required:
+        why = f"its user {named!r} is not in the kubeconfig" if named else "it names no user"
+        raise NotAllowed(
+            f"Context {name!r} has no credentials: {why}; "
+            f"log in again, or set one: kubectl config set-context {name} --user=…"
+        )
+    return None
+
+
+def _for_plugins(cluster: Fields, file: Path) -> Fields:
     """What a plugin with `provideClusterInfo` is told: the authority as data, and the extension meant for plugins."""
     told = {key: cluster[key] for key in _TOLD_TO_PLUGINS if cluster.get(key)}
     path = cluster.get("certificate-authority")
     if path and "certificate-authority-data" not in told:
-        content = (Path(loader._get_base_path(loader._cluster.path)) / path).read_bytes()
+        content = (file.absolute().parent / path).read_bytes()
         told["certificate-authority-data"] = base64.b64encode(content).decode()
     for entry in cluster.get("extensions") or ():
         if entry.get("name") == _PLUGIN_EXTENSION:
@@ -288,11 +296,15 @@ def _for_plugins(cluster: dict[str, Any], loader: Any) -> dict[str, Any]:
     return told
 
 
-def _in_cluster(parts: Library, context: str | None, paths: str) -> Access:
-    configuration = parts.configuration.Configuration()
+def _in_cluster(context: str | None, paths: str) -> Access:
+    host, port = (os.environ.get(f"KUBERNETES_SERVICE_{part}") for part in ("HOST", "PORT"))
     try:
-        parts.incluster_config.load_incluster_config(client_configuration=configuration)
-    except (OSError, parts.incluster_config.ConfigException) as error:
+        if not host or not port:
+            raise ValueError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
+        token = TokenFile(_SERVICE_ACCOUNT / "token")
+        certificates = _Certificates(_SERVICE_ACCOUNT / "ca.crt")
+        tls = certificates.context(verified=True)
+    except (OSError, ValueError) as error:
         raise BadKubeconfig(
             f"There is no kubeconfig at {paths} (from $KUBECONFIG, or the default), and this is no pod; "
             "set KUBECONFIG, or have your cluster's tool write one (kind export kubeconfig, minikube update-context, …)"
@@ -301,58 +313,117 @@ def _in_cluster(parts: Library, context: str | None, paths: str) -> Access:
         raise BadKubeconfig(
             f"There is no kubeconfig at {paths}, so no context {context!r}; leave --context out to use this pod's own"
         )
-    namespace = _NAMESPACE_FILE.read_text(encoding="utf-8").strip() if _NAMESPACE_FILE.exists() else None
-    token = TokenFile(Path(parts.incluster_config.SERVICE_TOKEN_FILENAME))
-    return _access(
-        parts,
-        configuration,
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    proxy = proxy_for(server, "", "", os.environ)
+    namespace = _NAMESPACE_FILE.read_text(encoding="utf-8").strip() if _NAMESPACE_FILE.exists() else ""
+    return Access(
         _IN_CLUSTER,
         user="the pod's service account",
-        namespace=namespace,
+        namespace=namespace or "default",
+        server=server,
+        tls=tls,
+        tls_server_name="",
+        verified=True,
+        transport=certificates.fingerprint(server, proxy),
         credentials=Credentials("the pod's service account", token_file=token),
-        proxy=proxy_for(configuration.host, "", "", os.environ),
+        proxy=proxy,
     )
 
 
-def _access(parts: Library, configuration: Any, context: str, *, user: str, namespace: str | None,
-            credentials: Credentials, proxy: Proxy | None) -> Access:  # fmt: skip
-    configuration.connection_pool_maxsize = 0  # as many at once as there are logs to follow
-    configuration.proxy = None if proxy is None else proxy.url
-    settings = configuration.host, configuration.proxy, configuration.tls_server_name, configuration.verify_ssl
-    digest = hashlib.sha256(repr(settings).encode())
-    for path in (configuration.cert_file, configuration.key_file, configuration.ssl_ca_cert):
-        digest.update(Path(path).read_bytes() if path else b"")
-    rest = parts.rest.RESTClientObject(configuration)
-    return Access(context, user, namespace or "default", configuration, rest, digest.hexdigest(), credentials, proxy)
+def _pem(fields: Fields, key: str, folder: Path) -> bytes | Path | None:
+    """A file, or the decoded content of KEY-data, which comes before it."""
+    if data := fields.get(f"{key}-data"):
+        return base64.standard_b64decode(data)
+    return folder / fields[key] if fields.get(key) else None
 
 
-def _expect_a_user(loader: Any, chosen: Any, *, name: str) -> None:
-    if loader._user is None and str(loader._cluster.value.get("server", "")).startswith("https"):
-        user = chosen.get("user")
-        why = f"its user {user!r} is not in the kubeconfig" if user else "it names no user"
-        raise NotAllowed(
-            f"Context {name!r} has no credentials: {why}; "
-            f"log in again, or set one: kubectl config set-context {name} --user=…"
-        )
-
-
-def _impersonation(loader: Any, *, name: str, paths: str) -> tuple[tuple[str, str], ...]:
-    """What `as` and its companions ask for, as kubectl sends it; the package knows nothing of them."""
-    user = (loader._user.value if loader._user is not None else None) or {}
-    who, uid, groups, extra = (user.get(key) or () for key in ("as", "as-uid", "as-groups", "as-user-extra"))
+def _impersonation(user: User) -> tuple[tuple[str, str], ...]:
+    """What `as` and its companions ask for, as kubectl sends it."""
+    who, uid, groups, extra = (user.fields.get(key) or () for key in ("as", "as-uid", "as-groups", "as-user-extra"))
     if not who and not uid and not groups and not extra:
         return ()
     if not isinstance(who, str) or not who:
-        raise BadKubeconfig(
-            f"{paths}: the user of context {name!r} has as-uid, as-groups or as-user-extra without `as`"
-        )
-    extra = dict(extra)
+        raise BadKubeconfig(f"{user.place} has as-uid, as-groups or as-user-extra without `as`")
     return (
         ("Impersonate-User", who),
         *([("Impersonate-Uid", str(uid))] if uid else []),
         *(("Impersonate-Group", str(group)) for group in groups),
-        *((f"Impersonate-Extra-{quote(key, safe='')}", str(each)) for key, values in extra.items() for each in values),
+        *(
+            (f"Impersonate-Extra-{quote(key, safe='')}", str(each))
+            for key, values in dict(extra).items()
+            for each in values
+        ),
     )
+
+
+def proxy_for(server: str, proxy_url: str, place: str, environ: Mapping[str, str]) -> Proxy | None:
+    """None: requests go to the server directly.
+
+    Args:
+        proxy_url: of the cluster in the kubeconfig, or ""; it comes before the environment, and NO_PROXY has no say.
+        place: the file and cluster that `proxy_url` is from.
+
+    Raises:
+        BadKubeconfig: a proxy that is not an HTTP proxy.
+    """
+    if proxy_url:
+        return _checked(Proxy(proxy_url, "proxy-url"), f"{place}: proxy-url", proxy_url)
+    target = urlsplit(server)
+    scheme = target.scheme.lower()
+    name = f"{scheme.upper()}_PROXY"
+    said = environ.get(name) or environ.get(name.lower()) or ""
+    port = target.port or _PORTS.get(scheme, 0)
+    if not said or _excepted(target.hostname or "", port, environ.get("NO_PROXY") or environ.get("no_proxy") or ""):
+        return None
+    return _checked(Proxy(said if "://" in said else f"http://{said}", name), name, said)
+
+
+def _checked(proxy: Proxy, place: str, said: str) -> Proxy:
+    parts = urlsplit(proxy.url)
+    if parts.scheme in _SCHEMES and parts.hostname:
+        return proxy
+    if parts.scheme.startswith("socks"):
+        raise BadKubeconfig(
+            f"{place}: {proxy.address} is a SOCKS proxy, which tuner does not support; "
+            "use an http:// or https:// proxy, or run tuner where the API server can be reached directly"
+        )
+    shown = proxy.address if parts.hostname else repr(said)
+    raise BadKubeconfig(f"{place}: expected http://HOST:PORT or https://HOST:PORT, got {shown}")
+
+
+def _excepted(host: str, port: int, no_proxy: str) -> bool:
+    """As golang.org/x/net/http/httpproxy."""
+    host = host.lower().rstrip(".")
+    address = _address(host)
+    if host == "localhost" or (address is not None and address.is_loopback):
+        return True
+    return any(_matches(entry.strip().lower(), host, port, address) for entry in no_proxy.split(","))
+
+
+def _matches(entry: str, host: str, port: int,
+             address: ipaddress.IPv4Address | ipaddress.IPv6Address | None) -> bool:  # fmt: skip
+    if entry in ("", "*"):
+        return entry == "*"
+    if "/" in entry:
+        try:
+            return address is not None and address in ipaddress.ip_network(entry, strict=False)
+        except ValueError:
+            return False
+    named, _, named_port = entry.rpartition(":") if entry.count(":") == 1 or "]:" in entry else (entry, "", "")
+    if named_port and named_port != str(port):
+        return False
+    named = named.strip("[]")
+    if address is not None:
+        return address == _address(named)
+    suffix = named.removeprefix("*")
+    return host.endswith(suffix) if suffix.startswith(".") else host == suffix or host.endswith(f".{suffix}")
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
 
 
 def _sentence(error: Exception) -> str:

@@ -7,16 +7,14 @@ found by the uid of the object that owns them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from controller.runtime.kubernetes.client import Client, Kind
 from controller.runtime.kubernetes.errors import ApiError
 from controller.runtime.kubernetes.labels import KUEUE_GROUP, queue_of
+from controller.runtime.kubernetes.objects import AdmissionCheck, Raw, WorkloadStatus
 from controller.runtime.kubernetes.pod_status import Shown, condition, is_true
 from controller.runtime.kubernetes.reflector import LazyReflector, MissingRights, Reflector
-
-Raw = dict[str, Any]
 
 VERSIONS = ("v1beta2", "v1beta1")  # newest first: what we read is the same in both
 NOT_INSTALLED = f"the cluster has no Kueue (nothing serves {KUEUE_GROUP}); install it, or remove spec.trial.queue"
@@ -104,7 +102,7 @@ def _why(workload: Shown) -> str:
         return f"its Workload {name} is deactivated; to queue it again, set spec.active of that Workload to true"
     reserved = condition(workload, "QuotaReserved") or {}
     if reserved.get("status") == "True":
-        checks = (workload.get("status") or {}).get("admissionChecks") or ()
+        checks: list[AdmissionCheck] = (workload.get("status") or {}).get("admissionChecks") or []
         pending = [_check(each) for each in checks if each.get("state") != "Ready"]
         return f"its quota is reserved; admission checks to pass: {', '.join(pending)}" if pending else ""
     said = _WHOM.sub("", " ".join(str(reserved.get("message", "")).split()))
@@ -116,7 +114,7 @@ def _why(workload: Shown) -> str:
     return f"{said}; queued again at {again_at}" if again_at and requeued.get("status") == "False" else said
 
 
-def _check(check: Mapping[str, Any]) -> str:
+def _check(check: AdmissionCheck) -> str:
     said = " ".join(str(check.get("message", "")).split())
     return str(check.get("name", "")) + (f" ({said})" if said else "")
 
@@ -127,5 +125,5 @@ def _owners(workload: Raw) -> Iterator[str]:
 
 
 def _said(workload: Raw | None) -> tuple[object, ...]:
-    status = (workload or {}).get("status") or {}
+    status: WorkloadStatus = (workload or {}).get("status") or {}
     return (workload or {}).get("spec", {}).get("active"), status.get("conditions"), status.get("admissionChecks")

@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from controller.core.model import EXPERIMENT_LABEL, FINAL, UID_LABEL, AttemptKey, attempt_name, trial_label
+from controller.runtime.kubernetes.objects import Raw
 from controller.runtime.protocol import ClusterPart, Launch
 from suggest.nesting import load_json
-
-Raw = dict[str, Any]
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 EXPERIMENT = EXPERIMENT_LABEL

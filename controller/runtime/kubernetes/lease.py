@@ -18,17 +18,15 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from controller.runtime.kubernetes import small_file
 from controller.runtime.kubernetes.client import LEASES, Client
 from controller.runtime.kubernetes.errors import ApiError, NotAllowed
 from controller.runtime.kubernetes.labels import owner_reference
+from controller.runtime.kubernetes.objects import LeaseSpec, Raw
 from controller.runtime.kubernetes.pod_status import parse_time
 from controller.runtime.protocol import RuntimeLost
 from suggest.errors import FailedPrecondition
-
-Raw = dict[str, Any]
 
 DURATION_S = 30  # what another controller waits for when the holder is silent
 _RENEW_S = 10.0
@@ -137,7 +135,7 @@ class FencingLease:
                 raise
             await self._make(now)
             return
-        spec = lease.get("spec") or {}
+        spec: LeaseSpec = lease.get("spec") or {}
         if self._is_ours(spec):
             await self._write(lease, {"renewTime": _written(now)})
             return
@@ -160,7 +158,7 @@ class FencingLease:
         await self._client.create(LEASES, self._namespace, body | {"spec": self._as_holder(now, epoch)})
         self._epoch = epoch
 
-    async def _write(self, lease: Raw, spec: Raw) -> None:
+    async def _write(self, lease: Raw, spec: LeaseSpec) -> None:
         """Refused (409) if somebody else has changed it."""
         about = {"resourceVersion": lease["metadata"]["resourceVersion"], **self._owned()}
         await self._client.patch(LEASES, self._namespace, self._name, {"metadata": about, "spec": spec})
@@ -168,11 +166,16 @@ class FencingLease:
     def _owned(self) -> Raw:
         return {} if self._owner is None else {"ownerReferences": [owner_reference(self._owner)]}
 
-    def _as_holder(self, now: datetime, epoch: int) -> Raw:
-        times = {"acquireTime": _written(now), "renewTime": _written(now)}
-        return {"holderIdentity": self._holder, "leaseDurationSeconds": DURATION_S, "leaseTransitions": epoch, **times}
+    def _as_holder(self, now: datetime, epoch: int) -> LeaseSpec:
+        return {
+            "holderIdentity": self._holder,
+            "leaseDurationSeconds": DURATION_S,
+            "leaseTransitions": epoch,
+            "acquireTime": _written(now),
+            "renewTime": _written(now),
+        }
 
-    def _is_ours(self, spec: Raw) -> bool:
+    def _is_ours(self, spec: LeaseSpec) -> bool:
         return bool(self._epoch) and (spec.get("holderIdentity"), spec.get("leaseTransitions")) == (
             self._holder,
             self._epoch,
@@ -203,7 +206,7 @@ async def wait_until_free(client: Client, namespace: str, name: str, *, say: Cal
             if error.status in (_FORBIDDEN, _NOT_FOUND):
                 return  # of an earlier release, or without the right: nobody can tell
             raise
-        spec = lease.get("spec") or {}
+        spec: LeaseSpec = lease.get("spec") or {}
         if (left_s := time_left_s(spec, datetime.now(UTC) + ahead)) <= 0:
             return
         if first and spec.get("renewTime") != first:
@@ -214,7 +217,7 @@ async def wait_until_free(client: Client, namespace: str, name: str, *, say: Cal
         await asyncio.sleep(min(left_s, _LOOK_S))
 
 
-def held(name: str, namespace: str, spec: Raw, left_s: float) -> str:
+def held(name: str, namespace: str, spec: LeaseSpec, left_s: float) -> str:
     """For people."""
     return (
         f"another controller runs this experiment: {holder_of(spec)} holds lease {name} in namespace {namespace}; end "
@@ -222,11 +225,11 @@ def held(name: str, namespace: str, spec: Raw, left_s: float) -> str:
     )
 
 
-def holder_of(spec: Raw) -> str:
+def holder_of(spec: LeaseSpec) -> str:
     return str(spec.get("holderIdentity") or "").rpartition(" ")[0]
 
 
-def time_left_s(spec: Raw, now: datetime) -> float:
+def time_left_s(spec: LeaseSpec, now: datetime) -> float:
     """Until others may take it."""
     renewed = parse_time(spec.get("renewTime"))
     if renewed is None or not spec.get("holderIdentity"):

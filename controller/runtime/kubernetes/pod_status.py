@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
 from controller.core.model import FailureClass
 from controller.runtime.kubernetes.labels import COMPLETION_INDEX, TRIAL_CONTAINER
+from controller.runtime.kubernetes.objects import Condition, ContainerStateTerminated, ContainerStatus, PodStatus
 from controller.runtime.protocol import Exit
 
 Shown: TypeAlias = Mapping[str, Any]
@@ -37,9 +38,11 @@ def parse_time(text: object) -> datetime | None:
     return time if time.year > 1970 else None
 
 
-def condition(obj: Shown, kind: str) -> Shown | None:
+def condition(obj: Shown, kind: str) -> Condition | None:
     """The one of that type, whatever its status; the last where a controller writes several."""
-    found = [each for each in obj.get("status", {}).get("conditions") or () if each.get("type") == kind]
+    found: list[Condition] = [
+        each for each in obj.get("status", {}).get("conditions") or () if each.get("type") == kind
+    ]
     return found[-1] if found else None
 
 
@@ -60,12 +63,10 @@ def container_in(pod: Shown, wanted: str = "") -> str:
     return names[0] if names else ""
 
 
-def container_status(pod: Shown, name: str) -> Shown:
+def container_status(pod: Shown, name: str) -> ContainerStatus:
     """{} while the kubelet has not said anything of it."""
-    for each in pod.get("status", {}).get("containerStatuses") or ():
-        if each.get("name") == name:
-            return each  # type: ignore[no-any-return]  # JSON
-    return {}
+    known: list[ContainerStatus] = pod.get("status", {}).get("containerStatuses") or []
+    return next((each for each in known if each.get("name") == name), ContainerStatus())
 
 
 def started_at(pod: Shown, name: str) -> datetime | None:
@@ -84,12 +85,12 @@ def started_at(pod: Shown, name: str) -> datetime | None:
     return first or earlier or known
 
 
-def restarts_of(status: Shown) -> int:
+def restarts_of(status: ContainerStatus) -> int:
     """Of a container, by its status."""
     return int(status.get("restartCount") or 0)
 
 
-def terminated(pod: Shown, name: str) -> Shown | None:
+def terminated(pod: Shown, name: str) -> ContainerStateTerminated | None:
     """How the container ended for good; None while it runs, waits, or will be started again."""
     for_good = phase_of(pod) in ENDED or pod.get("spec", {}).get("restartPolicy") == "Never"
     state = container_status(pod, name).get("state") or {}
@@ -364,7 +365,7 @@ def _thrown_out(pod: Shown, time: datetime) -> Exit | None:
             known = _DISRUPTIONS.get(str(disruption.get("reason")), str(disruption.get("reason") or "disrupted"))
             return _lost(time, _with(known.format(node=node_of(pod)), disruption.get("message")))
         return None
-    status = pod.get("status", {})
+    status: PodStatus = pod.get("status", {})
     reason, message = str(status.get("reason") or ""), cleaned(status.get("message"))
     match reason:
         case "":
@@ -390,8 +391,9 @@ def _never_started(pod: Shown, container: str, time: datetime, message: str) -> 
 
 def _start_up(pod: Shown, now: datetime) -> Exit | None:
     """A step before the trial's own container that failed."""
-    for each in pod.get("status", {}).get("initContainerStatuses") or ():
-        ended: Mapping[str, object] = (each.get("state") or {}).get("terminated") or {}
+    known: list[ContainerStatus] = pod.get("status", {}).get("initContainerStatuses") or []
+    for each in known:
+        ended = (each.get("state") or {}).get("terminated") or {}
         if ended.get("exitCode"):
             time = parse_time(ended.get("finishedAt")) or now
             reason = f"its init container {each.get('name')} ended with exit code {ended['exitCode']}"
@@ -403,7 +405,8 @@ def _start_up(pod: Shown, now: datetime) -> Exit | None:
 def crash_loop(pod: Shown, container: str, now: datetime) -> Exit | None:
     """Its container, or one that comes before it, was restarted in place MOST_RESTARTS times and is down again: nobody
     would ever call that an end. None: it runs, or may still recover."""
-    for status in (*(pod.get("status", {}).get("initContainerStatuses") or ()), container_status(pod, container)):
+    known: list[ContainerStatus] = pod.get("status", {}).get("initContainerStatuses") or []
+    for status in (*known, container_status(pod, container)):
         state = status.get("state") or {}
         if "running" in state or restarts_of(status) < MOST_RESTARTS:
             continue
@@ -424,7 +427,7 @@ def given_up(pod: Shown, container: str) -> Exit | None:
     return _by_last(last, "its container was restarted, and its pod then deleted, after", asked)
 
 
-def _by_last(last: Mapping[str, Any], what: str, now: datetime) -> Exit:
+def _by_last(last: ContainerStateTerminated, what: str, now: datetime) -> Exit:
     """last: how a container that was restarted had ended. what: a sentence that goes on with its exit code."""
     time = parse_time(last.get("finishedAt")) or now
     code, said = int(last.get("exitCode", 0)), last_line(last.get("message"))
@@ -452,7 +455,7 @@ def _evicted(pod: Shown, message: str) -> str:
 
 
 def _told(pod: Shown, otherwise: str) -> str:
-    status = pod.get("status", {})
+    status: PodStatus = pod.get("status", {})
     return _with(str(status.get("reason") or otherwise), status.get("message"))
 
 

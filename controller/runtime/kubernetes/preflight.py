@@ -34,11 +34,10 @@ from controller.runtime.kubernetes.kinds import kind_of, pod_templates
 from controller.runtime.kubernetes.kubeconfig import Access
 from controller.runtime.kubernetes.kueue import NOT_INSTALLED, served
 from controller.runtime.kubernetes.labels import queue_of
+from controller.runtime.kubernetes.objects import Raw
 from controller.runtime.kubernetes.pod_status import condition
 from controller.runtime.kubernetes.resource_quota import never_fits
 from controller.runtime.kubernetes.rights import Right, list_allowed, missing_rights, rights_to
-
-Raw = dict[str, Any]
 
 SKEW_S = 10.0
 OLDEST_MINOR = 29  # before that podReplacementPolicy is not there

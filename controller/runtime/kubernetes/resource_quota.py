@@ -19,11 +19,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any
 
 from controller.runtime.kubernetes.demand import COMPUTE, Demand, demand_of, parse_quantity
-
-Raw = dict[str, Any]
+from controller.runtime.kubernetes.objects import (
+    LimitRangeItem,
+    Raw,
+    ResourceQuotaSpec,
+    ResourceQuotaStatus,
+    ScopeSelectorRequirement,
+)
 
 SETTLE_S = 1.0
 _FULL, _FRESH = "exceeded quota", "status unknown for quota"  # a quota that was made just now has counted nothing yet
@@ -152,7 +156,8 @@ def _version(shown: Raw) -> int | None:
 def reason_to_wait(demand: Demand, quotas: Sequence[Raw], reservations: Reservations) -> str:
     """Why there is no room at present; "" if there is."""
     for quota in sorted(quotas, key=_name):
-        status, launched, alive = quota.get("status") or {}, reservations.on_top(quota), reservations.alive(quota)
+        status: ResourceQuotaStatus = quota.get("status") or {}
+        launched, alive = reservations.on_top(quota), reservations.alive(quota)
         hard, used = status.get("hard") or {}, status.get("used") or {}
         for key, asked in charge(demand, quota).items():
             if key not in hard or key not in used:
@@ -189,9 +194,9 @@ def never_fits(demand: Demand, quotas: Sequence[Raw], limit_ranges: Sequence[Raw
 def with_defaults(demand: Demand, limit_ranges: Sequence[Raw]) -> Demand:
     """As LimitRanges fill in what a pod does not say. Of pods with one container, as trials have."""
     defaults: dict[str, Decimal] = {}
-    for rule in _rules(limit_ranges, "Container"):
-        for side, key in (("requests", "defaultRequest"), ("limits", "default")):
-            for name, text in (rule.get(key) or {}).items():
+    for _, rule in _rules(limit_ranges, "Container"):
+        for side, texts in (("requests", rule.get("defaultRequest")), ("limits", rule.get("default"))):
+            for name, text in (texts or {}).items():
                 if side == "requests" or name in COMPUTE:
                     defaults[f"{side}.{name}"] = parse_quantity(text)
     shapes = [replace(shape, per_pod={**defaults, **shape.per_pod}, others=()) for shape in demand.shapes()]
@@ -205,11 +210,12 @@ def with_defaults(demand: Demand, limit_ranges: Sequence[Raw]) -> Demand:
 
 def charge(demand: Demand, quota: Raw) -> dict[str, Decimal]:
     """What this demand takes of the quota, by the quota's own keys; only what is above zero."""
-    spec = quota.get("spec") or {}
-    scopes = [*({"scopeName": scope, "operator": "Exists"} for scope in spec.get("scopes") or ()),
-              *((spec.get("scopeSelector") or {}).get("matchExpressions") or ())]  # fmt: skip
+    spec: ResourceQuotaSpec = quota.get("spec") or {}
+    status: ResourceQuotaStatus = quota.get("status") or {}
+    scopes = [ScopeSelectorRequirement(scopeName=scope, operator="Exists") for scope in spec.get("scopes") or ()]
+    scopes += (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
     taken: dict[str, Decimal] = {}
-    for key in {**(spec.get("hard") or {}), **((quota.get("status") or {}).get("hard") or {})}:
+    for key in {**(spec.get("hard") or {}), **(status.get("hard") or {})}:
         # Only pods have scopes: a quota with any counts nothing else.
         total = Decimal(0 if scopes else demand.objects.get(key, 0))
         for shape in demand.shapes():
@@ -228,7 +234,7 @@ def _per_pod(shape: Demand, key: str) -> Decimal:
     return shape.per_pod.get(key, Decimal())
 
 
-def _in_scope(shape: Demand, scope: Raw) -> bool:
+def _in_scope(shape: Demand, scope: ScopeSelectorRequirement) -> bool:
     match scope["scopeName"]:
         case "BestEffort":
             return shape.best_effort
@@ -275,27 +281,28 @@ def _counts_pods_of(demand: Demand, quota: Raw, key: str) -> bool:
 def _out_of_range(demand: Demand, limit_ranges: Sequence[Raw]) -> Iterator[str]:
     for shape in demand.shapes():
         for kind in ("Container", "Pod"):
-            for rule in _rules(limit_ranges, kind):
+            for limit_range, rule in _rules(limit_ranges, kind):
                 # The server itself takes the most that a container may have for what one has that does not say.
                 most_of_pods = (rule.get("max") or {}) if kind == "Pod" else {}
                 for name in sorted(COMPUTE & {*most_of_pods, *(rule.get("maxLimitRequestRatio") or ())}):
                     if shape.pods and f"limits.{name}" not in shape.per_pod:
-                        yield f"LimitRange {rule['of']} wants a limit of {name}, so every trial must say how much it needs: trial.resources"  # noqa: E501 # fmt: skip
+                        yield f"LimitRange {limit_range} wants a limit of {name}, so every trial must say how much it needs: trial.resources"  # noqa: E501 # fmt: skip
                 for name, text in (rule.get("max") or {}).items():
                     most = shape.per_pod.get(f"limits.{name}", shape.per_pod.get(f"requests.{name}", Decimal()))
                     if most > (limit := parse_quantity(text)) and (kind == "Pod" or shape.containers == 1):
-                        yield f"{name} {_shown(name, most)} is above {_shown(name, limit)}, the most that LimitRange {rule['of']} allows a {kind.lower()}"  # noqa: E501 # fmt: skip
+                        yield f"{name} {_shown(name, most)} is above {_shown(name, limit)}, the most that LimitRange {limit_range} allows a {kind.lower()}"  # noqa: E501 # fmt: skip
                 for name, text in (rule.get("min") or {}).items():
                     least = shape.per_pod.get(f"requests.{name}", Decimal())
                     if shape.pods and least < (limit := parse_quantity(text)):
-                        yield f"{name} {_shown(name, least)} is below {_shown(name, limit)}, the least that LimitRange {rule['of']} allows a {kind.lower()}"  # noqa: E501 # fmt: skip
+                        yield f"{name} {_shown(name, least)} is below {_shown(name, limit)}, the least that LimitRange {limit_range} allows a {kind.lower()}"  # noqa: E501 # fmt: skip
 
 
-def _rules(limit_ranges: Sequence[Raw], kind: str) -> Iterator[Raw]:
+def _rules(limit_ranges: Sequence[Raw], kind: str) -> Iterator[tuple[str, LimitRangeItem]]:
+    """With the names of the LimitRanges that they are of."""
     for limit_range in sorted(limit_ranges, key=_name):
         for rule in (limit_range.get("spec") or {}).get("limits") or ():
             if rule.get("type") == kind:
-                yield {**rule, "of": _name(limit_range)}
+                yield _name(limit_range), rule
 
 
 def _on_no_node(shape: Demand, nodes: Sequence[Raw]) -> Iterator[str]:

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from controller.runtime.kubernetes.client import (
     CONFIG_MAPS,
@@ -27,8 +26,7 @@ from controller.runtime.kubernetes.errors import ApiError
 from controller.runtime.kubernetes.kinds import kind_of, preset_of
 from controller.runtime.kubernetes.kueue import served
 from controller.runtime.kubernetes.labels import KUEUE_GROUP, queue_of
-
-Raw = dict[str, Any]
+from controller.runtime.kubernetes.objects import Raw
 
 
 @dataclass(frozen=True, slots=True)

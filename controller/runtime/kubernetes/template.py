@@ -14,9 +14,8 @@ from typing import Any, cast
 
 from controller.runtime.kubernetes.kinds import JOB, at, below, foreign_version, is_pod_template, preset_of, put
 from controller.runtime.kubernetes.labels import QUEUE, annotations_of, labels_of, metadata
+from controller.runtime.kubernetes.objects import Raw
 from controller.runtime.protocol import ClusterPart, Launch
-
-Raw = dict[str, Any]
 
 _EXPANDED = re.compile(r"\$(?=[$(])|(?<=\$)\$")
 _WITHOUT_A_PLACE = ("TUNER_OUTPUT_DIR", "TUNER_CHECKPOINT_DIR")  # the runtime mounts no volume in it

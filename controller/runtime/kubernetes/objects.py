@@ -1,0 +1,287 @@
+"""The fields that are read of Kubernetes objects, by kind, as the API server sends them. Declarations only.
+
+An object that is shown to be of one of these kinds has its type; `Raw` is for objects of any kind: templates, requests,
+and what users define. Every field may be missing: servers omit empty ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias, TypedDict
+
+Raw: TypeAlias = dict[str, Any]  # an object of unknown kind
+
+
+class OwnerReference(TypedDict, total=False):
+    apiVersion: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool
+
+
+class ObjectMeta(TypedDict, total=False):
+    name: str
+    namespace: str
+    uid: str
+    resourceVersion: str
+    generation: int
+    creationTimestamp: str
+    deletionTimestamp: str
+    deletionGracePeriodSeconds: float
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    finalizers: list[str]
+    ownerReferences: list[OwnerReference]
+
+
+ListMeta = TypedDict("ListMeta", {"resourceVersion": str, "continue": str, "remainingItemCount": int}, total=False)
+
+
+class Condition(TypedDict, total=False):
+    type: str
+    status: str
+    reason: str
+    message: str
+    lastTransitionTime: str
+
+
+class ResourceRequirements(TypedDict, total=False):
+    requests: dict[str, str]
+    limits: dict[str, str]
+
+
+class Container(TypedDict, total=False):
+    name: str
+    image: str
+    command: list[str]
+    args: list[str]
+    restartPolicy: str
+    resources: ResourceRequirements
+
+
+class PodSpec(TypedDict, total=False):
+    containers: list[Container]
+    initContainers: list[Container]
+    nodeName: str
+    overhead: dict[str, str]
+    priorityClassName: str
+    restartPolicy: str
+    activeDeadlineSeconds: int
+
+
+class ContainerStateWaiting(TypedDict, total=False):
+    reason: str
+    message: str
+
+
+class ContainerStateRunning(TypedDict, total=False):
+    startedAt: str
+
+
+class ContainerStateTerminated(TypedDict, total=False):
+    exitCode: int
+    signal: int
+    reason: str
+    message: str
+    startedAt: str
+    finishedAt: str
+    containerID: str
+
+
+class ContainerState(TypedDict, total=False):
+    waiting: ContainerStateWaiting
+    running: ContainerStateRunning
+    terminated: ContainerStateTerminated
+
+
+class ContainerStatus(TypedDict, total=False):
+    name: str
+    containerID: str
+    image: str
+    imageID: str
+    ready: bool
+    restartCount: int
+    state: ContainerState
+    lastState: ContainerState
+
+
+class PodStatus(TypedDict, total=False):
+    phase: str
+    reason: str
+    message: str
+    startTime: str
+    gone: bool  # ours, see `pod_status`: its end was not seen
+    conditions: list[Condition]
+    containerStatuses: list[ContainerStatus]
+    initContainerStatuses: list[ContainerStatus]
+
+
+class Pod(TypedDict, total=False):
+    apiVersion: str
+    kind: str
+    metadata: ObjectMeta
+    spec: PodSpec
+    status: PodStatus
+
+
+class PodTemplate(TypedDict, total=False):
+    metadata: ObjectMeta
+    spec: PodSpec
+
+
+class JobSpec(TypedDict, total=False):
+    completions: int
+    parallelism: int
+    backoffLimit: int
+    activeDeadlineSeconds: int
+    suspend: bool
+    template: PodTemplate
+
+
+class JobStatus(TypedDict, total=False):
+    active: int
+    ready: int
+    succeeded: int
+    failed: int
+    startTime: str
+    completionTime: str
+    conditions: list[Condition]
+
+
+class Job(TypedDict, total=False):
+    apiVersion: str
+    kind: str
+    metadata: ObjectMeta
+    spec: JobSpec
+    status: JobStatus
+
+
+class ObjectReference(TypedDict, total=False):
+    apiVersion: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+class EventSeries(TypedDict, total=False):
+    count: int
+    lastObservedTime: str
+
+
+class Event(TypedDict, total=False):
+    metadata: ObjectMeta
+    involvedObject: ObjectReference
+    type: str
+    reason: str
+    message: str
+    count: int
+    firstTimestamp: str
+    lastTimestamp: str
+    eventTime: str
+    series: EventSeries
+
+
+class ScopeSelectorRequirement(TypedDict, total=False):
+    scopeName: str
+    operator: str
+    values: list[str]
+
+
+class ScopeSelector(TypedDict, total=False):
+    matchExpressions: list[ScopeSelectorRequirement]
+
+
+class ResourceQuotaSpec(TypedDict, total=False):
+    hard: dict[str, str]
+    scopes: list[str]
+    scopeSelector: ScopeSelector
+
+
+class ResourceQuotaStatus(TypedDict, total=False):
+    hard: dict[str, str]
+    used: dict[str, str]
+
+
+class ResourceQuota(TypedDict, total=False):
+    metadata: ObjectMeta
+    spec: ResourceQuotaSpec
+    status: ResourceQuotaStatus
+
+
+class LimitRangeItem(TypedDict, total=False):
+    type: str
+    max: dict[str, str]
+    min: dict[str, str]
+    default: dict[str, str]
+    defaultRequest: dict[str, str]
+    maxLimitRequestRatio: dict[str, str]
+
+
+class LimitRangeSpec(TypedDict, total=False):
+    limits: list[LimitRangeItem]
+
+
+class LimitRange(TypedDict, total=False):
+    metadata: ObjectMeta
+    spec: LimitRangeSpec
+
+
+class ContainerImage(TypedDict, total=False):
+    names: list[str]
+    sizeBytes: int
+
+
+class NodeStatus(TypedDict, total=False):
+    allocatable: dict[str, str]
+    conditions: list[Condition]
+    images: list[ContainerImage]
+
+
+class Node(TypedDict, total=False):
+    metadata: ObjectMeta
+    status: NodeStatus
+
+
+class LeaseSpec(TypedDict, total=False):
+    holderIdentity: str | None  # None in a patch removes it
+    leaseDurationSeconds: int
+    acquireTime: str
+    renewTime: str
+    leaseTransitions: int
+
+
+class Lease(TypedDict, total=False):
+    apiVersion: str
+    kind: str
+    metadata: ObjectMeta
+    spec: LeaseSpec
+
+
+class WorkloadSpec(TypedDict, total=False):
+    active: bool
+    queueName: str
+    priority: int
+
+
+class RequeueState(TypedDict, total=False):
+    count: int
+    requeueAt: str
+
+
+class AdmissionCheck(TypedDict, total=False):
+    name: str
+    state: str
+    message: str
+
+
+class WorkloadStatus(TypedDict, total=False):
+    conditions: list[Condition]
+    admissionChecks: list[AdmissionCheck]
+    requeueState: RequeueState
+
+
+class Workload(TypedDict, total=False):
+    metadata: ObjectMeta
+    spec: WorkloadSpec
+    status: WorkloadStatus

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from controller.runtime.kubernetes import logs
 from controller.runtime.kubernetes.errors import ApiError, Unreachable
 from controller.runtime.kubernetes.logs import LogFollower, PodContainer
+from suggest.backoff import Backoff
 
 POD, CONTAINER = "digits-0-a1-abcde", "trial"
 START = datetime(2026, 11, 21, 9, 40, 0, tzinfo=UTC)
@@ -116,8 +117,7 @@ def played(scene: Callable[[], Awaitable[None]]) -> None:
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Back-offs as in life, a hundred times faster."""
-    monkeypatch.setattr(logs, "_SHORTEST_PAUSE_S", 0.001)
-    monkeypatch.setattr(logs, "_LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(logs, "_BACKOFF", Backoff(0.001, 0.01))
     monkeypatch.setattr(logs, "_OFTEN_ENOUGH_S", 0.01)
 
 
@@ -390,7 +390,7 @@ def test_while_the_cluster_does_not_answer_or_let_us_read_the_rest_is_not_given_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "_PATIENCE_S", 0.3)
-    monkeypatch.setattr(logs, "_LONGEST_PAUSE_S", 0.02)
+    monkeypatch.setattr(logs, "_BACKOFF", Backoff(0.001, 0.02))
     refusal = 'pods "x" is forbidden: User "u" cannot get resource "pods/log" in API group "" in the namespace "team-a"'
 
     async def play() -> None:

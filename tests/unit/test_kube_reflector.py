@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from controller.runtime.kubernetes.client import JOBS, ApiError, Client, Raw, Unreachable
 from controller.runtime.kubernetes.reflector import Pace, Reflector
+from suggest.backoff import Backoff
 from tests.kube.fake_api import FakeApi
 from tests.kube.small_cluster import eventually, with_a_cluster
 
-QUICK = Pace(watch_s=(1.0, 1.0), back_off_s=(0.005, 0.02))
-PATIENT = Pace(watch_s=(60.0, 60.0), back_off_s=(0.005, 0.02), settled_s=0.0)
+QUICK = Pace(watch_s=(1.0, 1.0), backoff=Backoff(0.005, 0.02, 0.5))
+PATIENT = Pace(watch_s=(60.0, 60.0), backoff=Backoff(0.005, 0.02, 0.5), settled_s=0.0)
 NAMESPACE = "user1"
 OURS = {"app": "tuner"}
 

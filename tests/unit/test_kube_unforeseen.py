@@ -14,13 +14,14 @@ from controller.runtime.kubernetes.client import JOBS, Raw
 from controller.runtime.kubernetes.logs import LogFollower, PodContainer
 from controller.runtime.kubernetes.reflector import Pace, Reflector
 from controller.runtime.protocol import RuntimeLost
+from suggest.backoff import Backoff
 from tests.kube.fake_api import FakeApi
 from tests.kube.small_cluster import eventually
 
 ODD: Raw = {"type": "ADDED", "object": {"metadata": {"name": "a"}}}
 SENTENCE = "what the cluster says of jobs cannot be read (KeyError: 'resourceVersion'); this is a bug"
 # Every watch counts as one that has lasted: the shortest way to begin the next.
-PACE = Pace(watch_s=(60.0, 60.0), back_off_s=(0.005, 0.02), settled_s=0.0)
+PACE = Pace(watch_s=(60.0, 60.0), backoff=Backoff(0.005, 0.02, 0.5), settled_s=0.0)
 
 
 def bugs(caplog: pytest.LogCaptureFixture) -> list[type[BaseException] | None]:
@@ -91,8 +92,8 @@ class OddNode:
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_SHORTEST_PAUSE_S", "_LONGEST_PAUSE_S", "_OFTEN_ENOUGH_S"):
-        monkeypatch.setattr(logs, name, 0.002)
+    monkeypatch.setattr(logs, "_BACKOFF", Backoff(0.002, 0.002))
+    monkeypatch.setattr(logs, "_OFTEN_ENOUGH_S", 0.002)
 
 
 def follow(node: OddNode, folder: Path) -> LogFollower:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -33,6 +34,7 @@ from controller.runtime.kubernetes import small_file
 from controller.runtime.kubernetes.client import Client
 from controller.runtime.kubernetes.errors import ApiError, NotAllowed, rule_for
 from controller.runtime.protocol import RuntimeLost
+from suggest.backoff import Backoff
 
 POSITION_FILE = "log.position"
 _MARGIN_S = 3  # two streams of a container, or a clock that is set, may put stamps out of order by that much
@@ -133,7 +135,7 @@ _PIECE_BYTES = 64 << 10  # what of a line without end is held back
 _NOTE_S = 2.0  # how far the noted position may lag: what a killed controller's successor reads again
 _NOTE_BYTES = 1 << 20
 _PATIENCE_S = 10.0  # for the rest, once the container has ended
-_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
+_BACKOFF = Backoff(first_s=0.1, longest_s=1.0)
 _OFTEN_ENOUGH_S = 5.0  # where a person must act first
 _GONE = "its pod was deleted before all of its log was read"
 
@@ -260,10 +262,10 @@ class LogFollower:
 
     async def _follow_on(self) -> None:
         """Stream after stream, until the pod is gone."""
-        pause_s = _SHORTEST_PAUSE_S
+        failures = 0
         while True:
             before = self._at.offset
-            longest_s = _LONGEST_PAUSE_S
+            longest_s = _BACKOFF.longest_s
             try:
                 await self._copy(follow=True)
             except ApiError as error:
@@ -277,23 +279,21 @@ class LogFollower:
             except (RuntimeLost, NotAllowed, _DiskTrouble) as error:
                 self.barred = error if isinstance(error, NotAllowed) else None
                 self._problem = str(error)
-                longest_s = _LONGEST_PAUSE_S if isinstance(error, RuntimeLost) else _OFTEN_ENOUGH_S
+                longest_s = longest_s if isinstance(error, RuntimeLost) else _OFTEN_ENOUGH_S
             except Exception as error:  # a log that nobody read on would end without a word
                 self._stumbled(error)
                 longest_s = _OFTEN_ENOUGH_S
-            if self._at.offset > before:
-                pause_s = _SHORTEST_PAUSE_S
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, longest_s)
+            failures = 0 if self._at.offset > before else failures
+            await asyncio.sleep(_BACKOFF.pause_s(failures, longest_s=longest_s))
+            failures += 1
 
     async def _read_rest(self) -> None:
         """One read that ends well is the whole rest, for nothing is printed any more. One that ends within a line, or
         before it came to what is known, was cut off by a node in trouble, unless the next ends there too."""
         loose = (0, b"")
-        pause_s = _SHORTEST_PAUSE_S
         try:
             async with asyncio.timeout(_PATIENCE_S) as self._resting:
-                while True:
+                for failures in itertools.count():
                     try:
                         reading = await self._copy(follow=False)
                         if not reading.complaint and reading.loose in ((0, b""), loose):
@@ -309,8 +309,7 @@ class LogFollower:
                         self._problem = str(error)
                     except Exception as error:
                         self._stumbled(error)
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                    await asyncio.sleep(_BACKOFF.pause_s(failures))
         except TimeoutError:
             why = f": {self._problem}" if self._problem else ""
             self._losses, self._problem = f"the end of its log could not be read within {_PATIENCE_S:.0f} s{why}", ""

@@ -22,6 +22,7 @@ from typing import Any
 from controller.runtime.kubernetes.client import ApiError, BadKubeconfig, Client, Kind, NotAllowed, Raw, Unreachable
 from controller.runtime.kubernetes.errors import rule_for
 from controller.runtime.protocol import RuntimeLost
+from suggest.backoff import Backoff
 
 _log = logging.getLogger(__name__)
 
@@ -47,12 +48,15 @@ def always(before: Raw | None, after: Raw | None) -> bool:
     return True
 
 
+_BACKOFF = Backoff(first_s=0.2, longest_s=10.0, jitter=0.5)
+
+
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """watch_s: from, to; at random, so that a thousand watches do not end together. back_off_s: first, longest."""
+    """watch_s: from, to; at random, so that a thousand watches do not end together."""
 
     watch_s: tuple[float, float] = (240.0, 480.0)
-    back_off_s: tuple[float, float] = (0.2, 10.0)
+    backoff: Backoff = _BACKOFF
     settled_s: float = 5.0  # a watch that lasted so long is begun again at once
 
 
@@ -148,8 +152,7 @@ class Reflector:
                 self.error = error
                 self._say(str(error))
             if tries:
-                first, longest = self._pace.back_off_s
-                await asyncio.sleep(min(longest, first * 2.0 ** min(tries - 1, 16)) * random.uniform(0.5, 1.0))
+                await asyncio.sleep(self._pace.backoff.pause_s(tries - 1))
 
     def _stumbled(self, unforeseen: Exception) -> _Stumbled:
         """What is told of it. It is logged once, however often it comes."""

@@ -28,6 +28,7 @@ from suggest.studies.prefetch import Prefetcher
 from suggest.studies.trial_leases import AwakeClock, TrialLeases
 from suggest.study import StudyName
 from suggest.trial import Trial, TrialState
+from suggest.workers import Workers
 
 log = logging.getLogger(__name__)
 
@@ -154,6 +155,7 @@ class StudySessions:
         self._sessions: dict[StudyName, _Session] = {}  # the least recently used first
         self._sessions_lock = threading.Lock()
         self._prefetcher = Prefetcher(self._prepare)
+        self.workers = Workers()
         self._clock = clock
         self._closing = threading.Event()
         self._closer: threading.Thread | None = None
@@ -188,6 +190,7 @@ class StudySessions:
         self._closing.set()
         if self._closer is not None:
             self._closer.join()
+        self.workers.close()
         self._prefetcher.close()
         self._clock.close()
         for session in list(self._sessions.values()):
@@ -340,7 +343,7 @@ class StudySessions:
         if leased or session.trial_leases:
             session.trial_leases.load(leased, self._clock.now_s())
         source = _StoredTrials(self._store, name, contents.study.spec.objective.metric)
-        return Engine(contents.study, contents.trials, contents.measurements, source=source)
+        return Engine(contents.study, contents.trials, contents.measurements, source=source, workers=self.workers)
 
     def _lost(self, name: StudyName) -> TunerError:
         """What to say of a study that turned out to be ours no longer. Raises NotFound: it is gone."""

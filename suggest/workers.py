@@ -50,6 +50,16 @@ _BOOT = "import sys; sys.path.append(sys.argv[1]); from suggest.workers import m
 _ROOT = Path(__file__).parents[1]
 
 log = logging.getLogger(__name__)
+_elsewhere = threading.local()  # cpu_s: what workers have computed for this thread
+
+
+def thread_cpu_s() -> float:
+    """Processor time of this thread, with what workers have computed for it."""
+    return time.thread_time() + getattr(_elsewhere, "cpu_s", 0.0)
+
+
+def _charge(cpu_s: float) -> None:
+    _elsewhere.cpu_s = getattr(_elsewhere, "cpu_s", 0.0) + cpu_s
 
 
 class Model(Protocol):
@@ -102,6 +112,7 @@ class _Reply:
     id: int
     points: list[Assignment] | None = None
     error: Exception | None = None
+    cpu_s: float = 0.0
 
 
 class _Lost(Exception):
@@ -255,10 +266,11 @@ class _Worker:
                 assert isinstance(reply, _Reply)
                 self._busy_since = None
                 if reply.id == request.id:
+                    _charge(reply.cpu_s)
                     return reply
                 began = time.monotonic()  # it was the answer to a request that was given up
         except (EOFError, OSError) as error:
-            code = self.kill()
+            code = self.kill(within_s=_LEAVE_S)
             raise _Lost(f"a worker process has ended (exit code {code})", planned=code == 0) from error
 
     def _check(self, began: float) -> None:
@@ -266,10 +278,11 @@ class _Worker:
             deadline.check()
         except TunerError:
             self._busy_since = self._busy_since or began
+            _charge(time.monotonic() - began)
             raise
 
-    def kill(self) -> int | None:
-        """End the process, if there is one, and forget it. Returns its exit code if it had ended by itself."""
+    def kill(self, *, within_s: float = 0.0) -> int | None:
+        """End the process, if there is one, and forget it. Returns its exit code if it ends by itself in time."""
         process, self.process = self.process, None
         connection, self._connection = self._connection, None
         self._busy_since = None
@@ -277,7 +290,7 @@ class _Worker:
             return None
         self.life += 1
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_LOOK_S)  # it may be just ending: its exit code says why
+            process.wait(within_s)
         ended = process.poll()
         process.kill()
         process.wait()
@@ -331,7 +344,9 @@ class _Models:
         self._evict()
         deadline.begin(request.left_s)
         learnt = [kept.trials[number] for number in sorted(kept.trials)]
-        return _Reply(request.id, kept.model.propose(learnt, request.running, request.wanted))
+        began = time.thread_time()
+        points = kept.model.propose(learnt, request.running, request.wanted)
+        return _Reply(request.id, points, cpu_s=time.thread_time() - began)
 
     def _evict(self) -> None:
         while len(self._kept) > 1 and sum(each.values for each in self._kept.values()) > MOST_VALUES:

@@ -20,6 +20,7 @@ from suggest.samplers import Distinct, PointRequest, Sampler, registry
 from suggest.space import Assignment
 from suggest.study import Study, StudySpec, ValueRule
 from suggest.trial import IMPORTED_FROM, Measurement, StopAdvice, Trial, TrialState
+from suggest.workers import Workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,11 @@ class Engine:
         measurements: Iterable[tuple[int, Measurement]],
         *,
         source: FinishedTrials | None = None,
+        workers: Workers | None = None,
     ) -> None:
-        """source: tells finished trials again, so that they need not be kept; `measurements` may leave theirs out."""
+        """source: tells finished trials again, so that they need not be kept; `measurements` may leave theirs out.
+        workers: compute proposals that take long; None: this process does."""
+        self._workers = workers
         self._study = study
         self._source = source
         self._prepared: Proposal | None = None  # the next one, if it was made already
@@ -281,7 +285,7 @@ class Engine:
             self._sampler.put(trial)
 
     def _new_sampler(self) -> Sampler:
-        return samplers.new_sampler(self._study.spec, self._study.seed)
+        return samplers.new_sampler(self._study.spec, self._study.seed, self._workers)
 
     def _new_pruner(self) -> Pruner | None:
         spec = self._study.spec

@@ -18,6 +18,7 @@ from suggest.samplers.tpe import OwnSettings, tpe
 from suggest.settings import NoSettings, setting
 from suggest.space import Space, Value
 from suggest.study import StudySpec
+from suggest.workers import Workers
 
 NAME = "default"
 TO_CHOOSE, GRID, TPE = CHOICES = ("to choose", "grid", "tpe")
@@ -30,10 +31,10 @@ class DefaultSettings(OwnSettings):
     chosen: str = setting(TO_CHOOSE, "what it chose when the study was created", words=CHOICES)
 
 
-def default(spec: StudySpec, seed: int, settings: DefaultSettings) -> Sampler:
+def default(spec: StudySpec, seed: int, settings: DefaultSettings, *, workers: Workers | None = None) -> Sampler:
     if settings.chosen == GRID:
         return GridSampler(spec, seed, NoSettings())
-    return tpe(spec, seed, settings)
+    return tpe(spec, seed, settings, workers=workers)
 
 
 def chosen_settings(space: Space, given: Mapping[str, Value]) -> dict[str, Value]:

@@ -19,7 +19,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
-from suggest import courtesy, deadline
+from suggest import deadline
 from suggest.optuna_storage import STUDY_NAME, WindowStorage
 from suggest.optuna_storage.distributions import decode, distribution, encode
 from suggest.samplers.sampler import PointRequest
@@ -53,13 +53,12 @@ class OptunaTpeModel:
         self._frozen = {t.number: known.get(t.number) or self._freeze(t) for t in learnt}
         away = [self._freeze(t) for t in running]
         points: list[Assignment] = []
-        with courtesy.long_work():
-            for one in wanted:
-                deadline.check()
-                storage = WindowStorage(self._direction, [*self._frozen.values(), *away[-LIARS:]])
-                point = self._point(storage, one)
-                points.append(point)
-                insort(away, self._freeze(Trial(one.number, TrialState.RUNNING, point)), key=lambda t: t.number)
+        for one in wanted:
+            deadline.check()
+            storage = WindowStorage(self._direction, [*self._frozen.values(), *away[-LIARS:]])
+            point = self._point(storage, one)
+            points.append(point)
+            insort(away, self._freeze(Trial(one.number, TrialState.RUNNING, point)), key=lambda t: t.number)
         return points
 
     def _point(self, storage: WindowStorage, wanted: PointRequest) -> Assignment:
@@ -98,11 +97,9 @@ class OptunaTpeModel:
         # Far from all trials densities underflow to zero, which Optuna means and NumPy would warn of.
         with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
             if self._settings.multivariate:
-                courtesy.give_way()
                 return study.sampler.sample_relative(study, trial, free)
             values: dict[str, float | int] = {}
             for name, among in free.items():
-                courtesy.give_way()
                 values[name] = study.sampler.sample_independent(study, trial, name, among)
             return values
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from suggest import settings as checked
 from suggest.errors import Problem, did_you_mean
@@ -19,6 +18,7 @@ from suggest.samplers.tpe import OwnSettings, TpeSettings, optuna_tpe, tpe
 from suggest.samplers.uniform import RandomSampler
 from suggest.settings import NoSettings, Setting
 from suggest.study import Algorithm, StudySpec
+from suggest.workers import Workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Family:
     name: str
     summary: str
     settings_type: type
-    build: Callable[[StudySpec, int, Any], Sampler]
+    build: Callable[..., Sampler]  # of spec, seed, settings; if it learns, also of `workers`
     learns: bool  # from outcomes
     space_problems: Callable[[StudySpec], Iterator[Problem]] | None = None
 
@@ -89,12 +89,13 @@ def chosen(spec: StudySpec) -> StudySpec:
     return replace(spec, algorithm=replace(algorithm, settings=chosen_settings(spec.space, algorithm.settings)))
 
 
-def new_sampler(spec: StudySpec, seed: int) -> Sampler:
-    """For a spec without problems."""
+def new_sampler(spec: StudySpec, seed: int, workers: Workers | None = None) -> Sampler:
+    """For a spec without problems. workers: for proposals that take long; None: all is computed in this process."""
     spec = chosen(spec)
     family = _BY_NAME[spec.algorithm.name]
     settings: object = checked.read(family.settings_type, spec.algorithm.settings)
-    sampler = family.build(spec, seed, settings)
+    pool = {"workers": workers} if family.learns else {}
+    sampler = family.build(spec, seed, settings, **pool)
     if isinstance(settings, DrawSettings) and settings.duplicates != ALLOW:
         return Distinct(spec, seed, sampler, policy=settings.duplicates)
     return sampler

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from suggest.samplers.distinct import DrawSettings
 from suggest.samplers.sampler import PointRequest
@@ -21,6 +20,7 @@ from suggest.settings import setting
 from suggest.space import Assignment, Parameter, Space
 from suggest.study import Direction, StudySpec
 from suggest.trial import Trial, TrialState
+from suggest.workers import Model, ModelSetup, RemoteModel, Workers
 
 LIARS = 64  # running trials, the most recent ones, that a proposal keeps away from
 
@@ -44,30 +44,24 @@ class OwnSettings(TpeSettings):
     sharpness: float = setting(1.0, "how fast the narrowest kernel narrows as trials come", min=0.1, max=10.0)
 
 
-class Model(Protocol):
-    def propose(
-        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
-    ) -> list[Assignment]:
-        """Points for all of `wanted`; finished and running trials come in the order of their numbers."""
-        ...
+OWN_MODEL, OPTUNAS_MODEL = "suggest.samplers.tpe_model:TpeModel", "suggest.samplers.optuna_model:OptunaTpeModel"
+SHORT = 2_000_000  # densities: a proposal of the own model that computes more, some 20 ms, is left to a worker
 
 
-SettingsT = TypeVar("SettingsT", bound=TpeSettings)
-ModelType: TypeAlias = Callable[[StudySpec, int, SettingsT], Model]
-
-
-class TpeSampler(Generic[SettingsT]):
-    """`load` brings the model's class, with all that it imports."""
+class TpeSampler:
+    """`model`: how it is made, see `ModelSetup.path`. `workers`: None where all is computed in this process."""
 
     def __init__(
-        self, spec: StudySpec, seed: int, settings: SettingsT, *, load: Callable[[], ModelType[SettingsT]]
+        self, spec: StudySpec, seed: int, settings: TpeSettings, *, model: str, workers: Workers | None
     ) -> None:
         self._spec = spec
         self._seed = seed
         self._settings = settings
-        self._load = load
+        self._setup = ModelSetup(model, spec, seed, settings)
+        self._workers = workers
         self._window = Window(spec.objective.direction, settings.window)
         self._model: Model | None = None
+        self._remote: Model | None = None
 
     def put(self, trial: Trial) -> None:
         self._window.put(trial)
@@ -75,32 +69,39 @@ class TpeSampler(Generic[SettingsT]):
     def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
         if self._window.finished < self._settings.startup_trials:
             return draw_points(self._spec.space, self._seed, wanted)
-        if self._model is None:
-            self._model = self._load()(self._spec, self._seed, self._settings)
-        return self._model.propose(self._window.learnt(), self._window.running(LIARS), wanted)
+        model = self._model_for(len(wanted))
+        return model.propose(self._window.learnt(), self._window.running(LIARS), wanted)
 
     def warm_up(self) -> None:
-        self._load()
+        if self._workers is None or not self._is_optunas:
+            self._setup.load()
+
+    @property
+    def _is_optunas(self) -> bool:
+        return self._setup.path == OPTUNAS_MODEL
+
+    def _model_for(self, count: int) -> Model:
+        """Both propose the same points; which one is asked is a question of time only."""
+        if self._workers is not None and (self._is_optunas or self._densities(count) > SHORT):
+            if self._remote is None:
+                self._remote = RemoteModel(self._workers, self._setup)
+            return self._remote
+        if self._model is None:
+            self._model = self._setup.model()
+        return self._model
+
+    def _densities(self, count: int) -> int:
+        """How many one-dimensional densities a proposal of so many points computes, at most."""
+        trials = min(self._window.finished, self._settings.window) + LIARS
+        return count * self._settings.candidates * trials * len(self._spec.space.parameters)
 
 
-def tpe(spec: StudySpec, seed: int, settings: OwnSettings) -> TpeSampler[OwnSettings]:
-    return TpeSampler(spec, seed, settings, load=_own)
+def tpe(spec: StudySpec, seed: int, settings: OwnSettings, *, workers: Workers | None = None) -> TpeSampler:
+    return TpeSampler(spec, seed, settings, model=OWN_MODEL, workers=workers)
 
 
-def optuna_tpe(spec: StudySpec, seed: int, settings: TpeSettings) -> TpeSampler[TpeSettings]:
-    return TpeSampler(spec, seed, settings, load=_optunas)
-
-
-def _own() -> ModelType[OwnSettings]:
-    from suggest.samplers.tpe_model import TpeModel
-
-    return TpeModel
-
-
-def _optunas() -> ModelType[TpeSettings]:
-    from suggest.samplers.optuna_model import OptunaTpeModel
-
-    return OptunaTpeModel
+def optuna_tpe(spec: StudySpec, seed: int, settings: TpeSettings, *, workers: Workers | None = None) -> TpeSampler:
+    return TpeSampler(spec, seed, settings, model=OPTUNAS_MODEL, workers=workers)
 
 
 def groups(space: Space) -> Iterator[list[Parameter]]:

@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from suggest import courtesy, deadline
+from suggest import deadline
 from suggest.samplers import parzen
 from suggest.samplers.columns import Columns, decode, dimension, encode
 from suggest.samplers.frame import CandidatePoints, Frame, points
@@ -48,13 +48,12 @@ class TpeModel:
         self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
         # Far from all trials densities underflow to zero, which is meant and which NumPy would warn of.
-        with courtesy.computing(), np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
             batch = self.fit(learnt, running)
             points: list[Assignment] = []
             for place, one in enumerate(wanted):
                 if place:
                     deadline.check()
-                    courtesy.give_way()
                 numbers: dict[str, float] = {}
                 points.append(self._point(batch, wanted[place:], one, numbers))
                 if self._settings.constant_liar and place + 1 < len(wanted):
@@ -229,7 +228,6 @@ class ParameterGroup:
         """Candidates for these trials, equally many for each, and how dense all trials are there now."""
         each = quantiles.shape[1] // len(wanted)
         self._places = {(one.number, one.again): slice(k * each, (k + 1) * each) for k, one in enumerate(wanted)}
-        courtesy.breathe()
         others = self.others()
         self.drawn = points(self.frame, parzen.draw(self.frame, self.good, quantiles))
         self._good = _density(self.frame, self.good, self.drawn)
@@ -264,7 +262,6 @@ class ParameterGroup:
 
 def _density(frame: Frame, mixture: Mixture, at: CandidatePoints) -> Floats:
     """In parts that stay in the nearest caches."""
-    courtesy.breathe()
     tables = parzen.masses(mixture, at)
     size = len(at.features)
     step = max(24, AT_A_TIME // mixture.mu.shape[1])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
-import gc
 import inspect
 import logging
 import secrets
@@ -24,7 +23,7 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 import grpc
 from google.protobuf.message import DecodeError
 
-from suggest import courtesy, deadline, events
+from suggest import deadline, events
 from suggest.errors import (
     InvalidArgument,
     Problem,
@@ -42,7 +41,7 @@ from suggest.server.access.caller import caller_of, host_of, known_as
 from suggest.server.access.caller import name as known_name
 from suggest.server.connection_limits import ConnectionLimits
 from suggest.server.in_flight import InFlightLimits
-from suggest.server.keyed_queue import LONG_S, CallKind, Flow, KeyedQueue
+from suggest.server.keyed_queue import CallKind, Flow, KeyedQueue
 from suggest.server.rate_limits import RateLimiter
 from suggest.server.rpcs import resource_of, rpc_of
 from suggest.server.store_health import StoreHealth
@@ -51,7 +50,6 @@ from suggest.wire.status import InternalError, code_of, status_of
 log = logging.getLogger(__name__)
 
 SLOW_S = 1.0
-TIDY_EVERY = 250  # calls
 LARGE_BYTES = 8 << 10  # of a request: some hundred measurements
 PARSING_S = 0.02  # of a large request, whose parsing holds the interpreter: after more, its caller's next one waits
 ARRIVAL_S = 30.0  # for a request to arrive, once its headers have
@@ -89,7 +87,6 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._parser = ThreadPoolExecutor(1, thread_name_prefix="parse")
         self._stopped = threading.Event()  # nothing is computed to its end any more
         self._known: dict[str, Handler] = {}  # by method: wrapped once, not at each call
-        self._since_tidied = 0  # calls
 
     @property
     def begun(self) -> int:
@@ -112,7 +109,6 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler | None:
-        self._tidy()
         method = str(handler_call_details.method)
         known = self._known.get(method)
         if known is not None:
@@ -123,15 +119,6 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         # Only methods that there are get here: strangers cannot make it grow.
         guarded = self._known[method] = self.wrapped(handler, method)
         return guarded
-
-    def _tidy(self) -> None:
-        """gRPC leaves a circle of objects behind for each call. Python counts what is made and freed to know when to
-        look for such, and a server that frees as much as it makes deceives it: tens of thousands of them would be freed
-        at once, and all calls wait for that."""
-        self._since_tidied += 1
-        if self._since_tidied == TIDY_EVERY:
-            self._since_tidied = 0
-            gc.collect(0)
 
     def wrapped(self, handler: Handler, method: str) -> Handler:
         """What answers in its place. A handler of one request becomes one of a stream of requests, which is the same to
@@ -316,19 +303,16 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             began = time.monotonic()
             given_s = context.time_remaining()
             deadline.begin(given_s, stopped=self._stopped)
-            courtesy.begin(self._queue.at_work)
             # In the thread too, it is known who calls, and until when. It does not get the context: gRPC crashes
             # when asked about a call that has gone meanwhile.
             run = contextvars.copy_context().run
-            long = size > LARGE_BYTES or self._queue.expected(kind).seconds > LONG_S
 
             def work() -> Reply:
                 return done(behaviour(request, resource) if entry is None else entry.run(behaviour, request, resource))
 
-            answer = functools.partial(courtesy.at_length, work) if long else work
             running = self._queue.run(
                 study if rpc.writes else "",
-                functools.partial(run, answer),
+                functools.partial(run, work),
                 flow=flow,
                 kind=kind,
                 reply_bytes=_length,
@@ -350,9 +334,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             # What is large is parsed only when the caller's large one before is done, for it may take thirty times as
             # much memory then; and in one thread, for the C library keeps memory apart for each that has needed much.
             async with self._queue.one_at_a_time(Flow(caller)):
-                courtesy.begin(self._queue.at_work)
-                run = contextvars.copy_context().run
-                read = functools.partial(run, courtesy.at_length, _read, serialized, deserialize, method)
+                read = functools.partial(_read, serialized, deserialize, method)
                 began = time.monotonic()
                 try:
                     request = await asyncio.get_running_loop().run_in_executor(self._parser, read)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
@@ -22,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from suggest.errors import StudyBusy, Unavailable
+from suggest.workers import thread_cpu_s
 
 MAX_WAITING = 256  # calls for one study; each holds its request
 BUSY_PAUSE_S = 0.5  # what a client is told to wait then
@@ -175,10 +175,6 @@ class KeyedQueue:
         """Work that somebody waits for, begun or not."""
         return self._wanted
 
-    def at_work(self) -> int:
-        """Work that somebody waits for and that waits for no turn. Any thread may ask."""
-        return self._wanted - self._in_line - self._all.queued
-
     @property
     def waiting_for_study(self) -> int:
         return self._in_line
@@ -255,11 +251,11 @@ class KeyedQueue:
         job = _Job(self._costs.expected(kind))
 
         def timed() -> T:
-            began = time.thread_time()
+            began = thread_cpu_s()
             try:
                 return work()
             finally:
-                job.seconds = time.thread_time() - began
+                job.seconds = thread_cpu_s() - began
 
         try:
             if study:

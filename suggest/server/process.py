@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import resource
@@ -50,7 +49,6 @@ COMPUTING_S = 5.0  # of these, before what is still being computed is sent away
 NO_PROTECTION = Protection()  # enough for a socket
 NO_OPTIONS = ServerOptions()
 SENDING_S = 0.2
-SWITCH_S = 0.0002
 LEFT_OUT_S = 10.0  # how often it is looked whether denied calls were not written
 MAX_DESCRIPTORS = 1 << 20
 _OPTIONS = (
@@ -298,9 +296,6 @@ def serve(
 
     `announce`: say on stderr where it listens, for whoever waits for that. Raises what Server.start() does.
     """
-    # A thread that computes lets others in only this often: by default they would wait 25 times as long, at each of the
-    # several turns that a call takes. It costs the one that computes nothing that can be measured.
-    sys.setswitchinterval(SWITCH_S)
     raise_descriptor_limit()
     server = Server(storage_url, address, sync=sync, advertise=advertise, protection=protection, options=options)
     return asyncio.run(_serve(server, storage_url if announce else ""))
@@ -348,8 +343,6 @@ async def _serve(server: Server, announced: str) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end, number)
     await server.start()
-    gc.collect()
-    gc.freeze()  # the program itself stays: no study's first call waits until it has been looked through
     if announced:
         print(f"listening on {server.address}, storage {redacted_url(announced)}", file=sys.stderr, flush=True)
     code = await ended

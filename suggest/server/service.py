@@ -20,7 +20,7 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.message import Message
 
-from suggest import courtesy, deadline, names, wire
+from suggest import deadline, names, wire
 from suggest.errors import InvalidArgument, Problem
 from suggest.imports import FinishedTrial
 from suggest.replies import KEEP
@@ -222,7 +222,6 @@ class SuggestServicer(SuggestServiceServicer):
         measurements = wire.read_measurements(request.measurements, "measurements", problems)
         wire.raise_if(problems)
         study, number = _trial(context)
-        courtesy.give_way()
         advice = self._studies.report(study, number, measurements, tries=request.tries)
         return pb.ReportMeasurementsResponse(should_stop=advice.should_stop, reason=advice.reason)
 

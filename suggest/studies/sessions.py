@@ -7,7 +7,6 @@ when there are too many: each lease on SQLite takes a file descriptor, each engi
 
 from __future__ import annotations
 
-import gc
 import logging
 import math
 import resource
@@ -18,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from suggest import courtesy, events
+from suggest import events
 from suggest.curves import Curve, Report
 from suggest.deadline import locked
 from suggest.engine import Engine
@@ -28,12 +27,12 @@ from suggest.studies.prefetch import Prefetcher
 from suggest.studies.trial_leases import AwakeClock, TrialLeases
 from suggest.study import StudyName
 from suggest.trial import Trial, TrialState
+from suggest.workers import Workers
 
 log = logging.getLogger(__name__)
 
 EVERY = 2**31 - 1  # measurements of a trial: all
 WORTH_S = 0.02  # of a processor
-LONG = 1000  # trials; fewer are looked through in no time
 IDLE_S = 300.0  # without a call, after which a study is closed
 MOST_OPEN = 4096  # studies, whatever the limit of file descriptors
 LEAST_OPEN = 8
@@ -154,6 +153,7 @@ class StudySessions:
         self._sessions: dict[StudyName, _Session] = {}  # the least recently used first
         self._sessions_lock = threading.Lock()
         self._prefetcher = Prefetcher(self._prepare)
+        self.workers = Workers()
         self._clock = clock
         self._closing = threading.Event()
         self._closer: threading.Thread | None = None
@@ -165,11 +165,6 @@ class StudySessions:
             lease = self._lease(session)
             if session.engine is None:
                 session.engine = self._loaded(session)
-                if session.engine.size >= LONG:
-                    # What is left now stays: to look through all long studies for garbage, again and again, would each
-                    # time stop every call for a tenth of a second.
-                    gc.collect()
-                    gc.freeze()
             yield Writer(lease, session.engine, self._clock, session)
             if session.wanted:
                 session.wanted = False
@@ -188,6 +183,7 @@ class StudySessions:
         self._closing.set()
         if self._closer is not None:
             self._closer.join()
+        self.workers.close()
         self._prefetcher.close()
         self._clock.close()
         for session in list(self._sessions.values()):
@@ -227,8 +223,7 @@ class StudySessions:
         try:
             if session.engine is not None and session.prepares:
                 began = time.thread_time()
-                with courtesy.long_work():
-                    session.engine.prepare()
+                session.engine.prepare()
                 session.prepares = time.thread_time() - began < WORTH_S
         finally:
             session.lock.release()
@@ -340,7 +335,7 @@ class StudySessions:
         if leased or session.trial_leases:
             session.trial_leases.load(leased, self._clock.now_s())
         source = _StoredTrials(self._store, name, contents.study.spec.objective.metric)
-        return Engine(contents.study, contents.trials, contents.measurements, source=source)
+        return Engine(contents.study, contents.trials, contents.measurements, source=source, workers=self.workers)
 
     def _lost(self, name: StudyName) -> TunerError:
         """What to say of a study that turned out to be ours no longer. Raises NotFound: it is gone."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from suggest import courtesy, events
+from suggest import events
 from suggest.domain import show
 from suggest.engine import Engine
 from suggest.errors import AlreadyExists, FailedPrecondition, InvalidArgument, LeaseExpired, NotFound, Problem
@@ -309,7 +309,6 @@ class StudyService:
                 revived(self._store, writer, [trial])
             writer.renew(number)
             if fresh:
-                courtesy.give_way()
                 with writer.changing():
                     self._store.add_measurements(writer.lease, number, fresh)
                     engine.measure(number, fresh)

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import gc
 import random
-import weakref
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
-from suggest.client import Client
 from suggest.engine import Engine
-from suggest.server.interceptor import TIDY_EVERY
 from suggest.study import Algorithm, Study, StudySpec
 from suggest.trial import Trial, TrialState
-from tests.service.running import NAME, SPEC, a_server
+from tests.service.running import NAME, SPEC
 
 
 @pytest.fixture
@@ -25,21 +21,6 @@ def without_the_collector() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
-
-
-class Circle:
-    def __init__(self) -> None:
-        self.myself = self
-
-
-@pytest.mark.usefixtures("without_the_collector")
-def test_circles_go_after_some_hundred_calls(tmp_path: Path) -> None:
-    with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
-        left = weakref.ref(Circle())
-        assert left() is not None
-        for _ in range(TIDY_EVERY):
-            client.algorithms()
-        assert left() is None
 
 
 @pytest.mark.usefixtures("without_the_collector")

@@ -325,23 +325,23 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
                           formatter_class=_Formatter, allow_abbrev=False)  # fmt: skip
     of = db.add_subparsers(metavar="WHAT", required=True, title="what")
     yield _add(
-        of, "check", "say what schema the study store has", "database:check", flags.storage,
+        of, "check", "say what schema the study store has", "db:check", flags.storage,
         example="tuner db check --storage postgresql+psycopg://tuner@db.example.org/tuner",
         more="Changes nothing. Exit code 0 if it is the newest, 5 if there is no store, 7 if it is another.",
     )  # fmt: skip
     yield _add(
-        of, "upgrade", "bring the study store to the newest schema", "database:upgrade", flags.storage,
+        of, "upgrade", "bring the study store to the newest schema", "db:upgrade", flags.storage,
         example="tuner db upgrade --storage postgresql+psycopg://tuner@db.example.org/tuner",
     )  # fmt: skip
     yield _add(
-        of, "backup", "copy the databases while they are in use", "database:back_up",
+        of, "backup", "copy the databases while they are in use", "db:back_up",
         flags.backup_target, flags.storage,
         example="tuner db backup backups/2026-11-23",
         more="Copies studies.db and controller.db of the state directory as they were at one moment, and verifies the\n"
         "copies; with --storage that store alone. Logs and outputs of trials are not in it. PostgreSQL: use pg_dump.",
     )  # fmt: skip
     yield _add(
-        of, "restore", "put a backup in place of the databases", "database:restore",
+        of, "restore", "put a backup in place of the databases", "db:restore",
         flags.backup_source, flags.storage,
         example="tuner db restore backups/2026-11-23 --force",
         more="Stop the servers and runs that use them first; it refuses while one does.",

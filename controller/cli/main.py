@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from controller.cli.completion import complete
 
         return complete(words[1:])
-    atexit.register(gc.freeze)  # saves the last collection, 0.1 s of CPU for each command: docs/adr/0031
+    atexit.register(gc.freeze)  # saves the last collection, 0.1 s of CPU for each command: docs/adr/0022
     arguments = parse(words)
     try:
         code = _run(arguments)

@@ -134,6 +134,12 @@ class _Collector:
         studies, trials = of.studies.in_memory()
         yield GaugeMetricFamily("tuner_suggest_studies_in_memory", "Studies that this server writes.", studies)
         yield GaugeMetricFamily("tuner_suggest_trials_in_memory", "Trials of these studies.", trials)
+        yield GaugeMetricFamily(
+            "tuner_suggest_worker_processes", "Processes that compute long proposals.", of.studies.workers.running
+        )
+        yield CounterMetricFamily(
+            "tuner_suggest_worker_restarts", "Of these, the ones that died or hung.", of.studies.workers.restarts
+        )
         errors = CounterMetricFamily("tuner_suggest_store_errors", "Calls that failed by the store.", labels=("kind",))
         for reason, kind in _KINDS.items():
             errors.add_metric((kind,), of.store_health.errors[reason])

@@ -30,6 +30,7 @@ from suggest.studies.space_growth import grown
 from suggest.studies.trial_leases import MAX_TRIES, AwakeClock
 from suggest.study import Pruning, Study, StudyName, StudySpec
 from suggest.trial import IMPORTED_FROM, NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
+from suggest.workers import Workers
 
 INFRASTRUCTURE = "infrastructure"  # the failure class of a trial whose clients all went silent
 
@@ -61,6 +62,11 @@ class StudyService:
     def in_memory(self) -> tuple[int, int]:
         """(studies, trials) that are held in memory just now."""
         return self._sessions.in_memory()
+
+    @property
+    def workers(self) -> Workers:
+        """The processes that compute long proposals."""
+        return self._sessions.workers
 
     # Studies
 

@@ -73,6 +73,7 @@ def test_calls_studies_and_suggestions_are_counted(tmp_path: Path) -> None:
         assert told["tuner_suggest_trials_handed_out_total", ()] == 3
         assert told["tuner_suggest_studies_in_memory", ()] == 1
         assert told["tuner_suggest_trials_in_memory", ()] == 3
+        assert told["tuner_suggest_worker_processes", ()] == told["tuner_suggest_worker_restarts_total", ()] == 0
         assert told["tuner_suggest_calls_in_flight", ()] == 0
         assert told["tuner_suggest_calls_waiting", ("study",)] == told["tuner_suggest_calls_waiting", ("worker",)] == 0
         assert told["tuner_suggest_store_errors_total", ("unavailable",)] == 0

@@ -1,0 +1,38 @@
+"""docs/architecture.md: every file, class and function that it names exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+NAMED = sorted(
+    set(re.findall(r"`((?:suggest|controller|proto|tests|docs|deploy|examples)/[\w./*-]*)(?::([\w.]+))?`", PAGE))
+)
+
+
+def names_in(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            names.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            inner = (each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+            names |= {f"{node.name}.{each.name}" for each in inner}
+    return names
+
+
+@pytest.mark.parametrize(("path", "name"), NAMED)
+def test_what_the_page_names_exists(path: str, name: str) -> None:
+    found = sorted(ROOT.glob(path.rstrip("/")))
+    assert found, f"docs/architecture.md names {path}, which does not exist"
+    if name:
+        assert name in names_in(found[0])
+
+
+def test_the_page_names_both_lives_step_by_step() -> None:
+    assert len([name for _, name in NAMED if name]) > 20

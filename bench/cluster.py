@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import argparse
 
-import scale
 import node
+import scale
 from record import keep, machine
 
 PARTS = ("node", "rate", "quotas", "logs", "comparison")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from cluster_probe import Watcher, ends_of_pods
 from harness import Harness, Run, experiment
 from record import table
-from cluster_probe import Watcher, ends_of_pods
 
 from tests.cluster.api import CORE, Object
 from tests.cluster.objects import pods, quota

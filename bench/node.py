@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cluster_probe import Containers, Ran, Watcher, ends_of_pods
 from harness import OURS, THEIRS, Harness, Run, experiment
 from record import median, quantile, table, verdict
-from cluster_probe import Containers, Ran, Watcher, ends_of_pods
 
 from tests.cluster import images, realnode
 from tests.cluster.objects import pods

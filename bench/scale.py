@@ -11,10 +11,10 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from harness import OURS, THEIRS, Harness, Run, experiment
-from comparison import compared
-from record import median, quantile, table, verdict
 from cluster_probe import Watcher, control_plane_s, cpu_s, ends_of_pods, memory_mb, seconds
+from comparison import compared
+from harness import OURS, THEIRS, Harness, Run, experiment
+from record import median, quantile, table, verdict
 
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane

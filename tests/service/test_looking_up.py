@@ -16,7 +16,7 @@ from controller.report.record import ExperimentRecord
 from controller.report.tables import shown_state
 from controller.spec import read
 from controller.store import Changes
-from tests.e2e.somebody import experiment
+from tests.e2e.cli import experiment
 from tests.unit.builders import START, an_experiment
 
 

@@ -27,7 +27,7 @@ ANCHOR = {
 }
 
 
-class ClusterWorld:
+class ClusterTestbed:
     """The API server lives from the first runtime to `leave`, as a cluster outlives controllers."""
 
     def __init__(self, folder: Path) -> None:
@@ -98,5 +98,5 @@ class ClusterWorld:
 
 class TestKubernetesRuntime(RuntimeContract):
     @pytest.fixture
-    def world(self, tmp_path: Path) -> ClusterWorld:
-        return ClusterWorld(tmp_path)
+    def testbed(self, tmp_path: Path) -> ClusterTestbed:
+        return ClusterTestbed(tmp_path)

@@ -39,8 +39,8 @@ def pod(name: str, of: str, *, asks: int = 1, version: int = 1, phase: str = "Ru
     }
 
 
-class Hand:
-    """A clock that a hand moves."""
+class ManualClock:
+    """A clock that the test moves."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -50,7 +50,7 @@ class Hand:
 
 
 def waits(demand: Demand, *quotas: Raw) -> str:
-    return reason_to_wait(demand, quotas, Ledger(Hand()))
+    return reason_to_wait(demand, quotas, Ledger(ManualClock()))
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_quota_counts_only_pods_in_all_its_scopes_and_no_other_objects(spec: R
 
 
 def test_a_launch_is_on_top_until_a_newer_quota_is_seen_than_its_pod() -> None:
-    ledger = Ledger(Hand())
+    ledger = Ledger(ManualClock())
     ledger.launched("a", gpus(1))
     assert reason_to_wait(gpus(1), [quota({GPU: "1"})], ledger) == f"QuotaExceeded: {GPU} 1/1 (quota room)"
     ledger.look([pod("a-x", "a", version=7), pod("stranger", "b", version=8)])
@@ -119,7 +119,7 @@ def test_a_launch_is_on_top_until_a_newer_quota_is_seen_than_its_pod() -> None:
 
 
 def test_a_quota_that_does_not_change_is_believed_after_a_while() -> None:
-    clock = Hand()
+    clock = ManualClock()
     ledger = Ledger(clock)
     ledger.launched("a", gpus(1))
     ledger.look([pod("a-x", "a", version=7)])
@@ -130,7 +130,7 @@ def test_a_quota_that_does_not_change_is_believed_after_a_while() -> None:
 
 
 def test_pods_that_are_not_there_yet_stay_on_top_however_long_and_one_by_one() -> None:
-    clock = Hand()
+    clock = ManualClock()
     ledger = Ledger(clock)
     ledger.launched("a", gpus(1, pods=3))
     clock.now_s += 600
@@ -143,12 +143,12 @@ def test_pods_that_are_not_there_yet_stay_on_top_however_long_and_one_by_one() -
 
 
 def test_what_is_alive_counts_though_the_server_has_counted_anew_without_it() -> None:
-    hand = Hand()
-    ledger = Ledger(hand)
+    clock = ManualClock()
+    ledger = Ledger(clock)
     for name in ("a", "b"):
         ledger.launched(name, gpus(1))
     ledger.look([pod("a-x", "a", version=5), pod("b-x", "b", version=6)])
-    hand.now_s = 100
+    clock.now_s = 100
     forgetful = quota({GPU: "2"}, used={GPU: "1"}, version=9)
     assert reason_to_wait(gpus(1), [forgetful], ledger) == f"QuotaExceeded: {GPU} 2/2 (quota room)"
     ledger.ended("a")
@@ -159,7 +159,7 @@ def test_what_is_alive_counts_though_the_server_has_counted_anew_without_it() ->
 
 
 def test_what_was_taken_back_is_no_longer_on_top() -> None:
-    ledger = Ledger(Hand())
+    ledger = Ledger(ManualClock())
     ledger.launched("a", gpus(1))
     ledger.forget("a")
     assert reason_to_wait(gpus(1), [quota({GPU: "1"})], ledger) == ""
@@ -228,7 +228,7 @@ STEPS = ("launch", "make_pod", "end_pod", "take_off", "quota_news", "pod_news", 
 def test_whatever_comes_late_no_pod_is_refused_and_nothing_waits_beside_room(
     room: int, strangers: int, asks: list[int], steps: list[str]
 ) -> None:
-    cluster, clock = Cluster(room, min(strangers, room)), Hand()
+    cluster, clock = Cluster(room, min(strangers, room)), ManualClock()
     ledger, shown, pods = Ledger(clock), cluster.quota_news.pop(), dict[str, Raw]()
     queue = [(f"job-{number}", each) for number, each in enumerate(asks) if each <= room - cluster.strangers]
 
@@ -281,7 +281,7 @@ def test_whatever_comes_late_no_pod_is_refused_and_nothing_waits_beside_room(
 
 
 def test_when_all_that_ran_has_ended_the_ledger_holds_nothing() -> None:
-    clock = Hand()
+    clock = ManualClock()
     ledger = Ledger(clock)
     for number in range(3):
         ledger.launched(f"job-{number}", gpus(1))
@@ -292,7 +292,7 @@ def test_when_all_that_ran_has_ended_the_ledger_holds_nothing() -> None:
 
 
 def test_pods_of_an_ended_attempt_that_were_never_seen_are_not_on_top_for_ever() -> None:
-    clock = Hand()
+    clock = ManualClock()
     ledger = Ledger(clock)
     ledger.launched("a", gpus(1, pods=2))  # nobody looks while nobody waits; one of its two pods is deleted meanwhile
     clock.now_s += 600

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import argparse
 
-import crowd
 import node
+import scale
 from record import keep, machine
 
 PARTS = ("node", "rate", "quotas", "logs", "comparison")
@@ -24,7 +24,7 @@ def main() -> None:
     for part in PARTS:
         if asked.only in (None, part):
             text = (
-                node.measured(quick=asked.quick) if part == "node" else crowd.measured(part, asked.quick, asked.whole)
+                node.measured(quick=asked.quick) if part == "node" else scale.measured(part, asked.quick, asked.whole)
             )
             if asked.quick:
                 print(text)

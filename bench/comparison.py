@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from arena import Arena, Run, experiment
+from cluster_probe import Watcher, ends_of_pods
+from harness import Harness, Run, experiment
 from record import table
-from witness import Watcher, ends_of_pods
 
 from tests.cluster.api import CORE, Object
 from tests.cluster.objects import pods, quota
@@ -13,9 +13,9 @@ CPUS = {"wide": 18, "narrow": 6}
 TRIALS = 48
 
 
-def compared(arena: Arena) -> str:
+def compared(harness: Harness) -> str:
     """Trials of one CPU and one to five seconds, as many at once as there are trials."""
-    spaces = [arena.namespace(("resourcequotas", quota("cpus", **{"requests.cpu": str(n)}))) for n in CPUS.values()]
+    spaces = [harness.namespace(("resourcequotas", quota("cpus", **{"requests.cpu": str(n)}))) for n in CPUS.values()]
     given = {"KWOK_RUN": "${seconds}s", "KWOK_LOG": "accuracy=0.5"}
     trial = {"image": "tiny:1", "command": ["train"], "env": given, "resources": {"cpu": 1}}
     files = [
@@ -23,9 +23,9 @@ def compared(arena: Arena) -> str:
                    parameters={"seconds": {"type": "int", "min": 1, "max": 5}})
         for space in spaces
     ]  # fmt: skip
-    quotas = [Watcher(arena.api, f"{CORE}/namespaces/{space}/resourcequotas") for space in spaces]
-    ends = [Watcher(arena.api, pods(space)) for space in spaces]
-    run = arena.ours(files, apart=True)
+    quotas = [Watcher(harness.api, f"{CORE}/namespaces/{space}/resourcequotas") for space in spaces]
+    ends = [Watcher(harness.api, pods(space)) for space in spaces]
+    run = harness.ours(files, apart=True)
     rows = [
         [name, str(cpus), *_row(run, used, ended)]
         for (name, cpus), used, ended in zip(CPUS.items(), quotas, ends, strict=True)

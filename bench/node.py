@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from arena import OURS, THEIRS, Arena, Run, experiment
+from cluster_probe import Containers, Ran, Watcher, ends_of_pods
+from harness import OURS, THEIRS, Harness, Run, experiment
 from record import median, quantile, table, verdict
-from witness import Containers, Ran, Watcher, ends_of_pods
 
 from tests.cluster import images, realnode
 from tests.cluster.objects import pods
@@ -52,21 +52,21 @@ def trial(script: str) -> dict[str, Any]:
 
 
 class Bench:
-    def __init__(self, arena: Arena, containers: Containers) -> None:
-        self._arena = arena
+    def __init__(self, harness: Harness, containers: Containers) -> None:
+        self._harness = harness
         self._containers = containers
 
     def ours(self, script: str, trials: int, *, canary: str = "0s", **spec: Any) -> Seen:
-        namespace = self._arena.namespace()
+        namespace = self._harness.namespace()
         file = experiment(namespace, trials=trials, parallelism=AT_ONCE, canary=canary, trial=trial(script), **spec)
-        watcher = Watcher(self._arena.api, pods(namespace))
-        return self._seen(self._arena.ours([file]), watcher)
+        watcher = Watcher(self._harness.api, pods(namespace))
+        return self._seen(self._harness.ours([file]), watcher)
 
     def bare(self, script: str, trials: int, *, by: str = "jobs") -> Seen:
-        namespace = self._arena.namespace()
+        namespace = self._harness.namespace()
         file = experiment(namespace, trials=trials, parallelism=AT_ONCE, trial=trial(script))
-        watcher = Watcher(self._arena.api, pods(namespace))
-        return self._seen(self._arena.bare(file, trials, AT_ONCE, by=by), watcher)
+        watcher = Watcher(self._harness.api, pods(namespace))
+        return self._seen(self._harness.bare(file, trials, AT_ONCE, by=by), watcher)
 
     def _seen(self, run: Run, watcher: Watcher) -> Seen:
         seen = Seen(run, self._containers.take(), ends_of_pods(watcher.stop()))
@@ -79,17 +79,17 @@ def measured(*, quick: bool) -> str:
     if lacking := realnode.missing():
         sys.exit(lacking)
     images.digits()
-    arena = Arena(lambda flags: RealNode(flags=flags))
+    harness = Harness(lambda flags: RealNode(flags=flags))
     try:
-        assert isinstance(arena.cluster, RealNode)
-        arena.cluster.load(images.DIGITS)
-        containers = Containers(arena.cluster.folder / "containerd.sock", images.DIGITS)
+        assert isinstance(harness.cluster, RealNode)
+        harness.cluster.load(images.DIGITS)
+        containers = Containers(harness.cluster.folder / "containerd.sock", images.DIGITS)
         try:
-            return _measured(Bench(arena, containers), quick=quick)
+            return _measured(Bench(harness, containers), quick=quick)
         finally:
             containers.close()
     finally:
-        arena.close()
+        harness.close()
 
 
 def _measured(bench: Bench, *, quick: bool) -> str:

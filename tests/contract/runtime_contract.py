@@ -1,6 +1,6 @@
-"""What every runtime promises, as claims: subclass `RuntimeContract` and give it a `world` fixture.
+"""What every runtime promises, as claims: subclass `RuntimeContract` and give it a `testbed` fixture.
 
-Nothing here knows of processes: a `Script` says what an attempt does, the world makes it so. Time passes only in
+Nothing here knows of processes: a `Script` says what an attempt does, the testbed makes it so. Time passes only in
 `Runtime.wait`, so that a runtime in virtual time can keep the same promises.
 """
 
@@ -34,7 +34,7 @@ FOREVER = Script(lasts_s=None)
 STUBBORN = Script(lines=("deaf",), lasts_s=None, ignores_sigterm=True)
 
 
-class World(Protocol):
+class Testbed(Protocol):
     """One experiment's place to run, and what only its owner can do to it."""
 
     async def open(self) -> Runtime:
@@ -63,16 +63,16 @@ def on_a_loop(claim: Claim) -> Callable[..., None]:
 
     @functools.wraps(claim)
     def run(*args: Any, **kwargs: Any) -> None:
-        asyncio.run(_in(kwargs["world"], claim, args, kwargs))
+        asyncio.run(_in(kwargs["testbed"], claim, args, kwargs))
 
     return run
 
 
-async def _in(world: World, claim: Claim, args: Any, kwargs: Any) -> None:
+async def _in(testbed: Testbed, claim: Claim, args: Any, kwargs: Any) -> None:
     try:
         await claim(*args, **kwargs)
     finally:
-        await world.leave()
+        await testbed.leave()
 
 
 async def look(runtime: Runtime) -> Mapping[str, AttemptStatus]:
@@ -129,22 +129,22 @@ async def _refusal(runtime: Runtime, launch: Launch) -> FailureClass | None:
 
 class RuntimeContract:
     @pytest.fixture
-    def world(self) -> World:
+    def testbed(self) -> Testbed:
         raise NotImplementedError
 
     @on_a_loop
-    async def test_an_attempt_runs_and_its_exit_code_is_learned(self, world: World) -> None:
-        runtime = await world.open()
+    async def test_an_attempt_runs_and_its_exit_code_is_learned(self, testbed: Testbed) -> None:
+        runtime = await testbed.open()
         assert await look(runtime) == {}
-        await runtime.start(world.launch("a", Script(lasts_s=0.05, code=42)))
+        await runtime.start(testbed.launch("a", Script(lasts_s=0.05, code=42)))
         assert alike(await ended(runtime, "a"), code=42)
-        assert world.runs("a") == 1
+        assert testbed.runs("a") == 1
         await runtime.close()
 
     @on_a_loop
-    async def test_a_running_attempt_is_shown_with_its_start_and_no_exit(self, world: World) -> None:
-        runtime = await world.open()
-        await runtime.start(world.launch("a", FOREVER))
+    async def test_a_running_attempt_is_shown_with_its_start_and_no_exit(self, testbed: Testbed) -> None:
+        runtime = await testbed.open()
+        await runtime.start(testbed.launch("a", FOREVER))
         status = await seen(runtime, "a", lambda status: status.start_time is not None)
         assert status.start_time is not None
         assert (status.name, status.exit, status.start_time.tzinfo is None) == ("a", None, False)
@@ -152,138 +152,138 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_starting_twice_runs_once(self, world: World) -> None:
-        runtime = await world.open()
-        launch = world.launch("a", Script(lasts_s=0.05))
+    async def test_starting_twice_runs_once(self, testbed: Testbed) -> None:
+        runtime = await testbed.open()
+        launch = testbed.launch("a", Script(lasts_s=0.05))
         await asyncio.gather(runtime.start(launch), runtime.start(launch))
         await ended(runtime, "a")
         await runtime.start(launch)
         assert alike(await ended(runtime, "a"), code=0)
-        assert world.runs("a") == 1
+        assert testbed.runs("a") == 1
         await runtime.close()
 
     @on_a_loop
-    async def test_starting_again_after_a_crash_runs_once(self, world: World) -> None:
-        runtime = await world.open()
-        launch = world.launch("a", Script(lasts_s=0.3, code=3))
+    async def test_starting_again_after_a_crash_runs_once(self, testbed: Testbed) -> None:
+        runtime = await testbed.open()
+        launch = testbed.launch("a", Script(lasts_s=0.3, code=3))
         await runtime.start(launch)
-        await world.crash(runtime)
-        runtime = await world.open()
+        await testbed.crash(runtime)
+        runtime = await testbed.open()
         await runtime.start(launch)
         assert alike(await ended(runtime, "a"), code=3)
-        assert world.runs("a") == 1
+        assert testbed.runs("a") == 1
         await runtime.close()
 
     @on_a_loop
-    async def test_a_removed_attempt_is_forgotten_for_good_and_never_starts_again(self, world: World) -> None:
-        runtime = await world.open()
-        launch = world.launch("a", Script())
+    async def test_a_removed_attempt_is_forgotten_for_good_and_never_starts_again(self, testbed: Testbed) -> None:
+        runtime = await testbed.open()
+        launch = testbed.launch("a", Script())
         await runtime.start(launch)
         await ended(runtime, "a")
         await runtime.remove("a")
         await runtime.remove("a")
         assert await look(runtime) == {}
         await runtime.close()
-        runtime = await world.open()
+        runtime = await testbed.open()
         with contextlib.suppress(CannotStart):  # where its place knows that it is gone
             await runtime.start(launch)
         assert await look(runtime) == {}
-        assert world.runs("a") == 1
+        assert testbed.runs("a") == 1
         await runtime.close()
 
     @on_a_loop
-    async def test_beyond_its_slots_an_attempt_waits_and_begins_when_one_has_ended(self, world: World) -> None:
-        runtime = await world.open()
-        await runtime.start(replace(world.launch("a", Script(lasts_s=0.3)), slots=1))
-        await runtime.start(replace(world.launch("b", Script(code=3)), slots=1))
-        await runtime.start(replace(world.launch("c", Script(code=4)), slots=1))
+    async def test_beyond_its_slots_an_attempt_waits_and_begins_when_one_has_ended(self, testbed: Testbed) -> None:
+        runtime = await testbed.open()
+        await runtime.start(replace(testbed.launch("a", Script(lasts_s=0.3)), slots=1))
+        await runtime.start(replace(testbed.launch("b", Script(code=3)), slots=1))
+        await runtime.start(replace(testbed.launch("c", Script(code=4)), slots=1))
         waiting = (await look(runtime))["b"]
         assert (waiting.start_time, waiting.exit, waiting.waiting) == (None, None, "")
         assert [alike(await ended(runtime, name), code=code) for name, code in (("a", 0), ("b", 3), ("c", 4))]
-        assert [world.runs(name) for name in "abc"] == [1, 1, 1]
+        assert [testbed.runs(name) for name in "abc"] == [1, 1, 1]
         await runtime.close()
 
     @on_a_loop
-    async def test_what_waits_for_a_slot_can_be_taken_back(self, world: World) -> None:
-        runtime = await world.open()
-        await runtime.start(replace(world.launch("a", FOREVER), slots=1))
+    async def test_what_waits_for_a_slot_can_be_taken_back(self, testbed: Testbed) -> None:
+        runtime = await testbed.open()
+        await runtime.start(replace(testbed.launch("a", FOREVER), slots=1))
         for name in "bc":
-            await runtime.start(replace(world.launch(name, Script()), slots=1))
+            await runtime.start(replace(testbed.launch(name, Script()), slots=1))
         await runtime.stop("b", grace_s=60)
         await runtime.remove("c")
         await runtime.stop("a", grace_s=0)
         await ended(runtime, "a")
         assert list(await look(runtime)) == ["a"]
-        await runtime.start(replace(world.launch("b", Script(code=5)), slots=1))
+        await runtime.start(replace(testbed.launch("b", Script(code=5)), slots=1))
         assert alike(await ended(runtime, "b"), code=5)
         await runtime.remove("a")
         await runtime.close()
 
     @on_a_loop
-    async def test_what_waits_for_a_slot_waits_on_for_the_next_controller(self, world: World) -> None:
-        runtime = await world.open()
-        await runtime.start(replace(world.launch("a", Script(lasts_s=0.5)), slots=1))
-        launch = replace(world.launch("b", Script(code=3)), slots=1)
+    async def test_what_waits_for_a_slot_waits_on_for_the_next_controller(self, testbed: Testbed) -> None:
+        runtime = await testbed.open()
+        await runtime.start(replace(testbed.launch("a", Script(lasts_s=0.5)), slots=1))
+        launch = replace(testbed.launch("b", Script(code=3)), slots=1)
         await runtime.start(launch)
-        await world.crash(runtime)
-        runtime = await world.open()
+        await testbed.crash(runtime)
+        runtime = await testbed.open()
         await runtime.start(launch)
         assert alike(await ended(runtime, "b"), code=3)
-        assert world.runs("b") == 1
+        assert testbed.runs("b") == 1
         await runtime.close()
 
     @on_a_loop
-    async def test_removing_a_running_attempt_kills_it_first(self, world: World) -> None:
-        runtime = await world.open()
-        await runtime.start(world.launch("a", STUBBORN))
+    async def test_removing_a_running_attempt_kills_it_first(self, testbed: Testbed) -> None:
+        runtime = await testbed.open()
+        await runtime.start(testbed.launch("a", STUBBORN))
         await runtime.remove("a")
         assert await look(runtime) == {}
         await runtime.close()
 
     @on_a_loop
-    async def test_a_running_attempt_is_adopted_and_its_exit_code_learned(self, world: World) -> None:
-        runtime = await world.open()
-        await runtime.start(world.launch("a", Script(lasts_s=0.5, code=7)))
-        await world.crash(runtime)
-        runtime = await world.open()
+    async def test_a_running_attempt_is_adopted_and_its_exit_code_learned(self, testbed: Testbed) -> None:
+        runtime = await testbed.open()
+        await runtime.start(testbed.launch("a", Script(lasts_s=0.5, code=7)))
+        await testbed.crash(runtime)
+        runtime = await testbed.open()
         assert (await look(runtime))["a"].exit is None
         assert alike(await ended(runtime, "a"), code=7)
         await runtime.close()
 
     @on_a_loop
-    async def test_an_end_while_nobody_watched_is_learned_later(self, world: World) -> None:
-        runtime = await world.open()
-        await runtime.start(world.launch("a", Script(lasts_s=0.2, code=7)))
-        await runtime.start(world.launch("clock", Script(lasts_s=0.5)))
-        await world.crash(runtime)
-        runtime = await world.open()
+    async def test_an_end_while_nobody_watched_is_learned_later(self, testbed: Testbed) -> None:
+        runtime = await testbed.open()
+        await runtime.start(testbed.launch("a", Script(lasts_s=0.2, code=7)))
+        await runtime.start(testbed.launch("clock", Script(lasts_s=0.5)))
+        await testbed.crash(runtime)
+        runtime = await testbed.open()
         await ended(runtime, "clock")
         await runtime.close()
-        runtime = await world.open()
+        runtime = await testbed.open()
         assert alike(await ended(runtime, "a"), code=7)
         await runtime.close()
 
     @on_a_loop
-    async def test_closing_leaves_running_attempts_alone(self, world: World) -> None:
-        runtime = await world.open()
-        await runtime.start(world.launch("a", Script(lasts_s=0.3, code=5)))
+    async def test_closing_leaves_running_attempts_alone(self, testbed: Testbed) -> None:
+        runtime = await testbed.open()
+        await runtime.start(testbed.launch("a", Script(lasts_s=0.3, code=5)))
         await runtime.close()
-        runtime = await world.open()
+        runtime = await testbed.open()
         assert alike(await ended(runtime, "a"), code=5)
         await runtime.close()
 
     @on_a_loop
-    async def test_stop_asks_with_sigterm(self, world: World) -> None:
-        runtime = await world.open()
-        await runtime.start(world.launch("a", FOREVER))
+    async def test_stop_asks_with_sigterm(self, testbed: Testbed) -> None:
+        runtime = await testbed.open()
+        await runtime.start(testbed.launch("a", FOREVER))
         await runtime.stop("a", grace_s=60)
         assert killed(await ended(runtime, "a"), 15, stopped=True)
         await runtime.close()
 
     @on_a_loop
-    async def test_who_ignores_sigterm_is_killed_after_its_grace(self, world: World) -> None:
-        runtime = await world.open()
-        await runtime.start(world.launch("a", STUBBORN))
+    async def test_who_ignores_sigterm_is_killed_after_its_grace(self, testbed: Testbed) -> None:
+        runtime = await testbed.open()
+        await runtime.start(testbed.launch("a", STUBBORN))
         await printed(runtime, "a", b"deaf")
         await runtime.stop("a", grace_s=0.2)
         assert (await look(runtime))["a"].exit is None
@@ -291,10 +291,10 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_a_second_stop_shortens_the_grace_and_never_lengthens_it(self, world: World) -> None:
-        runtime = await world.open()
+    async def test_a_second_stop_shortens_the_grace_and_never_lengthens_it(self, testbed: Testbed) -> None:
+        runtime = await testbed.open()
         for name in ("shortened", "kept"):
-            await runtime.start(world.launch(name, STUBBORN))
+            await runtime.start(testbed.launch(name, STUBBORN))
             await printed(runtime, name, b"deaf")
         await runtime.stop("shortened", grace_s=600)
         await runtime.stop("shortened", grace_s=0)
@@ -305,67 +305,67 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_an_attempt_that_ended_before_it_was_stopped_was_not_stopped(self, world: World) -> None:
-        runtime = await world.open()
-        await runtime.start(world.launch("a", Script(code=1)))
+    async def test_an_attempt_that_ended_before_it_was_stopped_was_not_stopped(self, testbed: Testbed) -> None:
+        runtime = await testbed.open()
+        await runtime.start(testbed.launch("a", Script(code=1)))
         await ended(runtime, "a")
         await runtime.stop("a", grace_s=0)
         assert alike(await ended(runtime, "a"), code=1)
         await runtime.close()
 
     @on_a_loop
-    async def test_an_attempt_that_takes_too_long_is_ended_and_says_so(self, world: World) -> None:
-        runtime = await world.open()
-        await runtime.start(replace(world.launch("a", FOREVER), timeout_s=0.2))
-        await runtime.start(replace(world.launch("deaf", STUBBORN), timeout_s=0.5, grace_s=0.1))
+    async def test_an_attempt_that_takes_too_long_is_ended_and_says_so(self, testbed: Testbed) -> None:
+        runtime = await testbed.open()
+        await runtime.start(replace(testbed.launch("a", FOREVER), timeout_s=0.2))
+        await runtime.start(replace(testbed.launch("deaf", STUBBORN), timeout_s=0.5, grace_s=0.1))
         assert killed(await ended(runtime, "a"), 15, timed_out=True)
         assert killed(await ended(runtime, "deaf"), 9, timed_out=True)
         await runtime.close()
 
     @on_a_loop
-    async def test_a_timeout_holds_without_a_controller(self, world: World) -> None:
-        runtime = await world.open()
-        await runtime.start(replace(world.launch("a", FOREVER), timeout_s=0.3))
-        await world.crash(runtime)
-        runtime = await world.open()
+    async def test_a_timeout_holds_without_a_controller(self, testbed: Testbed) -> None:
+        runtime = await testbed.open()
+        await runtime.start(replace(testbed.launch("a", FOREVER), timeout_s=0.3))
+        await testbed.crash(runtime)
+        runtime = await testbed.open()
         assert killed(await ended(runtime, "a"), 15, timed_out=True)
         await runtime.close()
 
     @on_a_loop
-    async def test_what_cannot_be_started_leaves_nothing_and_may_be_started_once_mended(self, world: World) -> None:
-        runtime = await world.open()
-        assert await _refusal(runtime, world.launch("a", Script(command_exists=False))) is FailureClass.CONFIGURATION
-        await world.crash(runtime)
-        runtime = await world.open()
+    async def test_what_cannot_be_started_leaves_nothing_and_may_be_started_once_mended(self, testbed: Testbed) -> None:
+        runtime = await testbed.open()
+        assert await _refusal(runtime, testbed.launch("a", Script(command_exists=False))) is FailureClass.CONFIGURATION
+        await testbed.crash(runtime)
+        runtime = await testbed.open()
         assert await look(runtime) == {}
-        await runtime.start(world.launch("a", Script()))
+        await runtime.start(testbed.launch("a", Script()))
         assert alike(await ended(runtime, "a"), code=0)
         await runtime.close()
 
     @on_a_loop
-    async def test_a_vanished_attempt_is_missing(self, world: World) -> None:
-        runtime = await world.open()
+    async def test_a_vanished_attempt_is_missing(self, testbed: Testbed) -> None:
+        runtime = await testbed.open()
         for name in ("a", "b"):
-            await runtime.start(world.launch(name, Script()))
+            await runtime.start(testbed.launch(name, Script()))
             await ended(runtime, name)
         await runtime.close()
-        await world.vanish("a")
-        runtime = await world.open()
+        await testbed.vanish("a")
+        runtime = await testbed.open()
         assert list(await look(runtime)) == ["b"]
         await runtime.close()
 
     @on_a_loop
-    async def test_unknown_names_are_no_errors(self, world: World) -> None:
-        runtime = await world.open()
+    async def test_unknown_names_are_no_errors(self, testbed: Testbed) -> None:
+        runtime = await testbed.open()
         await runtime.stop("nobody", grace_s=1)
         await runtime.remove("nobody")
         assert await runtime.read_log("nobody", 0) == b""
         await runtime.close()
 
     @on_a_loop
-    async def test_a_log_is_read_in_pieces_also_after_the_end(self, world: World) -> None:
-        runtime = await world.open()
-        await runtime.start(world.launch("a", Script(lines=("first", "second"))))
+    async def test_a_log_is_read_in_pieces_also_after_the_end(self, testbed: Testbed) -> None:
+        runtime = await testbed.open()
+        await runtime.start(testbed.launch("a", Script(lines=("first", "second"))))
         await ended(runtime, "a")
         assert await runtime.read_log("a", 0) == b"first\nsecond\n"
         assert await runtime.read_log("a", 6, limit=3) == b"sec"
@@ -374,9 +374,9 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_log_growth_ends_a_wait(self, world: World) -> None:
-        runtime = await world.open()
-        await runtime.start(world.launch("a", Script(lines=("hello",), lasts_s=None)))
+    async def test_log_growth_ends_a_wait(self, testbed: Testbed) -> None:
+        runtime = await testbed.open()
+        await runtime.start(testbed.launch("a", Script(lines=("hello",), lasts_s=None)))
         log = b""
         for _ in range(10):  # each may return early; none may last
             await look(runtime)
@@ -388,11 +388,11 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_an_end_ends_a_wait_also_one_begun_later(self, world: World) -> None:
-        runtime = await world.open()
+    async def test_an_end_ends_a_wait_also_one_begun_later(self, testbed: Testbed) -> None:
+        runtime = await testbed.open()
         for name, lasts_s in (("before", 0.0), ("during", 0.5)):
             await look(runtime)
-            await runtime.start(world.launch(name, Script(lasts_s=lasts_s)))
+            await runtime.start(testbed.launch(name, Script(lasts_s=lasts_s)))
             for _ in range(10):
                 await runtime.wait(600, log_growth=False)
                 if (await look(runtime))[name].exit is not None:
@@ -401,8 +401,8 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_a_wait_is_over_in_time(self, world: World) -> None:
-        runtime = await world.open()
+    async def test_a_wait_is_over_in_time(self, testbed: Testbed) -> None:
+        runtime = await testbed.open()
         await look(runtime)
         await runtime.wait(0.05, log_growth=False)
         await runtime.wait(0.05, log_growth=True)
@@ -410,18 +410,18 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_64_start_at_once(self, world: World) -> None:
-        runtime = await world.open()
+    async def test_64_start_at_once(self, testbed: Testbed) -> None:
+        runtime = await testbed.open()
         names = [f"a-{number}" for number in range(64)]
-        await asyncio.gather(*(runtime.start(world.launch(name, Script(code=1))) for name in names))
+        await asyncio.gather(*(runtime.start(testbed.launch(name, Script(code=1))) for name in names))
         assert [alike(await ended(runtime, name), code=1) for name in names] == [True] * 64
-        assert [world.runs(name) for name in names] == [1] * 64
+        assert [testbed.runs(name) for name in names] == [1] * 64
         await asyncio.gather(*(runtime.remove(name) for name in names))
         assert await look(runtime) == {}
         await runtime.close()
 
     @on_a_loop
-    async def test_without_gpus_there_is_no_limit_that_the_runtime_knows(self, world: World) -> None:
-        runtime = await world.open()
+    async def test_without_gpus_there_is_no_limit_that_the_runtime_knows(self, testbed: Testbed) -> None:
+        runtime = await testbed.open()
         assert runtime.slots(0, workers=2) is None
         await runtime.close()

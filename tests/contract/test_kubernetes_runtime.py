@@ -16,7 +16,7 @@ from controller.runtime.kubernetes.client import Client
 from controller.runtime.kubernetes.runtime import KubernetesRuntime, Place
 from controller.runtime.protocol import ClusterPart, Launch, Runtime
 from tests.contract.runtime_contract import RuntimeContract, Script
-from tests.kube import hand
+from tests.kube import fake_kubelet
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 
 NAMESPACE, UID = "user1", "x7k2qaaaaaaaaaaa"
@@ -27,7 +27,7 @@ ANCHOR = {
 }
 
 
-class ClusterWorld:
+class ClusterTestbed:
     """The API server lives from the first runtime to `leave`, as a cluster outlives controllers."""
 
     def __init__(self, folder: Path) -> None:
@@ -41,7 +41,7 @@ class ClusterWorld:
     async def open(self) -> Runtime:
         if self._api is None:
             self._api = await self._alive.enter_async_context(FakeApi())
-            self._api.hand.play(self._play)
+            self._api.kubelet.play(self._play)
             self._api.refuse = self._refuse
         with kubeconfig_of(self._api.kubeconfig()):
             client = await Client.connect()
@@ -77,11 +77,11 @@ class ClusterWorld:
         directory.mkdir(parents=True, exist_ok=True)
         return directory
 
-    def _play(self, job: dict[str, object]) -> hand.Script:
+    def _play(self, job: dict[str, object]) -> fake_kubelet.Script:
         name = str(job["metadata"]["name"])  # type: ignore[index]
         self._runs.append(name)
         script = self._scripts[name]
-        return hand.Script(
+        return fake_kubelet.Script(
             lines=script.lines,
             seconds=script.lasts_s or 0.0,
             exit_code=script.code,
@@ -98,5 +98,5 @@ class ClusterWorld:
 
 class TestKubernetesRuntime(RuntimeContract):
     @pytest.fixture
-    def world(self, tmp_path: Path) -> ClusterWorld:
-        return ClusterWorld(tmp_path)
+    def testbed(self, tmp_path: Path) -> ClusterTestbed:
+        return ClusterTestbed(tmp_path)

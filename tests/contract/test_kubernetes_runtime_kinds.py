@@ -14,8 +14,8 @@ from controller.core.model import FailureClass
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
 from controller.runtime.protocol import Exit
 from tests.kube.experiment import Experiment, ended, look_until, on_a_loop, running
-from tests.kube.hand import stamp
-from tests.kube.played_kinds import PlayedKind
+from tests.kube.fake_kinds import FakeKind
+from tests.kube.fake_kubelet import stamp
 
 Raw = dict[str, Any]
 
@@ -30,9 +30,9 @@ def experiment(tmp_path: Path) -> Experiment:
 
 async def begun(
     experiment: Experiment, manifest: Raw, plural: str, **cluster: Any
-) -> tuple[KubernetesRuntime, PlayedKind, str, Raw]:
+) -> tuple[KubernetesRuntime, FakeKind, str, Raw]:
     """An attempt whose object is there, without pods."""
-    played = PlayedKind(experiment.api, manifest, plural)
+    played = FakeKind(experiment.api, manifest, plural)
     runtime, name = await experiment.open(template=manifest), experiment.name(0)
     await runtime.start(experiment.launch(0, manifest=manifest, cluster=cluster))
     return runtime, played, name, await played.until_made(name)
@@ -57,15 +57,15 @@ def replica_set(experiment_kind: str, specs: str, *roles: str) -> Raw:
 async def test_a_pytorch_job_has_the_metric_of_its_master_though_workers_are_left(experiment: Experiment) -> None:
     manifest = replica_set("PyTorchJob", "pytorchReplicaSpecs", "Master", "Worker")
     runtime, played, name, _ = await begun(experiment, manifest, "pytorchjobs")
-    hand = experiment.api.hand
+    kubelet = experiment.api.kubelet
     worker = played.start_pod(name, "a-worker-0", lambda spec: spec["pytorchReplicaSpecs"]["Worker"]["template"])
     master = played.start_pod(
         name, "master-0", lambda spec: spec["pytorchReplicaSpecs"]["Master"]["template"], **{ROLE: "master"}
     )
     await look_until(runtime, running(name))
-    hand.print(worker, "score=0.1")
-    hand.print(master, "score=0.9")
-    hand.end(master)
+    kubelet.print(worker, "score=0.1")
+    kubelet.print(master, "score=0.9")
+    kubelet.end(master)
     played.say(name, **says("Succeeded"))
     assert (await exit_of(runtime, name)).code == 0
     assert await runtime.read_log(name, 0) == b"score=0.9\n"
@@ -77,14 +77,14 @@ async def test_a_pytorch_job_has_the_metric_of_its_master_though_workers_are_lef
 async def test_a_tf_job_without_a_chief_has_the_metric_of_its_first_worker(experiment: Experiment) -> None:
     manifest = replica_set("TFJob", "tfReplicaSpecs", "PS", "Worker")
     runtime, played, name, _ = await begun(experiment, manifest, "tfjobs")
-    hand = experiment.api.hand
+    kubelet = experiment.api.kubelet
     server = played.start_pod(name, "ps-0", lambda spec: spec["tfReplicaSpecs"]["PS"]["template"])
     worker = played.start_pod(
         name, "worker-0", lambda spec: spec["tfReplicaSpecs"]["Worker"]["template"], **{ROLE: "master"}
     )
-    hand.print(server, "score=0.1")
-    hand.print(worker, "score=0.9")
-    hand.end(worker)
+    kubelet.print(server, "score=0.1")
+    kubelet.print(worker, "score=0.9")
+    kubelet.end(worker)
     played.say(name, **says("Succeeded"))
     assert (await exit_of(runtime, name)).code == 0
     assert await runtime.read_log(name, 0) == b"score=0.9\n"
@@ -101,7 +101,7 @@ TRAIN_JOB: Raw = {
 async def test_the_pods_of_a_train_job_are_found_and_its_first_rank_speaks(experiment: Experiment) -> None:
     runtime, played, name, made = await begun(experiment, TRAIN_JOB, "trainjobs")
     assert {"name": "TUNER_OUTPUT_DIR", "value": "/tuner/output"} not in made["spec"]["trainer"]["env"]
-    hand = experiment.api.hand
+    kubelet = experiment.api.kubelet
     pods = [
         played.start_pod(
             name, f"node-0-{rank}", lambda spec: spec["podTemplateOverrides"][0],
@@ -110,10 +110,10 @@ async def test_the_pods_of_a_train_job_are_found_and_its_first_rank_speaks(exper
         for rank in (1, 0)
     ]  # fmt: skip
     await look_until(runtime, running(name))
-    hand.print(pods[0], "score=0.1")
-    hand.print(pods[1], "score=0.9")
+    kubelet.print(pods[0], "score=0.1")
+    kubelet.print(pods[1], "score=0.9")
     for pod in pods:
-        hand.end(pod)
+        kubelet.end(pod)
     played.say(name, **says("Complete"))
     assert (await exit_of(runtime, name)).code == 0
     assert await runtime.read_log(name, 0) == b"score=0.9\n"
@@ -126,7 +126,7 @@ RAY_JOB: Raw = {
 }
 
 
-async def ray_job(experiment: Experiment) -> tuple[KubernetesRuntime, PlayedKind, str, str, str]:
+async def ray_job(experiment: Experiment) -> tuple[KubernetesRuntime, FakeKind, str, str, str]:
     """Its head and its submitter run."""
     runtime, played, name, _ = await begun(experiment, RAY_JOB, "rayjobs")
     head = played.start_pod(
@@ -143,13 +143,13 @@ async def ray_job(experiment: Experiment) -> tuple[KubernetesRuntime, PlayedKind
 @on_a_loop
 async def test_a_ray_job_ends_when_its_submitter_has_printed_everything(experiment: Experiment) -> None:
     runtime, played, name, head, submitter = await ray_job(experiment)
-    hand = experiment.api.hand
-    hand.print(head, "score=0.1")
-    hand.print(submitter, "score=0.5")
+    kubelet = experiment.api.kubelet
+    kubelet.print(head, "score=0.1")
+    kubelet.print(submitter, "score=0.5")
     played.say(name, jobStatus="SUCCEEDED")
     assert (await look_until(runtime, bool))[name].exit is None
-    hand.print(submitter, "score=0.9")
-    hand.end(submitter)
+    kubelet.print(submitter, "score=0.9")
+    kubelet.end(submitter)
     played.say(name, jobDeploymentStatus="Complete", endTime=stamp())
     assert (await exit_of(runtime, name)).code == 0
     assert await runtime.read_log(name, 0) == b"score=0.5\nscore=0.9\n"
@@ -158,11 +158,13 @@ async def test_a_ray_job_ends_when_its_submitter_has_printed_everything(experime
 @on_a_loop
 async def test_a_ray_job_that_failed_says_why_though_its_submitter_ended_well(experiment: Experiment) -> None:
     runtime, played, name, head, submitter = await ray_job(experiment)
-    experiment.api.hand.end(submitter)
+    experiment.api.kubelet.end(submitter)
     said = "Job entrypoint command failed with exit code 1"
     over = "2026-11-01T10:00:00Z"
     played.say(name, jobDeploymentStatus="Failed", jobStatus="FAILED", reason="AppFailed", message=said, endTime=over)
-    experiment.api.hand.delete(("pods", "user1", head), grace_s=None, policy="Background")  # KubeRay ends its cluster
+    experiment.api.kubelet.delete(
+        ("pods", "user1", head), grace_s=None, policy="Background"
+    )  # KubeRay ends its cluster
     exit = await exit_of(runtime, name)
     assert (exit.failure_class, exit.reason) == (FailureClass.USER_ERROR, f"its RayJob failed: {said}")
 
@@ -177,7 +179,7 @@ VOLCANO_JOB: Raw = {
 @on_a_loop
 async def test_a_volcano_job_ends_by_its_phase_with_the_metric_of_its_first_task(experiment: Experiment) -> None:
     runtime, played, name, _ = await begun(experiment, VOLCANO_JOB, "jobs-of-volcano")
-    hand, tasks = experiment.api.hand, ("a-worker", "master")
+    kubelet, tasks = experiment.api.kubelet, ("a-worker", "master")
     pods = [
         played.start_pod(
             name, f"{task}-0", lambda spec, at=at: spec["tasks"][at]["template"],
@@ -187,10 +189,10 @@ async def test_a_volcano_job_ends_by_its_phase_with_the_metric_of_its_first_task
     ]  # fmt: skip
     played.say(name, state={"phase": "Running"})
     await look_until(runtime, running(name))
-    hand.print(pods[0], "score=0.1")
-    hand.print(pods[1], "score=0.9")
+    kubelet.print(pods[0], "score=0.1")
+    kubelet.print(pods[1], "score=0.9")
     for pod in pods:
-        hand.end(pod)
+        kubelet.end(pod)
     played.say(name, state={"phase": "Completing", "lastTransitionTime": stamp()})
     assert (await look_until(runtime, bool))[name].exit is None
     played.say(name, state={"phase": "Completed", "lastTransitionTime": stamp()})
@@ -203,7 +205,7 @@ async def test_a_volcano_job_that_was_aborted_for_a_pod_failed_as_its_pod_did(ex
     runtime, played, name, _ = await begun(experiment, VOLCANO_JOB, "jobs-of-volcano")
     marks = {"volcano.sh/task-spec": "master", "volcano.sh/task-index": "0"}
     pod = played.start_pod(name, "master-0", lambda spec: spec["tasks"][0]["template"], annotations=marks)
-    experiment.api.hand.end(pod, exit_code=3)
+    experiment.api.kubelet.end(pod, exit_code=3)
     played.say(name, state={"phase": "Aborted", "lastTransitionTime": stamp()})
     assert (await exit_of(runtime, name)).code == 3
 
@@ -223,7 +225,7 @@ async def test_a_kind_of_ones_own_ends_by_a_field_that_the_file_names(
     pod = played.start_pod(name, "0", lambda spec: spec["template"])
     played.say(name, phase="Working")
     assert (await look_until(runtime, running(name)))[name].exit is None
-    experiment.api.hand.end(pod, exit_code=code)
+    experiment.api.kubelet.end(pod, exit_code=code)
     played.say(name, phase=phase)
     assert (await exit_of(runtime, name)).code == code
 

@@ -13,7 +13,7 @@ from controller.runtime.kubernetes import kueue
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
 from controller.runtime.protocol import AttemptStatus, Launch
 from tests.kube.experiment import NAMESPACE, Experiment, ended, look, look_until, on_a_loop, running
-from tests.kube.played_kueue import FULL, QUEUE, PlayedKueue
+from tests.kube.fake_kueue import FULL, QUEUE, FakeKueue
 
 Raw = dict[str, Any]
 
@@ -57,11 +57,11 @@ def launch(experiment: Experiment, kind: Kind, **more: Any) -> Launch:
     return experiment.launch(0, manifest=kind.manifest, cluster={"queue": QUEUE, **ends}, **more)
 
 
-async def queued(experiment: Experiment, kind: Kind = JOB, **more: Any) -> tuple[KubernetesRuntime, PlayedKueue, str]:
+async def queued(experiment: Experiment, kind: Kind = JOB, **more: Any) -> tuple[KubernetesRuntime, FakeKueue, str]:
     """A runtime and an attempt that Kueue has not admitted."""
     if kind.manifest is not None:
         experiment.api.define(kind.api_version, kind.plural, kind.manifest["kind"])
-    played, name = PlayedKueue(experiment.api), experiment.name(0)
+    played, name = FakeKueue(experiment.api), experiment.name(0)
     runtime = await experiment.open(template=kind.manifest, own=False)
     await runtime.start(launch(experiment, kind, **more))
     await played.until_made(kind.plural, name)
@@ -84,7 +84,7 @@ async def test_a_preempted_attempt_waits_and_runs_again_as_the_same_attempt(expe
     await waits_for(runtime, name, f"{QUEUED}: {NEEDED}")
     pod = played.admit(kind.plural, name)
     first = (await look_until(runtime, running(name)))[name]
-    assert (first.node, first.suspended) == (experiment.api.hand.node, False)
+    assert (first.node, first.suspended) == (experiment.api.kubelet.node, False)
 
     played.preempt(kind.plural, name, pod)
     why = "Preempted to accommodate a workload due to prioritization in the ClusterQueue"
@@ -95,7 +95,7 @@ async def test_a_preempted_attempt_waits_and_runs_again_as_the_same_attempt(expe
 
     pod = played.admit(kind.plural, name)
     await look_until(runtime, running(name))
-    experiment.api.hand.end(pod)
+    experiment.api.kubelet.end(pod)
     if kind is not JOB:
         succeeded = {"type": "Succeeded", "status": "True", "lastTransitionTime": "2026-11-23T00:00:00Z"}
         experiment.api.change(kind.plural, NAMESPACE, name, lambda obj: obj["status"].update(conditions=[succeeded]))
@@ -112,7 +112,7 @@ async def test_while_pods_of_a_preempted_attempt_go_it_has_not_failed(experiment
     runtime, played, name = await queued(experiment, kind)
     pod = played.admit(kind.plural, name)
     await look_until(runtime, running(name))
-    experiment.api.hand.delete(("pods", NAMESPACE, pod), grace_s=1, policy="Background")
+    experiment.api.kubelet.delete(("pods", NAMESPACE, pod), grace_s=1, policy="Background")
     await look_until(runtime, lambda seen: seen[name].start_time is None)
     assert (await look(runtime))[name].exit is None
 
@@ -173,7 +173,7 @@ async def test_a_queue_that_does_not_exist_is_said_with_the_cure_and_the_attempt
 
 @on_a_loop
 async def test_the_older_version_of_the_api_does_as_well(experiment: Experiment) -> None:
-    played, name = PlayedKueue(experiment.api, version="v1beta1"), experiment.name(0)
+    played, name = FakeKueue(experiment.api, version="v1beta1"), experiment.name(0)
     runtime = await experiment.open(own=False)
     await runtime.start(launch(experiment, JOB))
     await played.until_made("jobs", name)
@@ -205,7 +205,7 @@ async def test_without_the_right_to_workloads_it_is_said_once_and_trials_wait_al
 
 @on_a_loop
 async def test_workloads_are_not_watched_for_an_attempt_that_has_no_queue(experiment: Experiment) -> None:
-    PlayedKueue(experiment.api)
+    FakeKueue(experiment.api)
     runtime, name = await experiment.open(), experiment.name(0)
     await runtime.start(experiment.launch(0))
     await look_until(runtime, lambda seen: experiment.jobs() == [name])

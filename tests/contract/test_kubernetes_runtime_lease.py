@@ -18,7 +18,7 @@ from controller.runtime.kubernetes.runtime import KubernetesRuntime
 from controller.runtime.protocol import CannotStart
 from suggest.errors import FailedPrecondition
 from tests.kube.experiment import ANCHOR, NAMESPACE, Experiment, look, look_until, on_a_loop, running, told_of
-from tests.kube.hand import Script
+from tests.kube.fake_kubelet import Script
 
 Raw = dict[str, Any]
 
@@ -45,7 +45,7 @@ async def until_told(runtime: KubernetesRuntime) -> str:
 
 @on_a_loop
 async def test_while_one_controller_runs_a_second_makes_and_removes_nothing(experiment: Experiment) -> None:
-    experiment.api.hand.play(lambda job: Script(forever=True))
+    experiment.api.kubelet.play(lambda job: Script(forever=True))
     first, second = await experiment.open(holder=HERE), await experiment.open(holder=THERE)
     await first.start(experiment.launch(0))
     await look_until(first, running(experiment.name(0)))
@@ -103,7 +103,7 @@ async def test_a_controller_that_was_frozen_for_long_writes_no_more_once_another
 
 @on_a_loop
 async def test_a_lease_costs_no_request_for_each_trial(experiment: Experiment) -> None:
-    experiment.api.hand.play(lambda job: Script(forever=True))
+    experiment.api.kubelet.play(lambda job: Script(forever=True))
     runtime = await experiment.open(holder=HERE)
     names = [experiment.name(trial) for trial in range(20)]
     for trial in range(20):

@@ -1,6 +1,6 @@
 """Attempts of a template whose operator reuses the names of pods, keeps pods, and starts containers again.
 
-On a small API server in this process, with an operator that is played (`tests.kube.played_operator`).
+On a small API server in this process, with an operator that is played (`tests.kube.fake_operator`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from controller.runtime.kubernetes import admission
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
 from controller.runtime.protocol import AttemptStatus, Exit, Launch
 from tests.kube.experiment import NAMESPACE, Experiment, ended, look, look_until, on_a_loop, running
-from tests.kube.played_operator import PLURAL, READING, TRAINING_JOB, PlayedOperator
+from tests.kube.fake_operator import PLURAL, READING, TRAINING_JOB, FakeOperator
 
 Raw = dict[str, Any]
 
@@ -32,9 +32,9 @@ def training_job(experiment: Experiment, **more: Any) -> Launch:
     return experiment.launch(0, manifest=TRAINING_JOB, cluster=READING, **more)
 
 
-async def begun(experiment: Experiment, **more: Any) -> tuple[KubernetesRuntime, PlayedOperator, str, tuple[str, str]]:
+async def begun(experiment: Experiment, **more: Any) -> tuple[KubernetesRuntime, FakeOperator, str, tuple[str, str]]:
     """An attempt whose master and worker run."""
-    operator = PlayedOperator(experiment.api)
+    operator = FakeOperator(experiment.api)
     runtime, name = await experiment.open(template=TRAINING_JOB), experiment.name(0)
     await runtime.start(training_job(experiment, **more))
     await operator.until_made(name)
@@ -63,16 +63,16 @@ def exit_in(seen: Mapping[str, AttemptStatus], name: str) -> Exit:
 
 @on_a_loop
 async def test_the_log_of_a_second_life_with_the_same_pod_names_is_read_too(experiment: Experiment) -> None:
-    hand = experiment.api.hand
+    kubelet = experiment.api.kubelet
     runtime, operator, name, (master, _) = await begun(experiment)
-    hand.print(master, "accuracy=0.1")
+    kubelet.print(master, "accuracy=0.1")
     await log_becomes(runtime, name, b"accuracy=0.1\n")
     operator.preempt(name)
     await look_until(runtime, lambda seen: "suspended" in seen[name].waiting)
     operator.readmit(name)
-    hand.print(master, "accuracy=0.9")
+    kubelet.print(master, "accuracy=0.9")
     await log_becomes(runtime, name, b"accuracy=0.1\naccuracy=0.9\n")
-    hand.end(master)
+    kubelet.end(master)
     operator.succeed(name)
     exit = exit_in(await look_until(runtime, ended(name)), name)
     assert (exit.code, exit.reason) == (0, "")
@@ -81,14 +81,14 @@ async def test_the_log_of_a_second_life_with_the_same_pod_names_is_read_too(expe
 
 @on_a_loop
 async def test_another_controller_goes_on_with_the_log_of_the_second_life(experiment: Experiment) -> None:
-    hand = experiment.api.hand
+    kubelet = experiment.api.kubelet
     runtime, operator, name, (master, _) = await begun(experiment)
-    hand.print(master, "accuracy=0.1")
+    kubelet.print(master, "accuracy=0.1")
     await log_becomes(runtime, name, b"accuracy=0.1\n")
     await runtime.close()
     operator.preempt(name)
     operator.readmit(name)
-    hand.print(master, "accuracy=0.9")
+    kubelet.print(master, "accuracy=0.9")
     successor = await experiment.open(template=TRAINING_JOB)
     await successor.start(training_job(experiment))
     await log_becomes(successor, name, b"accuracy=0.1\naccuracy=0.9\n")
@@ -108,7 +108,7 @@ async def test_a_deleted_main_pod_is_lost_though_its_program_ends_by_itself_on_s
         experiment.api.change("pods", NAMESPACE, master, lambda pod: pod["metadata"].update(about))
 
     deleted(after_s=30, grace_s=30)
-    experiment.api.hand.end(master, exit_code=1)
+    experiment.api.kubelet.end(master, exit_code=1)
     operator.fail(name)
     deleted(after_s=5, grace_s=0)
     experiment.api.remove("pods", NAMESPACE, master)
@@ -147,7 +147,7 @@ async def test_a_crash_loop_ends_its_attempt_and_nothing_of_it_is_left_to_run(ex
 
 @on_a_loop
 async def test_a_retry_does_not_wait_for_the_charge_of_a_pod_that_was_deleted(experiment: Experiment) -> None:
-    api, hand = experiment.api, experiment.api.hand
+    api, kubelet = experiment.api, experiment.api.kubelet
     hard = {"requests.cpu": "2"}
     api.put("resourcequotas", {"metadata": {"name": "team", "namespace": NAMESPACE}, "spec": {"hard": hard},
                                "status": {"hard": hard, "used": {"requests.cpu": "0"}}})  # fmt: skip
@@ -155,13 +155,13 @@ async def test_a_retry_does_not_wait_for_the_charge_of_a_pod_that_was_deleted(ex
     runtime, name = await experiment.open(), experiment.name(0)
     await runtime.start(experiment.launch(0, cluster=workers))
     await look_until(runtime, lambda seen: experiment.jobs() == [name])
-    pods = [hand.make_pod(NAMESPACE, name, index=index) for index in range(2)]
+    pods = [kubelet.make_pod(NAMESPACE, name, index=index) for index in range(2)]
     for pod in pods:
-        hand.start(pod)
+        kubelet.start(pod)
     await look_until(runtime, running(name))
     api.remove("pods", NAMESPACE, pods[0])
-    hand.end(pods[1], exit_code=1)
-    hand.finish_job(NAMESPACE, name)
+    kubelet.end(pods[1], exit_code=1)
+    kubelet.finish_job(NAMESPACE, name)
     await look_until(runtime, ended(name))
     await runtime.start(experiment.launch(0, cluster=workers, attempt=2))
     await look_until(runtime, lambda seen: experiment.name(0, 2) in experiment.jobs())

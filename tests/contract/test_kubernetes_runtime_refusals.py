@@ -18,7 +18,7 @@ from controller.runtime.kubernetes.runtime import KubernetesRuntime
 from controller.runtime.protocol import AttemptStatus, Launch
 from tests.kube.experiment import NAMESPACE, Experiment, ended, look, look_until, on_a_loop
 from tests.kube.fake_api import FakeApi
-from tests.kube.hand import stamp
+from tests.kube.fake_kubelet import stamp
 
 Raw = dict[str, Any]
 

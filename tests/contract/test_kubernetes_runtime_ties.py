@@ -17,7 +17,7 @@ from controller.runtime.kubernetes.records import Records
 from controller.runtime.kubernetes.runtime import KubernetesRuntime
 from controller.runtime.protocol import Launch
 from tests.kube.experiment import NAMESPACE, Experiment, ended, look, look_until, on_a_loop, running
-from tests.kube.hand import Script, stamp
+from tests.kube.fake_kubelet import Script, stamp
 
 Raw = dict[str, Any]
 
@@ -77,7 +77,7 @@ async def test_nothing_but_a_bounded_number_of_records_is_held_of_what_was_remov
 ) -> None:
     monkeypatch.setattr(records, "_AT_HAND", 20)
     api = experiment.api
-    api.hand.play(
+    api.kubelet.play(
         lambda job: FOREVER if int(job["metadata"]["labels"]["tuner.dev/trial"]) % 5 == 0 else Script(("x=1",))
     )
     quota = {"requests.cpu": "60", "count/jobs.batch": "60"}
@@ -156,7 +156,7 @@ async def test_the_same_attempt_is_adopted(experiment: Experiment) -> None:
     await runtime.start(experiment.launch(0))
     await look_until(runtime, lambda seen: name in seen and (experiment.directory(0, 1) / "job.json").exists())
     assert experiment.api.get("jobs", NAMESPACE, name)["metadata"]["uid"] == there["metadata"]["uid"]
-    experiment.api.hand.start(experiment.api.hand.make_pod(NAMESPACE, name))
+    experiment.api.kubelet.start(experiment.api.kubelet.make_pod(NAMESPACE, name))
     await look_until(runtime, running(name))
 
 
@@ -180,7 +180,7 @@ async def test_the_same_number_with_other_parameters_is_refused_and_left_alone(e
 async def test_what_is_being_deleted_is_not_adopted_but_made_anew_when_it_is_gone(experiment: Experiment) -> None:
     runtime, name = await experiment.open(), experiment.name(0)
     assert await look(runtime) == {}
-    experiment.api.hand.play(lambda job: None if "deletionTimestamp" in job["metadata"] else FOREVER)
+    experiment.api.kubelet.play(lambda job: None if "deletionTimestamp" in job["metadata"] else FOREVER)
     there = put_behind_our_back(experiment, experiment.launch(0), deletionTimestamp=stamp())
     await runtime.start(experiment.launch(0))
     seen = await look_until(runtime, lambda seen: "being deleted" in seen[name].waiting)
@@ -222,11 +222,11 @@ async def test_a_kind_that_cannot_be_asked_about_now_is_waited_for_and_one_that_
 
 @on_a_loop
 async def test_a_job_that_would_replace_its_pod_is_deleted_when_it_is_stopped(experiment: Experiment) -> None:
-    api, hand = experiment.api, experiment.api.hand
+    api, kubelet = experiment.api, experiment.api.kubelet
     runtime, name = await experiment.open(template=JOB), experiment.name(0)
     await runtime.start(experiment.launch(0, manifest=JOB))
     await look_until(runtime, lambda seen: name in seen and bool(experiment.jobs()))
-    hand.start(hand.make_pod(NAMESPACE, name))
+    kubelet.start(kubelet.make_pod(NAMESPACE, name))
     await look_until(runtime, running(name))
     await runtime.stop(name, grace_s=1.0)
     assert experiment.jobs() == []
@@ -238,11 +238,11 @@ async def test_a_job_that_would_replace_its_pod_is_deleted_when_it_is_stopped(ex
 
 @on_a_loop
 async def test_a_job_that_would_replace_its_pod_is_deleted_at_its_timeout(experiment: Experiment) -> None:
-    hand = experiment.api.hand
+    kubelet = experiment.api.kubelet
     runtime, name = await experiment.open(template=JOB), experiment.name(0)
     await runtime.start(experiment.launch(0, manifest=JOB, timeout_s=0.3))
     await look_until(runtime, lambda seen: name in seen and bool(experiment.jobs()))
-    hand.start(hand.make_pod(NAMESPACE, name))
+    kubelet.start(kubelet.make_pod(NAMESPACE, name))
     exit = (await look_until(runtime, ended(name)))[name].exit
     assert exit is not None
     assert (exit.timed_out, experiment.jobs()) == (True, [])
@@ -253,8 +253,8 @@ async def test_a_job_that_would_replace_its_pod_is_deleted_at_its_timeout(experi
 
 @on_a_loop
 async def test_a_pod_that_was_orphaned_is_an_attempt_to_its_end_and_its_log_is_read(experiment: Experiment) -> None:
-    api, hand = experiment.api, experiment.api.hand
-    hand.play(lambda job: Script(("epoch=1",), forever=True))
+    api, kubelet = experiment.api, experiment.api.kubelet
+    kubelet.play(lambda job: Script(("epoch=1",), forever=True))
     runtime, name = await experiment.open(), experiment.name(0)
     await runtime.start(experiment.launch(0))
     await runtime.wait(0.01, log_growth=False)
@@ -263,8 +263,8 @@ async def test_a_pod_that_was_orphaned_is_an_attempt_to_its_end_and_its_log_is_r
     api.end(("jobs", NAMESPACE, name), orphans=True)
     seen = await look_until(runtime, lambda seen: name in seen and seen[name].exit is None)
     assert seen[name].start_time is not None
-    hand.print(pod, "accuracy=0.9")
-    hand.end(pod)
+    kubelet.print(pod, "accuracy=0.9")
+    kubelet.end(pod)
     exit = (await look_until(runtime, ended(name)))[name].exit
     assert exit is not None
     assert (exit.code, exit.reason) == (0, "")
@@ -275,7 +275,7 @@ async def test_a_pod_that_was_orphaned_is_an_attempt_to_its_end_and_its_log_is_r
 
 @on_a_loop
 async def test_a_pod_that_was_orphaned_can_be_stopped(experiment: Experiment) -> None:
-    experiment.api.hand.play(lambda job: FOREVER)
+    experiment.api.kubelet.play(lambda job: FOREVER)
     runtime, name = await experiment.open(), experiment.name(0)
     await runtime.start(experiment.launch(0))
     await look_until(runtime, running(name))
@@ -292,7 +292,7 @@ async def test_a_pod_that_was_orphaned_can_be_stopped(experiment: Experiment) ->
 
 @on_a_loop
 async def test_when_another_pod_takes_over_its_log_comes_behind_that_of_the_first(experiment: Experiment) -> None:
-    api, hand = experiment.api, experiment.api.hand
+    api, kubelet = experiment.api, experiment.api.kubelet
     runtime, name = await experiment.open(template=JOB), experiment.name(0)
 
     async def log_is(text: bytes) -> None:
@@ -305,18 +305,18 @@ async def test_when_another_pod_takes_over_its_log_comes_behind_that_of_the_firs
 
     await runtime.start(experiment.launch(0, manifest=JOB))
     await look_until(runtime, lambda seen: name in seen and bool(experiment.jobs()))
-    first = hand.make_pod(NAMESPACE, name)
-    hand.start(first)
-    hand.print(first, "epoch=1")
+    first = kubelet.make_pod(NAMESPACE, name)
+    kubelet.start(first)
+    kubelet.print(first, "epoch=1")
     await log_is(b"epoch=1\n")
-    hand.end(first, exit_code=1)
-    second = hand.make_pod(NAMESPACE, name)
+    kubelet.end(first, exit_code=1)
+    second = kubelet.make_pod(NAMESPACE, name)
     api.remove("pods", NAMESPACE, first)
-    hand.start(second)
-    hand.print(second, "accuracy=0.9")
+    kubelet.start(second)
+    kubelet.print(second, "accuracy=0.9")
     await log_is(b"epoch=1\naccuracy=0.9\n")
-    hand.end(second)
-    hand.finish_job(NAMESPACE, name)
+    kubelet.end(second)
+    kubelet.finish_job(NAMESPACE, name)
     exit = (await look_until(runtime, ended(name)))[name].exit
     assert exit is not None
     assert (exit.code, exit.reason) == (0, "")
@@ -332,7 +332,7 @@ def logs_asked(experiment: Experiment) -> list[bool]:
 
 async def begun(experiment: Experiment, lines: tuple[str, ...]) -> tuple[KubernetesRuntime, str]:
     """A trial that runs and has printed these; nobody waits for them."""
-    experiment.api.hand.play(lambda job: Script(lines, forever=True))
+    experiment.api.kubelet.play(lambda job: Script(lines, forever=True))
     runtime, name = await experiment.open(), experiment.name(0)
     await look(runtime)
     await runtime.wait(0.01, log_growth=False)
@@ -348,7 +348,7 @@ async def test_where_nobody_waits_for_lines_the_log_of_a_short_trial_is_read_onc
     runtime, name = await begun(experiment, ("epoch=1", "epoch=2"))
     assert (logs_asked(experiment), await runtime.read_log(name, 0)) == ([], b"")
     (pod,) = experiment.api.all("pods", NAMESPACE)
-    experiment.api.hand.end(pod["metadata"]["name"])
+    experiment.api.kubelet.end(pod["metadata"]["name"])
     await look_until(runtime, ended(name))
     assert logs_asked(experiment) == [False]
     assert await runtime.read_log(name, 0) == b"epoch=1\nepoch=2\n"
@@ -377,21 +377,21 @@ async def test_whoever_waits_for_lines_gets_them_at_once(experiment: Experiment)
 
 @on_a_loop
 async def test_of_pods_that_take_over_so_soon_each_is_read_in_their_order(experiment: Experiment) -> None:
-    hand = experiment.api.hand
+    kubelet = experiment.api.kubelet
     runtime, name = await experiment.open(template=JOB), experiment.name(0)
     await look(runtime)
     await runtime.wait(0.01, log_growth=False)
     await runtime.start(experiment.launch(0, manifest=JOB))
     await look_until(runtime, lambda seen: name in seen and bool(experiment.jobs()))
-    first = hand.make_pod(NAMESPACE, name)
-    hand.start(first)
-    hand.print(first, "epoch=1")
+    first = kubelet.make_pod(NAMESPACE, name)
+    kubelet.start(first)
+    kubelet.print(first, "epoch=1")
     await look_until(runtime, running(name))
-    hand.end(first, exit_code=1)
-    second = hand.make_pod(NAMESPACE, name)
-    hand.start(second)
-    hand.print(second, "accuracy=0.9")
-    hand.end(second)
-    hand.finish_job(NAMESPACE, name)
+    kubelet.end(first, exit_code=1)
+    second = kubelet.make_pod(NAMESPACE, name)
+    kubelet.start(second)
+    kubelet.print(second, "accuracy=0.9")
+    kubelet.end(second)
+    kubelet.finish_job(NAMESPACE, name)
     await look_until(runtime, ended(name))
     assert await runtime.read_log(name, 0) == b"epoch=1\naccuracy=0.9\n"

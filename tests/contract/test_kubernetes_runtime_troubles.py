@@ -16,7 +16,7 @@ import pytest
 from controller.runtime.kubernetes import admission, small_file
 from controller.runtime.protocol import RuntimeLost
 from tests.kube.experiment import NAMESPACE, Experiment, ended, look, look_until, on_a_loop, running, told_of
-from tests.kube.hand import Script
+from tests.kube.fake_kubelet import Script
 from tests.kube.small_cluster import eventually
 
 FOREVER = Script(lines=("epoch=1",), forever=True)
@@ -38,7 +38,7 @@ def pod_of(experiment: Experiment, trial: int) -> str:
 
 @on_a_loop
 async def test_a_timeout_is_asked_for_until_the_cluster_has_heard_it(experiment: Experiment) -> None:
-    experiment.api.hand.play(lambda job: FOREVER)
+    experiment.api.kubelet.play(lambda job: FOREVER)
     experiment.api.answer(500, times=2, method="DELETE", path="/pods/")
     runtime, told = await experiment.open(), list[str]()
     await runtime.start(experiment.launch(0, timeout_s=0.3))
@@ -55,7 +55,7 @@ async def test_a_timeout_is_asked_for_until_the_cluster_has_heard_it(experiment:
 
 @on_a_loop
 async def test_what_is_slow_to_be_made_holds_up_nothing_else(experiment: Experiment) -> None:
-    experiment.api.hand.play(lambda job: FOREVER)
+    experiment.api.kubelet.play(lambda job: FOREVER)
     runtime, first = await experiment.open(), experiment.name(0)
     await runtime.start(experiment.launch(0))
     await look_until(runtime, running(first))
@@ -66,7 +66,7 @@ async def test_what_is_slow_to_be_made_holds_up_nothing_else(experiment: Experim
     seen = await look(runtime)
     assert len(seen) == 41
     assert [name for name, each in seen.items() if each.start_time is not None] == [first]
-    experiment.api.hand.print(pod_of(experiment, 0), "epoch=2")
+    experiment.api.kubelet.print(pod_of(experiment, 0), "epoch=2")
     while b"epoch=2" not in await runtime.read_log(first, 0):
         await runtime.wait(1.0, log_growth=True)
     await runtime.stop(first, grace_s=1.0)
@@ -79,7 +79,7 @@ async def test_what_is_slow_to_be_made_holds_up_nothing_else(experiment: Experim
 
 @on_a_loop
 async def test_to_close_is_to_wait_for_what_is_being_made(experiment: Experiment) -> None:
-    experiment.api.hand.play(lambda job: FOREVER)
+    experiment.api.kubelet.play(lambda job: FOREVER)
     experiment.api.hold("POST", "/jobs")
     runtime = await experiment.open()
     await runtime.start(experiment.launch(0))
@@ -100,7 +100,7 @@ async def test_to_close_is_to_wait_for_what_is_being_made(experiment: Experiment
 
 @on_a_loop
 async def test_to_stop_what_is_being_made_is_to_end_it_once_it_is_there(experiment: Experiment) -> None:
-    experiment.api.hand.play(lambda job: FOREVER)
+    experiment.api.kubelet.play(lambda job: FOREVER)
     experiment.api.hold("POST", "/jobs")
     runtime, name = await experiment.open(), experiment.name(0)
     await runtime.start(experiment.launch(0))
@@ -122,7 +122,7 @@ async def test_to_stop_what_is_being_made_is_to_end_it_once_it_is_there(experime
 async def test_a_create_that_is_refused_is_told_in_each_look_and_goes_on_once_that_is_mended(
     experiment: Experiment,
 ) -> None:
-    experiment.api.hand.play(lambda job: FOREVER)
+    experiment.api.kubelet.play(lambda job: FOREVER)
     experiment.api.answer(500, times=1000, method="POST", path="/jobs")
     runtime = await experiment.open()
     await runtime.start(experiment.launch(0))
@@ -139,7 +139,7 @@ async def test_a_create_that_is_refused_is_told_in_each_look_and_goes_on_once_th
 @on_a_loop
 async def test_a_delete_that_is_refused_is_told_and_repeated_until_it_is_gone(experiment: Experiment) -> None:
     gone, stays = experiment.name(0), experiment.name(1)
-    experiment.api.hand.play(lambda job: FOREVER if job["metadata"]["name"] == stays else Script())
+    experiment.api.kubelet.play(lambda job: FOREVER if job["metadata"]["name"] == stays else Script())
     runtime, told = await experiment.open(), list[str]()
     for trial in (0, 1):
         await runtime.start(experiment.launch(trial))
@@ -153,7 +153,7 @@ async def test_a_delete_that_is_refused_is_told_and_repeated_until_it_is_gone(ex
 
 @on_a_loop
 async def test_the_last_one_removed_is_waited_for(experiment: Experiment) -> None:
-    experiment.api.hand.play(lambda job: Script())
+    experiment.api.kubelet.play(lambda job: Script())
     runtime, name = await experiment.open(), experiment.name(0)
     await runtime.start(experiment.launch(0))
     await look_until(runtime, ended(name))
@@ -167,7 +167,7 @@ async def test_the_last_one_removed_is_waited_for(experiment: Experiment) -> Non
 @on_a_loop
 async def test_to_close_is_to_finish_what_is_being_removed(experiment: Experiment) -> None:
     gone, stays = experiment.name(0), experiment.name(1)
-    experiment.api.hand.play(lambda job: FOREVER if job["metadata"]["name"] == stays else Script())
+    experiment.api.kubelet.play(lambda job: FOREVER if job["metadata"]["name"] == stays else Script())
     runtime = await experiment.open()
     for trial in (0, 1):
         await runtime.start(experiment.launch(trial))
@@ -188,7 +188,7 @@ async def test_to_close_is_to_finish_what_is_being_removed(experiment: Experimen
 
 @on_a_loop
 async def test_a_job_that_a_fresh_quota_refuses_waits_for_room(experiment: Experiment) -> None:
-    experiment.api.hand.play(lambda job: FOREVER)
+    experiment.api.kubelet.play(lambda job: FOREVER)
     experiment.api.refuse = lambda plural, obj: FRESH if plural == "jobs" else ""
     runtime, name = await experiment.open(), experiment.name(0)
     await runtime.start(experiment.launch(0))
@@ -208,7 +208,7 @@ async def test_a_pod_that_a_fresh_quota_refuses_is_taken_back_and_waits_for_room
         made.append(job["metadata"]["uid"])
         return FOREVER if len(made) > 1 else None
 
-    api.hand.play(play)
+    api.kubelet.play(play)
     launch = experiment.launch(0)
     await runtime.start(launch)
     await look_until(runtime, lambda seen: bool(made) and name in seen)
@@ -256,7 +256,7 @@ async def test_a_full_disk_is_told_and_waited_for(experiment: Experiment, monkey
         put(path, text)
 
     monkeypatch.setattr(small_file, "put", refused)
-    experiment.api.hand.play(lambda job: Script(lines=("x=1",)))
+    experiment.api.kubelet.play(lambda job: Script(lines=("x=1",)))
     runtime, name, told = await experiment.open(), experiment.name(0), list[str]()
     await runtime.start(experiment.launch(0))
     for _ in range(400):

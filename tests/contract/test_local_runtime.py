@@ -22,7 +22,7 @@ from controller.runtime import processes
 from controller.runtime.launching import launch as launch_process
 from controller.runtime.local import LocalRuntime
 from controller.runtime.protocol import CannotStart, RuntimeLost
-from tests.contract.local_world import LocalWorld, eventually, linux_only, local_world
+from tests.contract.local_testbed import LocalTestbed, eventually, linux_only, local_testbed
 from tests.contract.runtime_contract import (
     FOREVER,
     STUBBORN,
@@ -36,69 +36,71 @@ from tests.contract.runtime_contract import (
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalWorld]:
-    with local_world(tmp_path, monkeypatch) as world:
-        yield world
+def testbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalTestbed]:
+    with local_testbed(tmp_path, monkeypatch) as testbed:
+        yield testbed
 
 
 class TestLocalRuntime(RuntimeContract):
     @pytest.fixture
-    def world(self, world: LocalWorld) -> LocalWorld:
-        return world
+    def testbed(self, testbed: LocalTestbed) -> LocalTestbed:
+        return testbed
 
 
 @on_a_loop
-async def test_after_close_with_nothing_running_no_process_and_no_socket_is_left(world: LocalWorld) -> None:
-    runtime = await world.open()
-    await runtime.start(world.launch("a", Script()))
+async def test_after_close_with_nothing_running_no_process_and_no_socket_is_left(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
+    await runtime.start(testbed.launch("a", Script()))
     await ended(runtime, "a")
-    socket = Path(json.loads((world.folder / "supervisor.lock").read_bytes())["socket"])
+    socket = Path(json.loads((testbed.folder / "supervisor.lock").read_bytes())["socket"])
     assert socket.exists()
     await runtime.close()
-    await eventually(lambda: not world.alive())
+    await eventually(lambda: not testbed.alive())
     assert not socket.exists()
 
 
 @on_a_loop
-async def test_the_supervisor_goes_by_itself_when_its_last_trial_ends_without_a_controller(world: LocalWorld) -> None:
-    runtime = await world.open()
-    await runtime.start(world.launch("a", Script(lasts_s=0.3, code=4)))
+async def test_the_supervisor_goes_by_itself_when_its_last_trial_ends_without_a_controller(
+    testbed: LocalTestbed,
+) -> None:
+    runtime = await testbed.open()
+    await runtime.start(testbed.launch("a", Script(lasts_s=0.3, code=4)))
     await runtime.close()
-    assert world.alive()
-    await eventually(lambda: not world.alive())
-    runtime = await world.open()
+    assert testbed.alive()
+    await eventually(lambda: not testbed.alive())
+    runtime = await testbed.open()
     assert alike(await ended(runtime, "a"), code=4)
     await runtime.close()
 
 
 @on_a_loop
-async def test_the_supervisor_goes_soon_after_a_controller_died_with_nothing_running(world: LocalWorld) -> None:
-    runtime = await world.open()
+async def test_the_supervisor_goes_soon_after_a_controller_died_with_nothing_running(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
     await runtime.observe()
-    await world.crash(runtime)
-    await eventually(lambda: not world.alive())
+    await testbed.crash(runtime)
+    await eventually(lambda: not testbed.alive())
 
 
 @on_a_loop
-async def test_a_killed_supervisors_trial_is_seen_running_and_ends_as_unknown(world: LocalWorld) -> None:
-    runtime = await world.open()
-    launch = world.launch("a", Script(lines=("on",), lasts_s=0.5))
+async def test_a_killed_supervisors_trial_is_seen_running_and_ends_as_unknown(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
+    launch = testbed.launch("a", Script(lines=("on",), lasts_s=0.5))
     await runtime.start(launch)
     await printed(runtime, "a", b"on")
     await runtime.observe()
-    os.kill(world.supervisor(), signal.SIGKILL)
+    os.kill(testbed.supervisor(), signal.SIGKILL)
     await runtime.wait(600, log_growth=False)  # told at once
     assert (await runtime.observe())["a"].exit is None
     await runtime.start(launch)
     assert alike(await ended(runtime, "a"), unknown=True)
-    assert world.runs("a") == 1
+    assert testbed.runs("a") == 1
     await runtime.close()
 
 
 @on_a_loop
-async def test_a_supervisor_killed_at_any_moment_never_runs_a_trial_twice_and_loses_none(world: LocalWorld) -> None:
+async def test_a_supervisor_killed_at_any_moment_never_runs_a_trial_twice_and_loses_none(testbed: LocalTestbed) -> None:
     moments = random.Random(5)
-    runtime = await world.open()
+    runtime = await testbed.open()
     await runtime.observe()
     names = [f"a-{number}" for number in range(40)]
 
@@ -106,49 +108,51 @@ async def test_a_supervisor_killed_at_any_moment_never_runs_a_trial_twice_and_lo
         for _ in range(12):
             await asyncio.sleep(moments.uniform(0.001, 0.08))
             with contextlib.suppress(ValueError, ProcessLookupError):  # one is just on its way up, or dead already
-                os.kill(world.supervisor(), signal.SIGKILL)
+                os.kill(testbed.supervisor(), signal.SIGKILL)
 
     async def start_all() -> None:
         for name in names:
-            await runtime.start(world.launch(name, Script(lasts_s=0.02, code=3)))
+            await runtime.start(testbed.launch(name, Script(lasts_s=0.02, code=3)))
 
     await asyncio.gather(kill_supervisors(), start_all())
     for name in names:
         exit = await ended(runtime, name)
         assert exit.code == 3 or exit.unknown
-        assert world.runs(name) == 1 or (exit.unknown and world.runs(name) == 0)
+        assert testbed.runs(name) == 1 or (exit.unknown and testbed.runs(name) == 0)
     assert sorted(await runtime.observe()) == sorted(names)
     await runtime.close()
-    await eventually(lambda: not world.alive())
+    await eventually(lambda: not testbed.alive())
 
 
 @on_a_loop
-async def test_a_trial_that_ended_while_no_supervisor_lived_is_unknown(world: LocalWorld) -> None:
-    runtime = await world.open()
-    await runtime.start(world.launch("a", FOREVER))
-    await world.crash(runtime)
-    os.kill(world.supervisor(), signal.SIGKILL)
-    os.kill(world.pid("a"), signal.SIGKILL)
-    await eventually(lambda: not world.alive())
+async def test_a_trial_that_ended_while_no_supervisor_lived_is_unknown(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
+    await runtime.start(testbed.launch("a", FOREVER))
+    await testbed.crash(runtime)
+    os.kill(testbed.supervisor(), signal.SIGKILL)
+    os.kill(testbed.pid("a"), signal.SIGKILL)
+    await eventually(lambda: not testbed.alive())
     for _ in range(2):  # written down by the first, read by the second
-        runtime = await world.open()
+        runtime = await testbed.open()
         assert alike(await ended(runtime, "a"), unknown=True)
         await runtime.close()
-        await eventually(lambda: not world.alive())
+        await eventually(lambda: not testbed.alive())
 
 
 @linux_only
 @on_a_loop
-async def test_clearing_up_after_a_lost_attempt_spares_another_experiments_of_the_same_name(world: LocalWorld) -> None:
-    (world.folder / "other").mkdir()
-    other = LocalWorld(world.folder / "other", "")
-    spared, runtime = await other.open(), await world.open()
+async def test_clearing_up_after_a_lost_attempt_spares_another_experiments_of_the_same_name(
+    testbed: LocalTestbed,
+) -> None:
+    (testbed.folder / "other").mkdir()
+    other = LocalTestbed(testbed.folder / "other", "")
+    spared, runtime = await other.open(), await testbed.open()
     await spared.start(other.launch("a", FOREVER))
-    await runtime.start(world.launch("a", FOREVER))
-    await world.crash(runtime)
-    for pid in (world.supervisor(), world.pid("a")):
+    await runtime.start(testbed.launch("a", FOREVER))
+    await testbed.crash(runtime)
+    for pid in (testbed.supervisor(), testbed.pid("a")):
         os.kill(pid, signal.SIGKILL)
-    runtime = await world.open()
+    runtime = await testbed.open()
     assert alike(await ended(runtime, "a"), unknown=True)
     assert (await spared.observe())["a"].exit is None
     await spared.remove("a")
@@ -156,31 +160,31 @@ async def test_clearing_up_after_a_lost_attempt_spares_another_experiments_of_th
 
 
 @on_a_loop
-async def test_a_stop_is_kept_when_the_supervisor_dies_in_its_grace(world: LocalWorld) -> None:
-    runtime = await world.open()
-    await runtime.start(world.launch("a", STUBBORN))
+async def test_a_stop_is_kept_when_the_supervisor_dies_in_its_grace(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
+    await runtime.start(testbed.launch("a", STUBBORN))
     await printed(runtime, "a", b"deaf")
     await runtime.stop("a", grace_s=0.5)
-    os.kill(world.supervisor(), signal.SIGKILL)
+    os.kill(testbed.supervisor(), signal.SIGKILL)
     assert alike(await ended(runtime, "a"), unknown=True, stopped=True)
     await runtime.close()
 
 
 @on_a_loop
-async def test_a_timeout_is_kept_when_the_supervisor_dies(world: LocalWorld) -> None:
-    runtime = await world.open()
-    await runtime.start(replace(world.launch("a", FOREVER), timeout_s=0.5))
-    os.kill(world.supervisor(), signal.SIGKILL)
+async def test_a_timeout_is_kept_when_the_supervisor_dies(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
+    await runtime.start(replace(testbed.launch("a", FOREVER), timeout_s=0.5))
+    os.kill(testbed.supervisor(), signal.SIGKILL)
     assert alike(await ended(runtime, "a"), unknown=True, timed_out=True)
     await runtime.close()
 
 
 @on_a_loop
-async def test_a_start_that_was_never_written_down_may_happen(world: LocalWorld) -> None:
-    runtime = await world.open()
-    launch = world.launch("a", Script())
-    (world.folder / "live").mkdir()
-    (world.folder / "live" / "a").symlink_to(launch.directory)
+async def test_a_start_that_was_never_written_down_may_happen(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
+    launch = testbed.launch("a", Script())
+    (testbed.folder / "live").mkdir()
+    (testbed.folder / "live" / "a").symlink_to(launch.directory)
     assert await runtime.observe() == {}
     await runtime.start(launch)
     assert alike(await ended(runtime, "a"), code=0)
@@ -204,34 +208,36 @@ def test_a_supervisor_killed_before_the_gate_opens_never_runs_the_command(tmp_pa
 
 
 @on_a_loop
-async def test_forked_children_die_with_their_leader(world: LocalWorld) -> None:
-    runtime = await world.open()
-    await runtime.start(world.shell("a", "sleep 600 & sleep 600 & exit 3"))
+async def test_forked_children_die_with_their_leader(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
+    await runtime.start(testbed.shell("a", "sleep 600 & sleep 600 & exit 3"))
     assert alike(await ended(runtime, "a"), code=3)
-    assert world.alive() == [world.supervisor()]
+    assert testbed.alive() == [testbed.supervisor()]
     await runtime.close()
 
 
 @on_a_loop
-async def test_stop_reaches_forked_children(world: LocalWorld) -> None:
-    runtime = await world.open()
-    await runtime.start(world.shell("a", "(trap '' TERM; sleep 600; sleep 600) & echo on; wait"))
+async def test_stop_reaches_forked_children(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
+    await runtime.start(testbed.shell("a", "(trap '' TERM; sleep 600; sleep 600) & echo on; wait"))
     await printed(runtime, "a", b"on")
     await runtime.stop("a", grace_s=60)
     assert alike(await ended(runtime, "a"), signal=15, stopped=True)
-    assert world.alive() == [world.supervisor()]
+    assert testbed.alive() == [testbed.supervisor()]
     await runtime.close()
 
 
 @linux_only
 @on_a_loop
-async def test_children_that_escaped_into_their_own_session_die_too(world: LocalWorld) -> None:
-    runtime = await world.open()
+async def test_children_that_escaped_into_their_own_session_die_too(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
     escape = f"{sys.executable} -S -c 'import os,time; os.setsid(); print(1, flush=True); time.sleep(600)' &"
-    await runtime.start(world.shell("a", f"{escape} while [ ! -s {world.directory('a')}/log.txt ]; do sleep .01; done"))
-    await runtime.start(world.launch("other", FOREVER))
+    await runtime.start(
+        testbed.shell("a", f"{escape} while [ ! -s {testbed.directory('a')}/log.txt ]; do sleep .01; done")
+    )
+    await runtime.start(testbed.launch("other", FOREVER))
     assert alike(await ended(runtime, "a"), code=0)
-    assert sorted(world.alive()) == sorted([world.supervisor(), world.pid("other")])
+    assert sorted(testbed.alive()) == sorted([testbed.supervisor(), testbed.pid("other")])
     await runtime.remove("other")
     await runtime.close()
 
@@ -251,29 +257,29 @@ async def test_children_that_escaped_into_their_own_session_die_too(world: Local
 )
 @on_a_loop
 async def test_what_cannot_be_started_says_why(
-    world: LocalWorld, command: tuple[str, ...], folder: str, message: str
+    testbed: LocalTestbed, command: tuple[str, ...], folder: str, message: str
 ) -> None:
-    (world.folder / "plain.txt").write_text("echo")
+    (testbed.folder / "plain.txt").write_text("echo")
     for name, text in (("headless", "\1\2\3"), ("lost.sh", "#!/no/such/shell\n")):
-        (world.folder / name).write_text(text)
-        (world.folder / name).chmod(0o755)
-    runtime = await world.open()
-    launch = world.shell("a", "")
+        (testbed.folder / name).write_text(text)
+        (testbed.folder / name).chmod(0o755)
+    runtime = await testbed.open()
+    launch = testbed.shell("a", "")
     env = {**launch.env, "PATH": "/bin"}
     with pytest.raises(CannotStart) as refusal:
-        await runtime.start(replace(launch, command=command, env=env, working_directory=world.folder / folder))
-    assert str(refusal.value).startswith(message.format(folder=world.folder))
+        await runtime.start(replace(launch, command=command, env=env, working_directory=testbed.folder / folder))
+    assert str(refusal.value).startswith(message.format(folder=testbed.folder))
     assert refusal.value.failure_class is FailureClass.CONFIGURATION
     assert list(launch.directory.iterdir()) == []
-    assert list((world.folder / "live").iterdir()) == []
+    assert list((testbed.folder / "live").iterdir()) == []
     assert await runtime.observe() == {}
     await runtime.close()
 
 
 @on_a_loop
-async def test_a_missing_attempt_folder_is_the_machines_fault(world: LocalWorld) -> None:
-    runtime = await world.open()
-    launch = world.launch("a", Script())
+async def test_a_missing_attempt_folder_is_the_machines_fault(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
+    launch = testbed.launch("a", Script())
     launch.directory.rmdir()
     with pytest.raises(CannotStart, match=r"cannot write .*log\.txt: No such file or directory") as refusal:
         await runtime.start(launch)
@@ -282,22 +288,22 @@ async def test_a_missing_attempt_folder_is_the_machines_fault(world: LocalWorld)
 
 
 @on_a_loop
-async def test_a_trial_reads_nothing_and_its_output_and_errors_are_in_order(world: LocalWorld) -> None:
-    runtime = await world.open()
-    await runtime.start(world.shell("a", "cat; echo one; echo two >&2; echo three; pwd"))
+async def test_a_trial_reads_nothing_and_its_output_and_errors_are_in_order(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
+    await runtime.start(testbed.shell("a", "cat; echo one; echo two >&2; echo three; pwd"))
     await ended(runtime, "a")
-    assert await runtime.read_log("a", 0) == f"one\ntwo\nthree\n{world.folder}\n".encode()
+    assert await runtime.read_log("a", 0) == f"one\ntwo\nthree\n{testbed.folder}\n".encode()
     await runtime.close()
 
 
 @on_a_loop
 async def test_a_trial_gets_the_controllers_environment_of_now_and_its_own(
-    world: LocalWorld, monkeypatch: pytest.MonkeyPatch
+    testbed: LocalTestbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runtime = await world.open()
+    runtime = await testbed.open()
     await runtime.observe()
     monkeypatch.setenv("SET_LATER", "by the \N{GREEK SMALL LETTER LAMDA} shell")
-    launch = world.shell("a", 'echo "$SET_LATER|$TUNER_TRIAL_NAME|$OWN"')
+    launch = testbed.shell("a", 'echo "$SET_LATER|$TUNER_TRIAL_NAME|$OWN"')
     await runtime.start(replace(launch, env={**launch.env, "OWN": "x=y"}))
     await ended(runtime, "a")
     assert (await runtime.read_log("a", 0)).decode() == "by the \N{GREEK SMALL LETTER LAMDA} shell|a|x=y\n"
@@ -305,19 +311,19 @@ async def test_a_trial_gets_the_controllers_environment_of_now_and_its_own(
 
 
 @on_a_loop
-async def test_a_trial_has_default_signals_and_no_files_of_ours(world: LocalWorld) -> None:
-    runtime = await world.open()
+async def test_a_trial_has_default_signals_and_no_files_of_ours(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
     look = "import os,signal; print(signal.getsignal(2) is signal.default_int_handler, len(os.listdir('/dev/fd')))"
-    await runtime.start(replace(world.shell("a", ""), command=(sys.executable, "-c", look)))
+    await runtime.start(replace(testbed.shell("a", ""), command=(sys.executable, "-c", look)))
     await ended(runtime, "a")
     assert await runtime.read_log("a", 0) == b"True 4\n"
     await runtime.close()
 
 
 @on_a_loop
-async def test_a_log_of_100_mb_is_read_in_pieces(world: LocalWorld) -> None:
-    runtime = await world.open()
-    await runtime.start(world.shell("a", "head -c 100000000 /dev/zero; echo end"))
+async def test_a_log_of_100_mb_is_read_in_pieces(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
+    await runtime.start(testbed.shell("a", "head -c 100000000 /dev/zero; echo end"))
     await ended(runtime, "a")
     assert len(await runtime.read_log("a", 0)) == 1 << 20
     assert await runtime.read_log("a", 100_000_000) == b"end\n"
@@ -325,24 +331,26 @@ async def test_a_log_of_100_mb_is_read_in_pieces(world: LocalWorld) -> None:
 
 
 @on_a_loop
-async def test_gpus_are_shared_out_returned_and_remembered(world: LocalWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_gpus_are_shared_out_returned_and_remembered(
+    testbed: LocalTestbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
     show = 'echo "gpu=$CUDA_VISIBLE_DEVICES"; exec sleep 600'
-    runtime = await world.open()
+    runtime = await testbed.open()
     assert runtime.slots(1, workers=1) == 2
-    await runtime.start(replace(world.shell("a", show), gpu=1))
-    await world.crash(runtime)
-    runtime = await world.open()
-    await runtime.start(replace(world.shell("b", show), gpu=1))
-    await runtime.start(replace(world.shell("c", show), gpu=1))
+    await runtime.start(replace(testbed.shell("a", show), gpu=1))
+    await testbed.crash(runtime)
+    runtime = await testbed.open()
+    await runtime.start(replace(testbed.shell("b", show), gpu=1))
+    await runtime.start(replace(testbed.shell("c", show), gpu=1))
     waits = "needs 1 GPU: GPU 4 is held by a, GPU 5 is held by b"
     assert (await runtime.observe())["c"].waiting == waits
     await runtime.stop("c", grace_s=0)
-    await runtime.start(world.shell("none", show))
+    await runtime.start(testbed.shell("none", show))
     for name, ids in (("a", b"gpu=4\n"), ("b", b"gpu=5\n"), ("none", b"gpu=4,5\n")):
         await printed(runtime, name, ids)
     await runtime.remove("a")
-    await asyncio.gather(*(runtime.start(replace(world.shell(name, show), gpu=0.5)) for name in ("d", "e")))
+    await asyncio.gather(*(runtime.start(replace(testbed.shell(name, show), gpu=0.5)) for name in ("d", "e")))
     for name in ("d", "e"):
         await printed(runtime, name, b"gpu=4\n")
     await asyncio.gather(*(runtime.remove(name) for name in ("b", "d", "e", "none")))
@@ -350,53 +358,55 @@ async def test_gpus_are_shared_out_returned_and_remembered(world: LocalWorld, mo
 
 
 @on_a_loop
-async def test_a_supervisor_whose_socket_was_deleted_is_found_again(world: LocalWorld) -> None:
-    runtime = await world.open()
-    await runtime.start(world.launch("a", Script(lasts_s=2, code=6)))
-    supervisor = world.supervisor()
-    await world.crash(runtime)
-    Path(json.loads((world.folder / "supervisor.lock").read_bytes())["socket"]).unlink()
-    runtime = await world.open()
+async def test_a_supervisor_whose_socket_was_deleted_is_found_again(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
+    await runtime.start(testbed.launch("a", Script(lasts_s=2, code=6)))
+    supervisor = testbed.supervisor()
+    await testbed.crash(runtime)
+    Path(json.loads((testbed.folder / "supervisor.lock").read_bytes())["socket"]).unlink()
+    runtime = await testbed.open()
     assert alike(await ended(runtime, "a"), code=6)
-    assert world.supervisor() == supervisor
+    assert testbed.supervisor() == supervisor
     await runtime.close()
 
 
 @on_a_loop
-async def test_a_supervisor_that_cannot_start_is_said_at_once_with_its_log(world: LocalWorld) -> None:
-    (world.folder / "live").write_text("in the way")
-    runtime = await world.open()
-    log = world.folder / "supervisor.log"
+async def test_a_supervisor_that_cannot_start_is_said_at_once_with_its_log(testbed: LocalTestbed) -> None:
+    (testbed.folder / "live").write_text("in the way")
+    runtime = await testbed.open()
+    log = testbed.folder / "supervisor.log"
     with pytest.raises(RuntimeLost, match=re.escape(f"does not start; see {log}")):
         await runtime.observe()
     assert "FileExistsError" in log.read_text()
     log.unlink()
-    (world.folder / "live").unlink()
+    (testbed.folder / "live").unlink()
     assert await runtime.observe() == {}  # looked again
     await runtime.close()
 
 
 @on_a_loop
-async def test_a_missing_experiment_folder_is_said(world: LocalWorld) -> None:
+async def test_a_missing_experiment_folder_is_said(testbed: LocalTestbed) -> None:
     with pytest.raises(RuntimeLost, match="No such file or directory"):
-        await LocalRuntime(world.folder / "missing").observe()
+        await LocalRuntime(testbed.folder / "missing").observe()
 
 
 @on_a_loop
-async def test_two_controllers_at_once_get_one_supervisor(world: LocalWorld) -> None:
-    one, other = await world.open(), await world.open()
+async def test_two_controllers_at_once_get_one_supervisor(testbed: LocalTestbed) -> None:
+    one, other = await testbed.open(), await testbed.open()
     await asyncio.gather(one.observe(), other.observe())
-    await one.start(world.launch("a", Script(code=2)))
+    await one.start(testbed.launch("a", Script(code=2)))
     assert alike(await ended(other, "a"), code=2)
     await one.close()
     assert alike(await ended(other, "a"), code=2)
     await other.close()
-    await eventually(lambda: not world.alive())
+    await eventually(lambda: not testbed.alive())
 
 
 @on_a_loop
-async def test_a_controller_killed_with_its_whole_group_leaves_trials_and_supervisor_alone(world: LocalWorld) -> None:
-    launch = world.launch("a", Script(lasts_s=0.6, code=8))
+async def test_a_controller_killed_with_its_whole_group_leaves_trials_and_supervisor_alone(
+    testbed: LocalTestbed,
+) -> None:
+    launch = testbed.launch("a", Script(lasts_s=0.6, code=8))
     text = f"""
 import asyncio, os, signal
 from pathlib import Path
@@ -404,7 +414,7 @@ from controller.runtime.local import LocalRuntime
 from controller.runtime.protocol import Launch
 
 async def main():
-    await LocalRuntime(Path({str(world.folder)!r})).start(Launch("a", {launch.command!r}, {dict(launch.env)!r},
+    await LocalRuntime(Path({str(testbed.folder)!r})).start(Launch("a", {launch.command!r}, {dict(launch.env)!r},
         working_directory=Path("/"), directory=Path({str(launch.directory)!r})))
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGKILL):
         if number != signal.SIGKILL:
@@ -418,9 +428,9 @@ asyncio.run(main())
         subprocess.run, [sys.executable, "-c", text], cwd=root, start_new_session=True, check=False
     )
     assert killed.returncode == -signal.SIGKILL
-    runtime = await world.open()
+    runtime = await testbed.open()
     assert alike(await ended(runtime, "a"), code=8)
-    assert world.runs("a") == 1
+    assert testbed.runs("a") == 1
     await runtime.close()
 
 

@@ -18,7 +18,7 @@ import pytest
 from controller.core.model import FailureClass
 from controller.runtime import processes, ranks
 from controller.runtime.protocol import CannotStart, Launch, Runtime
-from tests.contract.local_world import LocalWorld, eventually, linux_only, local_world
+from tests.contract.local_testbed import LocalTestbed, eventually, linux_only, local_testbed
 from tests.contract.runtime_contract import alike, ended, on_a_loop, printed, seen
 
 SAME = {"MASTER_ADDR": "127.0.0.1", "PET_MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": "3", "PET_NNODES": "3",
@@ -28,14 +28,14 @@ PORT = ("MASTER_PORT", "PET_MASTER_PORT")
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalWorld]:
-    with local_world(tmp_path, monkeypatch) as world:
-        yield world
+def testbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalTestbed]:
+    with local_testbed(tmp_path, monkeypatch) as testbed:
+        yield testbed
 
 
-def several(world: LocalWorld, text: str, *, name: str = "a", workers: int = 2) -> Launch:
+def several(testbed: LocalTestbed, text: str, *, name: str = "a", workers: int = 2) -> Launch:
     """Workers that each run a shell with this text."""
-    return replace(world.shell(name, text), workers=workers)
+    return replace(testbed.shell(name, text), workers=workers)
 
 
 def each(*texts: str) -> str:
@@ -43,15 +43,15 @@ def each(*texts: str) -> str:
     return "case $RANK in " + " ".join(f"{rank}) {text};;" for rank, text in enumerate(texts)) + " esac"
 
 
-def of_rank(world: LocalWorld, rank: int, name: str = "a") -> bytes:
-    return (world.directory(name) / (f"log.{rank}.txt" if rank else "log.txt")).read_bytes()
+def of_rank(testbed: LocalTestbed, rank: int, name: str = "a") -> bytes:
+    return (testbed.directory(name) / (f"log.{rank}.txt" if rank else "log.txt")).read_bytes()
 
 
-async def all_on(world: LocalWorld, runtime: Runtime, workers: int = 2, *, name: str = "a") -> list[int]:
+async def all_on(testbed: LocalTestbed, runtime: Runtime, workers: int = 2, *, name: str = "a") -> list[int]:
     """Their pids, once each has printed its own."""
     await printed(runtime, name, b"\n")
-    await eventually(lambda: all(of_rank(world, rank, name).endswith(b"\n") for rank in range(workers)))
-    return [int(of_rank(world, rank, name).split()[0]) for rank in range(workers)]
+    await eventually(lambda: all(of_rank(testbed, rank, name).endswith(b"\n") for rank in range(workers)))
+    return [int(of_rank(testbed, rank, name).split()[0]) for rank in range(workers)]
 
 
 ON = "echo $$; exec sleep 600"
@@ -60,14 +60,14 @@ DEAF = "trap '' TERM; echo $$; sleep 600; sleep 600"
 
 @on_a_loop
 async def test_each_worker_is_told_its_rank_and_where_to_meet_as_a_pod_would_be(
-    world: LocalWorld, monkeypatch: pytest.MonkeyPatch
+    testbed: LocalTestbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MASTER_PORT", "1")  # of whatever started us
-    runtime = await world.open()
+    runtime = await testbed.open()
     text = "".join(f'echo "{name}=${name}";' for name in (*SAME, *OWN, *PORT))
-    await runtime.start(several(world, text, workers=3))
+    await runtime.start(several(testbed, text, workers=3))
     assert alike(await ended(runtime, "a"), code=0)
-    told = [dict(line.split("=") for line in of_rank(world, rank).decode().split()) for rank in range(3)]
+    told = [dict(line.split("=") for line in of_rank(testbed, rank).decode().split()) for rank in range(3)]
     ports = {each.pop(name) for each in told for name in PORT}
     assert len(ports) == 1
     assert int(ports.pop()) > 1023
@@ -76,38 +76,38 @@ async def test_each_worker_is_told_its_rank_and_where_to_meet_as_a_pod_would_be(
 
 
 @on_a_loop
-async def test_what_the_file_says_of_the_meeting_point_holds(world: LocalWorld) -> None:
-    runtime = await world.open()
-    launch = several(world, 'echo "$MASTER_ADDR $MASTER_PORT $PET_MASTER_PORT"')
+async def test_what_the_file_says_of_the_meeting_point_holds(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
+    launch = several(testbed, 'echo "$MASTER_ADDR $MASTER_PORT $PET_MASTER_PORT"')
     await runtime.start(replace(launch, env={**launch.env, "MASTER_ADDR": "::1", "MASTER_PORT": "4000"}))
     await ended(runtime, "a")
-    assert [of_rank(world, rank) for rank in range(2)] == [b"::1 4000 4000\n"] * 2
+    assert [of_rank(testbed, rank) for rank in range(2)] == [b"::1 4000 4000\n"] * 2
     await runtime.close()
 
 
-def test_workers_share_the_cores_unless_somebody_says_how_many_threads(world: LocalWorld) -> None:
-    launch = several(world, "", workers=3)
+def test_workers_share_the_cores_unless_somebody_says_how_many_threads(testbed: LocalTestbed) -> None:
+    launch = several(testbed, "", workers=3)
     shares = [ranks.world(launch, {}, cores=cores).get("OMP_NUM_THREADS") for cores in (1, 2, 8, 64)]
     assert shares == ["1", "1", "2", "21"]
     assert "OMP_NUM_THREADS" not in ranks.world(launch, {"OMP_NUM_THREADS": "7"}, cores=8)
 
 
 @on_a_loop
-async def test_the_log_is_that_of_rank_0_and_the_others_have_their_own(world: LocalWorld) -> None:
-    runtime = await world.open()
-    await runtime.start(several(world, "echo accuracy=0.$RANK; echo error >&2"))
+async def test_the_log_is_that_of_rank_0_and_the_others_have_their_own(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
+    await runtime.start(several(testbed, "echo accuracy=0.$RANK; echo error >&2"))
     await ended(runtime, "a")
     assert await runtime.read_log("a", 0) == b"accuracy=0.0\nerror\n"
-    assert of_rank(world, 1) == b"accuracy=0.1\nerror\n"
+    assert of_rank(testbed, 1) == b"accuracy=0.1\nerror\n"
     await runtime.close()
 
 
 @linux_only
 @on_a_loop
-async def test_rank_0_can_listen_where_nobody_else_can(world: LocalWorld) -> None:
-    runtime = await world.open()
-    await runtime.start(several(world, "echo $MASTER_PORT; exec sleep 600"))
-    _, port = await all_on(world, runtime)
+async def test_rank_0_can_listen_where_nobody_else_can(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
+    await runtime.start(several(testbed, "echo $MASTER_PORT; exec sleep 600"))
+    _, port = await all_on(testbed, runtime)
     for address in ("127.0.0.1", ""):
         socket.create_server((address, port)).close()  # allows the address to be used again
         with contextlib.closing(socket.socket()) as other, pytest.raises(OSError, match="in use"):
@@ -117,11 +117,11 @@ async def test_rank_0_can_listen_where_nobody_else_can(world: LocalWorld) -> Non
 
 
 @on_a_loop
-async def test_the_attempt_lasts_as_long_as_its_last_worker(world: LocalWorld) -> None:
-    runtime = await world.open()
-    await runtime.start(several(world, each("exit 0", ON)))
-    await eventually(lambda: (world.directory("a") / "log.1.txt").exists() and of_rank(world, 1).endswith(b"\n"))
-    worker = int(of_rank(world, 1))
+async def test_the_attempt_lasts_as_long_as_its_last_worker(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
+    await runtime.start(several(testbed, each("exit 0", ON)))
+    await eventually(lambda: (testbed.directory("a") / "log.1.txt").exists() and of_rank(testbed, 1).endswith(b"\n"))
+    worker = int(of_rank(testbed, 1))
     assert (await runtime.observe())["a"].exit is None
     os.kill(worker, signal.SIGTERM)
     assert alike(await ended(runtime, "a"), signal=15)
@@ -129,11 +129,11 @@ async def test_the_attempt_lasts_as_long_as_its_last_worker(world: LocalWorld) -
 
 
 @on_a_loop
-async def test_the_first_that_fails_ends_the_others_and_the_attempt_ends_as_it_did(world: LocalWorld) -> None:
-    runtime = await world.open()
-    await runtime.start(several(world, each("echo why; exit 3", ON, ON), workers=3))
+async def test_the_first_that_fails_ends_the_others_and_the_attempt_ends_as_it_did(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
+    await runtime.start(several(testbed, each("echo why; exit 3", ON, ON), workers=3))
     assert alike(await ended(runtime, "a"), code=3)
-    assert world.alive() == [world.supervisor()]
+    assert testbed.alive() == [testbed.supervisor()]
     await runtime.close()
 
 
@@ -147,10 +147,10 @@ async def test_the_first_that_fails_ends_the_others_and_the_attempt_ends_as_it_d
 )
 @on_a_loop
 async def test_what_another_than_the_first_said_last_is_the_reason(
-    world: LocalWorld, said: str, code: int, failure_class: FailureClass
+    testbed: LocalTestbed, said: str, code: int, failure_class: FailureClass
 ) -> None:
-    runtime = await world.open()
-    await runtime.start(several(world, each(ON, f"echo Traceback; echo '{said}' >&2; echo; echo ==; exit {code}")))
+    runtime = await testbed.open()
+    await runtime.start(several(testbed, each(ON, f"echo Traceback; echo '{said}' >&2; echo; echo ==; exit {code}")))
     reason = f"worker 1 of 2: exit code {code}: {said}"
     assert alike(await ended(runtime, "a"), failure_class=failure_class, reason=reason)
     await runtime.close()
@@ -164,9 +164,9 @@ def test_a_crash_of_another_than_the_first_is_one_though_its_shell_tells_an_exit
 
 
 @on_a_loop
-async def test_infeasible_is_infeasible_whoever_says_it(world: LocalWorld) -> None:
-    runtime = await world.open()
-    await runtime.start(several(world, each(ON, "echo epoch=2; echo too wide; exit 42")))
+async def test_infeasible_is_infeasible_whoever_says_it(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
+    await runtime.start(several(testbed, each(ON, "echo epoch=2; echo too wide; exit 42")))
     assert alike(await ended(runtime, "a"), code=42, reason="too wide")
     await runtime.close()
 
@@ -174,128 +174,128 @@ async def test_infeasible_is_infeasible_whoever_says_it(world: LocalWorld) -> No
 @pytest.mark.parametrize("victim", [0, 1])
 @on_a_loop
 async def test_who_was_killed_is_the_cause_though_the_other_complains_in_the_same_moment(
-    world: LocalWorld, victim: int
+    testbed: LocalTestbed, victim: int
 ) -> None:
-    runtime = await world.open()
-    await runtime.start(several(world, "echo $$; until [ -e go ]; do sleep .01; done; exit 75"))
-    pids = await all_on(world, runtime)
-    os.kill(world.pid("a"), signal.SIGSTOP)  # the leader sees nothing before both have ended
+    runtime = await testbed.open()
+    await runtime.start(several(testbed, "echo $$; until [ -e go ]; do sleep .01; done; exit 75"))
+    pids = await all_on(testbed, runtime)
+    os.kill(testbed.pid("a"), signal.SIGSTOP)  # the leader sees nothing before both have ended
     os.kill(pids[victim], signal.SIGKILL)
-    (world.folder / "go").touch()
+    (testbed.folder / "go").touch()
     await eventually(lambda: not any(processes.birth(pid) for pid in pids))
-    os.kill(world.pid("a"), signal.SIGCONT)
+    os.kill(testbed.pid("a"), signal.SIGCONT)
     assert alike(await ended(runtime, "a"), signal=9)
     await runtime.close()
 
 
 @on_a_loop
-async def test_a_killed_leader_takes_all_with_it(world: LocalWorld) -> None:
-    runtime = await world.open()
-    await runtime.start(several(world, ON))
-    await all_on(world, runtime)
-    os.kill(world.pid("a"), signal.SIGKILL)
+async def test_a_killed_leader_takes_all_with_it(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
+    await runtime.start(several(testbed, ON))
+    await all_on(testbed, runtime)
+    os.kill(testbed.pid("a"), signal.SIGKILL)
     assert alike(await ended(runtime, "a"), signal=9)
-    assert world.alive() == [world.supervisor()]
+    assert testbed.alive() == [testbed.supervisor()]
     await runtime.close()
 
 
 @on_a_loop
-async def test_stop_asks_all_and_kills_who_does_not_listen(world: LocalWorld) -> None:
-    runtime = await world.open()
-    await runtime.start(several(world, ON, name="polite"))
-    await runtime.start(several(world, DEAF, name="deaf"))
+async def test_stop_asks_all_and_kills_who_does_not_listen(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
+    await runtime.start(several(testbed, ON, name="polite"))
+    await runtime.start(several(testbed, DEAF, name="deaf"))
     for name in ("polite", "deaf"):
-        await all_on(world, runtime, name=name)
+        await all_on(testbed, runtime, name=name)
     await runtime.stop("polite", grace_s=60)
     assert alike(await ended(runtime, "polite"), signal=15, stopped=True)
     await runtime.stop("deaf", grace_s=0.1)
     assert alike(await ended(runtime, "deaf"), signal=9, stopped=True)
-    assert world.alive() == [world.supervisor()]
+    assert testbed.alive() == [testbed.supervisor()]
     await runtime.close()
 
 
 @on_a_loop
-async def test_who_does_not_end_with_the_others_is_killed_after_the_grace_time(world: LocalWorld) -> None:
-    runtime = await world.open()
+async def test_who_does_not_end_with_the_others_is_killed_after_the_grace_time(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
     # Rank 0 waits for the deaf one to be deaf.
-    quitter = f"echo $$; until [ -s {world.directory('a')}/log.1.txt ]; do sleep .01; done; exit 5"
-    await runtime.start(replace(several(world, each(quitter, DEAF)), grace_s=0.2))
+    quitter = f"echo $$; until [ -s {testbed.directory('a')}/log.1.txt ]; do sleep .01; done; exit 5"
+    await runtime.start(replace(several(testbed, each(quitter, DEAF)), grace_s=0.2))
     assert alike(await ended(runtime, "a"), code=5)
-    assert world.alive() == [world.supervisor()]
+    assert testbed.alive() == [testbed.supervisor()]
     await runtime.close()
 
 
 @on_a_loop
-async def test_a_timeout_is_for_all(world: LocalWorld) -> None:
-    runtime = await world.open()
-    await runtime.start(replace(several(world, ON), timeout_s=0.3))
+async def test_a_timeout_is_for_all(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
+    await runtime.start(replace(several(testbed, ON), timeout_s=0.3))
     assert alike(await ended(runtime, "a"), signal=15, timed_out=True)
-    assert world.alive() == [world.supervisor()]
+    assert testbed.alive() == [testbed.supervisor()]
     await runtime.close()
 
 
 @on_a_loop
-async def test_workers_are_taken_over_when_controller_and_supervisor_are_killed(world: LocalWorld) -> None:
-    runtime = await world.open()
-    await runtime.start(several(world, ON))
-    pids = await all_on(world, runtime)
-    first = world.supervisor()
-    await world.crash(runtime)
+async def test_workers_are_taken_over_when_controller_and_supervisor_are_killed(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
+    await runtime.start(several(testbed, ON))
+    pids = await all_on(testbed, runtime)
+    first = testbed.supervisor()
+    await testbed.crash(runtime)
     os.kill(first, signal.SIGKILL)
-    runtime = await world.open()
+    runtime = await testbed.open()
     assert (await runtime.observe())["a"].exit is None
     assert all(processes.birth(pid) for pid in pids)
-    assert world.supervisor() != first  # the leader holds nothing of it: not its lock, not its socket
+    assert testbed.supervisor() != first  # the leader holds nothing of it: not its lock, not its socket
     await runtime.stop("a", grace_s=60)
     assert alike(await ended(runtime, "a"), unknown=True, stopped=True)
-    await eventually(lambda: world.alive() == [world.supervisor()])
+    await eventually(lambda: testbed.alive() == [testbed.supervisor()])
     await runtime.close()
 
 
 @linux_only
 @on_a_loop
-async def test_workers_whose_leader_and_supervisor_were_killed_are_cleared_away(world: LocalWorld) -> None:
-    runtime = await world.open()
-    await runtime.start(several(world, ON))
-    pids = await all_on(world, runtime)
-    await world.crash(runtime)
-    for pid in (world.supervisor(), world.pid("a")):
+async def test_workers_whose_leader_and_supervisor_were_killed_are_cleared_away(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
+    await runtime.start(several(testbed, ON))
+    pids = await all_on(testbed, runtime)
+    await testbed.crash(runtime)
+    for pid in (testbed.supervisor(), testbed.pid("a")):
         os.kill(pid, signal.SIGKILL)
-    runtime = await world.open()
+    runtime = await testbed.open()
     assert alike(await ended(runtime, "a"), unknown=True)
     await eventually(lambda: not any(processes.birth(pid) for pid in pids))
     await runtime.close()
 
 
 @on_a_loop
-async def test_workers_that_cannot_be_started_leave_nothing_and_say_why(world: LocalWorld) -> None:
-    runtime = await world.open()
-    launch = replace(several(world, "true"), command=("pyton3", "train.py"))
+async def test_workers_that_cannot_be_started_leave_nothing_and_say_why(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
+    launch = replace(several(testbed, "true"), command=("pyton3", "train.py"))
     with pytest.raises(CannotStart, match='command not found: "pyton3"') as refusal:
         await runtime.start(launch)
     assert refusal.value.failure_class is FailureClass.CONFIGURATION
     assert list(launch.directory.iterdir()) == []
-    await eventually(lambda: world.alive() == [world.supervisor()])
-    await runtime.start(several(world, each("exit 4", ON)))
+    await eventually(lambda: testbed.alive() == [testbed.supervisor()])
+    await runtime.start(several(testbed, each("exit 4", ON)))
     assert alike(await ended(runtime, "a"), code=4)
     await runtime.close()
 
 
 @on_a_loop
-async def test_a_worker_has_default_signals_and_no_files_of_ours(world: LocalWorld) -> None:
+async def test_a_worker_has_default_signals_and_no_files_of_ours(testbed: LocalTestbed) -> None:
     look = "import os,signal; print(signal.getsignal(15) is signal.SIG_DFL, len(os.listdir('/dev/fd')))"
-    runtime = await world.open()
-    await runtime.start(replace(several(world, ""), command=(sys.executable, "-c", look)))
+    runtime = await testbed.open()
+    await runtime.start(replace(several(testbed, ""), command=(sys.executable, "-c", look)))
     await ended(runtime, "a")
-    assert [of_rank(world, rank) for rank in range(2)] == [b"True 4\n"] * 2
+    assert [of_rank(testbed, rank) for rank in range(2)] == [b"True 4\n"] * 2
     await runtime.close()
 
 
 @on_a_loop
-async def test_attempts_of_several_workers_take_one_slot_each(world: LocalWorld) -> None:
-    runtime = await world.open()
-    await runtime.start(replace(several(world, ON), slots=1))
-    await runtime.start(replace(several(world, "exit 0", name="b"), slots=1))
+async def test_attempts_of_several_workers_take_one_slot_each(testbed: LocalTestbed) -> None:
+    runtime = await testbed.open()
+    await runtime.start(replace(several(testbed, ON), slots=1))
+    await runtime.start(replace(several(testbed, "exit 0", name="b"), slots=1))
     assert (await runtime.observe())["b"].start_time is None
     await runtime.stop("a", grace_s=60)
     assert alike(await ended(runtime, "b"), code=0)
@@ -303,28 +303,28 @@ async def test_attempts_of_several_workers_take_one_slot_each(world: LocalWorld)
 
 
 @on_a_loop
-async def test_every_worker_gets_gpus_of_its_own(world: LocalWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_worker_gets_gpus_of_its_own(testbed: LocalTestbed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
-    runtime = await world.open()
+    runtime = await testbed.open()
     assert [runtime.slots(gpu, workers=2) for gpu in (1, 2, 3, 0.5, 0.25)] == [2, 1, 0, 4, 8]
     show = 'echo "gpu=$CUDA_VISIBLE_DEVICES"; exec sleep 600'
     for name, gpu in (("a", 1.0), ("b", 0.5)):
-        await runtime.start(replace(several(world, show, name=name), gpu=gpu))
+        await runtime.start(replace(several(testbed, show, name=name), gpu=gpu))
         await seen(runtime, name, lambda status: status.start_time is not None)
-    await runtime.start(replace(several(world, show, name="c"), gpu=1))
+    await runtime.start(replace(several(testbed, show, name="c"), gpu=1))
     assert (await runtime.observe())["c"].waiting == (
         "needs 1 GPU for each of 2 workers: GPU 4 is held by a, GPU 5 is held by a, "
         "GPU 6 is held by b (0.5), GPU 7 is held by b (0.5)"
     )
     await runtime.stop("c", grace_s=0)
-    await world.crash(runtime)
-    runtime = await world.open()
-    await runtime.start(replace(several(world, show, name="d"), gpu=0.5))
+    await testbed.crash(runtime)
+    runtime = await testbed.open()
+    await runtime.start(replace(several(testbed, show, name="d"), gpu=0.5))
     given = {
-        name: json.loads((world.directory(name) / "process.json").read_bytes())["gpus"] for name in ("a", "b", "d")
+        name: json.loads((testbed.directory(name) / "process.json").read_bytes())["gpus"] for name in ("a", "b", "d")
     }
     assert given == {"a": ["4", "5"], "b": ["6", "7"], "d": ["6", "7"]}
-    await eventually(lambda: of_rank(world, 1, "d") == b"gpu=7\n")
+    await eventually(lambda: of_rank(testbed, 1, "d") == b"gpu=7\n")
     await printed(runtime, "d", b"gpu=6\n")
     await asyncio.gather(*(runtime.remove(name) for name in "abd"))
     await runtime.close()

@@ -12,7 +12,7 @@ from controller.runtime.simulated import SimulatedRuntime, VirtualClock
 from tests.contract.runtime_contract import RuntimeContract, Script
 
 
-class PaperWorld:
+class SimulatedTestbed:
     """The runtime itself outlives its controllers: each gets the same."""
 
     def __init__(self) -> None:
@@ -48,5 +48,5 @@ class PaperWorld:
 
 class TestSimulatedRuntime(RuntimeContract):
     @pytest.fixture
-    def world(self) -> PaperWorld:
-        return PaperWorld()
+    def testbed(self) -> SimulatedTestbed:
+        return SimulatedTestbed()

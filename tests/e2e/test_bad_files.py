@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.somebody import Person, ended, experiment, somebody
+from tests.e2e.cli import Cli, cli_in, ended, experiment
 
 
 @pytest.fixture
-def me(tmp_path: Path) -> Iterator[Person]:
-    with somebody(tmp_path) as person:
-        yield person
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    with cli_in(tmp_path) as cli:
+        yield cli
 
 
 def missing(file: Path) -> None:
@@ -58,23 +58,23 @@ LAUGHS = "a0: &a0 [lol, lol]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}
     ],
 )
 def test_a_file_that_is_no_experiment_is_said_once_and_starts_nothing(
-    me: Person, make: Callable[[Path], None], sentence: str
+    cli: Cli, make: Callable[[Path], None], sentence: str
 ) -> None:
-    make(me.file)
+    make(cli.file)
     answers = []
     for verb in ("validate", "run"):
-        code, out, err = me.tuner(verb, me.file)
+        code, out, err = cli.tuner(verb, cli.file)
         assert (code, out) == (2, "")
         assert "bug" not in err
         assert re.search(sentence, err), err
         assert len(err) < 4000
         answers.append(err)
     assert answers[0] == answers[1]
-    assert not list((me.folder / "state").glob("experiments/*"))
+    assert not list((cli.folder / "state").glob("experiments/*"))
 
 
-def test_all_problems_of_a_file_come_at_once_each_with_its_place_and_cure(me: Person) -> None:
-    me.file.write_text("""\
+def test_all_problems_of_a_file_come_at_once_each_with_its_place_and_cure(cli: Cli) -> None:
+    cli.file.write_text("""\
 apiVersion: tuner.dev/v1
 kind: Experiment
 metadata: {name: Bad_Name}
@@ -96,10 +96,10 @@ spec:
     command: [python, train.py, "--lr=${learning_rate}"]
     timeout: soon
 """)
-    code, out, err = me.tuner("validate", me.file)
+    code, out, err = cli.tuner("validate", cli.file)
     assert (code, out) == (2, "")
     head, *lines = err.splitlines()
-    assert head == f"{me.file}: {len(lines)} problems"
+    assert head == f"{cli.file}: {len(lines)} problems"
     assert all(re.match(r"  \d+:\d+ \S+: .+", line) for line in lines), err
     found = {line.split()[1].rstrip(":") for line in lines}
     assert found >= {
@@ -118,52 +118,52 @@ spec:
     places = [tuple(map(int, line.split()[0].split(":"))) for line in lines]
     assert places == sorted(places)
     assert "did you mean parallelism?" in err
-    assert me.tuner("run", me.file)[::2] == (2, err)
+    assert cli.tuner("run", cli.file)[::2] == (2, err)
 
 
-def test_a_context_is_of_a_cluster(me: Person) -> None:
-    me.file.write_text(experiment())
-    code, out, err = me.tuner("run", me.file, "--context", "lab")
+def test_a_context_is_of_a_cluster(cli: Cli) -> None:
+    cli.file.write_text(experiment())
+    code, out, err = cli.tuner("run", cli.file, "--context", "lab")
     assert (code, out) == (2, "")
     assert "--context: is of a cluster, and trials run here; add --runtime kubernetes" in err
 
 
-def test_without_a_kubeconfig_a_cluster_is_refused_and_nothing_is_left(me: Person, tmp_path: Path) -> None:
-    me.file.write_text(experiment(trial="image: example/tiny:1"))
-    me.env["KUBECONFIG"] = str(tmp_path / "none")
-    code, out, err = me.tuner("run", me.file, "--runtime", "kubernetes")
+def test_without_a_kubeconfig_a_cluster_is_refused_and_nothing_is_left(cli: Cli, tmp_path: Path) -> None:
+    cli.file.write_text(experiment(trial="image: example/tiny:1"))
+    cli.env["KUBECONFIG"] = str(tmp_path / "none")
+    code, out, err = cli.tuner("run", cli.file, "--runtime", "kubernetes")
     assert (code, out) == (2, "")
     assert "none" in err
     assert "KUBECONFIG" in err
-    assert me.tuner("get", "experiments", "-o", "name")[1] == ""
+    assert cli.tuner("get", "experiments", "-o", "name")[1] == ""
 
 
-def test_a_file_for_a_cluster_can_be_checked_without_one(me: Person) -> None:
-    me.file.write_text(experiment(trial="image: example/tiny:1") + "  runtime: kubernetes\n")
-    code, out, err = me.tuner("validate", me.file)
+def test_a_file_for_a_cluster_can_be_checked_without_one(cli: Cli) -> None:
+    cli.file.write_text(experiment(trial="image: example/tiny:1") + "  runtime: kubernetes\n")
+    code, out, err = cli.tuner("validate", cli.file)
     assert (code, "is valid" in out, err) == (0, True, "")
 
 
-def test_of_two_who_start_it_at_once_one_runs_it_and_the_other_is_told(me: Person) -> None:
-    me.file.write_text(experiment(trials=3, trial="gracePeriod: 1s"))
-    both = [me.start("run", me.file) for _ in range(2)]
+def test_of_two_who_start_it_at_once_one_runs_it_and_the_other_is_told(cli: Cli) -> None:
+    cli.file.write_text(experiment(trials=3, trial="gracePeriod: 1s"))
+    both = [cli.start("run", cli.file) for _ in range(2)]
     codes, said = zip(*map(ended, both), strict=True)
     assert sorted(codes) in ([0, 0], [0, 6]), said
     for process, code, err in zip(both, codes, said, strict=True):
         (other,) = set(both) - {process}
         if code == 6:
             assert f"tiny is being run by process {other.pid} on" in err
-    assert [start.split()[:2] for start in me.starts()] == [["0", "1"], ["1", "1"], ["2", "1"]]
-    assert len(me.json("get", "experiments", "-o", "json")) == 1
+    assert [start.split()[:2] for start in cli.starts()] == [["0", "1"], ["1", "1"], ["2", "1"]]
+    assert len(cli.json("get", "experiments", "-o", "json")) == 1
 
 
-def test_another_file_under_the_same_name_is_refused_with_every_difference(me: Person) -> None:
-    me.file.write_text(experiment())
-    assert me.tuner("run", me.file)[0] == 0
-    me.file.write_text(experiment(parameters="x: {type: float, min: 0, max: 2}, y: [a, b]", parallelism=3))
-    code, out, err = me.tuner("run", me.file)
+def test_another_file_under_the_same_name_is_refused_with_every_difference(cli: Cli) -> None:
+    cli.file.write_text(experiment())
+    assert cli.tuner("run", cli.file)[0] == 0
+    cli.file.write_text(experiment(parameters="x: {type: float, min: 0, max: 2}, y: [a, b]", parallelism=3))
+    code, out, err = cli.tuner("run", cli.file)
     assert (code, out) == (6, "")
     for difference in ("spec.parallelism: 1 -> 3", "spec.parameters.x.max: 1 -> 2", "spec.parameters.y"):
         assert difference in err
     assert "tuner delete tiny" in err
-    assert len(me.starts()) == 2
+    assert len(cli.starts()) == 2

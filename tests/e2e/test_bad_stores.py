@@ -16,7 +16,7 @@ import pytest
 
 from controller.experiment_store import SCHEMA_VERSION
 from suggest.storage.upgrades import HEAD
-from tests.e2e.somebody import TUNER, Person, ended, eventually, experiment, processes_of, somebody
+from tests.e2e.cli import TUNER, Cli, cli_in, ended, eventually, experiment, processes_of
 
 NEWER = {
     "controller.db": "UPDATE controller_schema SET version = 99",
@@ -25,18 +25,18 @@ NEWER = {
 
 
 @pytest.fixture
-def me(tmp_path: Path) -> Iterator[Person]:
-    with somebody(tmp_path) as person:
-        yield person
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    with cli_in(tmp_path) as cli:
+        yield cli
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
     """Somebody whose experiment has ended; its state directory is to be copied, not touched."""
-    with somebody(tmp_path_factory.mktemp("finished")) as person:
-        person.file.write_text(experiment())
-        assert person.tuner("run", person.file)[0] == 0
-        yield person
+    with cli_in(tmp_path_factory.mktemp("finished")) as cli:
+        cli.file.write_text(experiment())
+        assert cli.tuner("run", cli.file)[0] == 0
+        yield cli
 
 
 def newer(database: Path) -> None:
@@ -78,13 +78,13 @@ def empty(database: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_store_that_cannot_be_used_is_one_sentence_and_works_again_when_restored(
-    finished: Person, me: Person, database: str, spoil: Callable[[Path], None], sentence: str
+    finished: Cli, cli: Cli, database: str, spoil: Callable[[Path], None], sentence: str
 ) -> None:
-    shutil.copytree(finished.folder / "state", me.folder / "state")
-    path = me.folder / "state" / database
+    shutil.copytree(finished.folder / "state", cli.folder / "state")
+    path = cli.folder / "state" / database
     spoil(path)
     for words in (("run", str(finished.file)), ("get", "trials", "tiny")):
-        code, out, err = me.tuner(*words)
+        code, out, err = cli.tuner(*words)
         assert (code, out, err.count("\n")) == (7, "", 1), err
         assert err.startswith("tuner: ")
         assert sentence in err
@@ -92,37 +92,37 @@ def test_a_store_that_cannot_be_used_is_one_sentence_and_works_again_when_restor
     if path.is_dir():
         path.rmdir()
     shutil.copy(finished.folder / "state" / database, path)
-    code, out, _ = me.tuner("run", finished.file)
+    code, out, _ = cli.tuner("run", finished.file)
     assert (code, out.split(" (")[0]) == (0, "tiny: best score 0.334957")
 
 
-def test_a_study_that_is_gone_is_not_made_anew_under_an_experiment_that_goes_on(me: Person) -> None:
-    me.file.write_text(experiment(waits=True))
-    run = me.start("run", me.file)
-    eventually(lambda: len(me.starts()) == 1)
+def test_a_study_that_is_gone_is_not_made_anew_under_an_experiment_that_goes_on(cli: Cli) -> None:
+    cli.file.write_text(experiment(waits=True))
+    run = cli.start("run", cli.file)
+    eventually(lambda: len(cli.starts()) == 1)
     run.kill()
     ended(run)
-    me.let_go()
-    (me.folder / "state" / "studies.db").rename(me.folder / "away.db")
-    code, _, err = me.tuner("resume", "tiny")
+    cli.let_go()
+    (cli.folder / "state" / "studies.db").rename(cli.folder / "away.db")
+    code, _, err = cli.tuner("resume", "tiny")
     assert code == 7
     assert "the file is gone, but its log studies.db-wal is still here; put the file back" in err
-    (me.folder / "state" / "studies.db-wal").rename(me.folder / "away.db-wal")
-    code, _, err = me.tuner("resume", "tiny")
+    (cli.folder / "state" / "studies.db-wal").rename(cli.folder / "away.db-wal")
+    code, _, err = cli.tuner("resume", "tiny")
     assert code == 7
     assert "tuner delete tiny" in err
-    for left in (me.folder / "state").glob("studies.db*"):
+    for left in (cli.folder / "state").glob("studies.db*"):
         left.unlink()
     for file in ("studies.db", "studies.db-wal"):
-        (me.folder / file.replace("studies", "away")).rename(me.folder / "state" / file)
+        (cli.folder / file.replace("studies", "away")).rename(cli.folder / "state" / file)
 
 
-def test_a_lost_controllers_store_begins_anew_beside_the_old_study(finished: Person, me: Person) -> None:
-    shutil.copytree(finished.folder / "state", me.folder / "state")
-    (me.folder / "state" / "controller.db").unlink()
-    me.file.write_text(experiment())
-    assert me.tuner("run", me.file)[0] == 0
-    assert [start.split()[:2] for start in me.starts()] == [["0", "1"], ["1", "1"]]
+def test_a_lost_controllers_store_begins_anew_beside_the_old_study(finished: Cli, cli: Cli) -> None:
+    shutil.copytree(finished.folder / "state", cli.folder / "state")
+    (cli.folder / "state" / "controller.db").unlink()
+    cli.file.write_text(experiment())
+    assert cli.tuner("run", cli.file)[0] == 0
+    assert [start.split()[:2] for start in cli.starts()] == [["0", "1"], ["1", "1"]]
 
 
 @contextmanager
@@ -135,54 +135,54 @@ def locked(database: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("database", ["controller.db", "studies.db"])
-def test_a_store_that_is_locked_for_a_while_is_waited_for(me: Person, database: str) -> None:
-    me.file.write_text(experiment(trials=3, waits=True))
-    run = me.start("run", me.file)
-    eventually(lambda: len(me.starts()) == 1)
-    with locked(me.folder / "state" / database):
-        me.let_go()
+def test_a_store_that_is_locked_for_a_while_is_waited_for(cli: Cli, database: str) -> None:
+    cli.file.write_text(experiment(trials=3, waits=True))
+    run = cli.start("run", cli.file)
+    eventually(lambda: len(cli.starts()) == 1)
+    with locked(cli.folder / "state" / database):
+        cli.let_go()
         assert f"{database}: another process has kept it locked for 5 s" in waiting(run)
     code, err = ended(run)
     assert code == 0, err
-    assert [trial["state"] for trial in me.trials()] == ["succeeded"] * 3
-    assert [start.split()[:2] for start in me.starts()] == [["0", "1"], ["1", "1"], ["2", "1"]]
+    assert [trial["state"] for trial in cli.trials()] == ["succeeded"] * 3
+    assert [start.split()[:2] for start in cli.starts()] == [["0", "1"], ["1", "1"], ["2", "1"]]
 
 
-def test_a_locked_store_refuses_a_start_in_one_sentence_and_reading_goes_on(finished: Person, me: Person) -> None:
-    shutil.copytree(finished.folder / "state", me.folder / "state")
-    me.file.write_text(experiment(name="other"))
-    with locked(me.folder / "state" / "controller.db"):
-        start = me.start("run", me.file)
-        assert len(me.trials()) == 2
+def test_a_locked_store_refuses_a_start_in_one_sentence_and_reading_goes_on(finished: Cli, cli: Cli) -> None:
+    shutil.copytree(finished.folder / "state", cli.folder / "state")
+    cli.file.write_text(experiment(name="other"))
+    with locked(cli.folder / "state" / "controller.db"):
+        start = cli.start("run", cli.file)
+        assert len(cli.trials()) == 2
         code, err = ended(start)
     assert code == 7
-    assert err.startswith(f"tuner: {me.folder}/state/controller.db: another process has kept it locked for 5 s")
-    assert me.starts() == []
-    assert me.tuner("run", me.file)[0] == 0
+    assert err.startswith(f"tuner: {cli.folder}/state/controller.db: another process has kept it locked for 5 s")
+    assert cli.starts() == []
+    assert cli.tuner("run", cli.file)[0] == 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="only root of Linux may mount a small disk")
-def test_a_disk_that_is_full_in_the_middle_loses_nothing(me: Person) -> None:
-    me.file.write_text(experiment(trials=4, waits=True))
-    with small_disk(me.folder / "state", "2m") as disk:
-        run = me.start("run", me.file)
-        eventually(lambda: len(me.starts()) == 1)
+def test_a_disk_that_is_full_in_the_middle_loses_nothing(cli: Cli) -> None:
+    cli.file.write_text(experiment(trials=4, waits=True))
+    with small_disk(cli.folder / "state", "2m") as disk:
+        run = cli.start("run", cli.file)
+        eventually(lambda: len(cli.starts()) == 1)
         fill(disk / "filler")
-        me.let_go()
+        cli.let_go()
         assert re.search(r"No space left on device; nothing is lost|the disk is full; nothing was lost", waiting(run))
         (disk / "filler").unlink()
         code, err = ended(run)
         assert code == 0, err
-        assert [trial["state"] for trial in me.trials()] == ["succeeded"] * 4
-        assert [start.split()[:2] for start in me.starts()] == [[str(n), "1"] for n in range(4)]
-        eventually(lambda: not processes_of(me.folder))
+        assert [trial["state"] for trial in cli.trials()] == ["succeeded"] * 4
+        assert [start.split()[:2] for start in cli.starts()] == [[str(n), "1"] for n in range(4)]
+        eventually(lambda: not processes_of(cli.folder))
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="only root of Linux may mount a small disk")
-def test_a_disk_that_is_full_from_the_beginning_is_one_sentence(me: Person) -> None:
-    me.file.write_text(experiment())
-    with small_disk(me.folder / "state", "16k"):
-        code, out, err = me.tuner("run", me.file)
+def test_a_disk_that_is_full_from_the_beginning_is_one_sentence(cli: Cli) -> None:
+    cli.file.write_text(experiment())
+    with small_disk(cli.folder / "state", "16k"):
+        code, out, err = cli.tuner("run", cli.file)
     assert (code, out, err.count("\n")) == (7, "", 1)
     assert re.match(r"tuner: .*state/.* (the disk is full|No space left|see that its disk .* has room)", err)
 
@@ -200,16 +200,16 @@ def small_disk(place: Path, size: str) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("what", ["state", "state/controller.db"])
-def test_what_may_not_be_written_is_one_sentence_with_the_cure(finished: Person, me: Person, what: str) -> None:
-    shutil.copytree(finished.folder / "state", me.folder / "state")
-    me.file.write_text(experiment(name="other"))
-    path = me.folder / what
+def test_what_may_not_be_written_is_one_sentence_with_the_cure(finished: Cli, cli: Cli, what: str) -> None:
+    shutil.copytree(finished.folder / "state", cli.folder / "state")
+    cli.file.write_text(experiment(name="other"))
+    path = cli.folder / what
     path.chmod(0o500 if path.is_dir() else 0o400)
     if what == "state":
         (path / "experiments").chmod(0o500)
     done = subprocess.run(
-        [*as_one_whom_permissions_bind(), TUNER, "run", me.file],
-        cwd=me.folder, env=me.env, capture_output=True, text=True, check=False,
+        [*as_one_whom_permissions_bind(), TUNER, "run", cli.file],
+        cwd=cli.folder, env=cli.env, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (7, "", 1), done.stderr
     assert str(path) in done.stderr
@@ -217,7 +217,7 @@ def test_what_may_not_be_written_is_one_sentence_with_the_cure(finished: Person,
     path.chmod(0o700)
     if what == "state":
         (path / "experiments").chmod(0o700)
-    assert me.tuner("run", me.file)[0] == 0
+    assert cli.tuner("run", cli.file)[0] == 0
 
 
 def as_one_whom_permissions_bind() -> list[str]:
@@ -233,12 +233,12 @@ def as_one_whom_permissions_bind() -> list[str]:
 @pytest.mark.parametrize(
     "name", ["with space", "ünï 漢", "what?x=1", "#hash", "per%20cent", "quo\"te'", "long" * 60 + "/" + "long" * 30]
 )
-def test_a_state_directory_may_have_any_name(me: Person, name: str) -> None:
-    me.env["TUNER_STATE_DIR"] = f"{me.folder}/{name}"
-    me.file.write_text(experiment(trials=1))
-    assert me.tuner("run", me.file)[0] == 0
-    assert [trial["state"] for trial in me.trials()] == ["succeeded"]
-    made = {path.name for path in Path(me.env["TUNER_STATE_DIR"]).iterdir()}
+def test_a_state_directory_may_have_any_name(cli: Cli, name: str) -> None:
+    cli.env["TUNER_STATE_DIR"] = f"{cli.folder}/{name}"
+    cli.file.write_text(experiment(trials=1))
+    assert cli.tuner("run", cli.file)[0] == 0
+    assert [trial["state"] for trial in cli.trials()] == ["succeeded"]
+    made = {path.name for path in Path(cli.env["TUNER_STATE_DIR"]).iterdir()}
     assert made >= {"controller.db", "studies.db", "experiments"}
 
 

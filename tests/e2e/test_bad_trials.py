@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.somebody import Person, ended, eventually, experiment, processes_of, somebody, why
+from tests.e2e.cli import Cli, cli_in, ended, eventually, experiment, processes_of, why
 
 # kind: (state, value, failure classes and exit codes of its attempts, how the Why line begins)
 KINDS: dict[str, tuple[str, float | None, list[tuple[str | None, int | None]], str]] = {
@@ -53,16 +53,16 @@ sys.stdout.buffer.write(b"y" * 1000)
 
 
 @pytest.fixture
-def me(tmp_path: Path) -> Iterator[Person]:
-    with somebody(tmp_path) as person:
-        yield person
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    with cli_in(tmp_path) as cli:
+        yield cli
 
 
 @pytest.fixture(scope="module")
-def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Person, int, dict[str, Any]]]:
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cli, int, dict[str, Any]]]:
     """One experiment whose every trial misbehaves in its own way; its exit code, and the trials by their way."""
-    with somebody(tmp_path_factory.mktemp("bad")) as person:
-        person.file.write_text(
+    with cli_in(tmp_path_factory.mktemp("bad")) as cli:
+        cli.file.write_text(
             experiment(
                 ["python", PROGRAM, "${kind}"],
                 trials=len(KINDS),
@@ -72,97 +72,97 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Perso
                 trial="timeout: 1s\n    gracePeriod: 100ms\n    retries: {infrastructure: 1}",
             )
         )
-        code, _, _ = person.tuner("run", person.file)
-        yield person, code, {trial["parameters"]["kind"]: trial for trial in person.trials()}
+        code, _, _ = cli.tuner("run", cli.file)
+        yield cli, code, {trial["parameters"]["kind"]: trial for trial in cli.trials()}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_bad_trial_has_its_outcome_and_one_clear_reason(
-    everything: tuple[Person, int, dict[str, Any]], kind: str
+    everything: tuple[Cli, int, dict[str, Any]], kind: str
 ) -> None:
-    person, _, trials = everything
+    cli, _, trials = everything
     trial = trials[kind]
     state, value, attempts, begins = KINDS[kind]
     assert (trial["state"], trial.get("value")) == (state, value)
     assert [(each.get("failureClass"), each.get("exitCode")) for each in trial["attempts"]] == attempts
-    line = why(person, f"tiny/{trial['number']}")
+    line = why(cli, f"tiny/{trial['number']}")
     assert line.startswith(f"Why: {begins}")
     if state in ("failed", "infeasible"):
         assert trial["reason"] in line
 
 
-def test_bad_trials_do_not_end_a_search_that_has_a_result(everything: tuple[Person, int, dict[str, Any]]) -> None:
-    person, code, trials = everything
+def test_bad_trials_do_not_end_a_search_that_has_a_result(everything: tuple[Cli, int, dict[str, Any]]) -> None:
+    cli, code, trials = everything
     assert code == 0
     assert set(trials) == set(KINDS)
-    assert person.json("best", "tiny", "-o", "json")["value"] == 0.5
+    assert cli.json("best", "tiny", "-o", "json")["value"] == 0.5
     failed = [kind for kind, (state, *_) in KINDS.items() if state == "failed"]
-    (shown,) = person.json("get", "experiments", "-o", "json")
+    (shown,) = cli.json("get", "experiments", "-o", "json")
     assert shown["trials"] == {"succeeded": 5, "infeasible": 1, "failed": len(failed)}
 
 
-def test_what_a_trial_forks_does_not_outlive_it(everything: tuple[Person, int, dict[str, Any]]) -> None:
-    person, _, _ = everything
-    eventually(lambda: not processes_of(person.folder))  # its two sleepers would live for a minute
+def test_what_a_trial_forks_does_not_outlive_it(everything: tuple[Cli, int, dict[str, Any]]) -> None:
+    cli, _, _ = everything
+    eventually(lambda: not processes_of(cli.folder))  # its two sleepers would live for a minute
 
 
-def test_an_infeasible_trial_is_no_failure(me: Person) -> None:
-    me.file.write_text(
+def test_an_infeasible_trial_is_no_failure(cli: Cli) -> None:
+    cli.file.write_text(
         experiment(["sh", "-c", "exit 42"], trials=2).replace("failedTrials: 99", "failedTrials: 1"),
     )
-    code, out, err = me.tuner("run", me.file)
+    code, out, err = cli.tuner("run", cli.file)
     assert (code, out) == (3, "")
     assert "all 2 trials are done" in err
-    assert [trial["state"] for trial in me.trials()] == ["infeasible"] * 2
+    assert [trial["state"] for trial in cli.trials()] == ["infeasible"] * 2
 
 
-def test_a_hundred_megabytes_of_output_are_read_in_little_memory(me: Person) -> None:
-    (me.folder / "big.py").write_text(BIG)
-    me.file.write_text(experiment(["python", "big.py"], trials=1))
-    run = me.start("run", me.file)
+def test_a_hundred_megabytes_of_output_are_read_in_little_memory(cli: Cli) -> None:
+    (cli.folder / "big.py").write_text(BIG)
+    cli.file.write_text(experiment(["python", "big.py"], trials=1))
+    run = cli.start("run", cli.file)
     peak_kb = 0
     while run.poll() is None:
         peak_kb = max(peak_kb, high_water_kb(run))
     assert ended(run)[0] == 0
-    (trial,) = me.trials()
+    (trial,) = cli.trials()
     assert (trial["state"], trial["value"], trial["step"]) == ("succeeded", 0.950, 950)
-    (log,) = (me.folder / "state").glob("experiments/*/trials/0/1/log.txt")
+    (log,) = (cli.folder / "state").glob("experiments/*/trials/0/1/log.txt")
     assert log.stat().st_size > 100_000_000
     assert peak_kb < 200_000
     log.unlink()
 
 
-def test_a_trial_killed_from_outside_runs_again_and_costs_no_trial(me: Person) -> None:
-    me.file.write_text(
+def test_a_trial_killed_from_outside_runs_again_and_costs_no_trial(cli: Cli) -> None:
+    cli.file.write_text(
         experiment(["sh", "-c", 'echo "$$ $TUNER_ATTEMPT $1" >> starts.txt; echo score=$1; test -e go || exec sleep 60',
                     "sh", "${x}"], trials=1)
     )  # fmt: skip
-    run = me.start("run", me.file)
-    eventually(lambda: len(me.starts()) == 1)
-    me.let_go()
-    os.kill(int(me.starts()[0].split()[0]), signal.SIGKILL)
+    run = cli.start("run", cli.file)
+    eventually(lambda: len(cli.starts()) == 1)
+    cli.let_go()
+    os.kill(int(cli.starts()[0].split()[0]), signal.SIGKILL)
     assert ended(run)[0] == 0
-    (trial,) = me.trials()
-    assert [start.split()[1:] for start in me.starts()] == [["1", str(trial["value"])], ["2", str(trial["value"])]]
+    (trial,) = cli.trials()
+    assert [start.split()[1:] for start in cli.starts()] == [["1", str(trial["value"])], ["2", str(trial["value"])]]
     assert [(each["state"], each.get("failureClass"), each.get("reason")) for each in trial["attempts"]] == [
         ("failed", "infrastructure", "killed by SIGKILL, which tuner did not send"),
         ("succeeded", None, None),
     ]
-    assert why(me, "tiny/0").startswith("Why: it ended with score")
-    assert "in attempt 2" in why(me, "tiny/0")
+    assert why(cli, "tiny/0").startswith("Why: it ended with score")
+    assert "in attempt 2" in why(cli, "tiny/0")
 
 
-def test_ctrl_c_ends_a_trial_that_ignores_sigterm(me: Person) -> None:
-    me.file.write_text(
+def test_ctrl_c_ends_a_trial_that_ignores_sigterm(cli: Cli) -> None:
+    cli.file.write_text(
         experiment(["python", PROGRAM, "stubborn"], trials=1, trial="gracePeriod: 100ms"),
     )
-    run = me.start("run", me.file)
-    eventually(lambda: any(log.read_text() for log in (me.folder / "state").glob("experiments/*/trials/0/1/log.txt")))
+    run = cli.start("run", cli.file)
+    eventually(lambda: any(log.read_text() for log in (cli.folder / "state").glob("experiments/*/trials/0/1/log.txt")))
     run.send_signal(signal.SIGINT)
     assert ended(run)[0] == 130
-    (trial,) = me.trials()
+    (trial,) = cli.trials()
     assert (trial["state"], [each["state"] for each in trial["attempts"]]) == ("queued", ["cancelled"])
-    eventually(lambda: not processes_of(me.folder))
+    eventually(lambda: not processes_of(cli.folder))
 
 
 @pytest.mark.parametrize(
@@ -174,63 +174,63 @@ def test_ctrl_c_ends_a_trial_that_ignores_sigterm(me: Person) -> None:
     ],
 )
 def test_a_trial_that_cannot_be_started_pauses_at_once_and_the_corrected_file_runs_it(
-    me: Person, command: list[str], reason: str
+    cli: Cli, command: list[str], reason: str
 ) -> None:
-    (me.folder / "here.txt").write_text("no program")
-    me.file.write_text(experiment(command, trials=20))
-    code, out, err = me.tuner("run", me.file)
+    (cli.folder / "here.txt").write_text("no program")
+    cli.file.write_text(experiment(command, trials=20))
+    code, out, err = cli.tuner("run", cli.file)
     assert (code, out) == (8, "")
     assert reason in err
     assert "tuner resume" in err
-    (trial,) = me.trials()
+    (trial,) = cli.trials()
     assert [(each["state"], each["failureClass"]) for each in trial["attempts"]] == [("failed", "configuration")]
-    assert reason in why(me, "tiny/0")
+    assert reason in why(cli, "tiny/0")
     parameters = trial["parameters"]
 
-    me.file.write_text(experiment(trials=2))
-    code, _, err = me.tuner("resume", me.file)
+    cli.file.write_text(experiment(trials=2))
+    code, _, err = cli.tuner("resume", cli.file)
     assert code == 0, err
-    again = me.trials()
+    again = cli.trials()
     assert [each["state"] for each in again] == ["succeeded"] * 2
     assert again[0]["parameters"] == parameters
-    assert [start.split()[:2] for start in me.starts()] == [["0", "2"], ["1", "1"]]
+    assert [start.split()[:2] for start in cli.starts()] == [["0", "2"], ["1", "1"]]
 
 
-def test_what_was_read_of_a_log_still_counts_when_the_trials_folder_is_deleted(me: Person) -> None:
-    me.file.write_text(experiment(trials=2, waits=True))
-    run = me.start("run", me.file)
-    eventually(lambda: len(me.starts()) == 1 and measured(me))
-    (folder,) = (me.folder / "state").glob("experiments/*/trials/0")
+def test_what_was_read_of_a_log_still_counts_when_the_trials_folder_is_deleted(cli: Cli) -> None:
+    cli.file.write_text(experiment(trials=2, waits=True))
+    run = cli.start("run", cli.file)
+    eventually(lambda: len(cli.starts()) == 1 and measured(cli))
+    (folder,) = (cli.folder / "state").glob("experiments/*/trials/0")
     shutil.rmtree(folder)
-    me.let_go()
+    cli.let_go()
     assert ended(run)[0] == 0
-    assert [trial["state"] for trial in me.trials()] == ["succeeded"] * 2
-    assert "it ended with score" in why(me, "tiny/0")
-    assert me.tuner("logs", "tiny/0")[0] in (0, 5)
+    assert [trial["state"] for trial in cli.trials()] == ["succeeded"] * 2
+    assert "it ended with score" in why(cli, "tiny/0")
+    assert cli.tuner("logs", "tiny/0")[0] in (0, 5)
 
 
-def test_a_working_directory_that_vanishes_pauses_and_goes_on_when_it_is_back(me: Person) -> None:
-    place = me.folder / "work"
+def test_a_working_directory_that_vanishes_pauses_and_goes_on_when_it_is_back(cli: Cli) -> None:
+    place = cli.folder / "work"
     place.mkdir()
     file = place / "experiment.yaml"
-    go = me.folder / "go"
+    go = cli.folder / "go"
     file.write_text(experiment(["sh", "-c", f"echo score=1; touch begun; while ! test -e {go}; do sleep 0.02; done"]))
-    run = me.start("run", file)
+    run = cli.start("run", file)
     eventually((place / "begun").exists)
-    place.rename(me.folder / "away")
-    me.let_go()
+    place.rename(cli.folder / "away")
+    cli.let_go()
     code, err = ended(run)
     assert code == 8
     assert f"trial 1 cannot run: no such folder: {place}" in err
-    assert [trial["state"] for trial in me.trials()] == ["succeeded", "queued"]
+    assert [trial["state"] for trial in cli.trials()] == ["succeeded", "queued"]
 
-    (me.folder / "away").rename(place)
-    assert me.tuner("resume", "tiny")[0] == 0
-    assert [len(trial["attempts"]) for trial in me.trials()] == [1, 2]
+    (cli.folder / "away").rename(place)
+    assert cli.tuner("resume", "tiny")[0] == 0
+    assert [len(trial["attempts"]) for trial in cli.trials()] == [1, 2]
 
 
-def measured(person: Person) -> bool:
-    whole = person.json("export", "tiny", "--format", "json")
+def measured(cli: Cli) -> bool:
+    whole = cli.json("export", "tiny", "--format", "json")
     return bool(whole["trials"][0].get("measurements"))
 
 

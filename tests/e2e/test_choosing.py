@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.e2e.somebody import experiment, somebody
+from tests.e2e.cli import cli_in, experiment
 
 SMALL = "x: {type: int, min: 1, max: 3}, kind: [a, b]"
 
 
 def test_what_default_chose_by_space_budget_and_parallelism_is_told(tmp_path: Path) -> None:
     text = experiment(parameters=SMALL, parallelism=3, trials=6, algorithm="default, seed: 1")
-    with somebody(tmp_path) as me:
+    with cli_in(tmp_path) as cli:
         (tmp_path / "experiment.yaml").write_text(text.replace("  algorithm: {name: default, seed: 1}\n", ""))
-        assert me.tuner("run", "experiment.yaml")[0] == 0
-        out = me.tuner("describe", "tiny")[1]
+        assert cli.tuner("run", "experiment.yaml")[0] == 0
+        out = cli.tuner("describe", "tiny")[1]
         assert "default: grid (parallelism 3, trials 6)\n" in out
         (tmp_path / "starts.txt").unlink()
         (tmp_path / "other.yaml").write_text(text.replace("tiny", "other").replace("trials: 6", "trials: 5"))
-        assert me.tuner("run", "other.yaml")[0] == 0
-        out = me.tuner("describe", "other")[1]
+        assert cli.tuner("run", "other.yaml")[0] == 0
+        out = cli.tuner("describe", "other")[1]
         assert "default: tpe (" in out
         assert "duplicates resample, goodShare 0.04, " in out
         assert len(set((tmp_path / "starts.txt").read_text().splitlines())) == 5

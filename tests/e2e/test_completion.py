@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from controller.cli.main import main
-from tests.e2e.somebody import TUNER, Person, experiment, somebody
+from tests.e2e.cli import TUNER, Cli, cli_in, experiment
 
 STARTS = {
     "bash": (["bash", "--norc", "--noprofile", "-i"], 'PS1="> "; bind "set enable-bracketed-paste off"\n'),
@@ -22,17 +22,17 @@ STARTS = {
 
 
 @pytest.fixture(scope="module")
-def me(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
-    with somebody(tmp_path_factory.mktemp("completion")) as person:
-        person.file.write_text(experiment(parameters="rate: {type: float, min: 0, max: 1}", name="digits", trials=12,
+def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
+    with cli_in(tmp_path_factory.mktemp("completion")) as cli:
+        cli.file.write_text(experiment(parameters="rate: {type: float, min: 0, max: 1}", name="digits", trials=12,
                                           command=["sh", "-c", "echo score=$1", "sh", "${rate}"]))  # fmt: skip
-        assert person.tuner("run", person.file)[0] == 0
-        yield person
+        assert cli.tuner("run", cli.file)[0] == 0
+        yield cli
 
 
-def offered(me: Person, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, list[str]]:
+def offered(cli: Cli, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, list[str]]:
     before = os.environ.get("TUNER_STATE_DIR")
-    os.environ["TUNER_STATE_DIR"] = me.env["TUNER_STATE_DIR"]
+    os.environ["TUNER_STATE_DIR"] = cli.env["TUNER_STATE_DIR"]
     try:
         assert main(["__complete", *words]) == 0
     finally:
@@ -41,9 +41,9 @@ def offered(me: Person, capsys: pytest.CaptureFixture[str], *words: str) -> tupl
     return kind, [line.partition("\t")[0] for line in lines]
 
 
-def test_what_may_follow_is_what_the_parser_takes(me: Person, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_may_follow_is_what_the_parser_takes(cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
     def words(*typed: str) -> list[str]:
-        kind, found = offered(me, capsys, *typed)
+        kind, found = offered(cli, capsys, *typed)
         assert kind == "words"
         return found
 
@@ -61,21 +61,21 @@ def test_what_may_follow_is_what_the_parser_takes(me: Person, capsys: pytest.Cap
     assert words("describe", "digits", "--color", "a") == ["auto", "always"]
     assert words("nonsense", "") != [""]
     assert words("get", "trials", "--state-dir", "/nowhere", "") == []
-    assert offered(me, capsys, "run", "")[0] == "files"
-    assert offered(me, capsys, "resume", "d") == ("files", ["digits"])
-    assert offered(me, capsys, "serve", "--tokens", "") == ("files", [])
-    assert offered(me, capsys, "get", "experiments", "--state-dir", "")[0] == "directories"
+    assert offered(cli, capsys, "run", "")[0] == "files"
+    assert offered(cli, capsys, "resume", "d") == ("files", ["digits"])
+    assert offered(cli, capsys, "serve", "--tokens", "") == ("files", [])
+    assert offered(cli, capsys, "get", "experiments", "--state-dir", "")[0] == "directories"
 
 
 class Shell:
     """A shell at a terminal."""
 
-    def __init__(self, name: str, me: Person) -> None:
+    def __init__(self, name: str, cli: Cli) -> None:
         command, setup = STARTS[name]
         self.terminal, other = pty.openpty()
-        environment = {**me.env, "TERM": "dumb", "PATH": f"{TUNER.parent}:/usr/bin:/bin", "INPUTRC": "/dev/null"}
+        environment = {**cli.env, "TERM": "dumb", "PATH": f"{TUNER.parent}:/usr/bin:/bin", "INPUTRC": "/dev/null"}
         self.process = subprocess.Popen(
-            command, cwd=me.folder, env=environment, stdin=other, stdout=other, stderr=other, start_new_session=True
+            command, cwd=cli.folder, env=environment, stdin=other, stdout=other, stderr=other, start_new_session=True
         )
         os.close(other)
         self.seen = ""
@@ -107,10 +107,10 @@ class Shell:
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh"])
-def test_tab_completes_verbs_flags_names_trials_and_files(name: str, me: Person) -> None:
+def test_tab_completes_verbs_flags_names_trials_and_files(name: str, cli: Cli) -> None:
     if shutil.which(name) is None:
         pytest.skip(f"{name} is not installed")
-    shell = Shell(name, me)
+    shell = Shell(name, cli)
     try:
         shell.completes("tuner desc", "ribe ")
         shell.completes("tuner get tri", "als ")
@@ -125,7 +125,7 @@ def test_tab_completes_verbs_flags_names_trials_and_files(name: str, me: Person)
         shell.end()
 
 
-def test_fish_completes_verbs_names_trials_and_files(me: Person) -> None:
+def test_fish_completes_verbs_names_trials_and_files(cli: Cli) -> None:
     fish = shutil.which("fish")
     if fish is None:
         pytest.skip("fish is not installed")
@@ -133,7 +133,7 @@ def test_fish_completes_verbs_names_trials_and_files(me: Person) -> None:
     def offered(typed: str) -> list[str]:
         done = subprocess.run(
             [fish, "--no-config", "-c", f"tuner completion fish | source; complete -C '{typed}'"],
-            cwd=me.folder, env={**me.env, "HOME": str(me.folder)}, capture_output=True, text=True,
+            cwd=cli.folder, env={**cli.env, "HOME": str(cli.folder)}, capture_output=True, text=True,
             timeout=60, check=True,
         )  # fmt: skip
         return [line.partition("\t")[0] for line in done.stdout.splitlines()]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.somebody import Person, experiment, somebody
+from tests.e2e.cli import Cli, cli_in, experiment
 
 WORDS = ("extend", "tiny", "--trials", "+2", "--set", "spec.parameters.x.max=2", "--set", "spec.parameters.k=[a, b]")
 MOMENTS = (
@@ -24,20 +24,20 @@ FILE = experiment(parameters="x: {type: float, min: 0, max: 1}, k: [a]", algorit
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
     """Somebody whose experiment has ended; its state directory is to be copied, not touched."""
-    with somebody(tmp_path_factory.mktemp("finished")) as person:
-        person.file.write_text(FILE)
-        assert person.tuner("run", person.file)[0] == 0
-        yield person
+    with cli_in(tmp_path_factory.mktemp("finished")) as cli:
+        cli.file.write_text(FILE)
+        assert cli.tuner("run", cli.file)[0] == 0
+        yield cli
 
 
 @pytest.fixture
-def me(finished: Person, tmp_path: Path) -> Iterator[Person]:
-    with somebody(tmp_path) as person:
-        person.file.write_text(FILE)
+def cli(finished: Cli, tmp_path: Path) -> Iterator[Cli]:
+    with cli_in(tmp_path) as cli:
+        cli.file.write_text(FILE)
         shutil.copytree(finished.folder / "state", tmp_path / "state")
-        yield person
+        yield cli
 
 
 def past(folder: Path) -> int:
@@ -47,43 +47,43 @@ def past(folder: Path) -> int:
     return int(grown)
 
 
-def test_an_extension_killed_between_its_writes_is_repeated_without_harm(me: Person) -> None:
+def test_an_extension_killed_between_its_writes_is_repeated_without_harm(cli: Cli) -> None:
     for moment in MOMENTS:
-        me.env["TUNER_FAILPOINT"] = moment
-        assert me.tuner(*WORDS)[0] == -9, moment
-    del me.env["TUNER_FAILPOINT"]
-    code, out, err = me.tuner(*WORDS)
+        cli.env["TUNER_FAILPOINT"] = moment
+        assert cli.tuner(*WORDS)[0] == -9, moment
+    del cli.env["TUNER_FAILPOINT"]
+    code, out, err = cli.tuner(*WORDS)
     assert (code, out.startswith("tiny: best score ")) == (0, True), err
     assert "revision 2 says so already, and nothing of it has run yet" in err
-    trials = me.trials()
+    trials = cli.trials()
     assert [trial["number"] for trial in trials] == [0, 1, 2, 3]
     assert trials[2]["parameters"]["k"] == "b", "a new choice is tried first"
-    assert past(me.folder) == 1
-    assert [path.name for path in sorted((me.folder / "state" / "experiments").glob("*/*.yaml"))] == [
+    assert past(cli.folder) == 1
+    assert [path.name for path in sorted((cli.folder / "state" / "experiments").glob("*/*.yaml"))] == [
         "experiment.r2.yaml",
         "experiment.yaml",
     ]
     for verb in ("run", "resume"):  # the person's own file, which knows nothing of the extension
-        code, out, err = me.tuner(verb, me.file)
+        code, out, err = cli.tuner(verb, cli.file)
         assert (code, out.startswith("tiny: best score ")) == (0, True), err
         assert "experiment.yaml is revision 1 of tiny; going on with revision 2, " in err
         assert "spec.budget.trials: 2 -> 4" in err
-    me.file.write_text(me.file.read_text().replace("max: 1}", "max: 3}"))
-    code, _, err = me.tuner("run", me.file)
+    cli.file.write_text(cli.file.read_text().replace("max: 1}", "max: 3}"))
+    code, _, err = cli.tuner("run", cli.file)
     assert (code, "The file in force since revision 2: " in err) == (6, True), err
 
 
-def test_what_is_no_growth_is_one_sentence_and_changes_nothing(me: Person) -> None:
-    code, _, err = me.tuner("extend", "tiny", "--set", "spec.parameters.x.max=0.5")
+def test_what_is_no_growth_is_one_sentence_and_changes_nothing(cli: Cli) -> None:
+    code, _, err = cli.tuner("extend", "tiny", "--set", "spec.parameters.x.max=0.5")
     assert code == 2
     assert "--set spec.parameters.x.max=0.5: 0.5 is below 1, and a range only grows" in err
-    code, _, err = me.tuner("extend", "tiny", "--trials", "2")
+    code, _, err = cli.tuner("extend", "tiny", "--trials", "2")
     assert (code, "that changes nothing of tiny, which succeeded: all 2 trials are done" in err) == (6, True), err
-    assert not list((me.folder / "state" / "experiments").glob("*/experiment.r2.yaml"))
+    assert not list((cli.folder / "state" / "experiments").glob("*/experiment.r2.yaml"))
 
 
-def test_the_changed_file_extends_as_well(me: Person) -> None:
-    text = me.file.read_text().replace("max: 1}, k: [a]", "max: 4}, k: [a, c]").replace("trials: 2", "trials: 3")
-    me.file.write_text(text)
-    assert me.tuner("extend", me.file)[0] == 0
-    assert len(me.trials()) == 3
+def test_the_changed_file_extends_as_well(cli: Cli) -> None:
+    text = cli.file.read_text().replace("max: 1}, k: [a]", "max: 4}, k: [a, c]").replace("trials: 2", "trials: 3")
+    cli.file.write_text(text)
+    assert cli.tuner("extend", cli.file)[0] == 0
+    assert len(cli.trials()) == 3

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.somebody import Person, ended, eventually, experiment, somebody
+from tests.e2e.cli import Cli, cli_in, ended, eventually, experiment
 
 FINAL = """
   final:
@@ -24,72 +24,72 @@ UNTIL_GO = "while ! test -e go; do sleep 0.02; done"
 
 
 @pytest.fixture
-def person(tmp_path: Path) -> Iterator[Person]:
-    with somebody(tmp_path) as person:
-        yield person
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    with cli_in(tmp_path) as cli:
+        yield cli
 
 
-def write(person: Person, script: str) -> Path:
-    person.file.write_text(experiment(trials=3) + FINAL.format(script=script))
-    return person.file
+def write(cli: Cli, script: str) -> Path:
+    cli.file.write_text(experiment(trials=3) + FINAL.format(script=script))
+    return cli.file
 
 
-def finals(person: Person) -> list[str]:
-    return [line for line in person.starts() if line.startswith("final")]
+def finals(cli: Cli) -> list[str]:
+    return [line for line in cli.starts() if line.startswith("final")]
 
 
-def test_it_outlives_its_controller_and_leaves_what_best_lists(person: Person) -> None:
-    file = write(person, EXPORT.format(then=UNTIL_GO))
-    process = person.start("run", file)
-    eventually(lambda: finals(person))
+def test_it_outlives_its_controller_and_leaves_what_best_lists(cli: Cli) -> None:
+    file = write(cli, EXPORT.format(then=UNTIL_GO))
+    process = cli.start("run", file)
+    eventually(lambda: finals(cli))
     process.kill()
     process.communicate()
-    assert "it may run on without a controller" in person.tuner("describe", "tiny/final")[1]
-    again = person.start("run", file)
-    (person.folder / "go").touch()
+    assert "it may run on without a controller" in cli.tuner("describe", "tiny/final")[1]
+    again = cli.start("run", file)
+    (cli.folder / "go").touch()
     code, err = ended(again)
     assert (code, "What its final stage left: tuner best tiny" in err) == (0, True), err
-    best = person.json("best", "tiny", "-o", "json")
+    best = cli.json("best", "tiny", "-o", "json")
     started = f"final {best['number']} final {best['parameters']['x']!r}"
-    assert finals(person) == [started]
+    assert finals(cli) == [started]
     final = best["final"]
     assert (final["trial"], final["state"], len(final["attempts"])) == (best["number"], "succeeded", 1)
     assert final["outputs"] == [{"path": "sub/model.txt", "bytes": 3}]
     assert (Path(final["outputDirectory"]) / "sub/model.txt").read_text() == "abc"
-    assert person.tuner("logs", "tiny/final")[1] == "exported\n"
+    assert cli.tuner("logs", "tiny/final")[1] == "exported\n"
 
 
-def test_one_that_fails_fails_no_search_and_runs_again_only_when_asked(person: Person) -> None:
-    file = write(person, EXPORT.format(then="echo no room for the model; exit 42"))
-    code, out, err = person.tuner("run", "-q", file)
+def test_one_that_fails_fails_no_search_and_runs_again_only_when_asked(cli: Cli) -> None:
+    file = write(cli, EXPORT.format(then="echo no room for the model; exit 42"))
+    code, out, err = cli.tuner("run", "-q", file)
     said = "tiny succeeded: all 3 trials are done; its final stage failed: exit code 42: no room for the model"
     assert (code, out.startswith("tiny: best score"), err.splitlines()[0]) == (1, True, said)
-    code, _, err = person.tuner("run", file)
-    assert (code, err.splitlines()[0], len(finals(person))) == (1, said, 1)
-    shown = person.tuner("describe", "tiny")[1]
+    code, _, err = cli.tuner("run", file)
+    assert (code, err.splitlines()[0], len(finals(cli))) == (1, said, 1)
+    shown = cli.tuner("describe", "tiny")[1]
     assert "see why with: tuner logs tiny/final; run it again with: tuner resume tiny" in shown
-    write(person, EXPORT.format(then=":"))
-    code, _, err = person.tuner("run", file)
+    write(cli, EXPORT.format(then=":"))
+    code, _, err = cli.tuner("run", file)
     assert (code, "take them with: tuner resume" in err) == (6, True)
-    code, _, err = person.tuner("resume", file)
-    assert (code, len(finals(person)), len(person.starts())) == (0, 2, 5), err
-    found = person.json("get", "experiments", "-o", "json")[0]
+    code, _, err = cli.tuner("resume", file)
+    assert (code, len(finals(cli)), len(cli.starts())) == (0, 2, 5), err
+    found = cli.json("get", "experiments", "-o", "json")[0]
     assert (found["state"], found["reason"]) == ("succeeded", "all 3 trials are done")
     assert [attempt["number"] for attempt in found["final"]["attempts"]] == [2]
 
 
-def test_ctrl_c_leaves_it_for_resume_and_a_longer_search_runs_it_anew(person: Person) -> None:
-    file = write(person, EXPORT.format(then=UNTIL_GO))
-    process = person.start("run", file)
-    eventually(lambda: finals(person))
+def test_ctrl_c_leaves_it_for_resume_and_a_longer_search_runs_it_anew(cli: Cli) -> None:
+    file = write(cli, EXPORT.format(then=UNTIL_GO))
+    process = cli.start("run", file)
+    eventually(lambda: finals(cli))
     process.send_signal(signal.SIGINT)
     code, err = ended(process)
     assert (code, "ending its final stage (it runs again on resume" in err) == (130, True), err
-    (person.folder / "go").touch()
-    code, _, err = person.tuner("resume", "tiny")
-    assert (code, len(finals(person))) == (0, 2), err
-    code, _, err = person.tuner("extend", "tiny", "--trials", "+4")
+    (cli.folder / "go").touch()
+    code, _, err = cli.tuner("resume", "tiny")
+    assert (code, len(finals(cli))) == (0, 2), err
+    code, _, err = cli.tuner("extend", "tiny", "--trials", "+4")
     assert code == 0, err
-    final = json.loads(person.tuner("best", "tiny", "-o", "json")[1])["final"]
-    assert (len(finals(person)), final["attempts"][0]["number"]) == (3, 3)
-    assert finals(person)[-1].startswith(f"final {final['trial']} ")
+    final = json.loads(cli.tuner("best", "tiny", "-o", "json")[1])["final"]
+    assert (len(finals(cli)), final["attempts"][0]["number"]) == (3, 3)
+    assert finals(cli)[-1].startswith(f"final {final['trial']} ")

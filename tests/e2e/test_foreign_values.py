@@ -11,7 +11,7 @@ import pytest
 from suggest.client import Client, FinishedTrial, Outcome, TrialState
 from suggest.space import Choice, Space
 from suggest.study import StudyName
-from tests.e2e.somebody import Person, experiment, somebody
+from tests.e2e.cli import Cli, cli_in, experiment
 from tests.service.running import a_server
 
 EVIL = "a; touch pwned"
@@ -27,12 +27,12 @@ def member(tmp_path: Path) -> Iterator[Client]:
 
 
 @pytest.fixture
-def me(tmp_path: Path, member: Client) -> Iterator[Person]:
+def cli(tmp_path: Path, member: Client) -> Iterator[Cli]:
     (tmp_path / "mine").mkdir()
-    with somebody(tmp_path / "mine") as person:
-        person.file.write_text(FILE)
-        assert person.tuner("run", person.file, "--server", member.address)[0] == 0
-        yield person
+    with cli_in(tmp_path / "mine") as cli:
+        cli.file.write_text(FILE)
+        assert cli.tuner("run", cli.file, "--server", member.address)[0] == 0
+        yield cli
 
 
 def grow(member: Client) -> StudyName:
@@ -43,41 +43,41 @@ def grow(member: Client) -> StudyName:
 
 
 def test_a_choice_that_another_member_added_is_refused_and_the_search_goes_on_without_it(
-    me: Person, member: Client
+    cli: Cli, member: Client
 ) -> None:
     member.add_trial(grow(member), {"c": EVIL}, request_id="evil")
-    code, _, err = me.tuner("extend", "tiny", "--trials", "+4", "--server", member.address)
+    code, _, err = cli.tuner("extend", "tiny", "--trials", "+4", "--server", member.address)
     assert code == 8, err
     assert f"c: '{EVIL}' is none of the choices 'a', 'b'" in err
     assert "tuner resume tiny" in err
-    assert [trial["state"] for trial in me.trials()] == ["succeeded", "succeeded", "infeasible"]
+    assert [trial["state"] for trial in cli.trials()] == ["succeeded", "succeeded", "infeasible"]
     for _ in range(4):  # the algorithm may propose it again; each time is told, and none is repeated
-        code, _, err = me.tuner("resume", "tiny", "--server", member.address)
+        code, _, err = cli.tuner("resume", "tiny", "--server", member.address)
         if code != 8:
             break
     assert code == 0, err
-    trials = me.trials()
+    trials = cli.trials()
     assert len(trials) == 6
     assert {trial["state"] for trial in trials if trial["parameters"]["c"] == EVIL} == {"infeasible"}
     assert {trial["state"] for trial in trials if trial["parameters"]["c"] != EVIL} == {"succeeded"}
-    assert not (me.folder / "pwned").exists()
-    assert set((me.folder / "ran.txt").read_text().split()) == {"run", "a", "b"}
+    assert not (cli.folder / "pwned").exists()
+    assert set((cli.folder / "ran.txt").read_text().split()) == {"run", "a", "b"}
 
 
-def test_a_best_trial_that_another_member_imported_does_not_reach_the_final_stage(me: Person, member: Client) -> None:
+def test_a_best_trial_that_another_member_imported_does_not_reach_the_final_stage(cli: Cli, member: Client) -> None:
     best = FinishedTrial({"c": EVIL}, Outcome(TrialState.SUCCEEDED, 99.0))
     assert member.import_trials(grow(member), [best], source="evil", request_id="evil")[0].number is not None
     final = '  final: {command: [sh, -c, "echo final ${c} >> ran.txt"]}\n'
-    me.file.write_text(FILE.replace("trials: 2,", "trials: 3,") + final)
-    code, _, err = me.tuner("resume", me.file, "--server", member.address)
+    cli.file.write_text(FILE.replace("trials: 2,", "trials: 3,") + final)
+    code, _, err = cli.tuner("resume", cli.file, "--server", member.address)
     assert code in (0, 1), err
-    assert "its final stage failed" in me.tuner("describe", "tiny")[1]
-    assert not (me.folder / "pwned").exists()
-    assert "final" not in (me.folder / "ran.txt").read_text()
+    assert "its final stage failed" in cli.tuner("describe", "tiny")[1]
+    assert not (cli.folder / "pwned").exists()
+    assert "final" not in (cli.folder / "ran.txt").read_text()
 
 
-def test_values_that_the_own_file_came_to_allow_run(me: Person, member: Client) -> None:
+def test_values_that_the_own_file_came_to_allow_run(cli: Cli, member: Client) -> None:
     sets = ("--trials", "+2", "--set", "spec.parameters.c=[a, b, d]")
-    code, _, err = me.tuner("extend", "tiny", *sets, "--server", member.address)
+    code, _, err = cli.tuner("extend", "tiny", *sets, "--server", member.address)
     assert code == 0, err
-    assert "run d" in (me.folder / "ran.txt").read_text()
+    assert "run d" in (cli.folder / "ran.txt").read_text()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.somebody import Person, eventually, experiment, somebody
+from tests.e2e.cli import Cli, cli_in, eventually, experiment
 
 # Says which GPU it has, and complains if somebody else has it too.
 TRIAL = """\
@@ -25,40 +25,40 @@ def on_gpus(name: str, *, gpu: float = 1, parallelism: int = 1, trials: int = 1,
     return experiment(["sh", "trial.sh"], name=name, trials=trials, parallelism=parallelism, trial=trial)
 
 
-def a_person(folder: Path, gpus: str) -> Person:
+def cli_with_gpus(folder: Path, gpus: str) -> Cli:
     folder.mkdir()
-    person = Person(folder)
+    cli = Cli(folder)
     (folder / "trial.sh").write_text(TRIAL)
-    person.env |= {"TUNER_GPUS": gpus, "TUNER_LOCK_DIR": str(folder.parent / "locks")}
-    return person
+    cli.env |= {"TUNER_GPUS": gpus, "TUNER_LOCK_DIR": str(folder.parent / "locks")}
+    return cli
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> Iterator[tuple[Person, Person]]:
+def two(tmp_path: Path) -> Iterator[tuple[Cli, Cli]]:
     """Each with a state directory of its own, on one machine with two GPUs."""
     with (
-        somebody(tmp_path / "one", make=lambda folder: a_person(folder, "0,1")) as one,
-        somebody(tmp_path / "other", make=lambda folder: a_person(folder, "0,1")) as other,
+        cli_in(tmp_path / "one", make=lambda folder: cli_with_gpus(folder, "0,1")) as one,
+        cli_in(tmp_path / "other", make=lambda folder: cli_with_gpus(folder, "0,1")) as other,
     ):
         yield one, other
     assert not (tmp_path / "clashes").exists()
 
 
-def running_trial(person: Person) -> int:
-    (path,) = (person.folder / "state").glob("experiments/*/trials/0/1/process.json")
+def running_trial(cli: Cli) -> int:
+    (path,) = (cli.folder / "state").glob("experiments/*/trials/0/1/process.json")
     return int(json.loads(path.read_bytes())["pid"])
 
 
-def supervisor(person: Person) -> int:
-    (path,) = (person.folder / "state").glob("experiments/*/supervisor.lock")
+def supervisor(cli: Cli) -> int:
+    (path,) = (cli.folder / "state").glob("experiments/*/supervisor.lock")
     return int(json.loads(path.read_bytes())["pid"])
 
 
-def waits(person: Person, name: str) -> str:
-    return str(person.tuner("describe", f"{name}/0")[1])
+def waits(cli: Cli, name: str) -> str:
+    return str(cli.tuner("describe", f"{name}/0")[1])
 
 
-def test_two_experiments_share_the_gpus_and_say_who_waits_for_whom(two: tuple[Person, Person]) -> None:
+def test_two_experiments_share_the_gpus_and_say_who_waits_for_whom(two: tuple[Cli, Cli]) -> None:
     one, other = two
     (one.folder / "x.yaml").write_text(on_gpus("first", parallelism=2, trials=2))
     (other.folder / "x.yaml").write_text(on_gpus("second"))
@@ -76,7 +76,7 @@ def test_two_experiments_share_the_gpus_and_say_who_waits_for_whom(two: tuple[Pe
 
 
 @pytest.mark.parametrize("killed", ["controller", "supervisor", "both"])
-def test_a_gpu_stays_taken_while_the_trial_runs_whatever_is_killed(two: tuple[Person, Person], killed: str) -> None:
+def test_a_gpu_stays_taken_while_the_trial_runs_whatever_is_killed(two: tuple[Cli, Cli], killed: str) -> None:
     one, other = two
     only_one = "\n    devices: [0]"
     (one.folder / "x.yaml").write_text(on_gpus("first", more=only_one))
@@ -101,7 +101,7 @@ def test_a_gpu_stays_taken_while_the_trial_runs_whatever_is_killed(two: tuple[Pe
     assert code == 0, err
 
 
-def test_ctrl_c_ends_the_waiting_and_resume_waits_again(two: tuple[Person, Person]) -> None:
+def test_ctrl_c_ends_the_waiting_and_resume_waits_again(two: tuple[Cli, Cli]) -> None:
     one, other = two
     (one.folder / "x.yaml").write_text(on_gpus("first", gpu=2))
     (other.folder / "x.yaml").write_text(on_gpus("second"))
@@ -128,24 +128,24 @@ def test_ctrl_c_ends_the_waiting_and_resume_waits_again(two: tuple[Person, Perso
 def test_the_doctor_says_beforehand_that_a_run_would_pause_for_want_of_gpus(
     tmp_path: Path, gpus: str, asked: str, said: str
 ) -> None:
-    me = a_person(tmp_path / "me", gpus)
-    me.let_go()
-    (me.folder / "x.yaml").write_text(on_gpus("tiny", gpu=float(asked)))
-    code, out, _ = me.tuner("doctor", "x.yaml")
+    cli = cli_with_gpus(tmp_path / "me", gpus)
+    cli.let_go()
+    (cli.folder / "x.yaml").write_text(on_gpus("tiny", gpu=float(asked)))
+    code, out, _ = cli.tuner("doctor", "x.yaml")
     found = [line for line in out.splitlines() if line.startswith("FAIL")]
     expected = [f"FAIL  trials                spec.trial.resources.gpu: {said}"] if said else []
     assert (found, code) == (expected, 7 if said else 0)
-    assert me.tuner("run", "x.yaml")[0] == (8 if said else 0)
+    assert cli.tuner("run", "x.yaml")[0] == (8 if said else 0)
 
 
 def test_a_gpu_that_the_machine_does_not_lend_is_refused_before_anything_is_made(tmp_path: Path) -> None:
-    me = a_person(tmp_path / "me", "2,3")
-    (me.folder / "x.yaml").write_text(on_gpus("tiny", more="\n    devices: [2, 7]"))
+    cli = cli_with_gpus(tmp_path / "me", "2,3")
+    (cli.folder / "x.yaml").write_text(on_gpus("tiny", more="\n    devices: [2, 7]"))
     said = (
         "spec.trial.devices: this machine does not lend 7; TUNER_GPUS names 2, 3: name some of these, or set TUNER_GPUS"
     )
-    code, _, err = me.tuner("run", "x.yaml")
+    code, _, err = cli.tuner("run", "x.yaml")
     assert (code, said in err) == (2, True), err
-    code, out, _ = me.tuner("doctor", "x.yaml")
+    code, out, _ = cli.tuner("doctor", "x.yaml")
     assert (code, f"FAIL  trials                {said}" in out) == (7, True), out
-    assert not (me.folder / "state").exists()
+    assert not (cli.folder / "state").exists()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.somebody import experiment
+from tests.e2e.cli import experiment
 
 SCRIPT = Path(sys.executable).parent / "tuner"
 

@@ -7,47 +7,47 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.somebody import Person, experiment, somebody
+from tests.e2e.cli import Cli, cli_in, experiment
 
 RESULTS = "lr,score\n0.25,0.9\n0.5,0.8\n7,0.95\nwide,1\n0.75,nan\n"
 
 
 @pytest.fixture
-def me(tmp_path: Path) -> Iterator[Person]:
-    with somebody(tmp_path) as person:
-        person.file.write_text(experiment(trials=1))
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    with cli_in(tmp_path) as cli:
+        cli.file.write_text(experiment(trials=1))
         (tmp_path / "results.csv").write_text(RESULTS.replace("lr", "x"))
-        yield person
+        yield cli
 
 
-def test_results_come_before_the_first_run_once_and_the_search_has_them(me: Person) -> None:
-    me.env["TUNER_FAILPOINT"] = "store.add_trials.before"
-    assert me.tuner("import", me.file, "--from", "results.csv")[0] == -9
-    del me.env["TUNER_FAILPOINT"]
-    code, out, err = me.tuner("import", me.file, "--from", "results.csv")
+def test_results_come_before_the_first_run_once_and_the_search_has_them(cli: Cli) -> None:
+    cli.env["TUNER_FAILPOINT"] = "store.add_trials.before"
+    assert cli.tuner("import", cli.file, "--from", "results.csv")[0] == -9
+    del cli.env["TUNER_FAILPOINT"]
+    code, out, err = cli.tuner("import", cli.file, "--from", "results.csv")
     assert (code, out) == (0, "tiny: 3 trials imported from results.csv\n"), err
     assert "outside the search space (number of trials): x (1);" in err
     assert (
         "2 trials not imported:\n  line 5: x: 'wide' is not a number\n  line 6: score: 'nan' is not a finite number"
         in err
     )
-    assert f"Run it: tuner run {me.file}" in err
-    code, out, _ = me.tuner("import", "tiny", "--from", "results.csv", "-q")
+    assert f"Run it: tuner run {cli.file}" in err
+    code, out, _ = cli.tuner("import", "tiny", "--from", "results.csv", "-q")
     assert (code, out) == (0, "tiny: 0 trials imported from results.csv, 3 were there already\n")
-    code, out, err = me.tuner("run", me.file)
+    code, out, err = cli.tuner("run", cli.file)
     assert (code, out) == (0, "tiny: best score 0.95 (trial 2, imported)\n  x  7\n"), err
-    assert [(t["number"], t["state"], t["labels"], len(t["attempts"])) for t in me.trials()] == [
+    assert [(t["number"], t["state"], t["labels"], len(t["attempts"])) for t in cli.trials()] == [
         *((n, "succeeded", {"tuner.dev/imported-from": "results.csv"}, 0) for n in range(3)),
         (3, "succeeded", {}, 1),
     ]
-    me.file.write_text(experiment(trials=1, name="other"))
-    code, out, err = me.tuner("import", me.file, "--from", "tiny")
+    cli.file.write_text(experiment(trials=1, name="other"))
+    code, out, err = cli.tuner("import", cli.file, "--from", "tiny")
     assert (code, out) == (0, "other: 4 trials imported from tiny\n"), err
 
 
-def test_a_file_without_the_right_columns_makes_no_experiment(me: Person) -> None:
-    (me.folder / "bad.csv").write_text("y,loss\n1,2\n")
-    code, _, err = me.tuner("import", me.file, "--from", "bad.csv")
+def test_a_file_without_the_right_columns_makes_no_experiment(cli: Cli) -> None:
+    (cli.folder / "bad.csv").write_text("y,loss\n1,2\n")
+    code, _, err = cli.tuner("import", cli.file, "--from", "bad.csv")
     assert (code, "bad.csv: has no column for x; it has y, loss; or say --fill x=VALUE" in err) == (2, True), err
     assert "has no column 'score' or 'value' for the value" in err
-    assert list((me.folder / "state" / "experiments").iterdir()) == []
+    assert list((cli.folder / "state" / "experiments").iterdir()) == []

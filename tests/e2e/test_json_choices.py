@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_cli import Person
+from tests.e2e.cli import Cli
 
 PROGRAM = """
 import json, os, pathlib, sys
@@ -40,19 +40,19 @@ TEXTS = {"null", "[1,2]", '{"kind":"a","lr":0.1}', "1", "true"}
 
 
 @pytest.fixture
-def person(tmp_path: Path) -> Iterator[Person]:
-    person = Person(tmp_path)
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    cli = Cli(tmp_path)
     (tmp_path / "trial.py").write_text(PROGRAM)
-    person.file.write_text(FILE)
-    yield person
-    for process in person.started:
+    cli.file.write_text(FILE)
+    yield cli
+    for process in cli.started:
         process.kill()
 
 
-def test_null_lists_and_objects_reach_the_program_and_every_command(person: Person) -> None:
-    code, out, err = person.tuner("run", person.file)
+def test_null_lists_and_objects_reach_the_program_and_every_command(cli: Cli) -> None:
+    code, out, err = cli.tuner("run", cli.file)
     assert code == 0, out + err
-    seen = [json.loads(line) for line in (person.folder / "seen.jsonl").read_text().splitlines()]
+    seen = [json.loads(line) for line in (cli.folder / "seen.jsonl").read_text().splitlines()]
     assert len(seen) == 9  # seven values, two of them with two momenta
     assert {each["argv"][0] for each in seen} == TEXTS
     assert all(each["env"] == each["argv"][0] for each in seen)
@@ -63,9 +63,9 @@ def test_null_lists_and_objects_reach_the_program_and_every_command(person: Pers
     assert [each["parameters"] for each in lists] == [{"optimizer": [1, 2]}], "an inactive parameter is absent"
     assert lists[0]["argv"] == ["[1,2]"]
 
-    trials = person.json("get", "trials", "choices", "-o", "json")
+    trials = cli.json("get", "trials", "choices", "-o", "json")
     assert [trial["parameters"] for trial in trials if trial["parameters"]["optimizer"] is None] != []
-    rows = list(csv.DictReader(io.StringIO(person.tuner("export", "choices", "--format", "csv")[1])))
+    rows = list(csv.DictReader(io.StringIO(cli.tuner("export", "choices", "--format", "csv")[1])))
     assert {row["parameters.optimizer"] for row in rows} == TEXTS
     assert {row["parameters.momentum"] for row in rows if row["parameters.optimizer"] == "[1,2]"} == {""}
     for command in (
@@ -74,38 +74,38 @@ def test_null_lists_and_objects_reach_the_program_and_every_command(person: Pers
         ["best", "choices", "-o", "json"], ["export", "choices", "--format", "json"],
         ["get", "trials", "choices", "-o", "yaml"],
     ):  # fmt: skip
-        code, out, err = person.tuner(*command)
+        code, out, err = cli.tuner(*command)
         assert code == 0, err
         assert '"kind"' in out, command
-    assert "null" in person.tuner("report", "choices")[1]
+    assert "null" in cli.tuner("report", "choices")[1]
 
 
-def test_what_was_exported_is_imported_and_extended(person: Person) -> None:
-    assert person.tuner("run", person.file)[0] == 0
-    exported = person.tuner("export", "choices", "--format", "csv")[1]
-    (person.folder / "old.csv").write_text(exported)
-    other = person.folder / "other.yaml"
+def test_what_was_exported_is_imported_and_extended(cli: Cli) -> None:
+    assert cli.tuner("run", cli.file)[0] == 0
+    exported = cli.tuner("export", "choices", "--format", "csv")[1]
+    (cli.folder / "old.csv").write_text(exported)
+    other = cli.folder / "other.yaml"
     other.write_text(FILE.replace("name: choices", "name: other").replace("name: grid", "name: random"))
-    code, out, err = person.tuner("import", other, "--from", "old.csv", "--value", "value")
+    code, out, err = cli.tuner("import", other, "--from", "old.csv", "--value", "value")
     assert code == 0, out + err
-    imported = person.json("get", "trials", "other", "-o", "json")
+    imported = cli.json("get", "trials", "other", "-o", "json")
     assert len(imported) == 9
     assert [1, 2] in [trial["parameters"]["optimizer"] for trial in imported]
 
     set_choices = 'spec.parameters.optimizer=[null, [1, 2], {lr: 0.1, kind: a}, "null", 1, "1", true, [[3]]]'
-    code, out, err = person.tuner("extend", "choices", "--set", set_choices)
+    code, out, err = cli.tuner("extend", "choices", "--set", set_choices)
     assert code == 0, out + err
-    newest = person.json("get", "trials", "choices", "-o", "json")
+    newest = cli.json("get", "trials", "choices", "-o", "json")
     assert [trial["parameters"] for trial in newest[9:]] == [{"optimizer": [[3]]}]
-    revision = next((person.folder / "state" / "experiments").glob("*/experiment.r2.yaml")).read_text()
+    revision = next((cli.folder / "state" / "experiments").glob("*/experiment.r2.yaml")).read_text()
     assert "optimizer: [null, [1, 2], {lr: 0.1, kind: a}," in revision.replace('"lr"', "lr")
 
 
-def test_null_in_a_point_is_a_value_on_the_command_line_too(person: Person) -> None:
+def test_null_in_a_point_is_a_value_on_the_command_line_too(cli: Cli) -> None:
     sets = ("--set", "spec.initial[0].optimizer=null", "--set", "spec.initial[0].momentum=0.5")
-    code, out, err = person.tuner("validate", person.file, *sets)
+    code, out, err = cli.tuner("validate", cli.file, *sets)
     assert code == 0, out + err
-    code, _, err = person.tuner("validate", person.file, "--set", "spec.initial[0].momentum=null")
+    code, _, err = cli.tuner("validate", cli.file, "--set", "spec.initial[0].momentum=null")
     assert code == 2
     assert "--set spec.initial[0].momentum=null: null is none of the choices 0.5, 0.9" in err
 
@@ -120,9 +120,9 @@ def test_null_in_a_point_is_a_value_on_the_command_line_too(person: Person) -> N
         ("optimizer: {lr: 0.1, kind: a}", "optimizer: [1, true]", "[1,true] is none of the choices null, [1,2],"),
     ],
 )  # fmt: skip
-def test_a_wrong_value_is_told_with_its_place(person: Person, old: str, new: str, said: str) -> None:
+def test_a_wrong_value_is_told_with_its_place(cli: Cli, old: str, new: str, said: str) -> None:
     assert old in FILE
-    person.file.write_text(FILE.replace(old, new, 1))
-    code, _, err = person.tuner("validate", person.file)
+    cli.file.write_text(FILE.replace(old, new, 1))
+    code, _, err = cli.tuner("validate", cli.file)
     assert code == 2
     assert said in err

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from suggest.server import ServerOptions
-from tests.e2e.somebody import eventually, experiment, somebody
+from tests.e2e.cli import cli_in, eventually, experiment
 from tests.service.running import a_server
 
 
@@ -14,14 +14,14 @@ def test_a_full_namespace_pauses_and_resume_goes_on_when_there_is_room(tmp_path:
     limits.write_text("defaults: {trials: 3, measurements: 1}")
     with (
         a_server(tmp_path / "studies.db", options=ServerOptions(limits=str(limits))) as server,
-        somebody(tmp_path) as person,
+        cli_in(tmp_path) as cli,
     ):
-        person.file.write_text(experiment(trials=5))
-        code, _, err = person.tuner("run", "experiment.yaml", "--server", server.address)
+        cli.file.write_text(experiment(trials=5))
+        code, _, err = cli.tuner("run", "experiment.yaml", "--server", server.address)
         assert code == 8, err
         assert "the namespace default has 3 of the 3 trials that it may have" in err
-        states = [trial["state"] for trial in person.trials()]
+        states = [trial["state"] for trial in cli.trials()]
         assert states == ["succeeded"] * 3, "what ran is ended, though reports were refused"
         limits.write_text("defaults: {trials: 6}")
-        eventually(lambda: person.tuner("resume", "tiny")[0] == 0, within_s=30)  # it is read again within a second
-        assert [trial["state"] for trial in person.trials()] == ["succeeded"] * 5
+        eventually(lambda: cli.tuner("resume", "tiny")[0] == 0, within_s=30)  # it is read again within a second
+        assert [trial["state"] for trial in cli.trials()] == ["succeeded"] * 5

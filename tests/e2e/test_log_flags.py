@@ -6,38 +6,38 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.somebody import Person, experiment, somebody
+from tests.e2e.cli import Cli, cli_in, experiment
 
 TWICE = ["sh", "-c", "for i in 1 2 3; do echo attempt $TUNER_ATTEMPT line $i; done; kill -9 $$", "sh", "${x}"]
 
 
 @pytest.fixture(scope="module")
-def me(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
+def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
     """Somebody with two finished trials, each of which took two attempts."""
-    with somebody(tmp_path_factory.mktemp("logs")) as person:
-        person.file.write_text(experiment(TWICE, trial="retries: {infrastructure: 1}"))
-        person.tuner("run", person.file)
-        yield person
+    with cli_in(tmp_path_factory.mktemp("logs")) as cli:
+        cli.file.write_text(experiment(TWICE, trial="retries: {infrastructure: 1}"))
+        cli.tuner("run", cli.file)
+        yield cli
 
 
-def test_the_last_lines_of_an_attempt(me: Person) -> None:
-    assert me.tuner("logs", "tiny/1", "--tail", "1") == (0, "attempt 2 line 3\n", "")
-    assert me.tuner("logs", "tiny/1", "--attempt", "1", "--tail", "2")[1] == "attempt 1 line 2\nattempt 1 line 3\n"
-    assert me.tuner("logs", "tiny/1", "--since", "10m")[1].count("\n") == 3
-    assert me.tuner("logs", "-f", "tiny/1", "--since", "2999-01-01T00:00:00Z") == (0, "", "")
+def test_the_last_lines_of_an_attempt(cli: Cli) -> None:
+    assert cli.tuner("logs", "tiny/1", "--tail", "1") == (0, "attempt 2 line 3\n", "")
+    assert cli.tuner("logs", "tiny/1", "--attempt", "1", "--tail", "2")[1] == "attempt 1 line 2\nattempt 1 line 3\n"
+    assert cli.tuner("logs", "tiny/1", "--since", "10m")[1].count("\n") == 3
+    assert cli.tuner("logs", "-f", "tiny/1", "--since", "2999-01-01T00:00:00Z") == (0, "", "")
 
 
-def test_what_is_not_there_is_said(me: Person) -> None:
+def test_what_is_not_there_is_said(cli: Cli) -> None:
     for words, said in (
         (("logs", "tiny/99"), "tiny has no trial 99; its trials are 0 to 1"),
         (("describe", "tiny/99"), "tiny has no trial 99; its trials are 0 to 1"),
         (("logs", "tiny/1", "--attempt", "7"), "tiny/1 has no attempt 7; it has attempts 1 to 2"),
     ):
-        code, out, err = me.tuner(*words)
+        code, out, err = cli.tuner(*words)
         assert (code, out) == (5, "")
         assert said in err
 
 
-def test_flags_that_make_no_sense_are_usage(me: Person) -> None:
+def test_flags_that_make_no_sense_are_usage(cli: Cli) -> None:
     for words in (("tiny/1", "--since", "soon"), ("tiny", "--attempt", "1"), ("tiny/1", "--tail", "-2")):
-        assert me.tuner("logs", *words)[0] == 2
+        assert cli.tuner("logs", *words)[0] == 2

@@ -9,24 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.somebody import Person, experiment, somebody, why
+from tests.e2e.cli import Cli, cli_in, experiment, why
 
 
 @pytest.fixture
-def me(tmp_path: Path) -> Iterator[Person]:
-    with somebody(tmp_path) as person:
-        yield person
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    with cli_in(tmp_path) as cli:
+        yield cli
 
 
-def program(me: Person, text: str, *, trials: int = 1, trial: str = "gracePeriod: 1s") -> None:
-    (me.folder / "train.py").write_text(text)
-    me.file.write_text(experiment(["python", "train.py"], trials=trials, trial=trial))
+def program(cli: Cli, text: str, *, trials: int = 1, trial: str = "gracePeriod: 1s") -> None:
+    (cli.folder / "train.py").write_text(text)
+    cli.file.write_text(experiment(["python", "train.py"], trials=trials, trial=trial))
 
 
-def curves(me: Person) -> dict[int, dict[int, float]]:
+def curves(cli: Cli) -> dict[int, dict[int, float]]:
     """The stored values of the objective: attempt -> step -> value."""
     found: dict[int, dict[int, float]] = {}
-    with sqlite3.connect(me.folder / "state" / "studies.db") as database:
+    with sqlite3.connect(cli.folder / "state" / "studies.db") as database:
         query = "SELECT attempt, step, value FROM measurements WHERE metric = 'score' ORDER BY attempt, step"
         for attempt, step, value in database.execute(query):
             found.setdefault(attempt, {})[step] = value
@@ -56,42 +56,42 @@ for epoch in range(first, 9):
     ],
     ids=["word", "header", "counter", "bar"],
 )
-def test_steps_go_on_in_the_attempt_that_resumes(me: Person, line: str) -> None:
-    program(me, RESUMES.replace("{line}", line))
-    code, _, err = me.tuner("run", me.file)
+def test_steps_go_on_in_the_attempt_that_resumes(cli: Cli, line: str) -> None:
+    program(cli, RESUMES.replace("{line}", line))
+    code, _, err = cli.tuner("run", cli.file)
     assert code == 0, err
-    assert curves(me)[2] == {6: 0.6, 7: 0.7, 8: 0.8}
-    (trial,) = me.trials()
+    assert curves(cli)[2] == {6: 0.6, 7: 0.7, 8: 0.8}
+    (trial,) = cli.trials()
     assert (trial["step"], trial["value"]) == (8, 0.8)
 
 
-def test_percentage_is_a_fraction_and_the_person_is_told_once(me: Person) -> None:
-    program(me, "print('score: 91.3%')\nprint('score: 92%')", trials=3)
-    code, _, err = me.tuner("run", me.file)
+def test_percentage_is_a_fraction_and_the_person_is_told_once(cli: Cli) -> None:
+    program(cli, "print('score: 91.3%')\nprint('score: 92%')", trials=3)
+    code, _, err = cli.tuner("run", cli.file)
     assert code == 0, err
     told = '"score" is printed as a percentage and read as a fraction: 91.3% is 0.913'
     assert err.count(told) == 1
-    assert [trial["value"] for trial in me.trials()] == [0.92] * 3
-    me.file.write_text(me.file.read_text().replace("trials: 3", "trials: 5"))
-    code, _, err = me.tuner("resume", me.file)
-    assert (code, len(me.trials())) == (0, 5), err
+    assert [trial["value"] for trial in cli.trials()] == [0.92] * 3
+    cli.file.write_text(cli.file.read_text().replace("trials: 3", "trials: 5"))
+    code, _, err = cli.tuner("resume", cli.file)
+    assert (code, len(cli.trials())) == (0, 5), err
     assert told not in err
 
 
-def test_trial_that_prints_nearly_the_name_is_told_which(me: Person) -> None:
-    program(me, "for n in range(10):\n    print(f'epoch={n} Score=0.5 loss=0.1')")
-    code, _, _ = me.tuner("run", me.file)
+def test_trial_that_prints_nearly_the_name_is_told_which(cli: Cli) -> None:
+    program(cli, "for n in range(10):\n    print(f'epoch={n} Score=0.5 loss=0.1')")
+    code, _, _ = cli.tuner("run", cli.file)
     assert code != 0
-    assert why(me, "tiny/0") == (
+    assert why(cli, "tiny/0") == (
         'Why: exit code 0, but no "score" in the log; it has "Score" (10 times): '
         'set spec.objective.metric to the name that is printed, or print "score"'
     )
 
 
-def test_value_behind_a_carriage_return_prunes(me: Person) -> None:
+def test_value_behind_a_carriage_return_prunes(cli: Cli) -> None:
     """The worse trials wait for their end, at a bar that has not ended its line."""
     program(
-        me,
+        cli,
         "import json, os, sys, time\n"
         "good = int(os.environ['TUNER_TRIAL_NUMBER']) < 2\n"
         "for n in range(5):\n"
@@ -102,26 +102,26 @@ def test_value_behind_a_carriage_return_prunes(me: Person) -> None:
         "print()\n",
         trials=3,
     )
-    me.file.write_text(
-        me.file.read_text().replace("  parallelism", "  pruning: {name: median, minTrials: 2}\n  parallelism")
+    cli.file.write_text(
+        cli.file.read_text().replace("  parallelism", "  pruning: {name: median, minTrials: 2}\n  parallelism")
     )
-    code, _, err = me.tuner("run", me.file)
+    code, _, err = cli.tuner("run", cli.file)
     assert code == 0, err
-    assert [trial["state"] for trial in me.trials()] == ["succeeded", "succeeded", "pruned"]
+    assert [trial["state"] for trial in cli.trials()] == ["succeeded", "succeeded", "pruned"]
 
 
-def test_measurements_of_a_long_bar_are_few(me: Person) -> None:
+def test_measurements_of_a_long_bar_are_few(cli: Cli) -> None:
     program(
-        me,
+        cli,
         "import sys\n"
         "for n in range(20_001):\n"
         "    sys.stdout.write(f'\\r 1%|#| {n}/20000 [00:01<00:01, 1it/s, score={n}]')\n"
         "print()\n",
     )
-    code, _, err = me.tuner("run", me.file)
+    code, _, err = cli.tuner("run", cli.file)
     assert code == 0, err
-    kept = curves(me)[1]
+    kept = curves(cli)[1]
     assert len(kept) < 1000
     assert kept[20_000] == 20_000
-    (trial,) = me.trials()
+    (trial,) = cli.trials()
     assert (trial["value"], trial["step"]) == (20_000, 20_000), json.dumps(trial)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.somebody import Person, eventually, experiment, somebody
+from tests.e2e.cli import Cli, cli_in, eventually, experiment
 
 # Fails until somebody has fixed it; what it prints differs from trial to trial.
 BROKEN = 'test -e fixed || { echo starting; echo "KeyError: $1"; exit 1; }; echo score=$1'
@@ -19,9 +19,9 @@ UNLUCKY = (
 
 
 @pytest.fixture
-def me(tmp_path: Path) -> Iterator[Person]:
-    with somebody(tmp_path) as person:
-        yield person
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    with cli_in(tmp_path) as cli:
+        yield cli
 
 
 def script(text: str, *, trials: int = 4, failures: int = 99, parallelism: int = 1, canary: bool = True) -> str:
@@ -33,89 +33,89 @@ def script(text: str, *, trials: int = 4, failures: int = 99, parallelism: int =
     return made.replace("canary: 0s", "canary: 10s") if canary else made
 
 
-def states(person: Person) -> list[tuple[object, int]]:
-    return [(trial["state"], len(trial["attempts"])) for trial in person.trials()]
+def states(cli: Cli) -> list[tuple[object, int]]:
+    return [(trial["state"], len(trial["attempts"])) for trial in cli.trials()]
 
 
 @pytest.mark.parametrize(("trials", "failures"), [(4, 99), (4, 1), (1, 1)])
-def test_a_broken_script_costs_two_trials_and_none_once_it_is_corrected(me: Person, trials: int, failures: int) -> None:
-    me.file.write_text(script(BROKEN, trials=trials, failures=failures, parallelism=2))
+def test_a_broken_script_costs_two_trials_and_none_once_it_is_corrected(cli: Cli, trials: int, failures: int) -> None:
+    cli.file.write_text(script(BROKEN, trials=trials, failures=failures, parallelism=2))
     for again in (1, 2):
-        words = ("run", me.file) if again == 1 else ("resume", "tiny")
-        code, out, err = me.tuner(*words)
+        words = ("run", cli.file) if again == 1 else ("resume", "tiny")
+        code, out, err = cli.tuner(*words)
         assert (code, out) == (8, ""), err
         assert "tiny is paused: the first 2 trials failed: exit code 1: KeyError: 0." in err
         assert "Trial 1 printed last (all of it: tuner logs tiny/1):\n    starting\n    KeyError: 0." in err
-        assert f"tuner resume {me.file if again == 1 else 'FILE'}" in err
-        assert states(me) == [("queued", again)] * 2
-    code, _, err = me.tuner("run", me.file)
+        assert f"tuner resume {cli.file if again == 1 else 'FILE'}" in err
+        assert states(cli) == [("queued", again)] * 2
+    code, _, err = cli.tuner("run", cli.file)
     assert (code, "    KeyError: 0." in err) == (8, True), "said again, and nothing runs"
-    (me.folder / "fixed").touch()
-    code, out, err = me.tuner("resume", me.file)
+    (cli.folder / "fixed").touch()
+    code, out, err = cli.tuner("resume", cli.file)
     assert (code, out.startswith("tiny: best score ")) == (0, True), err
-    assert states(me) == [("succeeded", 3)] * 2 + [("succeeded", 1)] * (trials - 2)
-    _, told, _ = me.tuner("describe", "tiny")
+    assert states(cli) == [("succeeded", 3)] * 2 + [("succeeded", 1)] * (trials - 2)
+    _, told, _ = cli.tuner("describe", "tiny")
     assert f", 0 of {failures} failures" in told
 
 
-def test_a_missing_script_is_a_mistake_like_any_other(me: Person) -> None:
-    me.file.write_text(experiment(["python", "trian.py", "${x}"], trials=3).replace("canary: 0s", "canary: 10s"))
-    code, _, err = me.tuner("run", me.file)
+def test_a_missing_script_is_a_mistake_like_any_other(cli: Cli) -> None:
+    cli.file.write_text(experiment(["python", "trian.py", "${x}"], trials=3).replace("canary: 0s", "canary: 10s"))
+    code, _, err = cli.tuner("run", cli.file)
     assert (code, "the first 2 trials failed: exit code 2: " in err) == (8, True), err
-    (me.folder / "train.py").write_text("import sys\nprint(f'score={sys.argv[1]}')\n")
-    me.file.write_text(me.file.read_text().replace("trian.py", "train.py"))
-    assert me.tuner("resume", me.file)[0] == 0
-    assert states(me) == [("succeeded", 2)] * 2 + [("succeeded", 1)]
+    (cli.folder / "train.py").write_text("import sys\nprint(f'score={sys.argv[1]}')\n")
+    cli.file.write_text(cli.file.read_text().replace("trian.py", "train.py"))
+    assert cli.tuner("resume", cli.file)[0] == 0
+    assert states(cli) == [("succeeded", 2)] * 2 + [("succeeded", 1)]
 
 
-def test_a_script_that_breaks_later_pauses_too(me: Person) -> None:
-    (me.folder / "fixed").touch()
+def test_a_script_that_breaks_later_pauses_too(cli: Cli) -> None:
+    (cli.folder / "fixed").touch()
     later = 'test "$TUNER_TRIAL_NUMBER" = 2 && rm -f fixed; ' + BROKEN
-    me.file.write_text(script(later, trials=9))
-    code, _, err = me.tuner("run", me.file)
+    cli.file.write_text(script(later, trials=9))
+    code, _, err = cli.tuner("run", cli.file)
     assert code == 8, err
     assert "tiny is paused: the last 3 trials failed for one reason: exit code 1: KeyError: 0." in err
-    assert states(me) == [("succeeded", 1)] * 2 + [("queued", 1)] * 3
-    me.file.write_text(script(BROKEN, trials=9))
-    (me.folder / "fixed").touch()
-    assert me.tuner("resume", me.file)[0] == 0
-    assert states(me) == [("succeeded", 1)] * 2 + [("succeeded", 2)] * 3 + [("succeeded", 1)] * 4
+    assert states(cli) == [("succeeded", 1)] * 2 + [("queued", 1)] * 3
+    cli.file.write_text(script(BROKEN, trials=9))
+    (cli.folder / "fixed").touch()
+    assert cli.tuner("resume", cli.file)[0] == 0
+    assert states(cli) == [("succeeded", 1)] * 2 + [("succeeded", 2)] * 3 + [("succeeded", 1)] * 4
 
 
 MOMENTS = ("study.reopen.before", "store.reopen_trials.before")
 
 
-def test_a_kill_at_any_write_loses_no_pause_and_no_second_try(me: Person) -> None:
-    me.file.write_text(script(BROKEN, trials=2, failures=1))
+def test_a_kill_at_any_write_loses_no_pause_and_no_second_try(cli: Cli) -> None:
+    cli.file.write_text(script(BROKEN, trials=2, failures=1))
     codes = []
-    me.env["TUNER_FAILPOINT"] = "controller.store.save.after:2"
+    cli.env["TUNER_FAILPOINT"] = "controller.store.save.after:2"
     while not codes or codes[-1] == -9:
-        codes.append(me.tuner("run", me.file)[0])
+        codes.append(cli.tuner("run", cli.file)[0])
     assert (codes[-1], len(codes) > 3) == (8, True), codes
-    assert states(me) == [("queued", 1)] * 2
-    (me.folder / "fixed").touch()
+    assert states(cli) == [("queued", 1)] * 2
+    (cli.folder / "fixed").touch()
     for moment in ("controller.store.save.before", *MOMENTS, "store.reopen_trials.after"):
-        me.env["TUNER_FAILPOINT"] = moment
-        assert me.tuner("resume", me.file)[0] == -9, moment
-    del me.env["TUNER_FAILPOINT"]
-    code, _, err = me.tuner("run", me.file)
+        cli.env["TUNER_FAILPOINT"] = moment
+        assert cli.tuner("resume", cli.file)[0] == -9, moment
+    del cli.env["TUNER_FAILPOINT"]
+    code, _, err = cli.tuner("run", cli.file)
     assert code == 0, err
-    assert states(me) == [("succeeded", 2)] * 2
+    assert states(cli) == [("succeeded", 2)] * 2
 
 
 @pytest.fixture
-def failed(me: Person) -> Person:
+def failed(cli: Cli) -> Cli:
     """Whose experiment has reached its limit of failures: trials 1, 2 and 4."""
-    (me.folder / "bad").write_text("1\n2\n4\n")
-    me.file.write_text(script(UNLUCKY, trials=6, failures=3))
-    code, _, err = me.tuner("run", me.file)
+    (cli.folder / "bad").write_text("1\n2\n4\n")
+    cli.file.write_text(script(UNLUCKY, trials=6, failures=3))
+    code, _, err = cli.tuner("run", cli.file)
     assert code == 1, err
     assert "tiny failed: 3 trials failed (budget.failedTrials: 3)" in err
     assert "Run the failed trials again: tuner retry tiny --failed" in err
-    return me
+    return cli
 
 
-def test_failed_trials_run_again_and_the_search_goes_on(failed: Person) -> None:
+def test_failed_trials_run_again_and_the_search_goes_on(failed: Cli) -> None:
     (failed.folder / "bad").write_text("2\n")
     code, _, err = failed.tuner("retry", "tiny", "1", "2")
     assert code == 0, err
@@ -132,7 +132,7 @@ def test_failed_trials_run_again_and_the_search_goes_on(failed: Person) -> None:
     assert {trial["state"] for trial in failed.trials()} == {"succeeded"}
 
 
-def test_a_retry_killed_between_its_writes_is_repeated_without_harm(failed: Person) -> None:
+def test_a_retry_killed_between_its_writes_is_repeated_without_harm(failed: Cli) -> None:
     (failed.folder / "bad").unlink()
     for moment in (
         "controller.store.save.before",
@@ -160,7 +160,7 @@ REFUSED = [
 ]
 
 
-def test_what_cannot_run_again_is_one_sentence_and_changes_nothing(failed: Person) -> None:
+def test_what_cannot_run_again_is_one_sentence_and_changes_nothing(failed: Cli) -> None:
     failed.file.write_text(failed.file.read_text().replace("failedTrials: 3", "failedTrials: 2"))
     for words, code, said in REFUSED:
         found, _, err = failed.tuner("retry", *words.replace("FILE", str(failed.file)).split())
@@ -168,7 +168,7 @@ def test_what_cannot_run_again_is_one_sentence_and_changes_nothing(failed: Perso
     assert [len(trial["attempts"]) for trial in failed.trials()] == [1] * 5
 
 
-def test_resume_of_what_reached_its_limit_names_the_cure_or_goes_on_for_real(failed: Person) -> None:
+def test_resume_of_what_reached_its_limit_names_the_cure_or_goes_on_for_real(failed: Cli) -> None:
     code, _, err = failed.tuner("resume", failed.file)
     assert (code, "tuner retry tiny --failed" in err, "goes on" in err) == (1, True, False), err
     failed.file.write_text(failed.file.read_text().replace("trials: 6", "trials: 7"))
@@ -180,21 +180,21 @@ def test_resume_of_what_reached_its_limit_names_the_cure_or_goes_on_for_real(fai
     assert [trial["state"] for trial in failed.trials()].count("failed") == 3
 
 
-def test_a_running_experiment_is_not_retried_behind_its_back(me: Person) -> None:
-    me.file.write_text(experiment(trials=1, waits=True))
-    run = me.start("run", me.file)
-    eventually(lambda: len(me.starts()) == 1)
-    code, _, err = me.tuner("retry", "tiny", "0")
+def test_a_running_experiment_is_not_retried_behind_its_back(cli: Cli) -> None:
+    cli.file.write_text(experiment(trials=1, waits=True))
+    run = cli.start("run", cli.file)
+    eventually(lambda: len(cli.starts()) == 1)
+    code, _, err = cli.tuner("retry", "tiny", "0")
     assert (code, "trials of tiny cannot be retried while it runs: tiny is being run by process" in err) == (6, True)
-    me.let_go()
+    cli.let_go()
     assert run.wait(timeout=60) == 0
 
 
-def test_an_experiment_without_one_value_has_failed(me: Person) -> None:
-    me.file.write_text(experiment(["sh", "-c", "echo too big; exit 42", "sh", "${x}"], trials=2))
+def test_an_experiment_without_one_value_has_failed(cli: Cli) -> None:
+    cli.file.write_text(experiment(["sh", "-c", "echo too big; exit 42", "sh", "${x}"], trials=2))
     for _ in range(2):
-        code, _, err = me.tuner("run", me.file)
+        code, _, err = cli.tuner("run", cli.file)
         assert (code, "tiny failed: all 2 trials are done; no trial succeeded" in err) == (3, True), err
-    _, out, _ = me.tuner("get", "experiments")
+    _, out, _ = cli.tuner("get", "experiments")
     assert out.splitlines()[1].split()[:4] == ["tiny", "default", "failed", "2/2"]
-    assert "failed, all 2 trials are done; no trial succeeded" in me.tuner("describe", "tiny")[1]
+    assert "failed, all 2 trials are done; no trial succeeded" in cli.tuner("describe", "tiny")[1]

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.somebody import Person, experiment, somebody
+from tests.e2e.cli import Cli, cli_in, experiment
 
 SECRETS = ("hush-1", "hush-2")
 
 
 @pytest.fixture
-def me(tmp_path: Path) -> Iterator[Person]:
-    with somebody(tmp_path) as person:
-        yield person
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    with cli_in(tmp_path) as cli:
+        yield cli
 
 
 @pytest.fixture
@@ -26,16 +26,16 @@ def storage(postgres_url: str) -> str:
     return postgres_url.replace("tuner@", f"tuner:{SECRETS[0]}@") + f"&sslpassword={SECRETS[1]}"
 
 
-def test_no_command_shows_the_stores_password(me: Person, storage: str) -> None:
-    me.file.write_text(experiment())
+def test_no_command_shows_the_stores_password(cli: Cli, storage: str) -> None:
+    cli.file.write_text(experiment())
     said: list[str] = []
 
     def tuner(*words: str | Path) -> int:
-        code, out, err = me.tuner(*words)
+        code, out, err = cli.tuner(*words)
         said.extend((out, err))
         return code
 
-    assert tuner("run", me.file, "--storage", storage, "-v") == 0
+    assert tuner("run", cli.file, "--storage", storage, "-v") == 0
     assert tuner("describe", "tiny") == 0
     assert "postgresql+psycopg://tuner:***@" in said[-2], "it says where the study is"
     for words in (
@@ -48,15 +48,15 @@ def test_no_command_shows_the_stores_password(me: Person, storage: str) -> None:
         ("db", "check", "--storage", storage),
         ("db", "upgrade", "--storage", storage),
         ("serve", "--check", "--insecure", "--address", "localhost:0", "--storage", storage),
-        ("run", str(me.file), "--storage", "sqlite:///other.db"),
-        ("run", str(me.file), "--storage", storage.replace("/test", "/missing")),
+        ("run", str(cli.file), "--storage", "sqlite:///other.db"),
+        ("run", str(cli.file), "--storage", storage.replace("/test", "/missing")),
         ("db", "check", "--storage", storage.replace("+psycopg", "")),
         ("db", "backup", "saved", "--storage", storage),
         ("import", "tiny", "--from", storage),
-        ("doctor", str(me.file), "--storage", storage),
+        ("doctor", str(cli.file), "--storage", storage),
     ):
         tuner(*words)
-    kept = [path.read_text(errors="replace") for path in me.folder.rglob("trials/**/*") if path.is_file()]
+    kept = [path.read_text(errors="replace") for path in cli.folder.rglob("trials/**/*") if path.is_file()]
     assert kept
     assert [text for text in (*said, *kept) if any(secret in text for secret in SECRETS)] == []
 

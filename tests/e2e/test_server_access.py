@@ -17,7 +17,7 @@ from controller.app.state_directory import StateDirectory
 from controller.app.workspace import Workspace
 from suggest.server import Protection
 from tests.certificates import Authority
-from tests.e2e.somebody import experiment
+from tests.e2e.cli import experiment
 from tests.service.granted import secret, tokens_file
 from tests.service.running import a_server
 

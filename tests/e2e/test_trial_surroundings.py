@@ -9,71 +9,71 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.e2e.somebody import Person, experiment, somebody
+from tests.e2e.cli import Cli, cli_in, experiment
 
 SPACE = "x: {type: float, min: 1.0e-7, max: 1.0e-6}, n: {type: int, min: 3, max: 3}, act: ['on', relu], fast: [true]"
 
 
 @pytest.fixture
-def me(tmp_path: Path) -> Iterator[Person]:
-    with somebody(tmp_path) as person:
-        yield person
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    with cli_in(tmp_path) as cli:
+        yield cli
 
 
-def write(me: Person, script: str, *, more: str = "") -> None:
-    me.let_go()
-    (me.folder / "look.sh").write_text(f"{script}\necho score=1\n")
-    command = ["sh", str(me.folder / "look.sh"), "${x}"]
+def write(cli: Cli, script: str, *, more: str = "") -> None:
+    cli.let_go()
+    (cli.folder / "look.sh").write_text(f"{script}\necho score=1\n")
+    command = ["sh", str(cli.folder / "look.sh"), "${x}"]
     trial = f"gracePeriod: 60s{more}"
-    (me.folder / "x.yaml").write_text(experiment(command, trials=1, parameters=SPACE, trial=trial))
+    (cli.folder / "x.yaml").write_text(experiment(command, trials=1, parameters=SPACE, trial=trial))
 
 
-def test_a_trial_runs_in_the_working_directory_that_the_file_names(me: Person) -> None:
-    (me.folder / "src").mkdir()
-    write(me, "pwd", more="\n    workingDir: src")
-    code, _, err = me.tuner("run", me.folder / "x.yaml")
+def test_a_trial_runs_in_the_working_directory_that_the_file_names(cli: Cli) -> None:
+    (cli.folder / "src").mkdir()
+    write(cli, "pwd", more="\n    workingDir: src")
+    code, _, err = cli.tuner("run", cli.folder / "x.yaml")
     assert code == 0, err
-    assert me.tuner("logs", "tiny/0")[1].splitlines()[0] == str(me.folder / "src")
+    assert cli.tuner("logs", "tiny/0")[1].splitlines()[0] == str(cli.folder / "src")
 
 
-def test_a_working_directory_that_is_missing_is_refused_before_anything_is_made(me: Person) -> None:
-    write(me, "pwd", more="\n    workingDir: sorce")
-    code, _, err = me.tuner("run", "x.yaml")
+def test_a_working_directory_that_is_missing_is_refused_before_anything_is_made(cli: Cli) -> None:
+    write(cli, "pwd", more="\n    workingDir: sorce")
+    code, _, err = cli.tuner("run", "x.yaml")
     assert code == 2
-    assert f"spec.trial.workingDir: {me.folder}/sorce is not a folder; make it, or name another" in err
-    code, out, _ = me.tuner("doctor", "x.yaml")
-    assert (code, f"{me.folder}/sorce is not a folder" in out) == (7, True)
-    assert not (me.folder / "state").exists()
+    assert f"spec.trial.workingDir: {cli.folder}/sorce is not a folder; make it, or name another" in err
+    code, out, _ = cli.tuner("doctor", "x.yaml")
+    assert (code, f"{cli.folder}/sorce is not a folder" in out) == (7, True)
+    assert not (cli.folder / "state").exists()
 
 
 @pytest.mark.parametrize("form", ["", "json", "yaml"])
-def test_parameters_reach_a_trial_as_a_file(me: Person, form: str) -> None:
-    write(me, 'cat "$TUNER_PARAMETERS_FILE" > got; basename "$TUNER_PARAMETERS_FILE"',
+def test_parameters_reach_a_trial_as_a_file(cli: Cli, form: str) -> None:
+    write(cli, 'cat "$TUNER_PARAMETERS_FILE" > got; basename "$TUNER_PARAMETERS_FILE"',
           more=f"\n    parametersFile: {form}" if form else "")  # fmt: skip
-    code, _, err = me.tuner("run", "x.yaml")
+    code, _, err = cli.tuner("run", "x.yaml")
     assert code == 0, err
     read = yaml.safe_load if form == "yaml" else json.loads
-    assert read((me.folder / "got").read_text()) == me.trials()[0]["parameters"]
-    assert me.tuner("logs", "tiny/0")[1].splitlines()[0] == f"parameters.{form or 'json'}"
+    assert read((cli.folder / "got").read_text()) == cli.trials()[0]["parameters"]
+    assert cli.tuner("logs", "tiny/0")[1].splitlines()[0] == f"parameters.{form or 'json'}"
     assert ("not mentioned" in err) is (form == "")
 
 
-def test_a_trial_inherits_no_credentials_of_the_store_and_the_service(me: Person) -> None:
+def test_a_trial_inherits_no_credentials_of_the_store_and_the_service(cli: Cli) -> None:
     names = ("TUNER_TOKEN", "TUNER_TOKEN_FILE", "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")
-    me.env |= dict.fromkeys(names, "hush") | {"MINE": "kept"}
-    me.env["TUNER_TOKEN_FILE"] = str(me.folder / "x.yaml")  # read by nobody: there is no --server
-    write(me, f'for name in {" ".join(names)} MINE; do eval "echo $name=\\${{$name-unset}}"; done')
-    code, _, err = me.tuner("run", "x.yaml")
+    cli.env |= dict.fromkeys(names, "hush") | {"MINE": "kept"}
+    cli.env["TUNER_TOKEN_FILE"] = str(cli.folder / "x.yaml")  # read by nobody: there is no --server
+    write(cli, f'for name in {" ".join(names)} MINE; do eval "echo $name=\\${{$name-unset}}"; done')
+    code, _, err = cli.tuner("run", "x.yaml")
     assert code == 0, err
-    assert me.tuner("logs", "tiny/0")[1].splitlines()[:6] == [f"{name}=unset" for name in names] + ["MINE=kept"]
+    assert cli.tuner("logs", "tiny/0")[1].splitlines()[:6] == [f"{name}=unset" for name in names] + ["MINE=kept"]
 
 
-def test_a_trial_that_needs_a_credential_names_it(me: Person) -> None:
-    me.env["PGPASSWORD"] = "hush"
-    write(me, 'echo "PGPASSWORD=$PGPASSWORD"', more="\n    env: {PGPASSWORD: {secret: database/password}}")
-    code, _, err = me.tuner("run", "x.yaml")
+def test_a_trial_that_needs_a_credential_names_it(cli: Cli) -> None:
+    cli.env["PGPASSWORD"] = "hush"
+    write(cli, 'echo "PGPASSWORD=$PGPASSWORD"', more="\n    env: {PGPASSWORD: {secret: database/password}}")
+    code, _, err = cli.tuner("run", "x.yaml")
     assert code == 0, err
-    assert me.tuner("logs", "tiny/0")[1].splitlines()[0] == "PGPASSWORD=hush"
+    assert cli.tuner("logs", "tiny/0")[1].splitlines()[0] == "PGPASSWORD=hush"
 
 
 @pytest.mark.parametrize(
@@ -87,19 +87,19 @@ def test_a_trial_that_needs_a_credential_names_it(me: Person) -> None:
         (["spec.parallelism=2000", "spec.trial.resources.cpu=0.001", "spec.budget.trials=2000"], ""),
     ],
 )  # fmt: skip
-def test_a_parallelism_far_above_the_cores_is_warned_of(me: Person, settings: list[str], said: str) -> None:
-    write(me, "")
+def test_a_parallelism_far_above_the_cores_is_warned_of(cli: Cli, settings: list[str], said: str) -> None:
+    write(cli, "")
     words = [word for setting in settings for word in ("--set", setting)]
-    code, _, err = me.tuner("validate", "x.yaml", *words)
+    code, _, err = cli.tuner("validate", "x.yaml", *words)
     assert code == 0, err
     found = [line for line in err.splitlines() if line.startswith("warning: spec.parallelism: ")]
     assert [line.removeprefix("warning: spec.parallelism: ").startswith(said) for line in found] == [True] * bool(said)
     assert all("; lower it: --set spec.parallelism=" in line for line in found)
 
 
-def test_a_run_warns_of_its_parallelism_too(me: Person) -> None:
-    write(me, "")
+def test_a_run_warns_of_its_parallelism_too(cli: Cli) -> None:
+    write(cli, "")
     settings = ("spec.trial.resources.cpu=1000", "spec.parallelism=2", "spec.budget.trials=2")
-    code, _, err = me.tuner("run", "x.yaml", *(word for setting in settings for word in ("--set", setting)))
+    code, _, err = cli.tuner("run", "x.yaml", *(word for setting in settings for word in ("--set", setting)))
     assert code == 0, err
     assert "warning: spec.parallelism: 2 trials at a time of 1000 cores each on " in err

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.somebody import Person, eventually, somebody
+from tests.e2e.cli import Cli, cli_in, eventually
 
 ROOT = Path(__file__).parents[2]
 COMMIT = "41f0e1e"
@@ -27,8 +27,8 @@ RECORDED = ROOT / "tests" / "fixtures" / f"state-{COMMIT}"
 EXPERIMENTS = ("finished", "paused", "running")
 
 
-class User(Person):
-    """A person in the folder of the recorded experiments, with their state directory if they want it."""
+class User(Cli):
+    """A command line in the folder of the recorded experiments, with their state directory where a test asks for it."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -63,9 +63,9 @@ class User(Person):
 
 @pytest.fixture
 def user(tmp_path: Path) -> Iterator[User]:
-    with somebody(tmp_path, make=User) as person:
-        assert isinstance(person, User)
-        yield person
+    with cli_in(tmp_path, make=User) as cli:
+        assert isinstance(cli, User)
+        yield cli
 
 
 @pytest.fixture

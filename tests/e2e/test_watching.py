@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.somebody import Person, eventually, experiment, somebody
+from tests.e2e.cli import Cli, cli_in, eventually, experiment
 
 
 @pytest.fixture
-def me(tmp_path: Path) -> Iterator[Person]:
-    with somebody(tmp_path) as person:
-        yield person
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    with cli_in(tmp_path) as cli:
+        yield cli
 
 
 def said_after(process: subprocess.Popen[str]) -> str:
@@ -28,23 +28,23 @@ def said_after(process: subprocess.Popen[str]) -> str:
     return out
 
 
-def test_a_watched_table_grows_by_what_changes_and_ends_with_the_experiment(me: Person) -> None:
-    me.file.write_text(experiment(trials=2, waits=True))
-    run = me.start("run", me.file)
-    eventually(lambda: len(me.starts()) == 1)
-    code, out, err = me.tuner("top", "tiny")
+def test_a_watched_table_grows_by_what_changes_and_ends_with_the_experiment(cli: Cli) -> None:
+    cli.file.write_text(experiment(trials=2, waits=True))
+    run = cli.start("run", cli.file)
+    eventually(lambda: len(cli.starts()) == 1)
+    code, out, err = cli.tuner("top", "tiny")
     assert (code, err) == (0, "")
     assert out.splitlines()[2].split() == ["TRIAL", "STATE", "AGE", "STEP", "VALUE"]
     assert out.splitlines()[3].split()[:2] == ["0", "running"]
 
-    as_table = me.start("get", "trials", "tiny", "-w")
-    as_json = me.start("get", "trials", "tiny", "-w", "-o", "json")
+    as_table = cli.start("get", "trials", "tiny", "-w")
+    as_json = cli.start("get", "trials", "tiny", "-w", "-o", "json")
     assert as_table.stdout is not None
     assert as_json.stdout is not None
     header, first = as_table.stdout.readline(), as_table.stdout.readline()
     assert (header.split()[:2], first.split()[:2]) == (["TRIAL", "STATE"], ["0", "running"])
     begun = as_json.stdout.readline()
-    me.let_go()
+    cli.let_go()
     assert run.wait(timeout=60) == 0
 
     rest = said_after(as_table)
@@ -58,16 +58,16 @@ def test_a_watched_table_grows_by_what_changes_and_ends_with_the_experiment(me: 
     assert {(each["number"], each["state"]) for part in lists for each in part} >= {(0, "succeeded"), (1, "succeeded")}
 
 
-def test_ctrl_c_ends_watching(me: Person) -> None:
-    me.file.write_text(experiment(trials=1, waits=True))
-    run = me.start("run", me.file)
-    eventually(lambda: len(me.starts()) == 1)
-    watching = [me.start("get", "trials", "tiny", "-w"), me.start("get", "experiments", "-w")]
+def test_ctrl_c_ends_watching(cli: Cli) -> None:
+    cli.file.write_text(experiment(trials=1, waits=True))
+    run = cli.start("run", cli.file)
+    eventually(lambda: len(cli.starts()) == 1)
+    watching = [cli.start("get", "trials", "tiny", "-w"), cli.start("get", "experiments", "-w")]
     for process in watching:
         assert process.stdout is not None
         assert process.stdout.readline().split()
         process.send_signal(signal.SIGINT)
     assert [(process.wait(timeout=30), process.communicate()[1]) for process in watching] == [(130, "")] * 2
-    me.let_go()
+    cli.let_go()
     assert run.wait(timeout=60) == 0
-    assert me.tuner("top", "tiny", "-w")[0] == 0
+    assert cli.tuner("top", "tiny", "-w")[0] == 0

@@ -2,8 +2,8 @@
 
     async with FakeApi() as api, api.client() as client:      # namespaces default and user1 are there
         await client.create(JOBS, "user1", {"metadata": {"name": "a"}, "spec": {…}})
-        await api.hand.run_pod("user1", "a", lines=["x=1"], seconds=0.1, exit_code=0)      # Job controller and kubelet
-        api.hand.play(lambda job: Script(lines=("x=1",)))      # the same for every Job created from now on
+        await api.kubelet.run_pod("user1", "a", lines=["x=1"], seconds=0.1, exit_code=0)  # Job controller and kubelet
+        api.kubelet.play(lambda job: Script(lines=("x=1",)))  # the same for every Job created from now on
 
 Objects by direct access (no request, as if somebody else had done it; every change gets a version and is watched):
     api.get("jobs", "user1", "a")    api.all("pods")    api.put("resourcequotas", {…})
@@ -50,7 +50,7 @@ import yaml  # type: ignore[import-untyped]
 from aiohttp import web
 
 from controller.runtime.kubernetes.client import Client
-from tests.kube.hand import Hand
+from tests.kube.fake_kubelet import FakeKubelet
 
 Raw = dict[str, Any]
 Predicate = Callable[[Raw], bool]
@@ -142,7 +142,7 @@ class FakeApi:
         self.refuse: Callable[[str, Raw], str] = lambda plural, obj: ""
         self.bookmark_s = 60.0
         self.log_pieces = 1 << 16
-        self.hand = Hand(self)
+        self.kubelet = FakeKubelet(self)
         self._kinds = dict(KINDS)
         self._objects: dict[tuple[str, str, str], Raw] = {}
         self._changes: list[Change] = []
@@ -169,7 +169,7 @@ class FakeApi:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.hand.close()
+        await self.kubelet.close()
         await self.stop()
         if self._reserved is not None:
             self._reserved.close()
@@ -292,7 +292,7 @@ class FakeApi:
         if self._lose:
             self._lose -= 1
             self._lost.add(self.version)
-        self.hand.saw(key[0], before, after)
+        self.kubelet.saw(key[0], before, after)
         self._wake()
 
     def _owned(self, owner: Raw) -> list[tuple[str, str, str]]:
@@ -536,7 +536,7 @@ class FakeApi:
             )
         # Without a policy a Job's pods stay: the old default of its API.
         policy = options.get("propagationPolicy") or ("Orphan" if target.plural == "jobs" else "Background")
-        self.hand.delete(target.key, grace_s=options.get("gracePeriodSeconds"), policy=policy)
+        self.kubelet.delete(target.key, grace_s=options.get("gracePeriodSeconds"), policy=policy)
         return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
     def end(self, key: tuple[str, str, str], *, orphans: bool) -> list[tuple[str, str, str]]:
@@ -642,7 +642,7 @@ class FakeApi:
 
     async def _log(self, request: web.Request, target: Target, query: dict[str, str]) -> web.StreamResponse:
         pod = self._existing(target)
-        log = self.hand.log_of(target.namespace or "", target.name, query.get("container", ""))
+        log = self.kubelet.log_of(target.namespace or "", target.name, query.get("container", ""))
         if log is None:
             name = query.get("container") or pod["spec"]["containers"][0]["name"]
             raise Failure(

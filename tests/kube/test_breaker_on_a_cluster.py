@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kube.console import experiment
-from tests.kube.hand import Script
+from tests.kube.fake_kubelet import Script
 from tests.kube.test_final_on_a_cluster import Cluster, beside_a_cluster
 
 
@@ -23,7 +23,7 @@ def broken(job: dict[str, Any]) -> Script:
 def test_a_broken_script_pauses_after_two_jobs_and_both_run_again(tmp_path: Path) -> None:
     async def play(cluster: Cluster) -> None:
         (cluster.folder / "x.yaml").write_text(experiment(more="parallelism: 3"))
-        cluster.hand.play(broken)
+        cluster.kubelet.play(broken)
 
         async def ended(*words: str) -> tuple[int | None, str]:
             process = await cluster.start(*words)

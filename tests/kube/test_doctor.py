@@ -16,7 +16,7 @@ from controller.runtime.kubernetes.kueue import NOT_INSTALLED
 from controller.runtime.kubernetes.rights import QUEUE_RIGHTS, RIGHTS
 from tests.kube.console import Answer, experiment, tuner
 from tests.kube.fake_api import USER, FakeApi, Raw
-from tests.kube.played_kueue import PlayedKueue
+from tests.kube.fake_kueue import FakeKueue
 
 Prepare = Callable[[FakeApi], object]
 
@@ -314,7 +314,7 @@ def test_a_kind_that_is_not_installed_fails(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_queue_is_looked_up(tmp_path: Path, queues: list[tuple[str, str, str]], code: int, line: str) -> None:
     def prepare(api: FakeApi) -> None:
-        played = PlayedKueue(api)
+        played = FakeKueue(api)
         for name, reason, message in queues:
             played.queue(name, reason=reason, message=message)
 
@@ -329,7 +329,7 @@ def test_a_queue_needs_kueue(tmp_path: Path) -> None:
 
 def test_without_the_rights_to_kueue_trials_run_and_what_is_lost_is_named(tmp_path: Path) -> None:
     def prepare(api: FakeApi) -> None:
-        PlayedKueue(api)
+        FakeKueue(api)
         api.forbid("watch", "workloads")
         api.forbid("list", "localqueues")
 

@@ -11,7 +11,7 @@ import yaml
 from controller.report.manifest_yaml import yaml_documents
 from tests.kube.console import Answer, experiment, tuner
 from tests.kube.fake_api import FakeApi, Raw
-from tests.kube.played_kueue import PlayedKueue
+from tests.kube.fake_kueue import FakeKueue
 
 MADE = ("ConfigMap tiny-dryru", "Job tiny-dryru-0", "Pod tiny-dryru-0")
 
@@ -111,7 +111,7 @@ def test_workers_that_fit_one_by_one_and_never_together_are_refused(tmp_path: Pa
 
 
 def test_a_queue_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    answer, _ = ask(tmp_path, text=experiment(trial="queue: team-a"), prepare=PlayedKueue)
+    answer, _ = ask(tmp_path, text=experiment(trial="queue: team-a"), prepare=FakeKueue)
     said = "A trial as a whole: refused: LocalQueue team-a is not in user1; create it, or name another one"
     assert answer.code == 2
     assert said in answer.out

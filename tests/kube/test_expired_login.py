@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.kube.console import experiment
 from tests.kube.fake_api import FakeApi, Raw
-from tests.kube.hand import Script
+from tests.kube.fake_kubelet import Script
 from tests.kube.small_cluster import eventually
 from tests.kube.test_operators import TUNER
 
@@ -45,7 +45,7 @@ def test_a_run_waits_while_its_plugin_gives_no_credentials(tmp_path: Path) -> No
 
     async def go() -> None:
         async with FakeApi() as api:
-            api.hand.play(lambda job: Script(lines=("score=0.5",), forever=True))
+            api.kubelet.play(lambda job: Script(lines=("score=0.5",), forever=True))
             config = api.kubeconfig()
             plugin = {
                 "apiVersion": "client.authentication.k8s.io/v1",
@@ -62,9 +62,9 @@ def test_a_run_waits_while_its_plugin_gives_no_credentials(tmp_path: Path) -> No
             api.drop_connections()
             await eventually((tmp_path / "refused").exists, within_s=30)
             (pod,) = (each["metadata"]["name"] for each in api.all("pods", "user1"))
-            api.hand.play(lambda job: Script(lines=("score=0.5",)))
-            api.hand.end(pod)
-            api.hand.finish_job("user1", pod.rpartition("-")[0])
+            api.kubelet.play(lambda job: Script(lines=("score=0.5",)))
+            api.kubelet.end(pod)
+            api.kubelet.finish_job("user1", pod.rpartition("-")[0])
             (tmp_path / "token").write_text("second")
             code, err = await ended(running)
             assert code == 0, err
@@ -78,7 +78,7 @@ def test_a_fixed_token_that_expires_ends_the_run_and_no_trial(tmp_path: Path) ->
 
     async def go() -> None:
         async with FakeApi() as api:
-            api.hand.play(lambda job: Script(lines=("score=0.5",), forever=True))
+            api.kubelet.play(lambda job: Script(lines=("score=0.5",), forever=True))
             api.token = "first"
             running = await start(tmp_path, api.kubeconfig(token="first"), "run", "x.yaml")
             await eventually(lambda: len(api.all("pods", "user1")) == 1, within_s=30)
@@ -88,10 +88,10 @@ def test_a_fixed_token_that_expires_ends_the_run_and_no_trial(tmp_path: Path) ->
             assert code == 4, err
             assert "log in again" in err
             (pod,) = (each["metadata"]["name"] for each in api.all("pods", "user1"))
-            api.hand.play(lambda job: Script(lines=("score=0.5",)))
+            api.kubelet.play(lambda job: Script(lines=("score=0.5",)))
             again = await start(tmp_path, api.kubeconfig(token="second"), "resume", "tiny")
-            api.hand.end(pod)
-            api.hand.finish_job("user1", pod.rpartition("-")[0])
+            api.kubelet.end(pod)
+            api.kubelet.finish_job("user1", pod.rpartition("-")[0])
             code, err = await ended(again)
             assert code == 0, err
             made = [query for method, path, query in api.requests if method == "POST" and path.endswith("/jobs")]

@@ -23,7 +23,7 @@ from controller.spec import read
 from suggest.errors import FailedPrecondition
 from tests.kube.console import experiment, tuner
 from tests.kube.fake_api import FakeApi, kubeconfig_of
-from tests.kube.hand import Script
+from tests.kube.fake_kubelet import Script
 
 TUNER = Path(sys.executable).parent / "tuner"
 FINAL = """
@@ -36,16 +36,16 @@ TRIAL = "resources: {cpu: 1, memory: 1Gi}\n    checkpoints: {claim: kept}"
 
 
 class Cluster:
-    """A server, its hand, and `tuner` beside them, each command a process of its own."""
+    """A server, its kubelet, and `tuner` beside them, each command a process of its own."""
 
     def __init__(self, api: FakeApi, folder: Path) -> None:
         self.api = api
         self.folder = folder
         (folder / "x.yaml").write_text(experiment(trial=TRIAL) + FINAL)
         (folder / "kubeconfig").write_text(yaml.safe_dump(api.kubeconfig()))
-        self.hand = api.hand
+        self.kubelet = api.kubelet
         self.final = Script(seconds=0.1, lines=("exported",))
-        self.hand.play(self._script)
+        self.kubelet.play(self._script)
 
     def _script(self, job: dict[str, Any]) -> Script:
         name = job["metadata"]["name"]
@@ -105,9 +105,9 @@ def test_a_final_stage_is_adopted_by_the_next_controller_and_is_no_trial(tmp_pat
         assert [one["state"] for one in shown] == ["succeeded"] * 3
         again = await cluster.start("resume", "tiny")
         (pod,) = cluster.api.all("pods", "user1")
-        cluster.hand.print(("user1", pod["metadata"]["name"]), "exported")
-        cluster.hand.end(("user1", pod["metadata"]["name"]), exit_code=0)
-        cluster.hand.finish_job("user1", job["metadata"]["name"])
+        cluster.kubelet.print(("user1", pod["metadata"]["name"]), "exported")
+        cluster.kubelet.end(("user1", pod["metadata"]["name"]), exit_code=0)
+        cluster.kubelet.finish_job("user1", job["metadata"]["name"])
         async with asyncio.timeout(60):
             _, err = await again.communicate()
         assert again.returncode == 0, err

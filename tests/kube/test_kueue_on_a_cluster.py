@@ -12,7 +12,7 @@ import pytest
 
 from tests.kube.console import experiment, tuner
 from tests.kube.fake_api import FakeApi
-from tests.kube.played_kueue import NAMESPACE, QUEUE, PlayedKueue
+from tests.kube.fake_kueue import NAMESPACE, QUEUE, FakeKueue
 from tests.kube.small_cluster import eventually
 from tests.kube.test_operators import start
 
@@ -49,7 +49,7 @@ def test_a_preempted_trial_gives_its_gpu_back_and_runs_again_as_the_same_attempt
 
     async def go() -> None:
         async with FakeApi() as api:
-            kueue = PlayedKueue(api)
+            kueue = FakeKueue(api)
             kueue.queue()
             run = await start(api, tmp_path, "run", "x.yaml")
             try:
@@ -59,7 +59,7 @@ def test_a_preempted_trial_gives_its_gpu_back_and_runs_again_as_the_same_attempt
                 await until(api, tmp_path, state="queued", reason=f"queued by Kueue (queue {QUEUE}): {NEEDED}")
                 first = kueue.admit("jobs", name)
                 running = await until(api, tmp_path, state="running")
-                assert running["attempts"][0]["node"] == api.hand.node
+                assert running["attempts"][0]["node"] == api.kubelet.node
                 assert await held(api, tmp_path) == "this experiment holds 1"
                 kueue.preempt("jobs", name, first)
                 kueue.hold("jobs", name)
@@ -71,8 +71,8 @@ def test_a_preempted_trial_gives_its_gpu_back_and_runs_again_as_the_same_attempt
                 assert f"Why: it waits, and starts by itself: {waits}" in described
                 second = kueue.admit("jobs", name)
                 await until(api, tmp_path, state="running")
-                api.hand.print((NAMESPACE, second), "score=0.9")
-                api.hand.end((NAMESPACE, second))
+                api.kubelet.print((NAMESPACE, second), "score=0.9")
+                api.kubelet.end((NAMESPACE, second))
                 _, err = await run.communicate()
                 assert run.returncode == 0, err
                 ended = await the_trial(api, tmp_path)
@@ -100,7 +100,7 @@ def test_a_queue_that_cannot_admit_anything_is_refused_before_anything_is_made(
     async def go() -> None:
         async with FakeApi() as api:
             if installed:
-                PlayedKueue(api).queue("team-b")
+                FakeKueue(api).queue("team-b")
             version = api.version
             run = await start(api, tmp_path, "run", "x.yaml")
             _, err = await run.communicate()

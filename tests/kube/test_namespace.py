@@ -10,7 +10,7 @@ import pytest
 from controller.runtime.kubernetes.kubeconfig import namespace_of
 from tests.kube.console import experiment, tuner
 from tests.kube.fake_api import FakeApi, kubeconfig_of
-from tests.kube.hand import Script
+from tests.kube.fake_kubelet import Script
 from tests.kube.test_operators import start
 
 SILENT = experiment().replace(", namespace: user1", "")
@@ -35,7 +35,7 @@ def test_an_experiment_stays_in_its_namespace_whatever_the_context_says_later(tm
 
     async def go() -> None:
         async with FakeApi() as api:
-            api.hand.play(lambda job: Script(lines=("score=0.5",)))
+            api.kubelet.play(lambda job: Script(lines=("score=0.5",)))
             run = await start(api, tmp_path, "run", "x.yaml", namespace="default")
             _, err = await run.communicate()
             assert run.returncode == 0, err

@@ -14,7 +14,7 @@ import yaml
 
 from tests.kube.console import experiment, tuner
 from tests.kube.fake_api import FakeApi
-from tests.kube.played_operator import NAMESPACE, PLURAL, READING, TRAINING_JOB, PlayedOperator
+from tests.kube.fake_operator import NAMESPACE, PLURAL, READING, TRAINING_JOB, FakeOperator
 from tests.kube.small_cluster import eventually
 
 Raw = dict[str, Any]
@@ -49,12 +49,12 @@ def test_nothing_of_a_failed_attempt_runs_on_during_the_retry(tmp_path: Path) ->
 
     async def go() -> None:
         async with FakeApi() as api:
-            operator = PlayedOperator(api)
+            operator = FakeOperator(api)
             run = await start(api, tmp_path, "run", "x.yaml")
             await eventually(lambda: len(jobs(api)) == 1, within_s=30)
             (first,) = jobs(api)
             master, worker = operator.make_pods(first)
-            api.hand.print(master, "score=0.1")
+            api.kubelet.print(master, "score=0.1")
             api.remove("pods", NAMESPACE, master)
             operator.fail(first)
             await eventually(lambda: jobs(api) != [first], within_s=30)
@@ -63,8 +63,8 @@ def test_nothing_of_a_failed_attempt_runs_on_during_the_retry(tmp_path: Path) ->
             assert second != first
             assert worker not in operator.running_pods()
             master, _ = operator.make_pods(second)
-            api.hand.print(master, "score=0.9")
-            api.hand.end(master)
+            api.kubelet.print(master, "score=0.9")
+            api.kubelet.end(master)
             operator.succeed(second)
             _, err = await run.communicate()
             assert run.returncode == 0, err

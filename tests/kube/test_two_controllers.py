@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.kube.console import experiment
 from tests.kube.fake_api import FakeApi
-from tests.kube.hand import Script
+from tests.kube.fake_kubelet import Script
 from tests.kube.small_cluster import eventually
 from tests.kube.test_operators import start
 
@@ -20,7 +20,7 @@ def test_a_lost_database_is_not_rebuilt_beside_a_living_controller(tmp_path: Pat
 
     async def go() -> None:
         async with FakeApi() as api:
-            api.hand.play(lambda job: Script(lines=("score=0.5",), forever=True))
+            api.kubelet.play(lambda job: Script(lines=("score=0.5",), forever=True))
             first = await start(api, tmp_path, "run", "x.yaml")
             await eventually(lambda: len(api.all("pods", NAMESPACE)) == 1, within_s=30)
             asked = len(api.requests)
@@ -35,10 +35,10 @@ def test_a_lost_database_is_not_rebuilt_beside_a_living_controller(tmp_path: Pat
             (lease,) = api.all("leases", NAMESPACE)
             old = {"renewTime": "2020-01-01T00:00:00.000000Z"}
             api.change("leases", NAMESPACE, lease["metadata"]["name"], lambda obj: obj["spec"].update(old))
-            api.hand.play(lambda job: Script(lines=("score=0.7",)))
+            api.kubelet.play(lambda job: Script(lines=("score=0.7",)))
             third = await start(api, tmp_path, "resume", "tiny", "--from-cluster", "-n", NAMESPACE, state="other")
-            api.hand.end(pod)
-            api.hand.finish_job(NAMESPACE, pod.rpartition("-")[0])
+            api.kubelet.end(pod)
+            api.kubelet.finish_job(NAMESPACE, pod.rpartition("-")[0])
             _, err = await third.communicate()
             assert third.returncode == 0, err
             told = await start(api, tmp_path, "get", "trials", "tiny", "-o", "json", state="other")

@@ -18,7 +18,7 @@ from suggest.studies.trial_leases import AwakeClock
 from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 from suggest.wire.status import error_of
 from tests.service.running import NAME, SPEC, a_server
-from tests.service.test_strangers import creation
+from tests.service.test_authentication import creation
 
 
 def test_a_call_without_a_deadline_is_answered_by_the_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

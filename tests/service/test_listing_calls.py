@@ -14,7 +14,7 @@ from controller.app.suggestion_service import SessionClient
 from controller.search import study_name, study_spec
 from controller.spec import read
 from suggest.trial import Measurement
-from tests.e2e.somebody import experiment
+from tests.e2e.cli import experiment
 from tests.service.running import a_server
 
 RUNNING = 40

@@ -16,7 +16,7 @@ from controller.experiment_store import Changes
 from controller.report.record import ExperimentRecord
 from controller.report.text_tables import shown_state
 from controller.spec import read
-from tests.e2e.somebody import experiment
+from tests.e2e.cli import experiment
 from tests.unit.builders import START, an_experiment
 
 

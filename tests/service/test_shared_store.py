@@ -21,7 +21,7 @@ from suggest.storage.store import Lease
 from suggest.trial import Outcome, TrialState
 from tests.contract.store_contract import NAME as DIGITS
 from tests.contract.store_contract import a_study, measured, queued, running
-from tests.e2e.somebody import experiment
+from tests.e2e.cli import experiment
 from tests.postgres import Postgres, a_postgres
 from tests.service.load import PATIENCE_S, a_client, eventually, started, under_load
 from tests.service.running import NAME, SPEC, ServerProcess, a_process, score

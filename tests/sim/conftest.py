@@ -1,4 +1,4 @@
-"""The simulation's own logs are noise: what went wrong is said by the violated promise."""
+"""The simulation's own logs are noise: what went wrong is said by the violated invariant."""
 
 import logging
 

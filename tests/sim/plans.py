@@ -17,7 +17,7 @@ from controller.core.model import (
 from controller.runtime.simulated import Script
 from suggest.space import Choice, Float, Int, Parameter, Space
 from suggest.study import Algorithm, Pruning
-from tests.sim.world import Blow, Plan
+from tests.sim.simulation import Blow, Plan
 
 TIMEOUT_S, FINAL_TIMEOUT_S, GRACE_S = 60.0, 4.0, 5.0
 

@@ -24,7 +24,7 @@ from controller.core.model import (
 from controller.runtime.simulated import Script, SimulatedRuntime
 from suggest.study import Algorithm
 from tests.sim.plans import GRID, plans
-from tests.sim.world import Blow, Plan, World, stores
+from tests.sim.simulation import Blow, Plan, Simulation, stores
 
 _UIDS = (f"{n:05d}" for n in itertools.count())
 
@@ -33,7 +33,7 @@ _UIDS = (f"{n:05d}" for n in itertools.count())
 def play_plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Plan], ExperimentState]]:
     folder: Path = tmp_path_factory.mktemp("sim")
     store, studies = stores(folder)
-    yield lambda plan: World(plan, store=store, studies=studies, uid=next(_UIDS)).run()
+    yield lambda plan: Simulation(plan, store=store, studies=studies, uid=next(_UIDS)).run()
     studies.close()
     store.close()
 

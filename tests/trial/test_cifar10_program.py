@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.torch_here import needs_torch
-from tests.trial.nursery import PROGRAM, Child, Nursery, nursery
+from tests.trial.fork_server import PROGRAM, Child, ForkServer, fork_server
 from tests.trial.stand_ins import as_binary, stand_in
 
 pytestmark = needs_torch
@@ -35,8 +35,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
 
 
 @pytest.fixture(scope="module")
-def trials() -> Iterator[Nursery]:
-    with nursery() as it:
+def trials() -> Iterator[ForkServer]:
+    with fork_server() as it:
         yield it
 
 
@@ -49,7 +49,7 @@ def numbers(lines: list[str]) -> list[tuple[float, ...]]:
     return [tuple(map(float, line)) for line in told(lines)]
 
 
-def workers(trials: Nursery, folder: Path, *flags: str, size: int = 2, **environment: object) -> list[Child]:
+def workers(trials: ForkServer, folder: Path, *flags: str, size: int = 2, **environment: object) -> list[Child]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": size, **environment}
@@ -89,7 +89,7 @@ def test_a_training_says_a_line_an_epoch_and_a_result_and_imports_no_compiler(
 
 
 def test_the_final_run_learns_from_all_reads_the_test_set_once_and_leaves_a_model(
-    tmp_path: Path, data: dict[str, object], trials: Nursery
+    tmp_path: Path, data: dict[str, object], trials: ForkServer
 ) -> None:
     flags = ("--epochs=2", "--final", "--tta")
     child = trials.start(*TINY, *flags, log=tmp_path / "log", TUNER_OUTPUT_DIR=tmp_path / "output", **data)
@@ -105,7 +105,7 @@ def test_the_final_run_learns_from_all_reads_the_test_set_once_and_leaves_a_mode
 
 
 def test_what_two_workers_learnt_from_all_is_kept_where_it_outlives_a_pod(
-    tmp_path: Path, data: dict[str, object], trials: Nursery
+    tmp_path: Path, data: dict[str, object], trials: ForkServer
 ) -> None:
     where = {"TUNER_OUTPUT_DIR": tmp_path / "output", "TUNER_CHECKPOINT_DIR": tmp_path / "kept", **data}
     (tmp_path / "logs").mkdir()
@@ -116,7 +116,7 @@ def test_what_two_workers_learnt_from_all_is_kept_where_it_outlives_a_pod(
 
 
 def test_a_model_that_cannot_be_exported_costs_the_model_and_not_the_result(
-    tmp_path: Path, data: dict[str, object], trials: Nursery
+    tmp_path: Path, data: dict[str, object], trials: ForkServer
 ) -> None:
     (tmp_path / "file").touch()
     flags, where = ("--epochs=0.5", "--final"), {"TUNER_OUTPUT_DIR": tmp_path / "file" / "folder"}
@@ -129,7 +129,7 @@ def test_a_model_that_cannot_be_exported_costs_the_model_and_not_the_result(
 
 
 def test_sigterm_ends_it_at_once_and_the_next_attempt_ends_as_one_that_was_never_stopped(
-    tmp_path: Path, data: dict[str, object], trials: Nursery
+    tmp_path: Path, data: dict[str, object], trials: ForkServer
 ) -> None:
     def start(name: str, folder: str, end_at: str = "") -> Child:
         where = {"TUNER_CHECKPOINT_DIR": tmp_path / folder}
@@ -154,7 +154,7 @@ def tensors(checkpoint: Path) -> list[bytes]:
         return [kept.read(name) for name in sorted(kept.namelist()) if "/data/" in name]
 
 
-def test_a_loss_that_is_not_finite_is_infeasible(tmp_path: Path, data: dict[str, object], trials: Nursery) -> None:
+def test_a_loss_that_is_not_finite_is_infeasible(tmp_path: Path, data: dict[str, object], trials: ForkServer) -> None:
     flags = ("--recipe=sweep", "--lr=1000", "--momentum=0.99", "--batch-norm=false", "--epochs=9")
     child = trials.start(*TINY, *flags, log=tmp_path / "log", **data)
     assert child.wait() == 42
@@ -175,7 +175,7 @@ def test_a_loss_that_is_not_finite_is_infeasible(tmp_path: Path, data: dict[str,
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(
-    flags: tuple[str, ...], code: int, sentence: str, tmp_path: Path, data: dict[str, object], trials: Nursery
+    flags: tuple[str, ...], code: int, sentence: str, tmp_path: Path, data: dict[str, object], trials: ForkServer
 ) -> None:
     child = trials.start(*TINY, *flags, log=tmp_path / "log", **data)
     assert child.wait() == code
@@ -184,7 +184,7 @@ def test_what_is_wrong_is_said_in_one_sentence(
 
 
 def test_every_worker_says_why_it_is_infeasible_for_any_may_be_the_first_to_end(
-    tmp_path: Path, data: dict[str, object], trials: Nursery
+    tmp_path: Path, data: dict[str, object], trials: ForkServer
 ) -> None:
     where = {"RANK": 1, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 9}
     child = trials.start(*TINY, "--batch=181", log=tmp_path / "log", **where, **data)
@@ -193,7 +193,7 @@ def test_every_worker_says_why_it_is_infeasible_for_any_may_be_the_first_to_end(
 
 
 def test_a_gpu_that_is_asked_for_and_not_there_is_missed(
-    tmp_path: Path, data: dict[str, object], trials: Nursery
+    tmp_path: Path, data: dict[str, object], trials: ForkServer
 ) -> None:
     child = trials.start(*TINY, "--device=cuda", log=tmp_path / "log", CUDA_VISIBLE_DEVICES="", **data)
     assert child.wait() == 1
@@ -201,7 +201,7 @@ def test_a_gpu_that_is_asked_for_and_not_there_is_missed(
 
 
 def test_two_workers_learn_what_one_does_from_the_same_batches(
-    tmp_path: Path, data: dict[str, object], trials: Nursery
+    tmp_path: Path, data: dict[str, object], trials: ForkServer
 ) -> None:
     flags = ("--epochs=1.2", "--sync-bn")
     alone = trials.start(*TINY, *flags, log=tmp_path / "alone", **data)
@@ -214,7 +214,7 @@ def test_two_workers_learn_what_one_does_from_the_same_batches(
 
 
 def test_a_lost_worker_ends_the_other_and_the_next_attempt_goes_on(
-    tmp_path: Path, data: dict[str, object], trials: Nursery
+    tmp_path: Path, data: dict[str, object], trials: ForkServer
 ) -> None:
     kept = {"TUNER_CHECKPOINT_DIR": tmp_path / "checkpoint", **data}
     flags = ("--epochs=9999", "--train-images=40")
@@ -234,7 +234,7 @@ def test_a_lost_worker_ends_the_other_and_the_next_attempt_goes_on(
 
 
 def test_workers_that_train_different_things_are_refused(
-    tmp_path: Path, data: dict[str, object], trials: Nursery
+    tmp_path: Path, data: dict[str, object], trials: ForkServer
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": server.getsockname()[1]}
@@ -251,7 +251,7 @@ def test_workers_that_train_different_things_are_refused(
 
 
 def test_a_worker_that_does_not_come_is_waited_for_no_longer_than_said(
-    tmp_path: Path, data: dict[str, object], trials: Nursery
+    tmp_path: Path, data: dict[str, object], trials: ForkServer
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": server.getsockname()[1], "WORLD_SIZE": 2, "RANK": 0}

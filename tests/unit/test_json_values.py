@@ -115,7 +115,7 @@ def test_values_survive_the_wire(value: Value) -> None:
     ["", "[", "1", '"a"', "true", "[NaN]", "[1e999]", "[" * 2000 + "]" * 2000, '{"a":1,"a":2}', '["\\ud800"]',
      "[" + "9" * 4000 + "]", "x" * 9000, '"' + "[" * 2000, '["\\"]', "null null"],
 )  # fmt: skip
-def test_bad_json_from_a_stranger_is_a_problem_with_its_place(text: str) -> None:
+def test_bad_json_from_a_client_is_a_problem_with_its_place(text: str) -> None:
     problems: list[Any] = []
     read_value(pb.Value(json_value=text), "spec.parameters[0].values[3]", problems)
     assert [p.path for p in problems] == ["spec.parameters[0].values[3]"]

@@ -161,7 +161,7 @@ def test_a_jobs_pods_go_with_it_only_if_the_propagation_says_so(propagation: str
     @with_a_cluster
     async def check(api: FakeApi, client: Client) -> None:
         await client.create(JOBS, "user1", job("a"))
-        api.hand.make_pod("user1", "a")
+        api.kubelet.make_pod("user1", "a")
         await client.delete(JOBS, "user1", "a", propagation=propagation)
         assert len(api.all("pods")) == left
 
@@ -211,7 +211,7 @@ async def test_a_watch_of_a_server_that_hangs_breaks_off(api: FakeApi, client: C
 @with_a_cluster
 async def test_a_log_is_followed_to_the_containers_end(api: FakeApi, client: Client) -> None:
     await client.create(JOBS, "user1", job("a"))
-    running = asyncio.create_task(api.hand.run_pod("user1", "a", lines=["one", "two"], seconds=0.1))
+    running = asyncio.create_task(api.kubelet.run_pod("user1", "a", lines=["one", "two"], seconds=0.1))
     await eventually(lambda: [pod["status"]["phase"] for pod in api.all("pods")] == ["Running"])
     api.log_pieces = 3
     name = api.all("pods")[0]["metadata"]["name"]
@@ -225,7 +225,7 @@ async def test_a_log_is_followed_to_the_containers_end(api: FakeApi, client: Cli
 @with_a_cluster
 async def test_the_log_of_a_container_that_waits_is_an_error_that_says_so(api: FakeApi, client: Client) -> None:
     await client.create(JOBS, "user1", job("a"))
-    pod = api.hand.make_pod("user1", "a")
+    pod = api.kubelet.make_pod("user1", "a")
     error = await refused(anext(client.log("user1", pod)))
     assert error.status == 400
     assert "is waiting to start" in str(error)
@@ -235,8 +235,8 @@ async def test_the_log_of_a_container_that_waits_is_an_error_that_says_so(api: F
 @with_a_cluster
 async def test_a_silent_log_ends_without_an_error(api: FakeApi, client: Client) -> None:
     await client.create(JOBS, "user1", job("a"))
-    pod = api.hand.make_pod("user1", "a")
-    api.hand.start(pod)
+    pod = api.kubelet.make_pod("user1", "a")
+    api.kubelet.start(pod)
     api.silent = True
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("controller.runtime.kubernetes.client._SILENCE_S", 0.05)

@@ -46,8 +46,8 @@ def pod(name: str, of: str, *, asks: int = 1, version: int = 1, phase: str = "Ru
     }
 
 
-class Hand:
-    """A clock that a hand moves."""
+class ManualClock:
+    """A clock that the test moves."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -57,7 +57,7 @@ class Hand:
 
 
 def waits(demand: Demand, *quotas: Raw) -> str:
-    return reason_to_wait(demand, quotas, Reservations(Hand()))
+    return reason_to_wait(demand, quotas, Reservations(ManualClock()))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_quota_counts_only_pods_in_all_its_scopes_and_no_other_objects(spec: R
 
 
 def test_a_launch_is_on_top_until_a_newer_quota_is_seen_than_its_pod() -> None:
-    reservations = Reservations(Hand())
+    reservations = Reservations(ManualClock())
     reservations.launched("a", gpus(1))
     assert reason_to_wait(gpus(1), [quota({GPU: "1"})], reservations) == f"QuotaExceeded: {GPU} 1/1 (quota room)"
     reservations.look([pod("a-x", "a", version=7), pod("stranger", "b", version=8)])
@@ -126,7 +126,7 @@ def test_a_launch_is_on_top_until_a_newer_quota_is_seen_than_its_pod() -> None:
 
 
 def test_a_quota_that_does_not_change_is_believed_after_a_while() -> None:
-    clock = Hand()
+    clock = ManualClock()
     reservations = Reservations(clock)
     reservations.launched("a", gpus(1))
     reservations.look([pod("a-x", "a", version=7)])
@@ -137,7 +137,7 @@ def test_a_quota_that_does_not_change_is_believed_after_a_while() -> None:
 
 
 def test_pods_that_are_not_there_yet_stay_on_top_however_long_and_one_by_one() -> None:
-    clock = Hand()
+    clock = ManualClock()
     reservations = Reservations(clock)
     reservations.launched("a", gpus(1, pods=3))
     clock.now_s += 600
@@ -150,7 +150,7 @@ def test_pods_that_are_not_there_yet_stay_on_top_however_long_and_one_by_one() -
 
 
 def test_what_is_alive_counts_though_the_server_has_counted_anew_without_it() -> None:
-    hand = Hand()
+    hand = ManualClock()
     reservations = Reservations(hand)
     for name in ("a", "b"):
         reservations.launched(name, gpus(1))
@@ -166,7 +166,7 @@ def test_what_is_alive_counts_though_the_server_has_counted_anew_without_it() ->
 
 
 def test_what_was_taken_back_is_no_longer_on_top() -> None:
-    reservations = Reservations(Hand())
+    reservations = Reservations(ManualClock())
     reservations.launched("a", gpus(1))
     reservations.forget("a")
     assert reason_to_wait(gpus(1), [quota({GPU: "1"})], reservations) == ""
@@ -235,7 +235,7 @@ STEPS = ("launch", "make_pod", "end_pod", "take_off", "quota_news", "pod_news", 
 def test_whatever_comes_late_no_pod_is_refused_and_nothing_waits_beside_room(
     room: int, strangers: int, asks: list[int], steps: list[str]
 ) -> None:
-    cluster, clock = Cluster(room, min(strangers, room)), Hand()
+    cluster, clock = Cluster(room, min(strangers, room)), ManualClock()
     reservations, shown, pods = Reservations(clock), cluster.quota_news.pop(), dict[str, Raw]()
     queue = [(f"job-{number}", each) for number, each in enumerate(asks) if each <= room - cluster.strangers]
 
@@ -288,7 +288,7 @@ def test_whatever_comes_late_no_pod_is_refused_and_nothing_waits_beside_room(
 
 
 def test_when_all_that_ran_has_ended_the_ledger_holds_nothing() -> None:
-    clock = Hand()
+    clock = ManualClock()
     reservations = Reservations(clock)
     for number in range(3):
         reservations.launched(f"job-{number}", gpus(1))
@@ -299,7 +299,7 @@ def test_when_all_that_ran_has_ended_the_ledger_holds_nothing() -> None:
 
 
 def test_pods_of_an_ended_attempt_that_were_never_seen_are_not_on_top_for_ever() -> None:
-    clock = Hand()
+    clock = ManualClock()
     reservations = Reservations(clock)
     reservations.launched("a", gpus(1, pods=2))  # nobody waits: one of its two pods is deleted unseen
     clock.now_s += 600

@@ -151,7 +151,7 @@ def test_a_value_that_the_newest_file_has_is_substituted_as_the_file_has_it() ->
     assert json.loads(found.env["TUNER_PARAMETERS"]) == {"n": 3, "kind": {"b": 1, "a": 2}}
 
 
-def test_refused_parameters_of_a_stranger_are_told_shortly() -> None:
+def test_refused_parameters_of_another_client_are_told_shortly() -> None:
     trial = Trial(12, TrialState.RUNNING, {f"p{k}": "x" * 10_000 for k in range(100)} | {"activation": "y" * 10_000})
     with pytest.raises(ParametersRefused) as caught:
         launch(an_experiment(), trial, attempt(1, trial=12), FOLDERS, environ={}, interpreter_directory=PYTHON)

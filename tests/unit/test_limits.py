@@ -106,7 +106,7 @@ def test_a_rate_that_is_changed_holds_at_once() -> None:
     assert calls(rates, "a") == 10
 
 
-def test_strangers_cannot_fill_the_memory() -> None:
+def test_unknown_clients_cannot_fill_the_memory() -> None:
     clock = Clock()
     rates = RateLimiter(lambda: Limits(RateLimit(10, 20)), clock)
     for number in range(25_000):

@@ -15,7 +15,7 @@ import tests.sim.conftest  # noqa: F401 - the simulation's own logs are noise
 from controller.core.model import ExperimentState
 from tests.sim.mutants.bugs import MUTANTS, Mutant
 from tests.sim.plans import plans
-from tests.sim.world import Plan, World, stores
+from tests.sim.simulation import Plan, Simulation, stores
 
 MAX_EXAMPLES = 1500
 _uids = (f"{n:05d}" for n in itertools.count())
@@ -40,7 +40,7 @@ def caught(mutant: Mutant | None, folder: Path) -> tuple[str, int]:
     def play(plan: Plan) -> None:
         nonlocal played
         played += 1
-        state = World(plan, store=store, studies=studies, uid=next(_uids)).run()
+        state = Simulation(plan, store=store, studies=studies, uid=next(_uids)).run()
         assert state in (ExperimentState.SUCCEEDED, ExperimentState.FAILED)
 
     with ExitStack() as planted:

@@ -31,16 +31,16 @@ async def eventually(condition: Callable[[], bool], *, within_s: float = 10) -> 
         await asyncio.sleep(0.01)
 
 
-class LocalWorld:
+class LocalTestbed:
     def __init__(self, folder: Path, mark: str) -> None:
         self.folder = folder
         self._mark = mark  # in the environment of everything that this test starts
 
-    def another(self) -> LocalWorld:
+    def another(self) -> LocalTestbed:
         """Another experiment on this machine."""
         folder = self.folder / "another"
         folder.mkdir()
-        return LocalWorld(folder, self._mark)
+        return LocalTestbed(folder, self._mark)
 
     async def open(self, *, devices: Sequence[str] = ()) -> LocalRuntime:
         return LocalRuntime(self.folder, devices=devices)
@@ -104,14 +104,14 @@ class LocalWorld:
 
 
 @contextlib.contextmanager
-def local_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalWorld]:
+def local_testbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalTestbed]:
     run = uuid.uuid4().hex
     monkeypatch.setenv("TUNER_TEST_RUN", run)
     monkeypatch.setenv("TUNER_LOCK_DIR", str(tmp_path / "locks"))  # not the GPUs of what else runs on this machine
-    world = LocalWorld(tmp_path, f"TUNER_TEST_RUN={run}")
-    yield world
+    testbed = LocalTestbed(tmp_path, f"TUNER_TEST_RUN={run}")
+    yield testbed
     for _ in range(5):  # the supervisor's death sets others free
-        for pid in world.alive():
+        for pid in testbed.alive():
             processes.kill(pid)
     for lock in tmp_path.rglob("supervisor.lock"):
         with contextlib.suppress(ValueError):  # empty: killed on its way up

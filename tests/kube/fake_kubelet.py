@@ -1,11 +1,11 @@
-"""Plays Job controller and kubelet on a FakeApi: pods for Jobs, containers that print, end, and are asked to stop.
+"""A fake Job controller and kubelet on a FakeApi: pods for Jobs, containers that print, end, and are asked to stop.
 
 run_pod() plays one Job from its pod to its condition; play() does so for every Job from now on. Step by step:
-    pod = hand.make_pod("user1", "a")             # Pending, bound to no node
-    hand.start(pod)                               # Running, on node1
-    hand.print(pod, "accuracy=0.5")               # a line of its log
-    hand.end(pod, exit_code=1, reason="OOMKilled")
-    hand.finish_job("user1", "a")                 # what the Job controller then says
+    pod = kubelet.make_pod("user1", "a")             # Pending, bound to no node
+    kubelet.start(pod)                               # Running, on node1
+    kubelet.print(pod, "accuracy=0.5")               # a line of its log
+    kubelet.end(pod, exit_code=1, reason="OOMKilled")
+    kubelet.finish_job("user1", "a")                 # what the Job controller then says
 Deleting (through the API) a pod whose container runs asks it to stop: it ends with 143 at once, or, if its script
 ignores SIGTERM, with 137 after its grace; then the pod is gone. Deleting a Job does that to its pods.
 """
@@ -45,7 +45,7 @@ class Log:
     ended: bool = False
 
 
-class Hand:
+class FakeKubelet:
     def __init__(self, api: FakeApi) -> None:
         self.node = "node1"
         self._api = api

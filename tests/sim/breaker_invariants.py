@@ -11,7 +11,7 @@ from controller.core.model import FINAL, Attempt, AttemptState, Experiment, Expe
 from controller.core.progress import RunningTrial
 from controller.runtime.simulated import Script
 from suggest.trial import Trial, TrialState
-from tests.sim.violation import Violation
+from tests.sim.invariant import InvariantViolation
 
 GOOD = Script(((0.2, "epoch=1 score=0.5"),), 0.3, 0)
 ITS_OWN = ("userError", "metricsMissing", "timeout", "outOfMemory")
@@ -19,7 +19,7 @@ _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass
-class Breaks:
+class BreakerInvariants:
     """The pauses of one experiment. `failed_before`: how many attempts had failed when it last went on."""
 
     pauses: int = 0
@@ -36,9 +36,9 @@ class Breaks:
         newest = {attempt.trial: attempt for attempt in attempts}
         aside = [attempt for attempt in newest.values() if attempt.rerun]
         if len(aside) < 2:
-            raise Violation(f"paused for {experiment.reason}, and these are to run again: {aside}")
+            raise InvariantViolation(f"paused for {experiment.reason}, and these are to run again: {aside}")
         if _failed(attempts) - self.failed_before < 2:
-            raise Violation(f"paused again for what had failed before: {experiment.reason}")
+            raise InvariantViolation(f"paused again for what had failed before: {experiment.reason}")
 
     def check_begun(
         self,
@@ -56,11 +56,11 @@ class Breaks:
         if (limit := spec.budget.failed_trials) is not None and limit > 1:
             most = min(most, limit)
         if len(causes) >= most and causes[-1] and len(set(causes[-most:])) == 1:
-            raise Violation(f"{most} trials failed for {causes[-1]}, and it goes on")
+            raise InvariantViolation(f"{most} trials failed for {causes[-1]}, and it goes on")
         if spec.canary_s <= 0:
             return
         if len(causes) > 1 and not running and all(cause.startswith(ITS_OWN) for cause in causes):
-            raise Violation(f"the first trials failed for {causes}, and it goes on")
+            raise InvariantViolation(f"the first trials failed for {causes}, and it goes on")
         live = [each for each in running if each.number != FINAL]
         proven = any(a.step is not None and not _by_itself(a) for a in attempts) or any(
             each.value is not None
@@ -68,7 +68,7 @@ class Breaks:
             for each in live
         )
         if live and not proven:
-            raise Violation(f"another trial is begun beside {live}, and nothing has shown itself yet")
+            raise InvariantViolation(f"another trial is begun beside {live}, and nothing has shown itself yet")
 
     def check_end(
         self, spec: ExperimentSpec, attempts: Sequence[Attempt], trials: Sequence[Trial], reason: str
@@ -76,12 +76,12 @@ class Breaks:
         newest = {attempt.trial: attempt for attempt in attempts}
         for trial in trials:
             if trial.state is not TrialState.CANCELLED and trial.number in newest and newest[trial.number].rerun:
-                raise Violation(f"{trial} was to run again, and did not")
+                raise InvariantViolation(f"{trial} was to run again, and did not")
         if spec.canary_s <= 0 or "wall clock" in reason or any(newest[n].reviewed for n in newest):
             return
         ended = [trial for trial in trials if trial.state is not TrialState.CANCELLED]
         if ended and all(t.state is TrialState.FAILED and t.failure_class in ITS_OWN for t in ended):
-            raise Violation(f"the first trials failed by themselves, and that ended it: {reason}")
+            raise InvariantViolation(f"the first trials failed by themselves, and that ended it: {reason}")
 
 
 def judged(trials: Sequence[Trial], attempts: Sequence[Attempt]) -> list[tuple[int, str]]:

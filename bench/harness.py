@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from witness import Audit, Write
+from cluster_probe import Audit, Write
 
 from tests.cluster.api import CORE, Object
 from tests.cluster.controlplane import ControlPlane
@@ -63,7 +63,7 @@ class Run:
         return max(jobs) - min(jobs)
 
 
-class Arena:
+class Harness:
     """`make` makes the cluster, given more flags of its API server. Close it."""
 
     def __init__(self, make: Callable[[tuple[str, ...]], ControlPlane]) -> None:

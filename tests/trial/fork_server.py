@@ -1,4 +1,4 @@
-"""Processes that run trial_image/cifar10.py without each importing torch: forked from one that has, a request a line.
+"""A fork server for trial_image/cifar10.py: it imports torch once and forks a process per request, a request a line.
 
 Importing torch takes longer than what these tests train. Run as a program it serves; imported it has no torch in it.
 """
@@ -26,7 +26,7 @@ PATIENCE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    nursery: Nursery
+    server: ForkServer
     pid: int
     log: Path
 
@@ -39,7 +39,7 @@ class Child:
 
     def wait(self) -> int:
         """Its exit code; minus the signal that killed it."""
-        return int(self.nursery.ask(wait=self.pid))
+        return int(self.server.ask(wait=self.pid))
 
     def until(self, text: str) -> None:
         deadline = time.monotonic() + PATIENCE_S
@@ -48,7 +48,7 @@ class Child:
             time.sleep(0.02)
 
 
-class Nursery:
+class ForkServer:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -68,13 +68,13 @@ class Nursery:
 
 
 @contextmanager
-def nursery() -> Iterator[Nursery]:
+def fork_server() -> Iterator[ForkServer]:
     inherited = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=inherited
     ) as process:
         try:
-            yield Nursery(process)
+            yield ForkServer(process)
         finally:
             process.kill()  # its children that are left end with it: they are told by the kernel
 

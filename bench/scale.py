@@ -11,10 +11,10 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from arena import OURS, THEIRS, Arena, Run, experiment
+from cluster_probe import Watcher, control_plane_s, cpu_s, ends_of_pods, memory_mb, seconds
 from comparison import compared
+from harness import OURS, THEIRS, Harness, Run, experiment
 from record import median, quantile, table, verdict
-from witness import Watcher, control_plane_s, cpu_s, ends_of_pods, memory_mb, seconds
 
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
@@ -33,31 +33,31 @@ def trial(*, run: str, log: str = "accuracy=0.5", **env: str) -> dict[str, Any]:
 def measured(part: str, quick: bool, whole: bool) -> str:
     if lacking := binaries.missing(binaries.LEVEL_B):
         sys.exit(lacking)
-    arena = Arena(lambda flags: ControlPlane(fake_nodes=4, flags=flags))
+    harness = Harness(lambda flags: ControlPlane(fake_nodes=4, flags=flags))
     try:
         match part:
             case "rate":
-                return rate(arena, quick=quick)
+                return rate(harness, quick=quick)
             case "quotas":
-                return quotas(arena, quick=quick, whole=whole)
+                return quotas(harness, quick=quick, whole=whole)
             case "comparison":
-                return compared(arena)
+                return compared(harness)
             case _:
-                return logs(arena, running=20 if quick else 1000 if whole else 200)
+                return logs(harness, running=20 if quick else 1000 if whole else 200)
     finally:
-        arena.close()
+        harness.close()
 
 
 @contextmanager
-def control_plane_used(arena: Arena, namespace: str) -> Iterator[list[float]]:
+def control_plane_used(harness: Harness, namespace: str) -> Iterator[list[float]]:
     """The processor seconds of etcd, API server, controllers and scheduler, until nothing is left to clear away."""
-    before, used = control_plane_s(arena.cluster), [0.0]
+    before, used = control_plane_s(harness.cluster), [0.0]
     yield used
-    eventually(lambda: not arena.api.items(pods(namespace)), within_s=120, every_s=0.5)
-    used[0] = control_plane_s(arena.cluster) - before
+    eventually(lambda: not harness.api.items(pods(namespace)), within_s=120, every_s=0.5)
+    used[0] = control_plane_s(harness.cluster) - before
 
 
-def rate(arena: Arena, *, quick: bool) -> str:
+def rate(harness: Harness, *, quick: bool) -> str:
     """Ten experiments at once, against one bare client that keeps as many Jobs."""
     experiments, parallelism, trials, turns = (2, 5, 20, 1) if quick else (10, 20, 600, 3)
     each = trials // experiments
@@ -69,10 +69,10 @@ def rate(arena: Arena, *, quick: bool) -> str:
 
     seen: dict[str, list[tuple[Run, float]]] = {THEIRS: [], OURS: []}
     for who in (THEIRS, OURS) * turns:
-        namespace = arena.namespace()
+        namespace = harness.namespace()
         files = [file(namespace, number) for number in range(experiments)]
-        with control_plane_used(arena, namespace) as used:
-            run = arena.ours(files) if who == OURS else arena.bare(files[0], trials, experiments * parallelism)
+        with control_plane_used(harness, namespace) as used:
+            run = harness.ours(files) if who == OURS else harness.bare(files[0], trials, experiments * parallelism)
         seen[who].append((run, used[0]))
     bare_s, ours_s = (sum(run.at_work_s for run, _ in seen[who]) for who in (THEIRS, OURS))
     over, cpu = bare_s / ours_s, _control_s(seen[OURS]) / _control_s(seen[THEIRS])
@@ -105,10 +105,10 @@ def _control_s(runs: Sequence[tuple[Run, float]]) -> float:
     return sum(used_s for _, used_s in runs)
 
 
-def quotas(arena: Arena, *, quick: bool, whole: bool) -> str:
+def quotas(harness: Harness, *, quick: bool, whole: bool) -> str:
     """People with a namespace each, whose quotas admit less than they ask for; each tenth trial fails."""
     people, each, parallelism, admitted = (20, 500, 60, 50) if whole else (2, 20, 6, 5) if quick else (5, 200, 60, 50)
-    spaces = [arena.namespace(("resourcequotas", quota("room", pods=str(admitted)))) for _ in range(people)]
+    spaces = [harness.namespace(("resourcequotas", quota("room", pods=str(admitted)))) for _ in range(people)]
     files = [
         experiment(
             space, trials=each, parallelism=parallelism, trial=trial(run="2s", KWOK_EXIT="${code}"),
@@ -117,9 +117,9 @@ def quotas(arena: Arena, *, quick: bool, whole: bool) -> str:
         )
         for space in spaces
     ]  # fmt: skip
-    watcher = Watcher(arena.api, pods(spaces[0]))
-    run = arena.ours(files, apart=True)
-    ours, theirs = _delays(watcher, replace(run, writes=arena.audit.of(spaces[0])), admitted)
+    watcher = Watcher(harness.api, pods(spaces[0]))
+    run = harness.ours(files, apart=True)
+    ours, theirs = _delays(watcher, replace(run, writes=harness.audit.of(spaces[0])), admitted)
     cores, memory = sum(used.cpu_s for used in run.used) / run.wall_s, sum(used.memory_mb for used in run.used)
     rows = [
         ["trials a minute, commands from start to end", f"{60 * people * each / run.wall_s:.0f}"],
@@ -146,18 +146,18 @@ def _delays(watcher: Watcher, run: Run, admitted: int) -> tuple[list[float], lis
     return ours, [pod - job for job, pod in zip(jobs, made, strict=False)]
 
 
-def logs(arena: Arena, *, running: int) -> str:
+def logs(harness: Harness, *, running: int) -> str:
     """One experiment whose pods all print a line a second: without a pruner, and with one that waits for each line."""
     rows, lasts = [], "30s" if running <= 200 else "60s"  # until all run and have been listened to
     for pruning in (None, {"name": "median", "warmupSteps": 10**6}):
-        namespace = arena.namespace()
+        namespace = harness.namespace()
         spec: dict[str, Any] = {"metrics": {"step": "epoch"}, **({"pruning": pruning} if pruning else {})}
         file = experiment(
             namespace, trials=running, parallelism=running,
             trial=trial(run=lasts, log="epoch={n} accuracy=0.{n}", KWOK_LOG_EVERY="1s"), **spec,
         )  # fmt: skip
-        listener = Listener(arena, namespace, running)
-        arena.ours([file], meanwhile=listener.listen)
+        listener = Listener(harness, namespace, running)
+        harness.ours([file], meanwhile=listener.listen)
         what = "with a pruner" if pruning else "without a pruner"
         late = listener.late_s
         rows.append([what, f"{listener.cores:.2f}", f"{listener.memory_mb:.0f} MB",
@@ -173,8 +173,8 @@ def logs(arena: Arena, *, running: int) -> str:
 class Listener:
     """Looks at a run while it lasts: what its controller uses, and when the lines of its pods reach the study."""
 
-    def __init__(self, arena: Arena, namespace: str, running: int) -> None:
-        self._arena = arena
+    def __init__(self, harness: Harness, namespace: str, running: int) -> None:
+        self._harness = harness
         self._namespace = namespace
         self._running = running
         self.cores = self.memory_mb = 0.0
@@ -182,10 +182,10 @@ class Listener:
 
     def listen(self, pids: list[int]) -> None:
         (pid,) = pids
-        study = self._arena.folder / self._namespace / "state" / "studies.db"
+        study = self._harness.folder / self._namespace / "state" / "studies.db"
 
         def all_run() -> bool:
-            shown = self._arena.api.items(pods(self._namespace))
+            shown = self._harness.api.items(pods(self._namespace))
             return sum(pod["status"]["phase"] == "Running" for pod in shown) == self._running
 
         eventually(all_run, within_s=60, every_s=0.3)
@@ -195,9 +195,9 @@ class Listener:
             arrived = _arrivals(database, for_s=12)
         self.cores = (cpu_s(pid) - used_s) / (time.monotonic() - began)
         self.memory_mb = memory_mb(pid)
-        for pod in self._arena.api.items(pods(self._namespace))[:20]:
+        for pod in self._harness.api.items(pods(self._namespace))[:20]:
             trial = int(pod["metadata"]["labels"]["tuner.dev/trial"])
-            said = self._arena.api.logs(self._namespace, pod["metadata"]["name"], timestamps="true")
+            said = self._harness.api.logs(self._namespace, pod["metadata"]["name"], timestamps="true")
             for line in said.splitlines():
                 moment, _, text = line.partition(" ")
                 step = int(text.split()[0].removeprefix("epoch="))

@@ -40,9 +40,9 @@ from suggest.errors import Unavailable
 from suggest.storage.sqlite_store import SqliteStore as StudyStore
 from suggest.studies import StudyService
 from suggest.trial import Trial, TrialState
-from tests.sim.breaks import GOOD, Breaks, spent_since_rerun
-from tests.sim.finals import check_final_end, check_final_start
-from tests.sim.violation import Violation
+from tests.sim.breaker_invariants import GOOD, BreakerInvariants, spent_since_rerun
+from tests.sim.final_invariants import check_final_end, check_final_start
+from tests.sim.invariant import InvariantViolation
 
 T = TypeVar("T")
 
@@ -84,7 +84,7 @@ class Plan:
     grows: str = ""  # once it has succeeded: "finished" extends it as it is, "killed" before its end was written
 
 
-class World:
+class Simulation:
     """One experiment's surroundings; they survive its controllers. `run` plays to the end."""
 
     def __init__(self, plan: Plan, *, store: SqlExperimentStore, studies: StudyService, uid: str) -> None:
@@ -113,7 +113,7 @@ class World:
         self.finals_before = 0  # when the search was extended
         self.seen_by_final: dict[int, int] = {}  # by attempt: how many trials there were when it started
         self.loop: Loop | None = None
-        self.breaks = Breaks()
+        self.breaker = BreakerInvariants()
 
     # The play
 
@@ -127,7 +127,7 @@ class World:
         while True:
             self.lives += 1
             if self.lives > 200:
-                raise Violation("it does not end: 200 controllers were not enough")
+                raise InvariantViolation("it does not end: 200 controllers were not enough")
             self.experiment = self._stored()
             self.detached = False
             self.loop = self._loop()
@@ -136,7 +136,7 @@ class World:
             except Killed:
                 continue
             except (Unavailable, RuntimeLost) as error:
-                raise Violation(f"it gave up: {error}") from error
+                raise InvariantViolation(f"it gave up: {error}") from error
             if ended.state in (ExperimentState.RUNNING, ExperimentState.STOPPING):
                 continue  # detached: what runs goes on, and the next controller adopts it
             if ended.state is ExperimentState.PAUSED and self.detached:
@@ -172,7 +172,7 @@ class World:
         template = experiment.spec.template_of(attempt.trial)
         recorded = {(known.trial, known.number) for known in self.store.attempts(experiment.uid)}
         if (attempt.trial, attempt.number) not in recorded:
-            raise Violation(f"{name} is started before it is recorded")
+            raise InvariantViolation(f"{name} is started before it is recorded")
         if attempt.trial == FINAL:
             trials = self._trials()
             check_final_start(trial, trials, self._stored())
@@ -192,9 +192,9 @@ class World:
 
     def _lift(self) -> None:
         """A person has mended what paused it; of a breaker's pause only when it happens again."""
-        self.breaks.check_pause(self._stored(), self.store.attempts(self.experiment.uid))
+        self.breaker.check_pause(self._stored(), self.store.attempts(self.experiment.uid))
         scripts = [replace(s, refused="") for s in self.plan.scripts]
-        self.plan = replace(self.plan, scripts=[GOOD] if self.breaks.pauses > 1 else scripts)
+        self.plan = replace(self.plan, scripts=[GOOD] if self.breaker.pauses > 1 else scripts)
         self._set_running()
 
     def _retry(self) -> None:
@@ -227,7 +227,7 @@ class World:
         seen = []
         if stored.state is not ExperimentState.STOPPED:
             seen = breaker.reviewed(attempts)
-            self.breaks.go_on(attempts)
+            self.breaker.go_on(attempts)
         running = replace(stored, state=ExperimentState.RUNNING, reason="")
         self.store.save(self.experiment.uid, Changes(running, attempts=seen))
 
@@ -264,15 +264,17 @@ class World:
 
     def check_call(self) -> None:
         if self.calls > MAX_CALLS or self.clock.elapsed_s() > MAX_VIRTUAL_S:
-            raise Violation("it does not end")
+            raise InvariantViolation("it does not end")
         running = self.runtime.running()
         if len(running) > self.experiment.spec.parallelism:
-            raise Violation(f"{len(running)} running, parallelism is {self.experiment.spec.parallelism}: {running}")
+            raise InvariantViolation(
+                f"{len(running)} running, parallelism is {self.experiment.spec.parallelism}: {running}"
+            )
         if any(name.partition("-r")[0].endswith("-final") for name in running) and len(running) > 1:
-            raise Violation(f"beside the final stage something else runs: {running}")
+            raise InvariantViolation(f"beside the final stage something else runs: {running}")
         twice = [name for name, n in Counter(self.runtime.starts).items() if n > 1]
         if twice:
-            raise Violation(f"started twice: {twice}")
+            raise InvariantViolation(f"started twice: {twice}")
 
     def check_canary(self, changes: Changes) -> None:
         """Beside the first trial, before it has shown itself, nothing new is begun."""
@@ -282,9 +284,9 @@ class World:
             return
         shown = self.loop.progress()
         if shown.canary and shown.running:
-            raise Violation(f"the first trial does not run alone: {begun}")
+            raise InvariantViolation(f"the first trial does not run alone: {begun}")
         attempts = list(recorded.values())
-        self.breaks.check_begun(self.experiment.spec, shown.running, attempts, self._trials(), now=self.clock.now())
+        self.breaker.check_begun(self.experiment.spec, shown.running, attempts, self._trials(), now=self.clock.now())
 
     def check_trials(self) -> None:
         trials = self._trials()
@@ -294,19 +296,19 @@ class World:
         checked = self.experiment.spec.canary_s > 0 and any(t.state is TrialState.FAILED for t in counting[:1])
         twice = any(a.rerun for a in self.store.attempts(self.experiment.uid)) or checked
         if limit is not None and len(counting) > (2 if limit == 1 and twice else limit):
-            raise Violation(f"{len(counting)} trials count, the budget is {limit}")
+            raise InvariantViolation(f"{len(counting)} trials count, the budget is {limit}")
         self._check_ahead(trials)
         for trial in trials:
             known = self.outcomes.get(trial.number)
             if known is not None and known != trial and self._reruns(trial.number):
                 known = known if known.state is not TrialState.FAILED else None  # it ran again
             if known is not None and known != trial:
-                raise Violation(f"a finished trial changed: {known} -> {trial}")
+                raise InvariantViolation(f"a finished trial changed: {known} -> {trial}")
             if trial.finished:
                 self.outcomes[trial.number] = trial
                 self._check_outcome(trial, new=known is None)
             elif trial.value is not None:
-                raise Violation(f"{trial} has a value before its outcome")
+                raise InvariantViolation(f"{trial} has a value before its outcome")
 
     def _check_ahead(self, trials: Sequence[Trial]) -> None:
         """No point is asked for while outcomes are missing that it should have learned from."""
@@ -316,30 +318,34 @@ class World:
         learner = int(spec.parallelism >= memory.LEARNER_PARALLEL)
         ahead = learner if spec.algorithm.name == "tpe" else min(2, spec.parallelism)
         if missing > spec.parallelism + ahead:
-            raise Violation(f"{missing} are open, {spec.parallelism} may run, and {ahead} may wait for it")
+            raise InvariantViolation(f"{missing} are open, {spec.parallelism} may run, and {ahead} may wait for it")
 
     def _check_outcome(self, trial: Trial, *, new: bool) -> None:
         attempts = [a for a in self.store.attempts(self.experiment.uid) if a.trial == trial.number]
         if any(not attempt.ended for attempt in attempts):
-            raise Violation(f"trial {trial.number} has an outcome, and an attempt that has not ended: {attempts}")
+            raise InvariantViolation(
+                f"trial {trial.number} has an outcome, and an attempt that has not ended: {attempts}"
+            )
         if trial.state is TrialState.SUCCEEDED:
             if trial.value is None or not math.isfinite(trial.value):
-                raise Violation(f"succeeded with value {trial.value}")
+                raise InvariantViolation(f"succeeded with value {trial.value}")
             if attempts[-1].state is not AttemptState.SUCCEEDED or attempts[-1].value != trial.value:
-                raise Violation(f"{trial} succeeded, but its newest attempt says {attempts[-1]}")
+                raise InvariantViolation(f"{trial} succeeded, but its newest attempt says {attempts[-1]}")
         if trial.state is TrialState.FAILED:
             self._check_failure(attempts)
         if new and trial.state is TrialState.CANCELLED and not (self.stopped_by_person or self._may_cancel()):
-            raise Violation(f"trial {trial.number} was cancelled for nothing")
+            raise InvariantViolation(f"trial {trial.number} was cancelled for nothing")
 
     def _check_failure(self, attempts: Sequence[Attempt]) -> None:
         newest = attempts[-1]
         if newest.failure_class in (None, FailureClass.CONFIGURATION):
-            raise Violation(f"no reason for a trial to fail: {newest}")
+            raise InvariantViolation(f"no reason for a trial to fail: {newest}")
         spent = spent_since_rerun(attempts)
         allowed = self.experiment.spec.trial.retries.get(newest.failure_class, 0)
         if spent != allowed + 1:
-            raise Violation(f"failed after {spent} {newest.failure_class.value} failures; retries are {allowed}")
+            raise InvariantViolation(
+                f"failed after {spent} {newest.failure_class.value} failures; retries are {allowed}"
+            )
 
     def _reruns(self, number: int) -> bool:
         return any(a.rerun for a in self.store.attempts(self.experiment.uid) if a.trial == number)
@@ -367,9 +373,9 @@ class World:
         for trial in loop.progress().running if loop is not None else ():
             name = attempt_name(self.experiment.name, self.experiment.uid, trial.number, trial.attempt)
             if name in suspended and trial.state is AttemptState.RUNNING:
-                raise Violation(f"{name} is shown as running, and its queue has taken its place back")
+                raise InvariantViolation(f"{name} is shown as running, and its queue has taken its place back")
             if (trial.number, trial.attempt) in self.advised and trial.state is AttemptState.RUNNING:
-                raise Violation(f"trial {trial.number} is hopeless, and runs on")
+                raise InvariantViolation(f"trial {trial.number} is hopeless, and runs on")
         if loop is None or loop.progress().stopping or loop.experiment.state is not ExperimentState.RUNNING:
             return
         shown, spec = loop.progress(), self.experiment.spec
@@ -378,37 +384,37 @@ class World:
         if len(shown.running) < spec.parallelism and not shown.exhausted and not self._may_cancel():
             room = budget.room(spec, shown.counts, len(shown.running) + shown.queued)
             if room is None or room > 0 or shown.queued:
-                raise Violation(
+                raise InvariantViolation(
                     f"waits {within_s} s with {len(shown.running)} running, {shown.queued} queued, {room} to ask"
                 )
 
     def _check_memory(self, ended: Experiment) -> None:
         if self.runtime.running():
-            raise Violation(f"the controller left {self.runtime.running()} running")
+            raise InvariantViolation(f"the controller left {self.runtime.running()} running")
         stored = self._stored()
         if stored.state is not ended.state:
-            raise Violation(f"stored as {stored.state.value}, told as {ended.state.value}")
+            raise InvariantViolation(f"stored as {stored.state.value}, told as {ended.state.value}")
         self.check_trials()
 
     def _check_end(self, ended: Experiment) -> None:
         trials = self._trials()
         left = [t for t in trials if not t.finished]
         if left:
-            raise Violation(f"the experiment ended, but these did not: {left}")
+            raise InvariantViolation(f"the experiment ended, but these did not: {left}")
         if shown := play(self.runtime.observe()):
-            raise Violation(f"left in the runtime: {sorted(shown)}")
+            raise InvariantViolation(f"left in the runtime: {sorted(shown)}")
         counts = Counter(t.state for t in trials)
         failed_limit = self.experiment.spec.budget.failed_trials
         too_many = failed_limit is not None and counts[TrialState.FAILED] >= failed_limit
         without_value = counts[TrialState.SUCCEEDED] == 0
         if (too_many or without_value) is not (ended.state is ExperimentState.FAILED):
-            raise Violation(f"{counts} with {failed_limit} allowed to fail, but it {ended.state.value}")
-        self.breaks.check_end(self.experiment.spec, self.store.attempts(self.experiment.uid), trials, ended.reason)
+            raise InvariantViolation(f"{counts} with {failed_limit} allowed to fail, but it {ended.state.value}")
+        self.breaker.check_end(self.experiment.spec, self.store.attempts(self.experiment.uid), trials, ended.reason)
         if not self._may_cancel():
             counted = len(trials) - counts[TrialState.CANCELLED]
             limit = self.experiment.spec.budget.trials
             if counted != limit and (limit, counted) != (1, 2) and not self._space_is_finished(trials):
-                raise Violation(f"it ended after {counted} trials: {ended.reason}")
+                raise InvariantViolation(f"it ended after {counted} trials: {ended.reason}")
         self._check_nothing_lost(trials)
 
     def _space_is_finished(self, trials: Sequence[Trial]) -> bool:
@@ -416,7 +422,7 @@ class World:
             return False
         points = [tuple(sorted(t.parameters.items())) for t in trials if t.state is not TrialState.CANCELLED]
         if len(set(points)) != len(points):
-            raise Violation("a grid point was tried twice")
+            raise InvariantViolation("a grid point was tried twice")
         return len(points) == GRID_POINTS
 
     def _check_nothing_lost(self, trials: Sequence[Trial]) -> None:
@@ -427,32 +433,32 @@ class World:
         recorded = [a for a in everything if a.trial != FINAL]
         names = {attempt_name(self.experiment.name, self.experiment.uid, a.trial, a.number) for a in everything}
         if strangers := set(self.runtime.starts) - names:
-            raise Violation(f"ran without a record: {strangers}")
+            raise InvariantViolation(f"ran without a record: {strangers}")
         by_number = {t.number: t for t in trials}
         for attempt in recorded:
             outcome = by_number[attempt.trial].state.value
             ended_well = attempt.state in (AttemptState.SUCCEEDED, AttemptState.PRUNED, AttemptState.INFEASIBLE)
             if ended_well and outcome != attempt.state.value:
-                raise Violation(f"{attempt} ended so, but its trial {outcome}")
+                raise InvariantViolation(f"{attempt} ended so, but its trial {outcome}")
             self._check_attempt(attempt)
         if any(a.failure_class is FailureClass.CONFIGURATION for a in recorded) and not self._script_refused_once():
-            raise Violation("a configuration failure out of nothing")
+            raise InvariantViolation("a configuration failure out of nothing")
 
     def _check_attempt(self, attempt: Attempt) -> None:
         """It ended so because of its script, or because it was asked to."""
         # What waits for its turn when a pause comes is taken back; it may have begun, and ended, meanwhile.
         may_be = self.interrupted or self._script_refused_once()
         if attempt.stop_cause is StopCause.INTERRUPTED and not may_be:
-            raise Violation(f"nobody interrupted {attempt}")
+            raise InvariantViolation(f"nobody interrupted {attempt}")
         if attempt.state is not AttemptState.FAILED:
             return
         if attempt.signal == signal.SIGTERM and attempt.failure_class is not FailureClass.TIMEOUT:
-            raise Violation(f"it failed by our own signal: {attempt}")
+            raise InvariantViolation(f"it failed by our own signal: {attempt}")
         name = attempt_name(self.experiment.name, self.experiment.uid, attempt.trial, attempt.number)
         script = self._script_of(name)
         mended = self.plan.scripts == [GOOD]
         if "vanished" in attempt.reason and script.vanishes_at is None and not mended:
-            raise Violation(f"it vanished by our own hand: {attempt}")
+            raise InvariantViolation(f"it vanished by our own hand: {attempt}")
 
     def _script_refused_once(self) -> bool:
         return any(event.kind == "paused" for event in self.store.events(self.experiment.uid))
@@ -482,8 +488,8 @@ class _AsyncStudies:
 class _Proxy:
     """Hands every call on, unless something befalls it on the way there or back."""
 
-    def __init__(self, world: World, target: Any, place: str, trouble: type[Exception]) -> None:
-        self._world, self._target, self._place, self._trouble = world, target, place, trouble
+    def __init__(self, simulation: Simulation, target: Any, place: str, trouble: type[Exception]) -> None:
+        self._simulation, self._target, self._place, self._trouble = simulation, target, place, trouble
 
     def __getattr__(self, method: str) -> Any:
         call = getattr(self._target, method)
@@ -493,34 +499,34 @@ class _Proxy:
             return lambda *args: self._stored(method, call, *args)
 
         async def later(*args: Any, **kwargs: Any) -> Any:
-            self._world.person_acts()
+            self._simulation.person_acts()
             if method == "wait":
-                self._world.check_work(args[0])
-                self._world.check_trials()
+                self._simulation.check_work(args[0])
+                self._simulation.check_trials()
             result = self._befall(method, lambda: play(call(*args, **kwargs)))
             if method == "report" and result.should_stop:
-                self._world.advised.add((args[1], args[2][-1].attempt))
+                self._simulation.advised.add((args[1], args[2][-1].attempt))
             return result
 
         return later
 
     def _stored(self, method: str, call: Any, *args: Any) -> Any:
         if method == "save":
-            self._world.check_canary(args[1])
-            self._world.note_save(args[1])
+            self._simulation.check_canary(args[1])
+            self._simulation.note_save(args[1])
         return self._befall(method, lambda: call(*args))
 
     def _befall(self, method: str, call: Any) -> Any:
-        world = self._world
-        world.calls += 1
-        world.calls_of[method] += 1
-        blow = world.blows_left.pop((method, world.calls_of[method]), None)
+        simulation = self._simulation
+        simulation.calls += 1
+        simulation.calls_of[method] += 1
+        blow = simulation.blows_left.pop((method, simulation.calls_of[method]), None)
         if blow is Blow.DIE_BEFORE:
             raise Killed
         if blow is Blow.REFUSED:
             raise self._trouble(f"{self._place}.{method} was refused")
         result = call()
-        world.check_call()
+        simulation.check_call()
         if blow is Blow.DIE_AFTER:
             raise Killed
         if blow is Blow.REPLY_LOST:
@@ -534,7 +540,7 @@ def play(coroutine: Coroutine[Any, Any, T]) -> T:
         coroutine.send(None)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
-    raise AssertionError("a simulated experiment waited for the real world")
+    raise AssertionError("a simulated experiment waited in real time")
 
 
 SPECS: dict[str, ExperimentSpec] = {}
@@ -543,6 +549,6 @@ GRID_POINTS = 6
 
 
 def stores(folder: Path) -> tuple[SqlExperimentStore, StudyService]:
-    """Both real stores, shared by all worlds of a test session: each world has a uid of its own."""
+    """Both real stores, shared by all simulations of a test session: each has a uid of its own."""
     store = SqlExperimentStore(folder / "controller.db", lambda document: SPECS[str(document["uid"])])
     return store, StudyService(StudyStore(folder / "studies.db"), address="")

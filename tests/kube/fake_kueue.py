@@ -10,7 +10,7 @@ import asyncio
 from typing import Any
 
 from tests.kube.fake_api import FakeApi
-from tests.kube.hand import stamp
+from tests.kube.fake_kubelet import stamp
 
 Raw = dict[str, Any]
 
@@ -19,7 +19,7 @@ FULL = "couldn't assign flavors to pod set main: insufficient unused quota for c
 _IN_RUN_POLICY = frozenset({"PyTorchJob"})
 
 
-class PlayedKueue:
+class FakeKueue:
     def __init__(self, api: FakeApi, *, version: str = "v1beta2") -> None:
         self._api = api
         self._lives = 0
@@ -114,7 +114,7 @@ class PlayedKueue:
             "spec": {"restartPolicy": "Never", "containers": [container]},
             "status": {"phase": "Pending"},
         })  # fmt: skip
-        self._api.hand.start(name)
+        self._api.kubelet.start(name)
         return name
 
 

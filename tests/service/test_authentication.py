@@ -1,4 +1,4 @@
-"""Closed to strangers: what each method says without a token, with a wrong one, with one for something else."""
+"""Unauthenticated calls are rejected: what each method says without a token, with a wrong one, with one too narrow."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_token_has_its_verbs_and_no_others(channel: grpc.Channel, method: str)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_garbage_of_a_stranger_is_not_even_read(channel: grpc.Channel, method: str) -> None:
+def test_garbage_of_an_unauthenticated_client_is_not_read(channel: grpc.Channel, method: str) -> None:
     send = channel.unary_unary(f"/{SERVICE.full_name}/{method}")
     with pytest.raises(grpc.RpcError) as raised:
         send(b"\xff\xff", timeout=20)

@@ -13,7 +13,7 @@ Raw = dict[str, Any]
 NAMESPACE = "user1"
 
 
-class PlayedKind:
+class FakeKind:
     """plural: of the kind of `manifest`, which the server has from now on."""
 
     def __init__(self, api: FakeApi, manifest: Raw, plural: str) -> None:
@@ -38,7 +38,7 @@ class PlayedKind:
         }
         spec = {"restartPolicy": "Never", "containers": [container], **template.get("spec", {})}
         self._api.put("pods", {"metadata": about, "spec": spec, "status": {"phase": "Pending"}})
-        self._api.hand.start(about["name"])
+        self._api.kubelet.start(about["name"])
         return str(about["name"])
 
     def say(self, job: str, **status: Any) -> None:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.kube.fake_api import FakeApi
-from tests.kube.hand import stamp
+from tests.kube.fake_kubelet import stamp
 
 Raw = dict[str, Any]
 
@@ -36,7 +36,7 @@ TRAINING_JOB: Raw = {
 }
 
 
-class PlayedOperator:
+class FakeOperator:
     def __init__(self, api: FakeApi) -> None:
         self._api = api
         api.define(API_VERSION, PLURAL, KIND)
@@ -56,7 +56,7 @@ class PlayedOperator:
         about = {"name": name, "namespace": NAMESPACE, "labels": labels, "ownerReferences": [reference]}
         spec = {"restartPolicy": "OnFailure", "terminationGracePeriodSeconds": 30, **template["spec"]}
         self._api.put("pods", {"metadata": about, "spec": spec, "status": {"phase": "Pending"}})
-        self._api.hand.start(name)
+        self._api.kubelet.start(name)
         return name
 
     def preempt(self, job: str) -> None:

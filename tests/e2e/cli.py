@@ -1,0 +1,176 @@
+"""Run `tuner` in a folder of the test: each command is a real process, and nothing of it outlives the test."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+TUNER = Path(sys.executable).parent / "tuner"
+PROGRAM = """
+import os, pathlib, sys, time
+here = pathlib.Path("starts.txt")
+with here.open("a") as file:
+    file.write(f"{os.environ['TUNER_TRIAL_NUMBER']} {os.environ['TUNER_ATTEMPT']}\\n")
+print("step=1 score=%s" % sys.argv[1], flush=True)
+deadline = time.monotonic() + float(sys.argv[2])
+while time.monotonic() < deadline and not pathlib.Path("go").exists():
+    time.sleep(0.01)
+"""
+WAITS_FOR_GO = 'echo "$TUNER_TRIAL_NUMBER $TUNER_ATTEMPT $1" >> starts.txt; echo score=$1; {then}'
+UNTIL_GO = "while ! test -e go; do sleep 0.02; done"
+
+
+class Cli:
+    """The command line in a folder with one experiment, with a state directory of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / "experiment.yaml"
+        (folder / "trial.py").write_text(PROGRAM)
+        self.env = {
+            **{key: value for key, value in os.environ.items() if not key.startswith(("TUNER_", "NO_COLOR"))},
+            "TUNER_STATE_DIR": str(folder / "state"),
+            "PATH": f"{TUNER.parent}{os.pathsep}{os.environ['PATH']}",  # so that hints say `tuner`
+            "PYTHONFAULTHANDLER": "1",  # where a process stands that does not end, said to whoever aborts it
+        }
+        self.started: list[subprocess.Popen[str]] = []
+
+    def write(self, *, name: str = "tiny", trials: int = 3, parallelism: int = 1, seconds: float = 0, more: str = "",
+              command: str = "") -> Path:  # fmt: skip
+        command = command or f'[python, trial.py, "${{x}}", "{seconds}"]'
+        self.file.write_text(
+            f"""
+apiVersion: tuner.dev/v1
+kind: Experiment
+metadata: {{name: {name}}}
+spec:
+  objective: {{metric: score, direction: maximize}}
+  parameters: {{x: {{type: float, min: 0, max: 1}}}}
+  algorithm: {{name: random, seed: 1}}
+  budget: {{trials: {trials}, failedTrials: 2}}
+  parallelism: {parallelism}
+  canary: 0s
+  trial: {{command: {command}, gracePeriod: 60s}}
+{more}"""
+        )
+        return self.file
+
+    def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [TUNER, *arguments], cwd=self.folder, env=self.env, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        self.started.append(process)
+        return process
+
+    def tuner(self, *arguments: str | Path) -> tuple[int, str, str]:
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=60)
+        return process.returncode, out, err
+
+    def json(self, *arguments: str) -> Any:
+        code, out, err = self.tuner(*arguments)
+        assert code == 0, err
+        return json.loads(out)
+
+    def trials(self) -> list[Any]:
+        found: list[Any] = self.json("get", "trials", "tiny", "-o", "json")
+        return found
+
+    def starts(self) -> list[str]:
+        path = self.folder / "starts.txt"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def let_go(self) -> None:
+        """Trials that wait may end."""
+        (self.folder / "go").touch()
+
+
+@contextmanager
+def cli_in(folder: Path, *, make: Callable[[Path], Cli] = Cli) -> Iterator[Cli]:
+    """A command line; afterwards every process that it started is ended, and none is left."""
+    cli = make(folder)
+    try:
+        yield cli
+    finally:
+        cli.let_go()
+        for process in cli.started:
+            if process.poll() is None:
+                process.send_signal(signal.SIGABRT)  # so that it says where each of its threads stands
+                process.send_signal(signal.SIGCONT)  # a frozen one would not hear of it
+            _, err = process.communicate(timeout=30)
+            print(err, file=sys.stderr)  # shown if the test failed
+        try:
+            eventually(lambda: not processes_of(folder), within_s=15)
+        finally:
+            for pid in processes_of(folder):
+                os.kill(int(pid), signal.SIGKILL)
+
+
+def experiment(
+    command: Sequence[str] = (), *, name: str = "tiny", trials: int = 2,
+    parameters: str = "x: {type: float, min: 0, max: 1}", algorithm: str = "random, seed: 1",
+    parallelism: int = 1, trial: str = "gracePeriod: 60s", waits: bool = False,
+) -> str:  # fmt: skip
+    """A file's text. Without a command: each trial says that it started, prints its x and ends; `waits`: for `go`."""
+    words = list(command) or ["sh", "-c", WAITS_FOR_GO.format(then=UNTIL_GO if waits else ":"), "sh", "${x}"]
+    lines = "".join(f"\n      - {_quoted(word)}" for word in words)
+    return f"""
+apiVersion: tuner.dev/v1
+kind: Experiment
+metadata: {{name: {name}}}
+spec:
+  objective: {{metric: score, direction: maximize}}
+  parameters: {{{parameters}}}
+  algorithm: {{name: {algorithm}}}
+  budget: {{trials: {trials}, failedTrials: 99}}
+  parallelism: {parallelism}
+  canary: 0s
+  trial:
+    {trial}
+    command:{lines}
+"""
+
+
+def _quoted(word: str) -> str:
+    return "'" + word.replace("'", "''") + "'"
+
+
+def why(cli: Cli, name: str) -> str:
+    """The last line of `describe`."""
+    code, out, err = cli.tuner("describe", name)
+    assert code == 0, err
+    return out.splitlines()[-1]
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Its exit code, and what it had left to say."""
+    _, err = process.communicate(timeout=60)
+    return process.returncode, err
+
+
+def eventually(condition: Callable[[], bool], *, within_s: float = 20) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.02)
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Everything that was started on this state directory and still lives; nothing where there is no /proc."""
+    mark = f"TUNER_STATE_DIR={folder}/".encode()
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if mark in environ.read_bytes():
+                found.append(environ.parent.name)
+    return found

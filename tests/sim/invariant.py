@@ -1,0 +1,5 @@
+"""What the simulation raises when an invariant is violated."""
+
+
+class InvariantViolation(AssertionError):
+    """An invariant does not hold."""

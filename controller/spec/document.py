@@ -23,7 +23,10 @@ from controller.core.model import (
     TrialTemplate,
 )
 from controller.spec.cluster_section import CLUSTER_KEYS, INSTEAD_OF_TEMPLATE
-from controller.spec.quantities import parse_bytes, parse_duration
+from controller.spec.fields import fields_of
+from controller.spec.native import BUDGET, METRICS, SPEC
+from controller.spec.quantities import parse_bytes
+from controller.spec.trial_section import TRIAL
 from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scale, Space
 from suggest.study import Algorithm, Pruning
 
@@ -90,17 +93,15 @@ def from_document(document: Mapping[str, object]) -> ExperimentSpec:
             None if target is None else float(target),
             objective["value"],
         ),
-        metrics=MetricsRule(metrics.get("step", ""), metrics.get("pattern")),
+        metrics=MetricsRule(**fields_of(METRICS.keys, metrics)),
         initial=tuple(space.canonical(point) for point in spec["initial"]),
         algorithm=Algorithm(spec["algorithm"]["name"], spec["algorithm"].get("seed"), spec["algorithm"]["settings"]),
         pruning=_pruning(spec.get("pruning")),
-        parallelism=spec["parallelism"],
-        budget=Budget(budget.get("trials"), budget.get("failedTrials"), _seconds(budget.get("wallClock"))),
-        canary_s=parse_duration(spec["canary"]),
-        runtime=spec["runtime"],
+        budget=Budget(**fields_of(BUDGET.keys, budget)),
         trial=_trial(spec["trial"]),
         final=None if "final" not in spec else _trial(completed(spec["final"], spec["trial"])),
         document=document,
+        **fields_of(SPEC.keys, spec),
     )
 
 
@@ -131,23 +132,15 @@ def _trial(given: Json) -> TrialTemplate:
             ephemeral_storage_bytes=None if disk is None else parse_bytes(disk),
             extended={name: count for name, count in resources.items() if "/" in name},
         ),
-        timeout_s=_seconds(given.get("timeout")),
-        grace_s=parse_duration(given["gracePeriod"]),
         retries={FailureClass(name): count for name, count in given["retries"].items()},
-        image=given.get("image", ""),
-        working_dir=given.get("workingDir", ""),
-        parameters_file=given.get("parametersFile", "json"),
         devices=tuple(str(device) for device in given.get("devices", ())),
         cluster={key: given[key] for key in CLUSTER_KEYS if key in given},
+        **fields_of(TRIAL.keys, given),
     )
 
 
 def _env(value: str | Mapping[str, str]) -> str | SecretRef:
     return value if isinstance(value, str) else SecretRef(*value["secret"].split("/", 1))
-
-
-def _seconds(text: str | None) -> float | None:
-    return None if text is None else parse_duration(text)
 
 
 def spec_hash(document: Mapping[str, object]) -> str:

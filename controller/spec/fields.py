@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -245,12 +245,27 @@ class ListOf:
         return {"type": "array", "items": self.item.schema()} | ({"minItems": self.least} if self.least else {})
 
 
+def _unchanged(value: object) -> object:
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key of a section. `default` is in canonical form; `says` is the default in words where it depends on others."""
+    """A key of a section. `default` is in canonical form; `says` is the default in words where it depends on others.
+
+    field: the attribute of the model's class that has its value; "" where `document` does more than copy it. An absent
+    key leaves the class's own default. value: makes that value of the canonical form.
+    """
 
     name: str
     kind: ValueKind
     help: str
     default: object = ABSENT
     says: str = ""
+    field: str = ""
+    value: Callable[[Any], object] = _unchanged  # of whatever form its kind has
+
+
+def fields_of(keys: Iterable[Key], given: Mapping[str, object]) -> dict[str, Any]:
+    """Arguments for the model's class: what these keys say, under the names of their fields."""
+    return {key.field: key.value(given[key.name]) for key in keys if key.field and key.name in given}

@@ -22,6 +22,7 @@ from controller.spec.fields import (
     Word,
 )
 from controller.spec.parameters import ParameterKind
+from controller.spec.quantities import parse_duration
 from controller.spec.sections import MapOf, Section
 from controller.spec.trial_section import RESOURCES, TRIAL, duration
 
@@ -96,12 +97,14 @@ METRICS = Section(
             Text("the name of a key", r"[^\s=]+", "a name without spaces or ="),
             "The key that holds the step.",
             says="`step`, `epoch`, `Epoch 3/10`, `[3]`…, else a counter",
+            field="step",
         ),
         Key(
             "pattern",
             Parsed("a regular expression with two groups", _pattern, {"type": "string", "format": "regex"}),
             "Finds name and value in a line, as two groups.",
             says="`name=value`, JSON, what libraries print",
+            field="pattern",
         ),
     )
 )
@@ -128,14 +131,23 @@ BUDGET = Section(
             Whole(1),
             "Every outcome but cancelled counts.",
             says="100; none with a grid, which ends by itself",
+            field="trials",
         ),
         Key(
             "failedTrials",
             Whole(1),
             "The experiment fails at the failure of this number.",
             says="a tenth of `trials`, at least 5",
+            field="failed_trials",
         ),
-        Key("wallClock", duration(above_zero=True), "Running time; pauses and downtime do not count.", says="none"),
+        Key(
+            "wallClock",
+            duration(above_zero=True),
+            "Running time; pauses and downtime do not count.",
+            says="none",
+            field="wall_clock_s",
+            value=parse_duration,
+        ),
     ),
     elsewhere={"parallelism": "spec.parallelism", "timeout": "wallClock", "target": "spec.objective.target"},
 )
@@ -149,15 +161,17 @@ SPEC = Section(
         ),
         Key("algorithm", ALGORITHM, "What suggests the points.", {}),
         Key("pruning", PRUNING, "What stops hopeless trials; other keys are the rule's settings.", says="none"),
-        Key("parallelism", Whole(1), "Trials at a time.", 1),
+        Key("parallelism", Whole(1), "Trials at a time.", 1, field="parallelism"),
         Key("budget", BUDGET, "When to stop; the first limit reached counts.", {}),
         Key(
             "canary",
             duration(above_zero=False),
             "The first trial runs alone until its first metric, or this long; 0s: not at all.",
             "10s",
+            field="canary_s",
+            value=parse_duration,
         ),
-        Key("runtime", Word(RUNTIMES), "Where trials run.", "local"),
+        Key("runtime", Word(RUNTIMES), "Where trials run.", "local", field="runtime"),
         Key("trial", TRIAL, "What a trial executes.", REQUIRED),
         Key(
             "final",

@@ -26,7 +26,7 @@ from controller.spec import Document
 from suggest.errors import TunerError
 
 if TYPE_CHECKING:
-    from controller.runtime.kubernetes.client import Client
+    from controller.runtime.kubernetes.client import KubernetesClient
 
 ROOM_BYTES = 1 << 30
 NO_ROOM_BYTES = 50 << 20
@@ -117,11 +117,11 @@ def _found(program: str) -> Iterator[Finding]:
 
 
 async def _cluster(spec: ExperimentSpec | None, options: FileOptions) -> AsyncIterator[Finding]:
-    from controller.runtime.kubernetes.client import Client
+    from controller.runtime.kubernetes.client import KubernetesClient
     from controller.runtime.kubernetes.preflight import check_cluster
 
     try:
-        client = await Client.connect(options.context or None)
+        client = await KubernetesClient.connect(options.context or None)
     except BadKubeconfig as error:
         yield fail("kubeconfig", str(error))
         return
@@ -142,7 +142,7 @@ async def _cluster(spec: ExperimentSpec | None, options: FileOptions) -> AsyncIt
         await client.close()
 
 
-async def _needs(client: Client, spec: ExperimentSpec) -> AsyncIterator[Finding]:
+async def _needs(client: KubernetesClient, spec: ExperimentSpec) -> AsyncIterator[Finding]:
     from controller.app.runtimes import anchor
     from controller.runtime.kubernetes.preflight import check_needs
 

@@ -319,11 +319,11 @@ async def gpu_quotas(experiment: Experiment) -> tuple[list[GpuQuota] | None, str
     """What the quotas of its namespace say of GPUs now; None where there is no cluster, or with why that is unknown."""
     if experiment.spec.runtime == "local":
         return None, ""
-    from controller.runtime.kubernetes.client import QUOTAS, Client
+    from controller.runtime.kubernetes.client import QUOTAS, KubernetesClient
     from controller.runtime.kubernetes.errors import ApiError, BadKubeconfig, NotAllowed, Unreachable
 
     try:
-        client = await Client.connect(experiment.context or None)
+        client = await KubernetesClient.connect(experiment.context or None)
         try:
             quotas, _ = await client.list(QUOTAS, experiment.namespace)
         finally:

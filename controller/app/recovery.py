@@ -18,7 +18,7 @@ from controller.app.suggestion_service import SessionClient
 from controller.core.model import FINAL, Attempt, AttemptState, Experiment, ExperimentSpec, FailureClass
 from controller.experiment_store import Changes
 from controller.phrases import command
-from controller.runtime.kubernetes.client import CONFIG_MAPS, JOBS, Client, Kind, Raw
+from controller.runtime.kubernetes.client import CONFIG_MAPS, JOBS, Kind, KubernetesClient, Raw
 from controller.runtime.kubernetes.kinds import kind_of
 from controller.runtime.kubernetes.labels import EXPERIMENT, MANAGED_BY, PARAMETERS, UID, attempt_of
 from controller.runtime.kubernetes.lease import wait_until_free
@@ -51,7 +51,7 @@ async def look(
     name: str, *, context: str | None, namespace: str | None, say: Callable[[str], None] = lambda _text: None
 ) -> Remains:
     """Raises NotFound; FailedPrecondition: there are several of that name, or a controller still runs it."""
-    client = await Client.connect(context)
+    client = await KubernetesClient.connect(context)
     try:
         where = namespace or client.default_namespace
         labels = f"{EXPERIMENT}={name},{MANAGED_BY}=tuner"
@@ -83,7 +83,7 @@ def _only(anchors: Sequence[Raw], name: str, namespace: str) -> Raw:
     return anchors[0]
 
 
-async def _kind(client: Client, spec: ExperimentSpec) -> Kind:
+async def _kind(client: KubernetesClient, spec: ExperimentSpec) -> Kind:
     """What its attempts are."""
     match spec.trial.cluster.get("template"):
         case {"apiVersion": str(), "kind": str()} as template:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from controller.app.suggestion_service import SessionClient
     from controller.core.progress import Progress
     from controller.loop import Loop
-    from controller.runtime.kubernetes.client import Client
+    from controller.runtime.kubernetes.client import KubernetesClient
     from controller.runtime.protocol import Runtime
     from suggest.trial import Trial
 
@@ -206,7 +206,7 @@ class Session:
         assert found is not None
         return await self.go_on(found)
 
-    async def _check(self, cluster: Client, document: Document) -> None:
+    async def _check(self, cluster: KubernetesClient, document: Document) -> None:
         from controller.app.validate import check_cluster
 
         await check_cluster(cluster, document, self.workspace.state)

@@ -16,23 +16,23 @@ from controller.runtime.protocol import Runtime
 from suggest.errors import FailedPrecondition
 
 if TYPE_CHECKING:
-    from controller.runtime.kubernetes.client import Client
+    from controller.runtime.kubernetes.client import KubernetesClient
     from controller.runtime.kubernetes.runtime import KubernetesRuntime
 
 Raw: TypeAlias = dict[str, Any]  # an object as a cluster takes it
 PATIENCE_S = {"local": 60.0, "kubernetes": 900.0}  # the control plane of a cluster may be upgraded meanwhile
 
 
-async def connect(spec: ExperimentSpec, context: str | None) -> Client | None:
-    """A client of its cluster, if it has one. Sends nothing. Raises what `Client.connect` does."""
+async def connect(spec: ExperimentSpec, context: str | None) -> KubernetesClient | None:
+    """A client of its cluster, if it has one. Sends nothing. Raises what `KubernetesClient.connect` does."""
     if spec.runtime == "local":
         return None
-    from controller.runtime.kubernetes.client import Client
+    from controller.runtime.kubernetes.client import KubernetesClient
 
-    return await Client.connect(context or None)
+    return await KubernetesClient.connect(context or None)
 
 
-def make(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: Client | None) -> Runtime:
+def make(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: KubernetesClient | None) -> Runtime:
     """client: of its cluster, if it has one; the runtime closes it."""
     if client is None:
         return LocalRuntime(state.folders(uid).root, devices=spec.trial.devices)
@@ -47,9 +47,9 @@ async def discard(experiment: Experiment) -> None:
     """Delete what its cluster still has of it; one object owns all the others. Locally there is nothing to delete."""
     if experiment.spec.runtime == "local":
         return
-    from controller.runtime.kubernetes.client import CONFIG_MAPS, Client
+    from controller.runtime.kubernetes.client import CONFIG_MAPS, KubernetesClient
 
-    client = await Client.connect(experiment.context or None)
+    client = await KubernetesClient.connect(experiment.context or None)
     try:
         await client.delete(CONFIG_MAPS, experiment.namespace, short_name(experiment.name, experiment.uid))
     finally:
@@ -74,7 +74,7 @@ def same_context(experiment: Experiment, asked: str | None) -> None:
         )
 
 
-def _on_cluster(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: Client) -> KubernetesRuntime:
+def _on_cluster(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: KubernetesClient) -> KubernetesRuntime:
     from controller.runtime.kubernetes.admission import AdmissionQueue, FairShares
     from controller.runtime.kubernetes.lease import identity
     from controller.runtime.kubernetes.runtime import KubernetesRuntime, Place

@@ -19,7 +19,7 @@ from controller.spec import Document
 from suggest.errors import FailedPrecondition, InvalidArgument, NotFound, Problem, Unavailable
 
 if TYPE_CHECKING:
-    from controller.runtime.kubernetes.client import Client
+    from controller.runtime.kubernetes.client import KubernetesClient
     from controller.runtime.kubernetes.preflight import Verdict
     from controller.runtime.kubernetes.rights import Right
 
@@ -96,7 +96,7 @@ def notices(document: Document) -> Iterator[str]:
 # Its cluster
 
 
-async def check_cluster(client: Client, document: Document, state: StateDirectory) -> None:
+async def check_cluster(client: KubernetesClient, document: Document, state: StateDirectory) -> None:
     """Raises SpecErrors, NotFound, NotAllowed, FailedPrecondition, Unavailable; ApiError where the server has trouble.
 
     Asks the server four questions concurrently.
@@ -135,7 +135,11 @@ async def check_cluster(client: Client, document: Document, state: StateDirector
 
 
 def _judge(
-    client: Client, document: Document, *, verdicts: Sequence[Verdict], missing: Sequence[tuple[Right, tuple[str, ...]]]
+    client: KubernetesClient,
+    document: Document,
+    *,
+    verdicts: Sequence[Verdict],
+    missing: Sequence[tuple[Right, tuple[str, ...]]],
 ) -> None:
     from controller.app.sample_manifests import FINAL_STAGE, TEMPLATE, UID
     from controller.runtime.kubernetes.errors import NotAllowed
@@ -160,14 +164,16 @@ def _judge(
             raise document.locate([Problem(path, f"the cluster does not take {each.kind} {each.name}: {each.why}")])
 
 
-async def _missing(client: Client, spec: ExperimentSpec, objects: Sequence[Raw]) -> list[tuple[Right, tuple[str, ...]]]:
+async def _missing(
+    client: KubernetesClient, spec: ExperimentSpec, objects: Sequence[Raw]
+) -> list[tuple[Right, tuple[str, ...]]]:
     from controller.runtime.kubernetes.rights import RIGHTS, missing_rights, rights_to
 
     rights = [*RIGHTS, *await rights_to(client, objects)]
     return await missing_rights(client, spec.namespace, [right for right in rights if not right.without])
 
 
-async def _others(client: Client, spec: ExperimentSpec, manifest: Raw, state: StateDirectory) -> str:
+async def _others(client: KubernetesClient, spec: ExperimentSpec, manifest: Raw, state: StateDirectory) -> str:
     """The anchor of an experiment of that name in another state directory with unfinished trials; "" without one."""
     from controller.runtime.kubernetes.errors import ApiError
     from controller.runtime.kubernetes.kinds import kind_of, over
@@ -221,13 +227,13 @@ async def ask_server(run: DryRun, *, context: str | None) -> ServerVerdicts:
     """Have the cluster check the objects without creating them."""
     from controller.app.runtimes import anchor
     from controller.app.sample_manifests import UID
-    from controller.runtime.kubernetes.client import NODES, Client
+    from controller.runtime.kubernetes.client import NODES, KubernetesClient
     from controller.runtime.kubernetes.preflight import Answer, dry_run_of, no_queue, no_room, pods_of
     from controller.runtime.kubernetes.rights import list_allowed
 
     stages = {"A trial": run.trial, "The final stage": run.final}
     namespace = run.spec.namespace
-    client = await Client.connect(context or None)
+    client = await KubernetesClient.connect(context or None)
     try:
         everything = [each for objects in stages.values() for each in (*objects, *pods_of(objects))]
         verdicts = await dry_run_of(client, namespace, [anchor(run.spec, UID), *everything])

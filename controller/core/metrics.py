@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from controller.core.metric_lines import MAX_NAME, LineParser, MetricCandidates, Said, end_of_bar
-from controller.core.model import MetricsRule, Objective
+from controller.core.model import ExperimentObjective, MetricsRule
 
 MAX_LINE_BYTES = 64 << 10  # the rest of a longer line is not looked at
 MAX_METRICS = 32  # of one attempt; the objective's always has a place
@@ -64,7 +64,7 @@ class _Provisional:
 class LogReader:
     """Reads one attempt's log in portions. Knows the objective's last and best value so far."""
 
-    def __init__(self, rule: MetricsRule, objective: Objective, *, start: int = 0) -> None:
+    def __init__(self, rule: MetricsRule, objective: ExperimentObjective, *, start: int = 0) -> None:
         """start: the last step of the trial's earlier attempts, where the counter goes on."""
         self._objective = objective
         self._start = start

@@ -78,7 +78,7 @@ class StopCause(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Objective:
+class ExperimentObjective:
     metric: str
     maximize: bool
     target: float | None = None
@@ -174,7 +174,7 @@ class ExperimentSpec:
     name: str
     namespace: str
     space: Space
-    objective: Objective
+    objective: ExperimentObjective
     algorithm: Algorithm
     trial: TrialTemplate
     labels: Mapping[str, str] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from controller.runtime import processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from controller.runtime.worker_group import Workers
+    from controller.runtime.worker_group import WorkerGroup
 
 _CHANGED_SIGNALS = (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)  # by Python or by the supervisor
 _MACHINE = {
@@ -46,7 +46,7 @@ def launch(
     folder: str,
     log: str,
     write_down: Callable[[int], None],
-    workers: Workers | None = None,
+    workers: WorkerGroup | None = None,
     inherits: int | None = None,
 ) -> int:
     """Run the command in a session of its own, in `folder`, with its output appended to `log`. Returns its pid.
@@ -101,7 +101,7 @@ def launch(
 
 
 def _run(command: list[str], env: dict[str, str], *, folder: str, log_fd: int, gate: int, fault: int,
-         workers: Workers | None, inherits: int | None) -> None:  # fmt: skip
+         workers: WorkerGroup | None, inherits: int | None) -> None:  # fmt: skip
     """The child's whole life until exec. Never returns; all other files close at exec."""
     stage = b"exec"
     try:

@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from controller.runtime.gpu_claims import GpuClaim
     from controller.runtime.supervised import Message
-    from controller.runtime.worker_group import Workers
+    from controller.runtime.worker_group import WorkerGroup
 
 CLEARING_S = 2.0  # how long an end waits for the rest of the attempt's processes to be gone
 TICK_S = 0.05  # how often to look at what cannot wake us
@@ -321,10 +321,10 @@ class Trials:
             call()
 
 
-def _workers(request: Message) -> Workers:
-    from controller.runtime.worker_group import Workers  # here: hardly any attempt has several
+def _workers(request: Message) -> WorkerGroup:
+    from controller.runtime.worker_group import WorkerGroup  # here: hardly any attempt has several
 
-    return Workers(request["workers"], directory=request["directory"], grace_s=request["grace_s"])
+    return WorkerGroup(request["workers"], directory=request["directory"], grace_s=request["grace_s"])
 
 
 def _lost_worker(attempt: SupervisedAttempt) -> Message | None:

@@ -25,7 +25,7 @@ _TAIL = 4096
 _LONGEST_LINE = 1000
 
 
-class Workers:
+class WorkerGroup:
     """own: of each worker, the first the one of rank 0, what its environment has beside the attempt's."""
 
     def __init__(self, own: list[dict[str, str]], *, directory: str, grace_s: float) -> None:

@@ -14,10 +14,10 @@ from typing import Any
 
 from controller.core.model import (
     Budget,
+    ExperimentObjective,
     ExperimentSpec,
     FailureClass,
     MetricsRule,
-    Objective,
     Resources,
     SecretRef,
     TrialTemplate,
@@ -87,7 +87,7 @@ def from_document(document: Mapping[str, object]) -> ExperimentSpec:
         namespace=metadata["namespace"],
         labels=metadata["labels"],
         space=space,
-        objective=Objective(
+        objective=ExperimentObjective(
             objective["metric"],
             objective["direction"] == "maximize",
             None if target is None else float(target),

@@ -12,7 +12,7 @@ import pytest
 
 from controller.core.model import TrialTemplate
 from controller.runtime.kubernetes.admission import AdmissionQueue
-from controller.runtime.kubernetes.client import Client
+from controller.runtime.kubernetes.client import KubernetesClient
 from controller.runtime.kubernetes.runtime import KubernetesRuntime, Place
 from controller.runtime.protocol import ClusterPart, Launch, Runtime
 from tests.contract.runtime_contract import RuntimeContract, Script
@@ -44,7 +44,7 @@ class ClusterTestbed:
             self._api.kubelet.play(self._play)
             self._api.refuse = self._refuse
         with kubeconfig_of(self._api.kubeconfig()):
-            client = await Client.connect()
+            client = await KubernetesClient.connect()
         place = Place(client, NAMESPACE, UID, ANCHOR, lambda trial, attempt: self._directory(trial))
         return KubernetesRuntime(place, queue=AdmissionQueue(own=True))
 

@@ -49,7 +49,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 from aiohttp import web
 
-from controller.runtime.kubernetes.client import Client
+from controller.runtime.kubernetes.client import KubernetesClient
 from tests.kube.fake_kubelet import FakeKubelet
 
 Raw = dict[str, Any]
@@ -215,9 +215,9 @@ class FakeApi:
         }
 
     @contextlib.asynccontextmanager
-    async def client(self, **settings: str) -> AsyncIterator[Client]:
+    async def client(self, **settings: str) -> AsyncIterator[KubernetesClient]:
         with kubeconfig_of(self.kubeconfig(**settings)):
-            client = await Client.connect()
+            client = await KubernetesClient.connect()
         try:
             yield client
         finally:

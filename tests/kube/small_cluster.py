@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
-from controller.runtime.kubernetes.client import Client
+from controller.runtime.kubernetes.client import KubernetesClient
 from tests.kube.fake_api import FakeApi
 
-Test: TypeAlias = Callable[[FakeApi, Client], Coroutine[Any, Any, None]]
+Test: TypeAlias = Callable[[FakeApi, KubernetesClient], Coroutine[Any, Any, None]]
 
 
 def with_a_cluster(test: Test) -> Callable[[], None]:

@@ -21,7 +21,7 @@ import pytest
 
 from controller.runtime.kubernetes import client as client_module
 from controller.runtime.kubernetes import credentials
-from controller.runtime.kubernetes.client import JOBS, BadKubeconfig, Client, NotAllowed, Raw, Unreachable
+from controller.runtime.kubernetes.client import JOBS, BadKubeconfig, KubernetesClient, NotAllowed, Raw, Unreachable
 from controller.runtime.kubernetes.kubeconfig import load, proxy_for
 from tests.certificates import Authority
 from tests.kube.fake_api import FakeApi, kubeconfig_of
@@ -46,7 +46,7 @@ def refused(config: Raw) -> str:
 
 async def works(config: Raw) -> bool:
     with kubeconfig_of(config):
-        client = await Client.connect()
+        client = await KubernetesClient.connect()
     try:
         return (await client.list(JOBS, "user1"))[0] == []
     finally:
@@ -97,9 +97,9 @@ def plugin(tmp_path: Path) -> Plugin:
 
 
 @asynccontextmanager
-async def signed_in(api: FakeApi, **user: object) -> AsyncIterator[Client]:
+async def signed_in(api: FakeApi, **user: object) -> AsyncIterator[KubernetesClient]:
     with kubeconfig_of(config_of(api, **user)):
-        client = await Client.connect()
+        client = await KubernetesClient.connect()
         try:
             yield client
         finally:
@@ -135,7 +135,7 @@ def test_a_token_file_comes_before_a_token_and_lies_beside_the_kubeconfig() -> N
             api.token = "right"
             with kubeconfig_of(config_of(api, token="wrong", tokenFile="token")) as path:
                 (path.parent / "token").write_text("right")
-                client = await Client.connect()
+                client = await KubernetesClient.connect()
                 await client.list(JOBS, "user1")
                 await client.close()
 
@@ -157,7 +157,7 @@ def test_the_kubeconfig_is_read_again_when_its_token_expires() -> None:
         async with FakeApi() as api:
             api.token = jwt(in_seconds(-5))
             with kubeconfig_of(config_of(api, token=api.token)) as path:
-                client = await Client.connect()
+                client = await KubernetesClient.connect()
                 api.token = jwt(in_seconds(600))
                 path.write_text(json.dumps(config_of(api, token=api.token)))
                 await client.list(JOBS, "user1")
@@ -405,7 +405,7 @@ def test_an_id_token_that_kubectl_has_renewed_meanwhile_is_found() -> None:
 
             api.token = jwt(in_seconds(60))
             with kubeconfig_of(config()) as path:
-                client = await Client.connect()
+                client = await KubernetesClient.connect()
                 await client.list(JOBS, "user1")
                 api.token = jwt(in_seconds(120))
                 path.write_text(json.dumps(config()))
@@ -558,7 +558,7 @@ def test_a_plugins_certificate_is_shown_and_replaced(
                      "certificate-authority": str(authority.own.certificate)}  # fmt: skip
             signs_in_as("ana", in_seconds(-1))
             with kubeconfig_of(config_of(api, cluster=where, exec=plugin.entry())):
-                client = await Client.connect()
+                client = await KubernetesClient.connect()
                 signs_in_as("bob", in_seconds(600))
                 api.token = "bob"
                 await client.list(JOBS, "user1")

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from controller.core.model import (
     Budget,
+    ExperimentObjective,
     ExperimentSpec,
     FailureClass,
-    Objective,
     TrialTemplate,
 )
 from controller.runtime.simulated import Script
@@ -128,7 +128,7 @@ def specs(draw: st.DrawFn) -> ExperimentSpec:
         name="sim",
         namespace="default",
         space=GRID if grid else RANDOM,
-        objective=Objective(
+        objective=ExperimentObjective(
             "score", True, draw(st.sampled_from([None, None, 0.9])), draw(st.sampled_from(["last", "best"]))
         ),
         algorithm=Algorithm("grid" if grid else draw(st.sampled_from(["random", "tpe"])), 1),

@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from controller.core.model import (
     Budget,
+    ExperimentObjective,
     ExperimentSpec,
     ExperimentState,
     FailureClass,
-    Objective,
     TrialTemplate,
 )
 from controller.runtime.simulated import Script, SimulatedRuntime
@@ -56,7 +56,7 @@ LOST = Plan(
         "sim",
         "default",
         space=GRID,
-        objective=Objective("score", maximize=True, target=0.9),
+        objective=ExperimentObjective("score", maximize=True, target=0.9),
         algorithm=Algorithm("grid", seed=1),
         trial=TrialTemplate(("true",), retries={FailureClass.INFRASTRUCTURE: 0}),
         parallelism=2,

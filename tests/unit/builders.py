@@ -12,10 +12,10 @@ from controller.core.model import (
     AttemptState,
     Budget,
     Experiment,
+    ExperimentObjective,
     ExperimentSpec,
     ExperimentState,
     FailureClass,
-    Objective,
     Resources,
     StopCause,
     TrialOrFinal,
@@ -45,8 +45,8 @@ def at(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def an_objective(*, maximize: bool = True, target: float | None = None, value: str = "last") -> Objective:
-    return Objective("accuracy", maximize, target, value)
+def an_objective(*, maximize: bool = True, target: float | None = None, value: str = "last") -> ExperimentObjective:
+    return ExperimentObjective("accuracy", maximize, target, value)
 
 
 def a_template(*command: str, env: Mapping[str, object] | None = None, gpu: float = 0.0) -> TrialTemplate:
@@ -67,7 +67,7 @@ def a_spec(
     failed_trials: int | None = None,
     canary_s: float = 10.0,
     wall_clock_s: float | None = None,
-    objective: Objective | None = None,
+    objective: ExperimentObjective | None = None,
     trial: TrialTemplate | None = None,
     name: str = "digits",
     final: TrialTemplate | None = None,

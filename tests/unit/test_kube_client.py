@@ -27,8 +27,8 @@ from controller.runtime.kubernetes.client import (
     PODS,
     ApiError,
     BadKubeconfig,
-    Client,
     Kind,
+    KubernetesClient,
     NotAllowed,
     Raw,
     Unreachable,
@@ -82,33 +82,37 @@ def test_an_object_has_one_place(path: str, expected: str) -> None:
 
 
 @with_a_cluster
-async def test_what_is_created_comes_back_whole_also_what_no_model_knows(api: FakeApi, client: Client) -> None:
+async def test_what_is_created_comes_back_whole_also_what_no_model_knows(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     made = await client.create(JOBS, "user1", job("a") | {"spec": {"newField": {"deep": [1, 2.5, None]}}})
     assert made == await client.get(JOBS, "user1", "a") == api.get("jobs", "user1", "a")
     assert api.requests[0] == ("POST", JOBS.path("user1"), {"fieldValidation": "Strict"})
 
 
 @with_a_cluster
-async def test_a_dry_run_leaves_nothing(api: FakeApi, client: Client) -> None:
+async def test_a_dry_run_leaves_nothing(api: FakeApi, client: KubernetesClient) -> None:
     assert (await client.create(JOBS, "user1", job("a"), dry_run=True))["metadata"]["uid"]
     assert api.all("jobs") == []
 
 
 @with_a_cluster
-async def test_a_second_of_a_name_is_refused_by_its_reason(api: FakeApi, client: Client) -> None:
+async def test_a_second_of_a_name_is_refused_by_its_reason(api: FakeApi, client: KubernetesClient) -> None:
     await client.create(JOBS, "user1", job("a"))
     error = await refused(client.create(JOBS, "user1", job("a")))
     assert (error.status, error.reason, str(error)) == (409, "AlreadyExists", 'jobs.batch "a" already exists')
 
 
 @with_a_cluster
-async def test_what_is_missing_is_not_found(api: FakeApi, client: Client) -> None:
+async def test_what_is_missing_is_not_found(api: FakeApi, client: KubernetesClient) -> None:
     assert (await refused(client.get(JOBS, "user1", "a"))).reason == "NotFound"
     assert str(await refused(client.create(JOBS, "nowhere", job("a")))) == 'namespaces "nowhere" not found'
 
 
 @with_a_cluster
-async def test_a_list_gathers_its_pages_and_names_kinds_as_single_objects_do(api: FakeApi, client: Client) -> None:
+async def test_a_list_gathers_its_pages_and_names_kinds_as_single_objects_do(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     for number in range(1001):
         api.put("jobs", {"metadata": {"name": f"j{number}", "namespace": "user1"}})
     items, version = await client.list(JOBS, "user1")
@@ -117,7 +121,7 @@ async def test_a_list_gathers_its_pages_and_names_kinds_as_single_objects_do(api
 
 
 @with_a_cluster
-async def test_a_list_whose_pages_are_compacted_away_is_taken_whole(api: FakeApi, client: Client) -> None:
+async def test_a_list_whose_pages_are_compacted_away_is_taken_whole(api: FakeApi, client: KubernetesClient) -> None:
     for number in range(600):
         api.put("jobs", {"metadata": {"name": f"j{number}", "namespace": "user1"}})
     api.late = True
@@ -132,7 +136,7 @@ async def test_a_list_whose_pages_are_compacted_away_is_taken_whole(api: FakeApi
 
 
 @with_a_cluster
-async def test_labels_and_fields_select(api: FakeApi, client: Client) -> None:
+async def test_labels_and_fields_select(api: FakeApi, client: KubernetesClient) -> None:
     api.put("pods", {"metadata": {"name": "a", "labels": {"x": "1"}}, "status": {"phase": "Running"}})
     api.put("pods", {"metadata": {"name": "b", "labels": {"x": "2"}}, "status": {"phase": "Running"}})
     api.put("pods", {"metadata": {"name": "c", "labels": {"x": "1"}}, "status": {"phase": "Failed"}})
@@ -147,7 +151,7 @@ async def test_labels_and_fields_select(api: FakeApi, client: Client) -> None:
 
 
 @with_a_cluster
-async def test_deleting_what_is_gone_or_another_is_no_error(api: FakeApi, client: Client) -> None:
+async def test_deleting_what_is_gone_or_another_is_no_error(api: FakeApi, client: KubernetesClient) -> None:
     await client.create(JOBS, "user1", job("a"))
     await client.delete(JOBS, "user1", "a", uid="that of an earlier one")
     assert len(api.all("jobs")) == 1
@@ -159,7 +163,7 @@ async def test_deleting_what_is_gone_or_another_is_no_error(api: FakeApi, client
 @pytest.mark.parametrize(("propagation", "left"), [("Background", 0), (None, 1), ("Orphan", 1)])
 def test_a_jobs_pods_go_with_it_only_if_the_propagation_says_so(propagation: str | None, left: int) -> None:
     @with_a_cluster
-    async def check(api: FakeApi, client: Client) -> None:
+    async def check(api: FakeApi, client: KubernetesClient) -> None:
         await client.create(JOBS, "user1", job("a"))
         api.kubelet.make_pod("user1", "a")
         await client.delete(JOBS, "user1", "a", propagation=propagation)
@@ -169,14 +173,16 @@ def test_a_jobs_pods_go_with_it_only_if_the_propagation_says_so(propagation: str
 
 
 @with_a_cluster
-async def test_a_merge_patch_takes_keys_away(api: FakeApi, client: Client) -> None:
+async def test_a_merge_patch_takes_keys_away(api: FakeApi, client: KubernetesClient) -> None:
     await client.create(JOBS, "user1", job("a", x="1", y="2"))
     patched = await client.patch(JOBS, "user1", "a", {"metadata": {"labels": {"x": None, "z": "3"}}})
     assert patched["metadata"]["labels"] == {"y": "2", "z": "3"}
 
 
 @with_a_cluster
-async def test_a_watch_tells_all_that_happens_and_ends_when_the_server_ends_it(api: FakeApi, client: Client) -> None:
+async def test_a_watch_tells_all_that_happens_and_ends_when_the_server_ends_it(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     version = str(api.version)
     large = "x" * 300_000  # in many pieces
     api.put("jobs", job("a") | {"spec": {"large": large}})
@@ -192,7 +198,7 @@ async def test_a_watch_tells_all_that_happens_and_ends_when_the_server_ends_it(a
 @pytest.mark.parametrize("form", ["event", "status"])
 def test_an_expired_version_is_said_in_one_way_though_servers_have_two(form: str) -> None:
     @with_a_cluster
-    async def check(api: FakeApi, client: Client) -> None:
+    async def check(api: FakeApi, client: KubernetesClient) -> None:
         api.gone_as = form
         api.compact()
         error = await refused(taken(client.watch(JOBS, None, resource_version="1", timeout_s=5), 1))
@@ -202,14 +208,14 @@ def test_an_expired_version_is_said_in_one_way_though_servers_have_two(form: str
 
 
 @with_a_cluster
-async def test_a_watch_of_a_server_that_hangs_breaks_off(api: FakeApi, client: Client) -> None:
+async def test_a_watch_of_a_server_that_hangs_breaks_off(api: FakeApi, client: KubernetesClient) -> None:
     api.silent = True
     with pytest.raises(Unreachable, match="has stopped answering"):
         await taken(client.watch(JOBS, None, resource_version="1", timeout_s=0.1), 1)
 
 
 @with_a_cluster
-async def test_a_log_is_followed_to_the_containers_end(api: FakeApi, client: Client) -> None:
+async def test_a_log_is_followed_to_the_containers_end(api: FakeApi, client: KubernetesClient) -> None:
     await client.create(JOBS, "user1", job("a"))
     running = asyncio.create_task(api.kubelet.run_pod("user1", "a", lines=["one", "two"], seconds=0.1))
     await eventually(lambda: [pod["status"]["phase"] for pod in api.all("pods")] == ["Running"])
@@ -223,7 +229,9 @@ async def test_a_log_is_followed_to_the_containers_end(api: FakeApi, client: Cli
 
 
 @with_a_cluster
-async def test_the_log_of_a_container_that_waits_is_an_error_that_says_so(api: FakeApi, client: Client) -> None:
+async def test_the_log_of_a_container_that_waits_is_an_error_that_says_so(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     await client.create(JOBS, "user1", job("a"))
     pod = api.kubelet.make_pod("user1", "a")
     error = await refused(anext(client.log("user1", pod)))
@@ -233,7 +241,7 @@ async def test_the_log_of_a_container_that_waits_is_an_error_that_says_so(api: F
 
 
 @with_a_cluster
-async def test_a_silent_log_ends_without_an_error(api: FakeApi, client: Client) -> None:
+async def test_a_silent_log_ends_without_an_error(api: FakeApi, client: KubernetesClient) -> None:
     await client.create(JOBS, "user1", job("a"))
     pod = api.kubelet.make_pod("user1", "a")
     api.kubelet.start(pod)
@@ -244,7 +252,7 @@ async def test_a_silent_log_ends_without_an_error(api: FakeApi, client: Client) 
 
 
 @with_a_cluster
-async def test_a_kind_that_is_not_built_in_is_looked_up(api: FakeApi, client: Client) -> None:
+async def test_a_kind_that_is_not_built_in_is_looked_up(api: FakeApi, client: KubernetesClient) -> None:
     api.define("jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet")
     assert await client.discover("jobset.x-k8s.io/v1alpha2", "JobSet") == Kind(
         "jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet"
@@ -254,7 +262,7 @@ async def test_a_kind_that_is_not_built_in_is_looked_up(api: FakeApi, client: Cl
 
 
 @with_a_cluster
-async def test_it_can_be_asked_whether_we_may(api: FakeApi, client: Client) -> None:
+async def test_it_can_be_asked_whether_we_may(api: FakeApi, client: KubernetesClient) -> None:
     api.forbid("get", "pods/log")
     assert await client.review("get", PODS, "user1")
     assert not await client.review("get", PODS, "user1", subresource="log")
@@ -266,7 +274,7 @@ async def test_it_can_be_asked_whether_we_may(api: FakeApi, client: Client) -> N
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_server_that_asks_for_patience_gets_it_also_for_a_create(status: int) -> None:
     @with_a_cluster
-    async def check(api: FakeApi, client: Client) -> None:
+    async def check(api: FakeApi, client: KubernetesClient) -> None:
         api.answer(status, times=5, retry_after_s=0)
         await client.create(JOBS, "user1", job("a"))
         api.answer(status, times=6, retry_after_s=0)
@@ -277,7 +285,7 @@ def test_a_server_that_asks_for_patience_gets_it_also_for_a_create(status: int) 
 
 
 @with_a_cluster
-async def test_retry_after_is_waited_for(api: FakeApi, client: Client) -> None:
+async def test_retry_after_is_waited_for(api: FakeApi, client: KubernetesClient) -> None:
     api.answer(429, retry_after_s=1)
     began = time.monotonic()
     await client.list(JOBS, "user1")
@@ -285,13 +293,13 @@ async def test_retry_after_is_waited_for(api: FakeApi, client: Client) -> None:
 
 
 @with_a_cluster
-async def test_a_503_without_retry_after_is_the_callers(api: FakeApi, client: Client) -> None:
+async def test_a_503_without_retry_after_is_the_callers(api: FakeApi, client: KubernetesClient) -> None:
     api.answer(503)
     assert (await refused(client.list(JOBS, "user1"))).status == 503
 
 
 @with_a_cluster
-async def test_a_broken_connection_is_made_anew_for_what_only_reads(api: FakeApi, client: Client) -> None:
+async def test_a_broken_connection_is_made_anew_for_what_only_reads(api: FakeApi, client: KubernetesClient) -> None:
     for _ in range(3):
         api.requests.clear()
         api.silent = True
@@ -303,7 +311,7 @@ async def test_a_broken_connection_is_made_anew_for_what_only_reads(api: FakeApi
 
 
 @with_a_cluster
-async def test_a_create_whose_connection_breaks_is_not_sent_twice(api: FakeApi, client: Client) -> None:
+async def test_a_create_whose_connection_breaks_is_not_sent_twice(api: FakeApi, client: KubernetesClient) -> None:
     api.silent = True
     creating = asyncio.create_task(client.create(JOBS, "user1", job("a")))
     await eventually(lambda: bool(api.requests))
@@ -315,7 +323,7 @@ async def test_a_create_whose_connection_breaks_is_not_sent_twice(api: FakeApi, 
 
 
 @with_a_cluster
-async def test_more_than_a_hundred_streams_are_open_at_once(api: FakeApi, client: Client) -> None:
+async def test_more_than_a_hundred_streams_are_open_at_once(api: FakeApi, client: KubernetesClient) -> None:
     watches = [client.watch(JOBS, None, resource_version=str(api.version), timeout_s=60) for _ in range(150)]
     heard = [asyncio.create_task(taken(watch, 1)) for watch in watches]
     await eventually(lambda: len(api.requests) == 150)
@@ -333,7 +341,7 @@ def config_of(api: FakeApi, **user: object) -> Raw:
 
 
 async def listing(context: str | None) -> None:
-    client = await Client.connect(context)
+    client = await KubernetesClient.connect(context)
     try:
         await client.list(JOBS, "user1")
     finally:
@@ -351,7 +359,7 @@ def test_no_kubeconfig(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(BadKubeconfig, match=r"There is no kubeconfig at .*/none .*; set KUBECONFIG, or have"):
-        asyncio.run(Client.connect())
+        asyncio.run(KubernetesClient.connect())
 
 
 def test_an_unknown_context_is_answered_with_those_there_are() -> None:
@@ -366,7 +374,7 @@ def test_what_is_no_kubeconfig(text: str, monkeypatch: pytest.MonkeyPatch, tmp_p
     path.write_text(text)
     monkeypatch.setenv("KUBECONFIG", str(path))
     with pytest.raises(BadKubeconfig, match=str(path)):
-        asyncio.run(Client.connect())
+        asyncio.run(KubernetesClient.connect())
 
 
 def test_a_context_whose_parts_are_missing_or_broken() -> None:
@@ -403,7 +411,7 @@ def test_a_context_that_impersonates_somebody_does_so_in_every_request() -> None
                 "as-user-extra": {"example.dev/Reason": ["on call"]},
             }
             with kubeconfig_of(config):
-                client = await Client.connect()
+                client = await KubernetesClient.connect()
             await client.list(JOBS, "user1")
             assert api.impersonated == [
                 ("Impersonate-User", "ana"),
@@ -442,7 +450,7 @@ def test_credentials_that_were_renewed_in_the_meantime_are_found() -> None:
         async with FakeApi() as api:
             api.token = "old"
             with kubeconfig_of(config_of(api, token="old")) as path:
-                client = await Client.connect()
+                client = await KubernetesClient.connect()
                 await client.list(JOBS, "user1")
                 path.write_text(json.dumps(config_of(api, token="new")))
                 api.token = "new"
@@ -532,7 +540,7 @@ def test_a_certificate_that_nobody_vouches_for(speaks_tls: tuple[ssl.SSLContext,
 
 
 @with_a_cluster
-async def test_a_forbidden_verb_comes_with_the_rule_that_is_missing(api: FakeApi, client: Client) -> None:
+async def test_a_forbidden_verb_comes_with_the_rule_that_is_missing(api: FakeApi, client: KubernetesClient) -> None:
     api.forbid("create", "jobs")
     api.forbid("get", "pods/log")
     error = await refused(client.create(JOBS, "user1", job("a")))
@@ -545,7 +553,7 @@ async def test_a_forbidden_verb_comes_with_the_rule_that_is_missing(api: FakeApi
 
 
 @with_a_cluster
-async def test_a_quota_or_an_admission_that_refuses_is_no_missing_rule(api: FakeApi, client: Client) -> None:
+async def test_a_quota_or_an_admission_that_refuses_is_no_missing_rule(api: FakeApi, client: KubernetesClient) -> None:
     api.refuse = lambda plural, obj: "exceeded quota: q, requested: count/jobs.batch=1"
     error = await refused(client.create(JOBS, "user1", job("a")))
     assert (error.status, rule_for(error), error.refusal) == (403, "", None)
@@ -558,9 +566,9 @@ async def test_a_quota_or_an_admission_that_refuses_is_no_missing_rule(api: Fake
 def test_connecting_imports_aiohttp_and_nothing_of_the_kubernetes_package() -> None:
     program = (
         "import asyncio, sys\n"
-        "from controller.runtime.kubernetes.client import Client\n"
+        "from controller.runtime.kubernetes.client import KubernetesClient\n"
         "assert 'aiohttp' not in sys.modules\n"
-        "asyncio.run(Client.connect())\n"
+        "asyncio.run(KubernetesClient.connect())\n"
         "print(*(name for name in ('pydantic', 'requests', 'urllib3', 'kubernetes') if name in sys.modules))\n"
     )
     with kubeconfig_of(FakeApi().kubeconfig()):
@@ -622,7 +630,7 @@ def test_a_key_is_not_left_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     with kubeconfig_of(config):
         assert list(tmp_path.rglob("*"))  # the kubeconfig itself
         with pytest.raises(BadKubeconfig, match="cannot be used"):
-            asyncio.run(Client.connect())
+            asyncio.run(KubernetesClient.connect())
     assert list(tmp_path.iterdir()) == []
 
 

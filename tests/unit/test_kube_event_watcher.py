@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from controller.runtime.kubernetes import event_watcher, reflector
-from controller.runtime.kubernetes.client import JOBS, Client, Raw
+from controller.runtime.kubernetes.client import JOBS, KubernetesClient, Raw
 from controller.runtime.kubernetes.event_watcher import EventWatcher, OwnerLookup
 from controller.runtime.kubernetes.reflector import MissingRights
 from tests.kube.fake_api import FakeApi
@@ -46,7 +46,7 @@ def say(api: FakeApi, reason: str, uid: str, message: str) -> None:
 
 
 @asynccontextmanager
-async def heard(client: Client, *, changed: Callable[[], None] = lambda: None) -> AsyncIterator[EventWatcher]:
+async def heard(client: KubernetesClient, *, changed: Callable[[], None] = lambda: None) -> AsyncIterator[EventWatcher]:
     notices = MissingRights()
     owners = OwnerLookup(client, NAMESPACE, "tiny-", notices, is_attempt=lambda uid: uid == "attempt", found=changed)
     made = EventWatcher(client, NAMESPACE, notices, owners, changed=changed)
@@ -57,7 +57,9 @@ async def heard(client: Client, *, changed: Callable[[], None] = lambda: None) -
 
 
 @with_a_cluster
-async def test_a_refused_pod_is_heard_of_after_a_while_though_it_was_said_before(api: FakeApi, client: Client) -> None:
+async def test_a_refused_pod_is_heard_of_after_a_while_though_it_was_said_before(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     say(api, "FailedCreate", "job", "forbidden")
     told: list[bool] = []
     async with heard(client, changed=lambda: told.append(True)) as found:
@@ -74,7 +76,7 @@ async def test_a_refused_pod_is_heard_of_after_a_while_though_it_was_said_before
 
 
 @with_a_cluster
-async def test_of_the_first_pod_of_all_it_is_heard_of_sooner(api: FakeApi, client: Client) -> None:
+async def test_of_the_first_pod_of_all_it_is_heard_of_sooner(api: FakeApi, client: KubernetesClient) -> None:
     say(api, "FailedCreate", "job", "violates PodSecurity")
     async with heard(client) as found:
         found.note_waiting("a", JOBS, [], has_quota=False)
@@ -84,7 +86,7 @@ async def test_of_the_first_pod_of_all_it_is_heard_of_sooner(api: FakeApi, clien
 
 
 @with_a_cluster
-async def test_under_a_quota_it_is_heard_of_at_once(api: FakeApi, client: Client) -> None:
+async def test_under_a_quota_it_is_heard_of_at_once(api: FakeApi, client: KubernetesClient) -> None:
     async with heard(client) as found:
         found.note_waiting("a", JOBS, [], has_quota=True)
         say(api, "FailedCreate", "job", "exceeded quota")
@@ -93,7 +95,7 @@ async def test_under_a_quota_it_is_heard_of_at_once(api: FakeApi, client: Client
 
 @with_a_cluster
 async def test_a_volume_that_cannot_be_mounted_is_heard_of_once_its_pod_waits_on_a_node(
-    api: FakeApi, client: Client
+    api: FakeApi, client: KubernetesClient
 ) -> None:
     say(api, "FailedMount", "pod", "no such claim")
     async with heard(client) as found:
@@ -111,7 +113,7 @@ async def test_a_volume_that_cannot_be_mounted_is_heard_of_once_its_pod_waits_on
 
 
 @with_a_cluster
-async def test_what_ran_or_went_in_between_has_not_waited_for_long(api: FakeApi, client: Client) -> None:
+async def test_what_ran_or_went_in_between_has_not_waited_for_long(api: FakeApi, client: KubernetesClient) -> None:
     async with heard(client) as found:
         found.note_waiting("a", JOBS, [], has_quota=False)
         found.note_running("a")
@@ -122,7 +124,7 @@ async def test_what_ran_or_went_in_between_has_not_waited_for_long(api: FakeApi,
 
 
 @with_a_cluster
-async def test_who_may_not_see_events_is_not_troubled(api: FakeApi, client: Client) -> None:
+async def test_who_may_not_see_events_is_not_troubled(api: FakeApi, client: KubernetesClient) -> None:
     api.forbid("list", "events")
     async with heard(client) as found:
         for _ in range(3):
@@ -132,7 +134,7 @@ async def test_who_may_not_see_events_is_not_troubled(api: FakeApi, client: Clie
 
 
 @with_a_cluster
-async def test_a_server_in_trouble_is_asked_again(api: FakeApi, client: Client) -> None:
+async def test_a_server_in_trouble_is_asked_again(api: FakeApi, client: KubernetesClient) -> None:
     api.answer(500, times=2, method="GET", path="/events")
     say(api, "FailedCreate", "job", "forbidden")
     async with heard(client) as found:

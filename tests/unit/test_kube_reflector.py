@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.runtime.kubernetes.client import JOBS, ApiError, Client, Raw, Unreachable
+from controller.runtime.kubernetes.client import JOBS, ApiError, KubernetesClient, Raw, Unreachable
 from controller.runtime.kubernetes.reflector import Pace, Reflector
 from suggest.backoff import Backoff
 from tests.kube.fake_api import FakeApi
@@ -39,7 +39,9 @@ class Watcher:
     """A reflector and its owner, who notes all that it ever showed and all that it called deleted, and what of that
     was untrue: something called deleted that is there, something that is back though we deleted it ourselves."""
 
-    def __init__(self, client: Client, *, resync_s: float = 600.0, pace: Pace = PATIENT, **selection: str) -> None:
+    def __init__(
+        self, client: KubernetesClient, *, resync_s: float = 600.0, pace: Pace = PATIENT, **selection: str
+    ) -> None:
         self.changes = 0
         self.seen: set[str] = set()
         self.taken: set[str] = set()
@@ -67,7 +69,7 @@ class Watcher:
 
 
 @asynccontextmanager
-async def a_watcher(api: FakeApi, client: Client, *, resync_s: float = 600.0,
+async def a_watcher(api: FakeApi, client: KubernetesClient, *, resync_s: float = 600.0,
                     pace: Pace = PATIENT) -> AsyncIterator[Watcher]:  # fmt: skip
     watcher = Watcher(client, resync_s=resync_s, pace=pace)
     await watcher.reflector.start()
@@ -90,7 +92,7 @@ def lists(api: FakeApi) -> int:
 
 
 @with_a_cluster
-async def test_what_is_there_at_the_start_is_there_when_start_returns(api: FakeApi, client: Client) -> None:
+async def test_what_is_there_at_the_start_is_there_when_start_returns(api: FakeApi, client: KubernetesClient) -> None:
     api.put("jobs", job("a"))
     api.put("jobs", job("strange", {"app": "other"}))
     async with a_watcher(api, client) as watcher:
@@ -99,7 +101,7 @@ async def test_what_is_there_at_the_start_is_there_when_start_returns(api: FakeA
 
 
 @with_a_cluster
-async def test_a_start_that_fails_says_why_and_leaves_nothing_running(api: FakeApi, client: Client) -> None:
+async def test_a_start_that_fails_says_why_and_leaves_nothing_running(api: FakeApi, client: KubernetesClient) -> None:
     api.forbid("list", "jobs")
     watcher = Watcher(client)
     with pytest.raises(ApiError, match="cannot list"):
@@ -108,7 +110,7 @@ async def test_a_start_that_fails_says_why_and_leaves_nothing_running(api: FakeA
 
 
 @with_a_cluster
-async def test_more_than_a_page_is_listed_whole(api: FakeApi, client: Client) -> None:
+async def test_more_than_a_page_is_listed_whole(api: FakeApi, client: KubernetesClient) -> None:
     for number in range(1203):
         api.put("jobs", job(f"j{number}"))
     async with a_watcher(api, client) as watcher:
@@ -117,7 +119,7 @@ async def test_more_than_a_page_is_listed_whole(api: FakeApi, client: Client) ->
 
 
 @with_a_cluster
-async def test_changes_are_heard(api: FakeApi, client: Client) -> None:
+async def test_changes_are_heard(api: FakeApi, client: KubernetesClient) -> None:
     async with a_watcher(api, client) as watcher:
         api.put("jobs", job("a"))
         first = uid(api, "a")
@@ -130,7 +132,7 @@ async def test_changes_are_heard(api: FakeApi, client: Client) -> None:
 
 
 @with_a_cluster
-async def test_what_loses_its_label_is_gone(api: FakeApi, client: Client) -> None:
+async def test_what_loses_its_label_is_gone(api: FakeApi, client: KubernetesClient) -> None:
     api.put("jobs", job("a"))
     async with a_watcher(api, client) as watcher:
         api.change("jobs", NAMESPACE, "a", lambda obj: obj["metadata"]["labels"].clear())
@@ -138,7 +140,9 @@ async def test_what_loses_its_label_is_gone(api: FakeApi, client: Client) -> Non
 
 
 @with_a_cluster
-async def test_a_broken_connection_goes_on_from_the_last_version_without_a_list(api: FakeApi, client: Client) -> None:
+async def test_a_broken_connection_goes_on_from_the_last_version_without_a_list(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     async with a_watcher(api, client) as watcher:
         await eventually(lambda: watches(api) == 1)
         api.drop_connections()
@@ -150,7 +154,7 @@ async def test_a_broken_connection_goes_on_from_the_last_version_without_a_list(
 @pytest.mark.parametrize("form", ["event", "status"])
 def test_a_compaction_in_between_is_made_up_for_by_a_list(form: str) -> None:
     @with_a_cluster
-    async def check(api: FakeApi, client: Client) -> None:
+    async def check(api: FakeApi, client: KubernetesClient) -> None:
         api.gone_as = form
         for name in ("kept", "gone", "replaced"):
             api.put("jobs", job(name))
@@ -172,7 +176,7 @@ def test_a_compaction_in_between_is_made_up_for_by_a_list(form: str) -> None:
 
 
 @with_a_cluster
-async def test_a_bookmark_moves_the_version_past_a_compaction(api: FakeApi, client: Client) -> None:
+async def test_a_bookmark_moves_the_version_past_a_compaction(api: FakeApi, client: KubernetesClient) -> None:
     async with a_watcher(api, client) as watcher:
         await eventually(lambda: watches(api) == 1)
         api.put("pods", {"metadata": {"name": "of no interest"}})
@@ -186,7 +190,7 @@ async def test_a_bookmark_moves_the_version_past_a_compaction(api: FakeApi, clie
 
 
 @with_a_cluster
-async def test_an_event_that_was_lost_comes_with_the_next_full_list(api: FakeApi, client: Client) -> None:
+async def test_an_event_that_was_lost_comes_with_the_next_full_list(api: FakeApi, client: KubernetesClient) -> None:
     api.put("jobs", job("a"))
     async with a_watcher(api, client, resync_s=0.1) as watcher:
         await eventually(lambda: watches(api) >= 1)
@@ -199,7 +203,7 @@ async def test_an_event_that_was_lost_comes_with_the_next_full_list(api: FakeApi
 
 
 @with_a_cluster
-async def test_while_the_server_is_away_it_says_so_and_then_catches_up(api: FakeApi, client: Client) -> None:
+async def test_while_the_server_is_away_it_says_so_and_then_catches_up(api: FakeApi, client: KubernetesClient) -> None:
     async with a_watcher(api, client, pace=QUICK) as watcher:
         await eventually(lambda: watches(api) == 1)
         await api.stop()
@@ -212,7 +216,7 @@ async def test_while_the_server_is_away_it_says_so_and_then_catches_up(api: Fake
 
 
 @with_a_cluster
-async def test_rights_taken_away_and_given_back(api: FakeApi, client: Client) -> None:
+async def test_rights_taken_away_and_given_back(api: FakeApi, client: KubernetesClient) -> None:
     async with a_watcher(api, client, pace=QUICK) as watcher:
         await eventually(lambda: watches(api) == 1)
         api.forbid("watch", "jobs")
@@ -224,7 +228,7 @@ async def test_rights_taken_away_and_given_back(api: FakeApi, client: Client) ->
 
 
 @with_a_cluster
-async def test_a_server_that_hangs_is_noticed(api: FakeApi, client: Client) -> None:
+async def test_a_server_that_hangs_is_noticed(api: FakeApi, client: KubernetesClient) -> None:
     async with a_watcher(api, client, pace=QUICK) as watcher:
         await eventually(lambda: watches(api) == 1)
         api.silent = True
@@ -235,7 +239,7 @@ async def test_a_server_that_hangs_is_noticed(api: FakeApi, client: Client) -> N
 
 
 @with_a_cluster
-async def test_our_own_writes_are_seen_at_once_and_never_unseen(api: FakeApi, client: Client) -> None:
+async def test_our_own_writes_are_seen_at_once_and_never_unseen(api: FakeApi, client: KubernetesClient) -> None:
     async with a_watcher(api, client, resync_s=0.02) as watcher:
         for number in range(20):
             made = await client.create(JOBS, NAMESPACE, job(f"j{number}"))
@@ -247,7 +251,9 @@ async def test_our_own_writes_are_seen_at_once_and_never_unseen(api: FakeApi, cl
 
 
 @with_a_cluster
-async def test_what_was_made_while_a_list_was_under_way_is_not_missing_from_it(api: FakeApi, client: Client) -> None:
+async def test_what_was_made_while_a_list_was_under_way_is_not_missing_from_it(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     async with a_watcher(api, client, resync_s=0.05) as watcher:
         api.quiet = api.late = True
         before = lists(api)
@@ -260,7 +266,9 @@ async def test_what_was_made_while_a_list_was_under_way_is_not_missing_from_it(a
 
 
 @with_a_cluster
-async def test_the_late_news_of_an_earlier_ones_end_does_not_hide_its_successor(api: FakeApi, client: Client) -> None:
+async def test_the_late_news_of_an_earlier_ones_end_does_not_hide_its_successor(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     api.put("jobs", job("a"))
     async with a_watcher(api, client) as watcher:
         await eventually(lambda: watches(api) == 1)
@@ -276,7 +284,7 @@ async def test_the_late_news_of_an_earlier_ones_end_does_not_hide_its_successor(
 
 
 @with_a_cluster
-async def test_an_old_answer_does_not_hide_newer_news(api: FakeApi, client: Client) -> None:
+async def test_an_old_answer_does_not_hide_newer_news(api: FakeApi, client: KubernetesClient) -> None:
     async with a_watcher(api, client) as watcher:
         made = await client.create(JOBS, NAMESPACE, job("a"))
         api.change("jobs", NAMESPACE, "a", touch)
@@ -286,7 +294,7 @@ async def test_an_old_answer_does_not_hide_newer_news(api: FakeApi, client: Clie
 
 
 @with_a_cluster
-async def test_what_we_deleted_does_not_come_back_nor_is_it_news(api: FakeApi, client: Client) -> None:
+async def test_what_we_deleted_does_not_come_back_nor_is_it_news(api: FakeApi, client: KubernetesClient) -> None:
     api.put("jobs", job("a"))
     api.put("pods", {"metadata": {"name": "p", "namespace": NAMESPACE, "ownerReferences": [{"uid": uid(api, "a")}]}})
     async with a_watcher(api, client, resync_s=0.02) as watcher:
@@ -299,7 +307,9 @@ async def test_what_we_deleted_does_not_come_back_nor_is_it_news(api: FakeApi, c
 
 
 @with_a_cluster
-async def test_what_we_deleted_stays_away_also_while_it_takes_its_time_to_go(api: FakeApi, client: Client) -> None:
+async def test_what_we_deleted_stays_away_also_while_it_takes_its_time_to_go(
+    api: FakeApi, client: KubernetesClient
+) -> None:
     api.put("jobs", job("a"))
     async with a_watcher(api, client, resync_s=0.02) as watcher:
         watcher.reflector.drop("a")
@@ -311,7 +321,7 @@ async def test_what_we_deleted_stays_away_also_while_it_takes_its_time_to_go(api
 
 
 @with_a_cluster
-async def test_a_server_back_from_an_older_backup_is_believed(api: FakeApi, client: Client) -> None:
+async def test_a_server_back_from_an_older_backup_is_believed(api: FakeApi, client: KubernetesClient) -> None:
     api.version = 5000
     api.put("jobs", job("a"))
     async with a_watcher(api, client, pace=QUICK) as watcher:
@@ -342,7 +352,7 @@ STEPS = st.one_of(
 )
 
 
-async def take(step: Step, api: FakeApi, client: Client, watcher: Watcher) -> None:
+async def take(step: Step, api: FakeApi, client: KubernetesClient, watcher: Watcher) -> None:
     name, there = step.name, api.find("jobs", NAMESPACE, step.name) is not None
     match step.what:
         case "create" if not there:
@@ -394,7 +404,7 @@ async def take(step: Step, api: FakeApi, client: Client, watcher: Watcher) -> No
             api.answer(429, times=step.count, retry_after_s=0)
 
 
-async def play(steps: list[Step], api: FakeApi, client: Client) -> None:
+async def play(steps: list[Step], api: FakeApi, client: KubernetesClient) -> None:
     # Events that were lost come back with the next full list; all else has to do without.
     resync_s = 0.15 if any(step.what == "lose" for step in steps) else 600.0
     relabelled = any(step.what == "relabel" for step in steps)  # gone, and back again: there is no telling

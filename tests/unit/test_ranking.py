@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import product
 
-from controller.core.model import Attempt, AttemptState, Objective
+from controller.core.model import Attempt, AttemptState, ExperimentObjective
 from controller.report import ranking
 from controller.report.record import ExperimentRecord, TrialRecord
 from suggest.space import Choice, Float, Parameter, Space
@@ -28,7 +28,7 @@ def ran(number: int, state: TrialState, value: float | None, seconds: float, **p
 
 
 def record(*trials: TrialRecord, space: Space = GRID, maximize: bool = True) -> ExperimentRecord:
-    spec = replace(SPEC, space=space, objective=Objective("accuracy", maximize=maximize))
+    spec = replace(SPEC, space=space, objective=ExperimentObjective("accuracy", maximize=maximize))
     return ranking.ranked(ExperimentRecord(replace(experiment(), spec=spec), trials))
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from controller.core.model import (
     Budget,
+    ExperimentObjective,
     FailureClass,
     MetricsRule,
-    Objective,
     Resources,
     SecretRef,
 )
@@ -108,7 +108,7 @@ def document(text: str, *overrides: str) -> dict[str, object]:
 def test_a_whole_file_becomes_the_experiment_it_describes() -> None:
     spec = read(WHOLE, source="experiment.yaml").spec
     assert (spec.name, spec.namespace, spec.labels) == ("cifar", "user1", {"team": "vision"})
-    assert spec.objective == Objective("accuracy", True, 0.95, "best")
+    assert spec.objective == ExperimentObjective("accuracy", True, 0.95, "best")
     assert spec.metrics == MetricsRule("epoch", r"(\w+)=(\S+)")
     assert spec.space == Space(
         (

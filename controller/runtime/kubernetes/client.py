@@ -44,9 +44,26 @@ if TYPE_CHECKING:
     import aiohttp
 
 __all__ = [
-    "CONFIG_MAPS", "EVENTS", "JOBS", "LEASES", "LIMIT_RANGES", "NAMESPACES", "NODES", "PODS", "QUOTAS", "SECRETS",
+    "CONFIG_MAPS",
+    "EVENTS",
+    "JOBS",
+    "LEASES",
+    "LIMIT_RANGES",
+    "NAMESPACES",
+    "NODES",
+    "PODS",
+    "QUOTAS",
+    "SECRETS",
     "SERVICES",
-    "ApiError", "BadKubeconfig", "Client", "Kind", "NotAllowed", "Raw", "Refusal", "Unreachable", "rule_for",
+    "ApiError",
+    "BadKubeconfig",
+    "Kind",
+    "KubernetesClient",
+    "NotAllowed",
+    "Raw",
+    "Refusal",
+    "Unreachable",
+    "rule_for",
 ]  # fmt: skip
 
 _PAGE = 500
@@ -281,7 +298,7 @@ class Connection:
         return Unreachable(f"{where} {why}")
 
 
-class Client:
+class KubernetesClient:
     """`connect` one, use it from one loop, close it."""
 
     def __init__(self, connection: Connection) -> None:
@@ -293,7 +310,7 @@ class Client:
         self.default_namespace = connection.access.namespace
 
     @classmethod
-    async def connect(cls, context: str | None = None) -> Client:
+    async def connect(cls, context: str | None = None) -> KubernetesClient:
         """By $KUBECONFIG, ~/.kube/config, or the pod that this runs in. Does not call the server.
 
         Raises BadKubeconfig, NotAllowed.

@@ -16,7 +16,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from controller.runtime.kubernetes.client import EVENTS, JOBS, Client, Kind
+from controller.runtime.kubernetes.client import EVENTS, JOBS, Kind, KubernetesClient
 from controller.runtime.kubernetes.errors import ApiError
 from controller.runtime.kubernetes.kinds import kind_of
 from controller.runtime.kubernetes.labels import JOBSET_GROUP, KUBEFLOW_GROUP, RAY_GROUP, TRAINER_GROUP
@@ -45,7 +45,7 @@ class EventWatcher:
 
     def __init__(
         self,
-        client: Client,
+        client: KubernetesClient,
         namespace: str,
         notices: MissingRights,
         owners: OwnerLookup,
@@ -144,7 +144,7 @@ class OwnerLookup:
     """stem: how the names of our attempts begin. is_attempt: whether an attempt's object has that uid; nothing above it
     is looked up. found: called when `above` has something new."""
 
-    def __init__(self, client: Client, namespace: str, stem: str, notices: MissingRights, *,
+    def __init__(self, client: KubernetesClient, namespace: str, stem: str, notices: MissingRights, *,
                  is_attempt: Callable[[str], bool], found: Callable[[], None]) -> None:  # fmt: skip
         self._client = client
         self._namespace = namespace

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from controller.core.model import AttemptKey
-from controller.runtime.kubernetes.client import JOBS, LIMIT_RANGES, PODS, QUOTAS, Client, Kind
+from controller.runtime.kubernetes.client import JOBS, LIMIT_RANGES, PODS, QUOTAS, Kind, KubernetesClient
 from controller.runtime.kubernetes.errors import ApiError
 from controller.runtime.kubernetes.event_watcher import EventWatcher, OwnerLookup
 from controller.runtime.kubernetes.kueue import Workloads
@@ -30,7 +30,9 @@ class Informer:
     """`open` it before reading; `changed` is called whenever something looks different. stem: how the names of all its
     objects begin."""
 
-    def __init__(self, client: Client, namespace: str, uid: str, stem: str, *, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, client: KubernetesClient, namespace: str, uid: str, stem: str, *, changed: Callable[[], None]
+    ) -> None:
         self._client = client
         self._namespace = namespace
         self._changed = changed

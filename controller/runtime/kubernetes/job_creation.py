@@ -15,7 +15,7 @@ from typing import Any
 
 from controller.core.model import FailureClass
 from controller.runtime.kubernetes.admission import AdmissionQueue
-from controller.runtime.kubernetes.client import CONFIG_MAPS, Client, Kind
+from controller.runtime.kubernetes.client import CONFIG_MAPS, Kind, KubernetesClient
 from controller.runtime.kubernetes.errors import ApiError, rule_for, silent_webhook
 from controller.runtime.kubernetes.informer import Informer
 from controller.runtime.kubernetes.kinds import kind_of, preset_of
@@ -88,7 +88,7 @@ class NotNow(Exception):
 class JobCreator:
     """anchor: the manifest of the object that owns everything of the experiment."""
 
-    def __init__(self, client: Client, namespace: str, anchor: Raw, lease: FencingLease) -> None:
+    def __init__(self, client: KubernetesClient, namespace: str, anchor: Raw, lease: FencingLease) -> None:
         self._client = client
         self._namespace = namespace
         self._manifest = anchor

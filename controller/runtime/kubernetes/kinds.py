@@ -33,7 +33,7 @@ from controller.runtime.kubernetes.pod_status import condition
 from suggest.nesting import load_json
 
 if TYPE_CHECKING:
-    from controller.runtime.kubernetes.client import Client, Kind
+    from controller.runtime.kubernetes.client import Kind, KubernetesClient
 
 Scalar: TypeAlias = str | int | float | bool
 
@@ -63,7 +63,7 @@ class ByPath:
         return f"{{path: {self.path}, equals: {self.equals}}}"
 
 
-Condition: TypeAlias = ByType | ByPath
+StatusCondition: TypeAlias = ByType | ByPath
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +99,9 @@ class Preset:
     api_version: str
     kind: str
     operator: str
-    success: tuple[Condition, ...]
-    failure: tuple[Condition, ...] = (ByType("Failed"),)
-    suspended: Condition | None = ByType("Suspended")
+    success: tuple[StatusCondition, ...]
+    failure: tuple[StatusCondition, ...] = (ByType("Failed"),)
+    suspended: StatusCondition | None = ByType("Suspended")
     suspend: str = "spec.suspend"
     defaults: Mapping[str, Scalar] = field(default_factory=dict)
     speaker: Callable[[Raw], Speaker] = lambda obj: Speaker()
@@ -331,8 +331,8 @@ def foreign_version(obj: Mapping[str, Any]) -> str:
 class Reading:
     """How an object of an attempt is read: see Preset, for the conditions, and Speaker."""
 
-    success: tuple[Condition, ...]
-    failure: tuple[Condition, ...]
+    success: tuple[StatusCondition, ...]
+    failure: tuple[StatusCondition, ...]
     labels: Mapping[str, str] = field(default_factory=dict)
     container: str = ""
 
@@ -365,7 +365,7 @@ def reading_of(obj: Mapping[str, Any] | None) -> Reading:
     )
 
 
-def sign(obj: Mapping[str, Any], wanted: Condition) -> Mapping[str, Any] | None:
+def sign(obj: Mapping[str, Any], wanted: StatusCondition) -> Mapping[str, Any] | None:
     """What an object says where a condition holds: the condition itself, or what stands beside the field."""
     match wanted:
         case ByType(kind, status):
@@ -415,7 +415,7 @@ def missing_conditions(manifest: Mapping[str, Any], given: Collection[str] = ())
     )
 
 
-async def kind_of(client: Client, manifest: Mapping[str, Any]) -> Kind:
+async def kind_of(client: KubernetesClient, manifest: Mapping[str, Any]) -> Kind:
     """Where it lives on the server, which is asked about what is not known here. Raises ApiError 404: no such kind."""
     from controller.runtime.kubernetes import client as known
 
@@ -463,7 +463,7 @@ def _given(said: str) -> Raw:
     return found if isinstance(found, dict) else {}
 
 
-def _condition(given: object) -> Condition | None:
+def _condition(given: object) -> StatusCondition | None:
     match given:
         case {"path": str(path), "equals": str() | int() | float() | bool() as value}:
             return ByPath(path, value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from controller.runtime.kubernetes.client import Client, Kind
+from controller.runtime.kubernetes.client import Kind, KubernetesClient
 from controller.runtime.kubernetes.errors import ApiError
 from controller.runtime.kubernetes.labels import KUEUE_GROUP, queue_of
 from controller.runtime.kubernetes.objects import AdmissionCheck, Raw, WorkloadStatus
@@ -22,7 +22,7 @@ _POD_SET = re.compile(r"couldn't assign flavors to pod set (\S+): ")
 _WHOM = re.compile(r" \(UID: [^)]*\)|; preemptor path: .*")  # the other workload, by uids and paths
 
 
-async def served(client: Client, kind: str) -> Kind | None:
+async def served(client: KubernetesClient, kind: str) -> Kind | None:
     """The kind of that name as this server has it; None: Kueue is not installed. Raises what the client raises."""
     for version in VERSIONS:
         try:
@@ -36,8 +36,8 @@ async def served(client: Client, kind: str) -> Kind | None:
 class Workloads:
     """is_attempt: whether an attempt's object has that uid. changed: called when Kueue says something new about one."""
 
-    def __init__(self, client: Client, namespace: str, notices: MissingRights, *, is_attempt: Callable[[str], bool],
-                 changed: Callable[[], None]) -> None:  # fmt: skip
+    def __init__(self, client: KubernetesClient, namespace: str, notices: MissingRights, *,
+                 is_attempt: Callable[[str], bool], changed: Callable[[], None]) -> None:  # fmt: skip
         self._client = client
         self._namespace = namespace
         self._is_attempt = is_attempt

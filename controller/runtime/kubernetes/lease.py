@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from controller.runtime.kubernetes import small_file
-from controller.runtime.kubernetes.client import LEASES, Client
+from controller.runtime.kubernetes.client import LEASES, KubernetesClient
 from controller.runtime.kubernetes.errors import ApiError, NotAllowed
 from controller.runtime.kubernetes.labels import owner_reference
 from controller.runtime.kubernetes.objects import LeaseSpec, Raw
@@ -49,7 +49,7 @@ class FencingLease:
     called when that is found out.
     """
 
-    def __init__(self, client: Client, namespace: str, anchor: Raw, holder: Callable[[], str] | None, *,
+    def __init__(self, client: KubernetesClient, namespace: str, anchor: Raw, holder: Callable[[], str] | None, *,
                  changed: Callable[[], None]) -> None:  # fmt: skip
         self.lost: Superseded | None = None
         self._client = client
@@ -187,7 +187,7 @@ class FencingLease:
         return datetime.now(UTC) + self._ahead
 
 
-async def ahead_of_us(client: Client) -> timedelta:
+async def ahead_of_us(client: KubernetesClient) -> timedelta:
     """The server's clock; nothing where it does not tell."""
     try:
         _, date = await client.greet()
@@ -196,7 +196,7 @@ async def ahead_of_us(client: Client) -> timedelta:
     return timedelta() if date is None else date - datetime.now(UTC)
 
 
-async def wait_until_free(client: Client, namespace: str, name: str, *, say: Callable[[str], None]) -> None:
+async def wait_until_free(client: KubernetesClient, namespace: str, name: str, *, say: Callable[[str], None]) -> None:
     """Until the lease of that name is free or has run out. Raises FailedPrecondition: its holder lives."""
     ahead, first = await ahead_of_us(client), ""
     while True:

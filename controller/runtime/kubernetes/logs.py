@@ -31,7 +31,7 @@ from typing import NamedTuple, Protocol, cast
 
 from controller.runtime import log_file
 from controller.runtime.kubernetes import small_file
-from controller.runtime.kubernetes.client import Client
+from controller.runtime.kubernetes.client import KubernetesClient
 from controller.runtime.kubernetes.errors import ApiError, NotAllowed, rule_for
 from controller.runtime.protocol import RuntimeLost
 from suggest.backoff import Backoff
@@ -141,7 +141,7 @@ _GONE = "its pod was deleted before all of its log was read"
 
 
 class LogSource(Protocol):
-    """The part of `client.Client` that is needed here."""
+    """The part of `client.KubernetesClient` that is needed here."""
 
     def log(self, namespace: str, pod: str, *, container: str = "", since: str = "",
             follow: bool = True) -> AsyncIterator[bytes]: ...  # fmt: skip
@@ -504,7 +504,9 @@ class LogFollowers:
     grown: some log has more. ended: some log is whole; wake who waits for its end.
     """
 
-    def __init__(self, client: Client, namespace: str, *, grown: Callable[[], None], ended: Callable[[], None]) -> None:
+    def __init__(
+        self, client: KubernetesClient, namespace: str, *, grown: Callable[[], None], ended: Callable[[], None]
+    ) -> None:
         self._client = client
         self._namespace = namespace
         self._grown = grown

@@ -37,7 +37,7 @@ class ObjectMeta(TypedDict, total=False):
 ListMeta = TypedDict("ListMeta", {"resourceVersion": str, "continue": str, "remainingItemCount": int}, total=False)
 
 
-class Condition(TypedDict, total=False):
+class StatusCondition(TypedDict, total=False):
     type: str
     status: str
     reason: str
@@ -111,75 +111,9 @@ class PodStatus(TypedDict, total=False):
     message: str
     startTime: str
     gone: bool  # ours, see `pod_status`: its end was not seen
-    conditions: list[Condition]
+    conditions: list[StatusCondition]
     containerStatuses: list[ContainerStatus]
     initContainerStatuses: list[ContainerStatus]
-
-
-class Pod(TypedDict, total=False):
-    apiVersion: str
-    kind: str
-    metadata: ObjectMeta
-    spec: PodSpec
-    status: PodStatus
-
-
-class PodTemplate(TypedDict, total=False):
-    metadata: ObjectMeta
-    spec: PodSpec
-
-
-class JobSpec(TypedDict, total=False):
-    completions: int
-    parallelism: int
-    backoffLimit: int
-    activeDeadlineSeconds: int
-    suspend: bool
-    template: PodTemplate
-
-
-class JobStatus(TypedDict, total=False):
-    active: int
-    ready: int
-    succeeded: int
-    failed: int
-    startTime: str
-    completionTime: str
-    conditions: list[Condition]
-
-
-class Job(TypedDict, total=False):
-    apiVersion: str
-    kind: str
-    metadata: ObjectMeta
-    spec: JobSpec
-    status: JobStatus
-
-
-class ObjectReference(TypedDict, total=False):
-    apiVersion: str
-    kind: str
-    namespace: str
-    name: str
-    uid: str
-
-
-class EventSeries(TypedDict, total=False):
-    count: int
-    lastObservedTime: str
-
-
-class Event(TypedDict, total=False):
-    metadata: ObjectMeta
-    involvedObject: ObjectReference
-    type: str
-    reason: str
-    message: str
-    count: int
-    firstTimestamp: str
-    lastTimestamp: str
-    eventTime: str
-    series: EventSeries
 
 
 class ScopeSelectorRequirement(TypedDict, total=False):
@@ -203,12 +137,6 @@ class ResourceQuotaStatus(TypedDict, total=False):
     used: dict[str, str]
 
 
-class ResourceQuota(TypedDict, total=False):
-    metadata: ObjectMeta
-    spec: ResourceQuotaSpec
-    status: ResourceQuotaStatus
-
-
 class LimitRangeItem(TypedDict, total=False):
     type: str
     max: dict[str, str]
@@ -218,50 +146,12 @@ class LimitRangeItem(TypedDict, total=False):
     maxLimitRequestRatio: dict[str, str]
 
 
-class LimitRangeSpec(TypedDict, total=False):
-    limits: list[LimitRangeItem]
-
-
-class LimitRange(TypedDict, total=False):
-    metadata: ObjectMeta
-    spec: LimitRangeSpec
-
-
-class ContainerImage(TypedDict, total=False):
-    names: list[str]
-    sizeBytes: int
-
-
-class NodeStatus(TypedDict, total=False):
-    allocatable: dict[str, str]
-    conditions: list[Condition]
-    images: list[ContainerImage]
-
-
-class Node(TypedDict, total=False):
-    metadata: ObjectMeta
-    status: NodeStatus
-
-
 class LeaseSpec(TypedDict, total=False):
     holderIdentity: str | None  # None in a patch removes it
     leaseDurationSeconds: int
     acquireTime: str
     renewTime: str
     leaseTransitions: int
-
-
-class Lease(TypedDict, total=False):
-    apiVersion: str
-    kind: str
-    metadata: ObjectMeta
-    spec: LeaseSpec
-
-
-class WorkloadSpec(TypedDict, total=False):
-    active: bool
-    queueName: str
-    priority: int
 
 
 class RequeueState(TypedDict, total=False):
@@ -276,12 +166,6 @@ class AdmissionCheck(TypedDict, total=False):
 
 
 class WorkloadStatus(TypedDict, total=False):
-    conditions: list[Condition]
+    conditions: list[StatusCondition]
     admissionChecks: list[AdmissionCheck]
     requeueState: RequeueState
-
-
-class Workload(TypedDict, total=False):
-    metadata: ObjectMeta
-    spec: WorkloadSpec
-    status: WorkloadStatus

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from controller.core.failures import INFEASIBLE_EXIT_CODE, called, class_by_itself
 from controller.core.model import FailureClass
 from controller.runtime.kubernetes.labels import COMPLETION_INDEX, TRIAL_CONTAINER
-from controller.runtime.kubernetes.objects import Condition, ContainerStateTerminated, ContainerStatus, PodStatus
+from controller.runtime.kubernetes.objects import ContainerStateTerminated, ContainerStatus, PodStatus, StatusCondition
 from controller.runtime.protocol import Exit
 
 Shown: TypeAlias = Mapping[str, Any]
@@ -38,9 +38,9 @@ def parse_time(text: object) -> datetime | None:
     return time if time.year > 1970 else None
 
 
-def condition(obj: Shown, kind: str) -> Condition | None:
+def condition(obj: Shown, kind: str) -> StatusCondition | None:
     """The one of that type, whatever its status; the last where a controller writes several."""
-    found: list[Condition] = [
+    found: list[StatusCondition] = [
         each for each in obj.get("status", {}).get("conditions") or () if each.get("type") == kind
     ]
     return found[-1] if found else None

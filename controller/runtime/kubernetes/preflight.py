@@ -23,8 +23,8 @@ from controller.runtime.kubernetes.client import (
     NODES,
     QUOTAS,
     SECRETS,
-    Client,
     Kind,
+    KubernetesClient,
 )
 from controller.runtime.kubernetes.credentials import Credentials, moment
 from controller.runtime.kubernetes.demand import demand_of, is_gpu, parse_quantity
@@ -45,7 +45,7 @@ _SECURITY = "pod-security.kubernetes.io/enforce"
 _PROBE: Raw = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "tuner-doctor"}}
 
 
-async def check_cluster(client: Client, namespace: str) -> AsyncIterator[Finding]:
+async def check_cluster(client: KubernetesClient, namespace: str) -> AsyncIterator[Finding]:
     """Ends early at what makes all the rest pointless; that is its last finding then."""
     for finding in _access(client.access):
         yield finding
@@ -97,7 +97,7 @@ def _login(credentials: Credentials) -> Finding:
     )
 
 
-async def _server(client: Client) -> AsyncIterator[Finding]:
+async def _server(client: KubernetesClient) -> AsyncIterator[Finding]:
     before = datetime.now(UTC)
     version, there = await client.greet()
     after = datetime.now(UTC)
@@ -135,7 +135,7 @@ def _clock(ahead_s: float) -> Finding:
     )
 
 
-async def _namespace(client: Client, namespace: str) -> Finding:
+async def _namespace(client: KubernetesClient, namespace: str) -> Finding:
     try:
         found = await client.get(NAMESPACES, None, namespace)
     except ApiError as error:
@@ -154,7 +154,7 @@ async def _namespace(client: Client, namespace: str) -> Finding:
     return ok("namespace", namespace + (f", pod security {level}" if level else ""))
 
 
-async def _inside(client: Client, namespace: str) -> AsyncIterator[Finding]:
+async def _inside(client: KubernetesClient, namespace: str) -> AsyncIterator[Finding]:
     missing = await missing_rights(client, namespace)
     for right, verbs in missing:
         yield lacking(right, verbs, namespace)
@@ -238,7 +238,9 @@ class Dependency:
     key: str = ""
 
 
-async def check_needs(client: Client, namespace: str, objects: Sequence[Raw], *, anchor: Raw) -> AsyncIterator[Finding]:
+async def check_needs(
+    client: KubernetesClient, namespace: str, objects: Sequence[Raw], *, anchor: Raw
+) -> AsyncIterator[Finding]:
     """objects: one attempt's. Raises what the client raises."""
     for right, verbs in await missing_rights(client, namespace, await rights_to(client, objects)):
         yield lacking(right, verbs, namespace)
@@ -261,7 +263,7 @@ async def check_needs(client: Client, namespace: str, objects: Sequence[Raw], *,
         yield _told(verdict)
 
 
-async def check_queue(client: Client, namespace: str, queue: str) -> Finding | None:
+async def check_queue(client: KubernetesClient, namespace: str, queue: str) -> Finding | None:
     """Whether Kueue can admit what the LocalQueue of that name is given; None: we may not look. Raises what the client
     raises."""
     what = f"queue {queue}"
@@ -287,14 +289,14 @@ async def check_queue(client: Client, namespace: str, queue: str) -> Finding | N
     return ok(what, f"ClusterQueue {cluster_queue}")
 
 
-async def no_queue(client: Client, namespace: str, objects: Sequence[Raw]) -> str:
+async def no_queue(client: KubernetesClient, namespace: str, objects: Sequence[Raw]) -> str:
     """Why Kueue will admit none of them before somebody changes the file or the cluster; "" if it may, or is unknown.
     Raises what the client raises."""
     found = [await check_queue(client, namespace, queue) for queue in filter(None, map(queue_of, objects))]
     return "; ".join(each.detail for each in found if each is not None and each.level is Level.FAIL)
 
 
-async def no_room(client: Client, namespace: str, objects: Sequence[Raw], *, nodes: Sequence[Raw]) -> str:
+async def no_room(client: KubernetesClient, namespace: str, objects: Sequence[Raw], *, nodes: Sequence[Raw]) -> str:
     """Why an attempt as a whole can never run, as far as we may look; "" if it can."""
     quotas = await list_allowed(client, QUOTAS, namespace) or []
     limit_ranges = await list_allowed(client, LIMIT_RANGES, namespace) or []
@@ -366,7 +368,7 @@ def _of_environment(container: Raw) -> Iterator[Dependency]:
                 yield Dependency(kind, ref.get("name", ""), ref.get("key", ""))
 
 
-async def _look(client: Client, namespace: str, dependency: Dependency) -> Finding | None:
+async def _look(client: KubernetesClient, namespace: str, dependency: Dependency) -> Finding | None:
     what = f"{dependency.kind.kind} {dependency.name}"
     where = f" in {namespace}" if dependency.kind.namespaced else ""
     try:
@@ -434,7 +436,7 @@ def pods_of(objects: Sequence[Raw]) -> list[Raw]:
     return [_pod(each, template, index) for each in objects for index, template in enumerate(pod_templates(each))]
 
 
-async def dry_run_of(client: Client, namespace: str, objects: Sequence[Raw]) -> list[Verdict]:
+async def dry_run_of(client: KubernetesClient, namespace: str, objects: Sequence[Raw]) -> list[Verdict]:
     """Raises Unreachable, NotAllowed, and ApiError where the server itself has trouble."""
     verdicts: list[Verdict] = []
     for manifest in objects:

@@ -19,7 +19,15 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from controller.runtime.kubernetes.client import ApiError, BadKubeconfig, Client, Kind, NotAllowed, Raw, Unreachable
+from controller.runtime.kubernetes.client import (
+    ApiError,
+    BadKubeconfig,
+    Kind,
+    KubernetesClient,
+    NotAllowed,
+    Raw,
+    Unreachable,
+)
 from controller.runtime.kubernetes.errors import rule_for
 from controller.runtime.protocol import RuntimeLost
 from suggest.backoff import Backoff
@@ -68,8 +76,9 @@ class Reflector:
     """`start` it, read it, close it. `changed` is called after every change that `matters`, of (before, after), and of
     `trouble` too, from the same loop; not of what the owner himself did last, `drop`."""
 
-    def __init__(self, client: Client, kind: Kind, namespace: str | None, *, labels: str = "", fields: str = "",
-                 changed: Callable[[], None], matters: Callable[[Raw | None, Raw | None], bool] = always,
+    def __init__(self, client: KubernetesClient, kind: Kind, namespace: str | None, *, labels: str = "",
+                 fields: str = "", changed: Callable[[], None],
+                 matters: Callable[[Raw | None, Raw | None], bool] = always,
                  keep: Callable[[Raw, Raw], None] | None = None,
                  resync_s: float = 600.0, pace: Pace = Pace()) -> None:  # fmt: skip
         """keep: writes into the newer of two states of an object what it keeps of the older."""

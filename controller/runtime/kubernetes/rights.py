@@ -19,8 +19,8 @@ from controller.runtime.kubernetes.client import (
     PODS,
     QUOTAS,
     SERVICES,
-    Client,
     Kind,
+    KubernetesClient,
 )
 from controller.runtime.kubernetes.errors import ApiError
 from controller.runtime.kubernetes.kinds import kind_of, preset_of
@@ -76,7 +76,7 @@ QUEUE_RIGHTS = (
 
 
 async def missing_rights(
-    client: Client, namespace: str, rights: Sequence[Right] = RIGHTS
+    client: KubernetesClient, namespace: str, rights: Sequence[Right] = RIGHTS
 ) -> list[tuple[Right, tuple[str, ...]]]:
     """Those with verbs that the server denies us. Raises what the client raises.
 
@@ -93,7 +93,7 @@ async def missing_rights(
     return [(right, verbs) for right, verbs in await asyncio.gather(*map(denied, rights)) if verbs]
 
 
-async def rights_to(client: Client, objects: Sequence[Raw]) -> list[Right]:
+async def rights_to(client: KubernetesClient, objects: Sequence[Raw]) -> list[Right]:
     """What trials need beyond RIGHTS: the kind of their template, what its operator makes, their queue. None to a kind
     that the server lacks."""
     found = []
@@ -110,7 +110,7 @@ async def rights_to(client: Client, objects: Sequence[Raw]) -> list[Right]:
     return found + (list(QUEUE_RIGHTS) if any(map(queue_of, objects)) and await served(client, "Workload") else [])
 
 
-async def _rules(client: Client, namespace: str) -> list[Raw]:
+async def _rules(client: KubernetesClient, namespace: str) -> list[Raw]:
     """Those that hold for us without exceptions; [] where the server does not tell."""
     body = {"apiVersion": _RULES.api_version, "kind": _RULES.kind, "spec": {"namespace": namespace}}
     try:
@@ -127,7 +127,7 @@ def _grants(rule: Raw, right: Right, verb: str) -> bool:
     return all({"*", wanted} & set(rule.get(key) or ()) for key, wanted in asked)
 
 
-async def list_allowed(client: Client, kind: Kind, namespace: str | None) -> list[Raw] | None:
+async def list_allowed(client: KubernetesClient, kind: Kind, namespace: str | None) -> list[Raw] | None:
     """None: we may not look."""
     try:
         found, _ = await client.list(kind, namespace)

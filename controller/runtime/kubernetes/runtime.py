@@ -20,7 +20,7 @@ from controller.core.model import FINAL, AttemptKey, FailureClass, TrialOrFinal,
 from controller.runtime import log_file
 from controller.runtime.kubernetes.admission import AdmissionQueue
 from controller.runtime.kubernetes.attempt_status import StatusCache, ends_by_pods, log_source, status_of
-from controller.runtime.kubernetes.client import JOBS, PODS, SERVICES, Client, Kind
+from controller.runtime.kubernetes.client import JOBS, PODS, SERVICES, Kind, KubernetesClient
 from controller.runtime.kubernetes.demand import demand_of
 from controller.runtime.kubernetes.errors import ApiError, ErrorClassifier, NotAllowed
 from controller.runtime.kubernetes.informer import Informer, Wakeup
@@ -51,7 +51,7 @@ class Place:
     from a controller elsewhere; None: nobody else can.
     """
 
-    client: Client
+    client: KubernetesClient
     namespace: str
     uid: Uid
     anchor: Raw
@@ -102,7 +102,7 @@ class KubernetesRuntime:
         return self._client.context
 
     @property
-    def _client(self) -> Client:
+    def _client(self) -> KubernetesClient:
         return self._place.client
 
     # The protocol

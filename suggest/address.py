@@ -46,7 +46,7 @@ def parse_address(text: str) -> Address:
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise _refused(f"{text!r} is no address; use HOST:PORT, such as localhost:8765, or unix:PATH")
+        raise _refused(f"{text!r} is not an address; use HOST:PORT, such as localhost:8765, or unix:PATH")
     return Address(host=host, port=int(port))
 
 

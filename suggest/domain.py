@@ -200,7 +200,7 @@ class Float:
         return self.canonical(value) is not NO_MEMBER
 
     def complaint(self, value: Value) -> str:
-        """Why `value` is no member; empty when it is one."""
+        """Why `value` is not a member; empty when it is one."""
         if self.contains(value):
             return ""
         x = number(value)
@@ -248,7 +248,7 @@ class Float:
         if self.scale is Scale.LOG:
             yield Problem("step", f"{show(step)} on a log scale; use points for a grid there, or scale: linear")
         elif not (math.isfinite(step) and step > 0):
-            yield Problem("step", f"{show(step)} is no step; use a number above 0")
+            yield Problem("step", f"{show(step)} is not a step; use a number above 0")
         else:
             steps = (self.max - self.min) / step
             if steps > EXACT:
@@ -290,7 +290,7 @@ class Int:
         return self.index_of(value) is not None
 
     def complaint(self, value: Value) -> str:
-        """Why `value` is no member; empty when it is one."""
+        """Why `value` is not a member; empty when it is one."""
         if self.contains(value):
             return ""
         x = number(value)
@@ -314,7 +314,7 @@ class Int:
         if self.scale is Scale.LOG and self.min <= 0:
             yield Problem("min", f"{self.min} cannot be on a log scale; use a min above 0, or scale: linear")
         if self.step < 1:
-            yield Problem("step", f"{self.step} is no step; use 1 or more")
+            yield Problem("step", f"{self.step} is not a step; use 1 or more")
         elif self.scale is Scale.LOG and self.step != 1:
             yield Problem("step", f"{self.step} on a log scale, which goes with step 1 only; leave step out")
         elif rest := (self.max - self.min) % self.step:
@@ -348,7 +348,7 @@ class Choice:
         return self.index_of(value) is not None
 
     def complaint(self, value: Value) -> str:
-        """Why `value` is no member; empty when it is one."""
+        """Why `value` is not a member; empty when it is one."""
         if self.contains(value):
             return ""
         shown = ", ".join(show(v) for v in self.values[:8]) + (", …" if self.count > 8 else "")

@@ -19,7 +19,7 @@ LABEL_RULE = "lower-case letters, digits and '-', at most 63, with a letter or d
 
 def label_problem(text: str) -> str:
     """What is wrong with a namespace or a study id; empty if nothing is."""
-    return "" if _LABEL.fullmatch(text) else f"{text[:80]!r} is no name; use {LABEL_RULE}"
+    return "" if _LABEL.fullmatch(text) else f"{text[:80]!r} is not a name; use {LABEL_RULE}"
 
 
 def namespace_name(namespace: str) -> str:
@@ -62,7 +62,7 @@ def parse_trials(text: str, field: str) -> tuple[StudyName, int | None]:
     if number == ALL:
         return StudyName(namespace, study), None
     if not _NUMBER.fullmatch(number):
-        raise _complaint(field, f"{number[:80]!r} is no trial number; use 0, 1, 2…")
+        raise _complaint(field, f"{number[:80]!r} is not a trial number; use 0, 1, 2…")
     return StudyName(namespace, study), int(number)
 
 

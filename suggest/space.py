@@ -157,7 +157,7 @@ class Space:
             name = parameter.name
             if not NAME.fullmatch(name):
                 rule = "a letter or _, then at most 62 letters, digits, or _ . -"
-                yield Problem(name, f"{name!r} is no name for a parameter; use {rule}")
+                yield Problem(name, f"{name!r} is not a name for a parameter; use {rule}")
             if name in names:
                 yield Problem(name, "there twice; every parameter needs a name of its own")
             names.add(name)
@@ -175,7 +175,7 @@ class Space:
             parent = self.by_name.get(condition.parameter)
             if parent is None:
                 near = hint(condition.parameter, but=parameter.name)
-                yield Problem(path, f"{condition.parameter} is no parameter{near}")
+                yield Problem(path, f"{condition.parameter} is not a parameter{near}")
             elif parent.name == parameter.name:
                 yield Problem(path, "a parameter cannot depend on itself; name another one")
             elif not condition.values:

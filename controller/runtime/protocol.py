@@ -129,10 +129,10 @@ class Runtime(Protocol):
 
     async def stop(self, name: str, *, grace_s: float) -> None:
         """Ask all its processes to end (SIGTERM), kill what is left after grace_s. Returns at once; repeating with a
-        shorter grace shortens it (0 kills now). An unknown or ended attempt is no error."""
+        shorter grace shortens it (0 kills now). An unknown or ended attempt is not an error."""
 
     async def remove(self, name: str) -> None:
-        """Forget an ended attempt; its folder stays. Unknown is no error; one still running is killed first."""
+        """Forget an ended attempt; its folder stays. Unknown is not an error; one still running is killed first."""
 
     async def reconcile(self) -> None:
         """Do what is due without another request: start what waited and now has room, end what is past its timeout,

@@ -52,7 +52,7 @@ def found(raw: object) -> str:
 
 
 def refuse(raw: object, at: str, problems: ProblemCollector, what: str) -> object:
-    problems.add(at, f"{found(raw)} stands where {what} is needed")
+    problems.add(at, f"expected {what}, got {found(raw)}")
     return INVALID
 
 
@@ -67,7 +67,7 @@ class Text:
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if isinstance(raw, int | float):
-            problems.add(at, f'{found(raw)} stands where {self.what} is needed; put quotes around it: "{as_text(raw)}"')
+            problems.add(at, f'expected {self.what}, got {found(raw)}; put quotes around it: "{as_text(raw)}"')
             return INVALID
         if not isinstance(raw, str):
             return refuse(raw, at, problems, self.what)
@@ -236,7 +236,7 @@ class ListOf:
         if not isinstance(raw, list):
             return refuse(raw, at, problems, self.what)
         if len(raw) < self.least:
-            problems.add(at, f"an empty list stands where {self.what} is needed")
+            problems.add(at, f"expected {self.what}, got an empty list")
             return INVALID
         taken = [self.item.take(item, f"{at}[{i}]", problems) for i, item in enumerate(raw)]
         return INVALID if any(item is INVALID for item in taken) else taken

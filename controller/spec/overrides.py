@@ -28,7 +28,7 @@ def apply(data: Data, marks: Marks, override: str, *, position: int) -> None:
     """Changes `data` and `marks` as `override` says; problems are told in the order of `position`.
 
     Raises:
-        SpecErrors: not PATH=VALUE, VALUE is not YAML, or PATH leads through what is no mapping or list.
+        SpecErrors: not PATH=VALUE, VALUE is not YAML, or PATH leads through what is not a mapping or list.
     """
     mark = Mark(position, 0, f"--set {override}")
     path, equals, text = override.partition("=")
@@ -64,7 +64,7 @@ def _put(data: Data, path: str, value: Data, under: Marks, marks: Marks, mark: M
         below = f"{walked}[{step}]" if isinstance(step, int) else f"{walked}.{step}" if walked else step
         if isinstance(step, int):
             if not isinstance(here, list):
-                raise _Wrong(f"{walked} is no list, so [{step}] is no place in it")
+                raise _Wrong(f"{walked} is not a list, so [{step}] is not a place in it")
             if step >= len(here) + last:
                 raise _Wrong(f"{walked} has {quantity(len(here), 'element')}, so the last one is [{len(here) - 1}]")
             if last:
@@ -73,7 +73,7 @@ def _put(data: Data, path: str, value: Data, under: Marks, marks: Marks, mark: M
                 here = here[step]
         else:
             if not isinstance(here, dict):
-                raise _Wrong(f"{walked or 'the file'} is no mapping, so it has no {step}")
+                raise _Wrong(f"{walked or 'the file'} is not a mapping, so it has no {step}")
             if last and value is None and not _NULLABLE.match(below):
                 here.pop(step, None)
             elif last:

@@ -92,7 +92,7 @@ class ParameterKind:
         if section is None:
             meant = meant_by(kind, TYPES) if isinstance(kind, str) else None
             cure = f"did you mean {meant}?" if meant else f"use {', '.join(TYPES)}"
-            problems.add(f"{at}.type", f"{kind!r} is no type of parameter; {cure}")
+            problems.add(f"{at}.type", f"{kind!r} is not a type of parameter; {cure}")
             return INVALID
         before = len(problems.found)
         taken = section.take(raw, at, problems)

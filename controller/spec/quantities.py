@@ -23,7 +23,7 @@ def parse_duration(text: str) -> float:
     """Seconds in `90s`, `30m`, `6h`, `1h30m`, `1d`."""
     compact = text.replace(" ", "")
     if not _DURATION.fullmatch(compact) or len(compact) > 60:
-        raise ValueError(f"{text!r} is no duration; write 90s, 30m, 6h, 1h30m or 1d")
+        raise ValueError(f"{text!r} is not a duration; write 90s, 30m, 6h, 1h30m or 1d")
     return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(compact))
 
 
@@ -46,7 +46,7 @@ def parse_bytes(raw: str | int | float) -> int:
     if found is None or len(text) > 30:
         meant = _LOOSE_AMOUNT.fullmatch(text)
         cure = f"{meant[1]}{meant[2].upper()}i" if meant else "512Mi or 16Gi"
-        raise ValueError(f"{text!r} is no amount of memory; write {cure}")
+        raise ValueError(f"{text!r} is not an amount of memory; write {cure}")
     amount = int(float(found[1]) * _BYTES[found[2]]) if found[2] else int(float(found[1]))
     if 0 < amount < MIN_BYTES:
         raise ValueError(f"{text} is {amount} bytes; write {found[1].removesuffix('.0')}Mi or {found[1]}Gi")
@@ -66,4 +66,4 @@ def parse_cpu(raw: str | int | float) -> float:
     try:
         return float(text[:-1]) / 1000 if text.endswith("m") else float(text)
     except ValueError:
-        raise ValueError(f"{text!r} is no number of CPUs; write 2, 0.5 or 500m") from None
+        raise ValueError(f"{text!r} is not a number of CPUs; write 2, 0.5 or 500m") from None

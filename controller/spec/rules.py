@@ -101,7 +101,7 @@ def _whole_gpus(workload: Json, section: str, runtime: str, problems: ProblemCol
     gpu = workload.get("resources", {}).get("gpu", 0)
     if runtime == "kubernetes" and isinstance(gpu, float):
         problems.add(
-            f"{section}.resources.gpu", f"{gpu} is no whole number, and a cluster shares no GPU; use 1, or local"
+            f"{section}.resources.gpu", f"{gpu} is not a whole number, and a cluster shares no GPU; use 1, or local"
         )
 
 
@@ -135,9 +135,7 @@ def _workload(trial: Json, raw: Json, runtime: str, problems: ProblemCollector) 
     if isinstance(template, dict):
         for key in ("apiVersion", "kind"):
             if not isinstance(template.get(key), str):
-                problems.add(
-                    f"spec.trial.template.{key}", f"{found(template.get(key))} stands where a string is needed"
-                )
+                problems.add(f"spec.trial.template.{key}", f"expected a string, got {found(template.get(key))}")
 
 
 def _working_dir(trial: Json, runtime: str, problems: ProblemCollector) -> None:
@@ -216,11 +214,11 @@ def _placeholders(
                     path, f"${{{name}}} is not a parameter; {_read_variable(workload, section, path, name, text)}"
                 )
             elif meant:
-                problems.add(path, f"${{{name}}} is no parameter; did you mean ${{{meant}}}?")
+                problems.add(path, f"${{{name}}} is not a parameter; did you mean ${{{meant}}}?")
             else:
                 have = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
                 cure = f"; $${{{name}}} stands for a literal ${{{name}}}" if name else ""
-                problems.add(path, f"${{{name}}} is no parameter; there are {have}{cure}")
+                problems.add(path, f"${{{name}}} is not a parameter; there are {have}{cure}")
         in_command = path.startswith((f"{section}.command[", f"{section}.args["))
         alone = _ALONE.fullmatch(text)
         if in_command and alone and alone[1] in conditional:

@@ -31,7 +31,7 @@ class MapOf:
         for key, value in raw.items():
             below = f"{at}.{key}"
             if not re.fullmatch(self.key_pattern, key):
-                problems.add(below, f"{key!r} is no name here; use {self.key_rule}", at_key=True)
+                problems.add(below, f"{key!r} is not a name here; use {self.key_rule}", at_key=True)
                 continue
             item = self.item.take(value, below, problems)
             if item is not INVALID:
@@ -65,7 +65,7 @@ class Section:
                 if value is not INVALID:
                     taken[key.name] = value
             elif key.name in raw:
-                problems.add(below, f"nothing stands here; write {key.kind.what}, or take the key away")
+                problems.add(below, f"expected {key.kind.what}, got nothing; write one, or remove the key")
             elif key.default is REQUIRED:
                 problems.add(below, f"is missing; write {key.kind.what}")
             elif isinstance(key.kind, Section) and key.default is not ABSENT:

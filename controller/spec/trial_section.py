@@ -48,7 +48,7 @@ def duration(*, above_zero: bool) -> Parsed:
             raise ValueError(f"{as_text(raw)} has no unit; write {as_text(raw)}s, {as_text(raw)}m or {as_text(raw)}h")
         seconds = parse_duration(raw)
         if above_zero and seconds == 0:
-            raise ValueError(f"{raw!r} leaves no time at all; write a longer one, or take the key away for no limit")
+            raise ValueError(f"{raw!r} leaves no time at all; write a longer one, or remove the key for no limit")
         return format_duration(seconds)
 
     return Parsed("a duration such as 90s, 30m or 1h30m", read, {"type": "string", "pattern": DURATION_SCHEMA})
@@ -57,7 +57,7 @@ def duration(*, above_zero: bool) -> Parsed:
 def _cpu(raw: str | int | float) -> int | float:
     cores = parse_cpu(raw)
     if not 0 < cores < 1e6:
-        raise ValueError(f"{raw} is no number of CPUs; write 2, 0.5 or 500m")
+        raise ValueError(f"{raw} is not a number of CPUs; write 2, 0.5 or 500m")
     return int(cores) if cores.is_integer() else cores
 
 
@@ -90,9 +90,7 @@ class CommandLine:
 
     def take(self, raw: object, at: str, problems: ProblemCollector) -> object:
         if isinstance(raw, str):
-            problems.add(
-                at, f"{found(raw)} stands where {self.what} is needed; write [sh, -c, ...] to have a shell read it"
-            )
+            problems.add(at, f"expected {self.what}, got {found(raw)}; write [sh, -c, ...] to have a shell read it")
             return INVALID
         return self._list.take(raw, at, problems)
 
@@ -110,7 +108,7 @@ class EnvValue:
             return refuse(raw, at, problems, self.what)
         secret = raw["secret"]
         if not isinstance(secret, str) or not SECRET.fullmatch(secret):
-            problems.add(f"{at}.secret", f"{found(secret)} is no secret's key; write name/key")
+            problems.add(f"{at}.secret", f"{found(secret)} is not a secret's key; write name/key")
             return INVALID
         return {"secret": secret}
 

@@ -65,7 +65,7 @@ def pruning_problems(pruning: Pruning) -> Iterator[Problem]:
     rule = _BY_NAME.get(pruning.name)
     if rule is None:
         hint = did_you_mean(pruning.name, _BY_NAME) or f"; there are {', '.join(_BY_NAME)}"
-        yield Problem("name", f"{pruning.name!r} is no pruning rule{hint}")
+        yield Problem("name", f"{pruning.name!r} is not a pruning rule{hint}")
         return
     for problem in checked.problems(rule.settings_type, pruning.settings):
         yield Problem(f"settings.{problem.path}", problem.message)

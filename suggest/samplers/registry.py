@@ -62,7 +62,7 @@ def algorithm_problems(algorithm: Algorithm) -> Iterator[Problem]:
     family = _BY_NAME.get(algorithm.name)
     if family is None:
         hint = did_you_mean(algorithm.name, _BY_NAME) or f"; there are {', '.join(_BY_NAME)}"
-        yield Problem("name", f"{algorithm.name!r} is no algorithm{hint}")
+        yield Problem("name", f"{algorithm.name!r} is not an algorithm{hint}")
         return
     for problem in checked.problems(family.settings_type, algorithm.settings):
         yield Problem(f"settings.{problem.path}", problem.message)

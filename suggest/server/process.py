@@ -132,7 +132,7 @@ class Server:
         return InProcessChannel(self._started.servicer, self._started.interceptor)
 
     async def stop(self, grace_s: float = GRACE_S) -> None:
-        """Take no more calls, finish what was begun within grace_s, give back the studies. Again is no error."""
+        """Take no more calls, finish what was begun within grace_s, give back the studies. Again is not an error."""
         started, self._started = self._started, None
         if started is None:
             return

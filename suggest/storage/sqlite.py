@@ -102,7 +102,7 @@ _CURES = {
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened; see that its folder exists and that this user may write there",
     sqlite3.SQLITE_IOERR: "reading or writing it failed; see that its disk is healthy and has room, then try again",
     sqlite3.SQLITE_CORRUPT: "the file is damaged; restore it from a backup, or move it away to begin anew",
-    sqlite3.SQLITE_NOTADB: "the file is no database, or has lost its beginning; restore it, or name another",
+    sqlite3.SQLITE_NOTADB: "the file is not a database, or has lost its beginning; restore it, or name another",
 }
 
 

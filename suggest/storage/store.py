@@ -113,7 +113,7 @@ class StudyStore(Protocol):
         """
 
     def release(self, lease: Lease) -> None:
-        """Give it back; an outdated lease is no error."""
+        """Give it back; an outdated lease is not an error."""
 
     # Trials
 

@@ -186,7 +186,7 @@ def test_a_trial_that_somebody_else_ended_is_left_with_a_line(tune: Path, served
 def test_what_is_wrong_is_said_in_lines(tune: Path, served: Served) -> None:
     done = run(tune, *arguments(served, "--study=A"))
     assert done.returncode == 1
-    assert done.stderr.startswith("tune: InvalidArgument\n  study_id: 'A' is no name; use ")
+    assert done.stderr.startswith("tune: InvalidArgument\n  study_id: 'A' is not a name; use ")
     served.kill()
     done = run(tune, *arguments(served, "--patience=1s"))
     assert done.returncode == 1

@@ -248,7 +248,7 @@ REFUSED = {
     ),
     "no quantity": (
         {"template": a_job({"spec": {"containers": [{"name": "main", "resources": {"limits": {"cpu": "many"}}}]}})},
-        "'many' is no quantity",
+        "'many' is not a quantity",
     ),
 }
 

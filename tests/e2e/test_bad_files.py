@@ -49,7 +49,7 @@ LAUGHS = "a0: &a0 [lol, lol]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}
         ),
         pytest.param(written(LAUGHS), "more than 50000 values once every alias is written out", id="a billion laughs"),
         pytest.param(written("[" * 10_000), "1:65 nested more than 64 levels deep", id="ten thousand brackets"),
-        pytest.param(written("- 1\n- 2\n"), "1:1 a list stands where a mapping with apiVersion, kind", id="a list"),
+        pytest.param(written("- 1\n- 2\n"), "1:1 expected a mapping with apiVersion, kind", id="a list"),
         pytest.param(
             written("kind: Deployment\napiVersion: apps/v1\n"),
             "kind: 'Deployment' is not Experiment",

@@ -70,7 +70,7 @@ def empty(database: Path) -> None:
         ("controller.db", make_a_directory, "it cannot be opened; see that"),
         ("studies.db", newer, f"has schema 9999, newer than {HEAD}, the newest that this tuner knows; upgrade tuner"),
         ("studies.db", truncate, "the file is damaged; restore it from a backup, or move it away to begin anew"),
-        ("studies.db", overwrite, "the file is no database, or has lost its beginning; restore it"),
+        ("studies.db", overwrite, "the file is not a database, or has lost its beginning; restore it"),
         ("studies.db", make_a_directory, "is a directory; move it away, or use another --state-dir"),
         ("studies.db", empty, "the file is empty, but a store was here; restore a backup (tuner db restore DIR)"),
         ("controller.db", empty, "the file is empty, but a store was here; restore a backup (tuner db restore DIR)"),

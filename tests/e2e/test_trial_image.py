@@ -143,7 +143,7 @@ def test_cifar10_takes_wheels_and_data_along(tmp_path: Path) -> None:
     [
         ({"trial": "mnist"}, "mnist is none of digits, cifar10 and server"),
         ({"TORCH": "rocm"}, "TORCH=rocm is neither cuda nor cpu"),
-        ({"WHEELS": "/"}, "WHEELS=/ is no folder with wheels (*.whl)"),
+        ({"WHEELS": "/"}, "WHEELS=/ is not a folder with wheels (*.whl)"),
         ({"DATA": "/gone.npz"}, "DATA=/gone.npz is not there"),
     ],
 )

@@ -104,7 +104,7 @@ def _overwritten(path: Path) -> None:
         (_older, True, f"schema 0001; the first start upgrades it to {HEAD}, which older servers then refuse"),
         (_newer, False, f"has schema 9999, newer than {HEAD}"),
         (_cut, False, "the file is damaged; restore it from a backup"),
-        (_overwritten, False, "the file is no database"),
+        (_overwritten, False, "the file is not a database"),
     ],
 )
 def test_what_befell_a_store_is_said_and_nothing_is_done_about_it(

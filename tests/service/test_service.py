@@ -297,7 +297,7 @@ def test_failed_trials_run_again_and_what_they_reported_stays_known(client: Clie
     client.complete(NAME, first.number, FAILED, measurements=[score(1, 0.5)])
     client.complete(NAME, second.number, FAILED)
     assert client.reopen_trials(NAME, [1, 0]) == [second, first]
-    assert client.reopen_trials(NAME, [0]) == [first], "again is no error"
+    assert client.reopen_trials(NAME, [0]) == [first], "again is not an error"
     assert client.list_trials(NAME, states=[TrialState.RUNNING]) == [first, second]
     client.report(NAME, 0, [score(1, 0.9)])  # of the attempt that is known: the first report wins
     assert [m.value for _, m in client.list_measurements(NAME, 0)] == [0.5]

@@ -102,7 +102,7 @@ def test_an_optuna_storage_is_not_taken_for_ours(path: Path) -> None:
 
 def test_a_file_that_is_no_database_is_named_and_left_alone(path: Path) -> None:
     path.write_text("apiVersion: tuner.dev/v1\n" * 100)
-    with pytest.raises(StoreBroken, match=r"studies\.db: the file is no database"):
+    with pytest.raises(StoreBroken, match=r"studies\.db: the file is not a database"):
         SqliteStore(path)
     assert path.read_text().startswith("apiVersion")
 

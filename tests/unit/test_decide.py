@@ -166,7 +166,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
         ],
     ),
     (
-        "a value that is no number is not told",
+        "a value that is not a number is not told",
         snapshot(a_spec(trials=1), open_trial(0, PRUNED, cause=HOPELESS, value=float("nan"))),
         [gone(0, TrialState.PRUNED)],
     ),

@@ -132,7 +132,7 @@ ENDS = [
         )
     ),
     (
-        "what it says of memory is no error where it succeeds",
+        "what it says of memory is not an error where it succeeds",
         seen(code=0, value=0.9, last_line="recovered from: out of memory"),
         None,
         Judgement(SUCCEEDED),

@@ -65,12 +65,12 @@ def test_a_changed_final_stage_is_a_revision() -> None:
 
 
 REFUSED = [
-    ("command: python export.py", "22:14 spec.final.command: the string 'python export.py' stands where a list of words, [python, train.py] is needed; write [sh, -c, ...] to have a shell read it"),
-    ("command: [python, '--lr=${learning_rate}']", "22:23 spec.final.command[1]: ${learning_rate} is no parameter; did you mean ${lr}?"),
+    ("command: python export.py", "22:14 spec.final.command: expected a list of words, [python, train.py], got the string 'python export.py'; write [sh, -c, ...] to have a shell read it"),
+    ("command: [python, '--lr=${learning_rate}']", "22:23 spec.final.command[1]: ${learning_rate} is not a parameter; did you mean ${lr}?"),
     ("args: ['${momentum}']", "22:12 spec.final.args[0]: ${momentum} is not always there, and what follows would take its place; write --momentum=${momentum} as one element"),
     ("image: other:1", "22:5 spec.final.image: no such key here; did you mean spec.trial.image?"),
     ("retries: {timeout: 1}", "22:5 spec.final.retries: no such key here; did you mean spec.trial.retries?"),
-    ("timeout: 0s", "22:14 spec.final.timeout: '0s' leaves no time at all; write a longer one, or take the key away for no limit"),
+    ("timeout: 0s", "22:14 spec.final.timeout: '0s' leaves no time at all; write a longer one, or remove the key for no limit"),
 ]  # fmt: skip
 
 
@@ -92,4 +92,4 @@ def test_a_cluster_shares_no_gpu_with_it_either() -> None:
     text = with_final("resources: {gpu: 0.5}", TRIAL + "    image: tuner/x:1\n").replace(
         "  trial:\n", "  runtime: kubernetes\n  trial:\n"
     )
-    assert any("spec.final.resources.gpu: 0.5 is no whole number" in line for line in complaints(text))
+    assert any("spec.final.resources.gpu: 0.5 is not a whole number" in line for line in complaints(text))

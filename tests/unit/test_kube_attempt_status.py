@@ -401,7 +401,7 @@ MOUNT = (
 @pytest.mark.parametrize(
     ("reason", "message", "said"),
     [
-        ("InvalidImageName", "couldn't parse it", f"image {IMAGE} is no name of an image: couldn't parse it"),
+        ("InvalidImageName", "couldn't parse it", f"image {IMAGE} is not a name of an image: couldn't parse it"),
         (
             "ErrImageNeverPull",
             'Container image "x" is not present with pull policy of Never',

@@ -45,7 +45,7 @@ def test_what_is_not_said_is_the_default_and_the_most_special_word_holds() -> No
         ("defaults: {rate: 0}", "defaults.rate: 0 would let nobody in for ever"),
         ("defaults: {burst: 0.5}", "defaults.burst: must be at least 1"),
         ("defaults: {rate: .nan}", "defaults.rate: nan is no limit"),
-        ("namespaces: {Vision: {trials: 1}}", "namespaces.Vision: 'Vision' is no name"),
+        ("namespaces: {Vision: {trials: 1}}", "namespaces.Vision: 'Vision' is not a name"),
         ("namespaces: {vision: {rate: 1}}", "namespaces.vision: rate is not known; there are studies, trials"),
         ("namespaces: [vision]", "namespaces: must have names below it"),
         ("clients: {a: 7}", "clients.a: must have some of rate, burst below it"),

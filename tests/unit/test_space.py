@@ -41,7 +41,7 @@ DIGITS = Space(
         (Float(0, float("inf")), "x.max", "inf is not finite"),
         (Float(-1.7e308, 1.7e308), "x.max", "too wide"),
         (Float(0, 1, LOG), "x.min", "0 cannot be on a log scale; use a min above 0, or scale: linear"),
-        (Float(0, 1, step=0.0), "x.step", "0 is no step"),
+        (Float(0, 1, step=0.0), "x.step", "0 is not a step"),
         (Float(0, 1, step=0.3), "x.step", "use max 0.9 or 1.2"),
         (Float(0, 1, step=1e-300), "x.step", "more than 2^53"),
         (Float(0.1, 1, LOG, step=0.1), "x.step", "on a log scale"),
@@ -50,7 +50,7 @@ DIGITS = Space(
         (Float(1, 1, points=2), "x.points", "equal ends"),
         (Int(5, 4), "x.min", "5 is above max, 4"),
         (Int(0, 8, LOG), "x.min", "0 cannot be on a log scale"),
-        (Int(0, 8, step=0), "x.step", "0 is no step"),
+        (Int(0, 8, step=0), "x.step", "0 is not a step"),
         (Int(8, 127, step=16), "x.step", "use max 120 or 136"),
         (Int(1, 9, LOG, step=2), "x.step", "step 1 only"),
         (Int(0, 2**53 + 1), "x.max", "2^53"),
@@ -97,7 +97,7 @@ def test_names_are_checked_and_all_problems_come_at_once() -> None:
 @pytest.mark.parametrize(
     ("condition", "says"),
     [
-        (Condition("optimiser", ("sgd",)), "optimiser is no parameter; did you mean optimizer?"),
+        (Condition("optimiser", ("sgd",)), "optimiser is not a parameter; did you mean optimizer?"),
         (Condition("momentum", (0.5,)), "a parameter cannot depend on itself"),
         (Condition("optimizer", ("sdg",)), "can never hold: 'sdg' is none of the choices 'sgd', 'adam'"),
         (Condition("optimizer", ()), "no values"),

@@ -68,7 +68,7 @@ SPACE = [
     (
         "optimizer: sgd}}",
         "optimiser: sgd}}",
-        "10:54 spec.parameters.momentum.when.optimiser: optimiser is no parameter; did you mean optimizer?",
+        "10:54 spec.parameters.momentum.when.optimiser: optimiser is not a parameter; did you mean optimizer?",
     ),
     (
         "optimizer: sgd}}",
@@ -89,7 +89,7 @@ SPACE = [
     (
         "type: int",
         "type: integer",
-        "8:20 spec.parameters.layers.type: 'integer' is no type of parameter; did you mean int?",
+        "8:20 spec.parameters.layers.type: 'integer' is not a type of parameter; did you mean int?",
     ),
     (
         "type: int, min",
@@ -105,7 +105,7 @@ SPACE = [
     (
         "min: 2, max: 8",
         "min: 2, max: 8.5",
-        "8:38 spec.parameters.layers.max: the number 8.5 stands where a whole number is needed",
+        "8:38 spec.parameters.layers.max: expected a whole number, got the number 8.5",
     ),
     (
         "min: 2, max: 8",
@@ -115,18 +115,18 @@ SPACE = [
     (
         "max: 1.0",
         "max: 1_000",
-        "7:40 spec.parameters.lr.max: the string '1_000' stands where a finite number is needed",
+        "7:40 spec.parameters.lr.max: expected a finite number, got the string '1_000'",
     ),
     (
         "max: 1.0",
         "max: .inf",
-        "7:40 spec.parameters.lr.max: the number inf stands where a finite number is needed",
+        "7:40 spec.parameters.lr.max: expected a finite number, got the number inf",
     ),
     (
         "[sgd, adam]",
         "sgd",
-        "9:16 spec.parameters.optimizer: the string 'sgd' stands where a list of choices, "
-        "or a mapping such as {type: float, min: 0, max: 1} is needed",
+        "9:16 spec.parameters.optimizer: expected a list of choices, "
+        "or a mapping such as {type: float, min: 0, max: 1}, got the string 'sgd'",
     ),
     (
         "[sgd, adam]",
@@ -158,57 +158,57 @@ KEYS = [
     ("target: 0.99", "goal: 0.99", "5:54 spec.objective.goal: no such key; did you mean target?"),
     ("target: 0.99", "goal: max", "5:54 spec.objective.goal: no such key; did you mean direction: maximize?"),
     ("budget: {trials: 40}", "objectives: [accuracy, size]", "12:3 spec.objectives: several objectives are not supported yet; write one: objective: {metric: …, direction: maximize}"),
-    ("target: 0.99", "target: .nan", "5:62 spec.objective.target: the number nan stands where a finite number is needed"),
+    ("target: 0.99", "target: .nan", "5:62 spec.objective.target: expected a finite number, got the number nan"),
     (", direction: maximize", "", "5:3 spec.objective.direction: is missing; write maximize or minimize"),
-    ("trials: 40", "trials: 0", "12:20 spec.budget.trials: the number 0 stands where a whole number of at least 1 is needed"),
-    ("trials: 40", "trials: ten", "12:20 spec.budget.trials: the string 'ten' stands where a whole number of at least 1 is needed"),
-    ("trials: 40", "trials: yes", "12:20 spec.budget.trials: the string 'yes' stands where a whole number of at least 1 is needed"),
-    ("trials: 40", "trials: true", "12:20 spec.budget.trials: true stands where a whole number of at least 1 is needed"),
-    ("trials: 40", "trials: ", "12:20 spec.budget.trials: nothing stands here; write a whole number of at least 1, or take the key away"),
+    ("trials: 40", "trials: 0", "12:20 spec.budget.trials: expected a whole number of at least 1, got the number 0"),
+    ("trials: 40", "trials: ten", "12:20 spec.budget.trials: expected a whole number of at least 1, got the string 'ten'"),
+    ("trials: 40", "trials: yes", "12:20 spec.budget.trials: expected a whole number of at least 1, got the string 'yes'"),
+    ("trials: 40", "trials: true", "12:20 spec.budget.trials: expected a whole number of at least 1, got true"),
+    ("trials: 40", "trials: ", "12:20 spec.budget.trials: expected a whole number of at least 1, got nothing; write one, or remove the key"),
     ("trials: 40", "wallClock: 30", "12:23 spec.budget.wallClock: 30 has no unit; write 30s, 30m or 30h"),
-    ("trials: 40", "wallClock: soon", "12:23 spec.budget.wallClock: 'soon' is no duration; write 90s, 30m, 6h, 1h30m or 1d"),
-    ("seed: 7", "seed: -1", "11:32 spec.algorithm.seed: the number -1 stands where a whole number of at least 0 is needed"),
+    ("trials: 40", "wallClock: soon", "12:23 spec.budget.wallClock: 'soon' is not a duration; write 90s, 30m, 6h, 1h30m or 1d"),
+    ("seed: 7", "seed: -1", "11:32 spec.algorithm.seed: expected a whole number of at least 0, got the number -1"),
     ("name: digits", "name: My_Digits", "3:18 metadata.name: 'My_Digits' is not a name for an experiment; use lower-case letters, digits and -, with a letter or digit at both ends"),
     ("name: digits", f"name: {'x' * 41}", "3:18 metadata.name: 41 characters are too many; use at most 40"),
-    ("team: vision", "team: 3", '3:41 metadata.labels.team: the number 3 stands where a label\'s value is needed; put quotes around it: "3"'),
+    ("team: vision", "team: 3", '3:41 metadata.labels.team: expected a label\'s value, got the number 3; put quotes around it: "3"'),
     ("tuner.dev/v1", "tuner.dev/v2", "1:13 apiVersion: 'tuner.dev/v2' is not tuner.dev/v1; did you mean tuner.dev/v1?"),
     ("tuner.dev/v1", "kubeflow.org/v1beta1", "1:13 apiVersion: kubeflow.org/v1beta1 is Katib's, and Katib's files are not read yet; write it with apiVersion: tuner.dev/v1 (`tuner init -` shows how)"),
     ("kind: Experiment\n", "", "1:1 kind: is missing; write Experiment"),
     ("  budget:", "  metrics: {pattern: '(a)(b)(c)'}\n  budget:", "12:22 spec.metrics.pattern: '(a)(b)(c)' has 3 groups where two are needed, name and value; (?:…) groups without one"),
-    ("  budget:", "  metrics: {pattern: '(a'}\n  budget:", "12:22 spec.metrics.pattern: '(a' is no regular expression: missing ), unterminated subpattern at position 0; write one such as '(\\w+)=(\\S+)'"),
+    ("  budget:", "  metrics: {pattern: '(a'}\n  budget:", "12:22 spec.metrics.pattern: '(a' is not a regular expression: missing ), unterminated subpattern at position 0; write one such as '(\\w+)=(\\S+)'"),
     ("  budget:", "  <<: {a: 1}\n  budget:", "12:3 spec.<<: merge keys are no part of YAML 1.2; write the keys out"),
 ]  # fmt: skip
 
 COMMAND = 'command: [python, train.py, "--lr=${lr}", "--layers=${layers}", "--opt=${optimizer}", "--m=${momentum}"]'
 REST = '"--lr=${lr}", "--layers=${layers}", "--opt=${optimizer}"'
 TRIAL = [
-    (COMMAND, "command: python train.py", "14:14 spec.trial.command: the string 'python train.py' stands where a list of words, [python, train.py] is needed; write [sh, -c, ...] to have a shell read it"),
-    (COMMAND, "command: []", "14:14 spec.trial.command: an empty list stands where a list of words, [python, train.py] is needed"),
+    (COMMAND, "command: python train.py", "14:14 spec.trial.command: expected a list of words, [python, train.py], got the string 'python train.py'; write [sh, -c, ...] to have a shell read it"),
+    (COMMAND, "command: []", "14:14 spec.trial.command: expected a list of words, [python, train.py], got an empty list"),
     (COMMAND, "args: []", "13:3 spec.trial.command: is missing; write the program as a list: [python, train.py]"),
-    ("--lr=${lr}", "--lr=${learning_rate}", "14:33 spec.trial.command[2]: ${learning_rate} is no parameter; did you mean ${lr}?"),
+    ("--lr=${lr}", "--lr=${learning_rate}", "14:33 spec.trial.command[2]: ${learning_rate} is not a parameter; did you mean ${lr}?"),
     ("--lr=${lr}", "${HOME}", "14:33 spec.trial.command[2]: ${HOME} is not a parameter; environment variables are not substituted; read HOME in the program, or let a shell do it: [sh, -c, 'exec \"$@\" --flag=\"$HOME\"', sh, PROGRAM, …]"),
     ("--lr=${lr}", "--out=${TUNER_OUTPUT_DIR}", "14:33 spec.trial.command[2]: ${TUNER_OUTPUT_DIR} is not a parameter; environment variables are not substituted; read TUNER_OUTPUT_DIR in the program, or let a shell do it: [sh, -c, 'exec \"$@\" --out=\"$TUNER_OUTPUT_DIR\"', sh, PROGRAM, …]"),
-    ("--lr=${lr}", "${HOMES}", "14:33 spec.trial.command[2]: ${HOMES} is no parameter; there are lr, layers, optimizer, momentum; $${HOMES} stands for a literal ${HOMES}"),
-    ("--lr=${lr}", "${}", "14:33 spec.trial.command[2]: ${} is no parameter; there are lr, layers, optimizer, momentum"),
+    ("--lr=${lr}", "${HOMES}", "14:33 spec.trial.command[2]: ${HOMES} is not a parameter; there are lr, layers, optimizer, momentum; $${HOMES} stands for a literal ${HOMES}"),
+    ("--lr=${lr}", "${}", "14:33 spec.trial.command[2]: ${} is not a parameter; there are lr, layers, optimizer, momentum"),
     ("--m=${momentum}", "${momentum}", "14:91 spec.trial.command[5]: ${momentum} is not always there, and what follows would take its place; write --momentum=${momentum} as one element"),
     ('"--m=${momentum}"', '-m, "${momentum}"', "14:95 spec.trial.command[6]: ${momentum} is not always there, and its flag -m would be left alone; write -m=${momentum} as one element"),
     ("[python,", "[\"p${momentum}\",", "14:15 spec.trial.command[0]: p${momentum} is not always there, and a trial needs its program; use a choice without when"),
-    ("    command", "    env: {A: [1], B-C: {secret: x}, C: '${lrr}'}\n    command", "14:14 spec.trial.env.A: a list stands where a string, a number or {secret: name/key} is needed\n14:33 spec.trial.env.B-C.secret: the string 'x' is no secret's key; write name/key\n14:40 spec.trial.env.C: ${lrr} is no parameter; did you mean ${lr}?"),
+    ("    command", "    env: {A: [1], B-C: {secret: x}, C: '${lrr}'}\n    command", "14:14 spec.trial.env.A: expected a string, a number or {secret: name/key}, got a list\n14:33 spec.trial.env.B-C.secret: the string 'x' is not a secret's key; write name/key\n14:40 spec.trial.env.C: ${lrr} is not a parameter; did you mean ${lr}?"),
     ("    command", "    workingDir: 'runs/${lr}'\n    command", "14:17 spec.trial.workingDir: parameters are not substituted here; pass the parameter in command, and change the directory there"),
     ("    command", "    cwd: src\n    command", "14:5 spec.trial.cwd: no such key; did you mean workingDir?"),
     ("    command", "    parametersFile: toml\n    command", "14:21 spec.trial.parametersFile: 'toml' is not json or yaml"),
     ("    command", "    devices: [0, a100, -1]\n    command", "14:18 spec.trial.devices[1]: expected the index or UUID of a GPU, got the string 'a100'; write 0 or GPU-5d5b..., as nvidia-smi -L shows them\n14:24 spec.trial.devices[2]: expected the index or UUID of a GPU, got the number -1; write 0 or GPU-5d5b..., as nvidia-smi -L shows them"),
     ("    command", "    env: {TUNER_PARAMETERS_FILE: x}\n    command", "14:11 spec.trial.env.TUNER_PARAMETERS_FILE: is tuner's to set, for each attempt anew; use another name"),
     ("  trial:\n", "  runtime: kubernetes\n  trial:\n    image: x\n    workingDir: src\n    parametersFile: yaml\n", "16:17 spec.trial.workingDir: 'src' is relative, and a container needs an absolute path; write the path in the image, such as /app/src\n17:5 spec.trial.parametersFile: a pod does not see files of this machine; read TUNER_PARAMETERS, the same as JSON, or omit parametersFile"),
-    ("    command", "    timeout: 0s\n    command", "14:14 spec.trial.timeout: '0s' leaves no time at all; write a longer one, or take the key away for no limit"),
-    ("    command", "    resources: {memory: 16GB, gpus: 1, cpu: two}\n    command", "14:25 spec.trial.resources.memory: '16GB' is no amount of memory; write 16Gi\n14:31 spec.trial.resources.gpus: no such key; did you mean gpu?\n14:45 spec.trial.resources.cpu: 'two' is no number of CPUs; write 2, 0.5 or 500m"),
+    ("    command", "    timeout: 0s\n    command", "14:14 spec.trial.timeout: '0s' leaves no time at all; write a longer one, or remove the key for no limit"),
+    ("    command", "    resources: {memory: 16GB, gpus: 1, cpu: two}\n    command", "14:25 spec.trial.resources.memory: '16GB' is not an amount of memory; write 16Gi\n14:31 spec.trial.resources.gpus: no such key; did you mean gpu?\n14:45 spec.trial.resources.cpu: 'two' is not a number of CPUs; write 2, 0.5 or 500m"),
     ("    command", "    resources: {memory: 512}\n    command", "14:25 spec.trial.resources.memory: 512 is 512 bytes; write 512Mi or 512Gi"),
     ("    command", "    resources: {nvidia.com/gpu: 1}\n    command", "14:17 spec.trial.resources.nvidia.com/gpu: is what gpu stands for; write gpu: 1"),
     ("    command", "    retries: {configuration: 1, oom: 2}\n    command", "14:15 spec.trial.retries.configuration: is never retried: it pauses the experiment; correct the cause, then resume\n14:33 spec.trial.retries.oom: no such key; did you mean outOfMemory?"),
     ("    command", "    volumes: {data: {mount: /data, hostPath: {path: /}}}\n    command", "14:36 spec.trial.volumes.data.hostPath: a trial may not see the disk of its node; use claim, nfs or emptyDir"),
     ("    command", "    volumes: {data: {mount: /data}}\n    command", "14:21 spec.trial.volumes.data: no source given; a volume has one of claim, nfs, emptyDir"),
     ("    command", "    template: {apiVersion: v1, kind: Job}\n    command", "14:5 spec.trial.template: needs runtime: kubernetes; a local trial runs a command\n15:5 spec.trial.command: does not go with template; move it into the template"),
-    ("  trial:\n", "  runtime: kubernetes\n  trial:\n    resources: {gpu: 0.5}\n", "14:3 spec.trial.image: is missing; a trial on a cluster needs the image of a container\n15:22 spec.trial.resources.gpu: 0.5 is no whole number, and a cluster shares no GPU; use 1, or local"),
+    ("  trial:\n", "  runtime: kubernetes\n  trial:\n    resources: {gpu: 0.5}\n", "14:3 spec.trial.image: is missing; a trial on a cluster needs the image of a container\n15:22 spec.trial.resources.gpu: 0.5 is not a whole number, and a cluster shares no GPU; use 1, or local"),
 ]  # fmt: skip
 
 
@@ -229,7 +229,7 @@ def test_all_problems_of_a_file_are_told_at_once_in_the_order_of_its_lines() -> 
     assert complaints(text) == [
         "7:28 spec.parameters.lr.min: 0 cannot be on a log scale; use a min above 0, or scale: linear",
         "12:12 spec.budget.trial: no such key; did you mean trials?",
-        "14:47 spec.trial.command[3]: ${layer} is no parameter; did you mean ${layers}?",
+        "14:47 spec.trial.command[3]: ${layer} is not a parameter; did you mean ${layers}?",
     ]
 
 
@@ -242,17 +242,17 @@ def test_conditions_are_checked_among_the_parameters_that_can_be_read() -> None:
         "{optimizer: sgd}", "{optimizer: rmsprop, layers: 2}"
     )
     assert complaints(text) == [
-        "8:20 spec.parameters.layers.type: 'integer' is no type of parameter; did you mean int?",
+        "8:20 spec.parameters.layers.type: 'integer' is not a type of parameter; did you mean int?",
         "10:65 spec.parameters.momentum.when.optimizer: can never hold: 'rmsprop' is none of the choices 'sgd', 'adam'",
     ]
 
 
 SERVICE = [
-    pytest.param("name: tpe, seed: 7", "name: grd, seed: 7", ["spec.algorithm.name: 'grd' is no algorithm; did you mean grid?"], id="an algorithm"),
-    pytest.param("name: tpe, seed: 7}", "name: tpe}\n  pruning: {name: medain}", ["spec.pruning.name: 'medain' is no pruning rule; did you mean median?"], id="a pruner"),
+    pytest.param("name: tpe, seed: 7", "name: grd, seed: 7", ["spec.algorithm.name: 'grd' is not an algorithm; did you mean grid?"], id="an algorithm"),
+    pytest.param("name: tpe, seed: 7}", "name: tpe}\n  pruning: {name: medain}", ["spec.pruning.name: 'medain' is not a pruning rule; did you mean median?"], id="a pruner"),
     pytest.param("name: tpe, seed: 7", "name: grid", [f"spec.parameters.{name}: a grid needs points or step on a float; add one (points: 5), or use another algorithm" for name in ("lr", "momentum")], id="a grid"),
-    pytest.param("name: tpe, seed: 7", "name: [tpe]", ["spec.algorithm.name: a list stands where the name of an algorithm is needed"], id="what the reader refuses itself"),
-    pytest.param("name: tpe, seed: 7", "name: tpe, seed: -1", ["spec.algorithm.seed: the number -1 stands where a whole number of at least 0 is needed"], id="what both would refuse"),
+    pytest.param("name: tpe, seed: 7", "name: [tpe]", ["spec.algorithm.name: expected the name of an algorithm, got a list"], id="what the reader refuses itself"),
+    pytest.param("name: tpe, seed: 7", "name: tpe, seed: -1", ["spec.algorithm.seed: expected a whole number of at least 0, got the number -1"], id="what both would refuse"),
 ]  # fmt: skip
 OTHERS = [
     ("trials: 40", "trials: 0", "spec.budget.trials: "),
@@ -369,7 +369,7 @@ def test_an_end_is_a_condition_or_a_field(condition: str) -> None:
         ),
         (
             "{path: a.b, equals: [x]}",
-            "11:34 spec.trial.success.equals: a list stands where a string, a number, true or false is needed",
+            "11:34 spec.trial.success.equals: expected a string, a number, true or false, got a list",
         ),
         (
             "{path: a.b, equal: x}",
@@ -381,7 +381,7 @@ def test_an_end_is_a_condition_or_a_field(condition: str) -> None:
         ),
         (
             "Done",
-            "11:14 spec.trial.success: the string 'Done' stands where {type: …}, or {path: …, equals: …} is needed",
+            "11:14 spec.trial.success: expected {type: …}, or {path: …, equals: …}, got the string 'Done'",
         ),
         ("{}", "11:5 spec.trial.success.type: is missing; write the type of a condition"),
     ],

@@ -105,12 +105,12 @@ def test_set_to_null_takes_a_key_away() -> None:
 @pytest.mark.parametrize(
     ("override", "answer"),
     [
-        ("spec.budget.trials=ten", "the string 'ten' stands where a whole number of at least 1 is needed"),
+        ("spec.budget.trials=ten", "expected a whole number of at least 1, got the string 'ten'"),
         ("budget.trials=3", "budget: no such key here; did you mean spec.budget?"),
         ("spec.budget={trial: 3}", "spec.budget.trial: no such key; did you mean trials?"),
         ("spec.trial.command[7]=x", "spec.trial.command has 2 elements, so the last one is [1]"),
-        ("spec.trial.command.x=x", "spec.trial.command is no mapping, so it has no x"),
-        ("spec.parameters.lr[0]=x", "spec.parameters.lr is no list, so [0] is no place in it"),
+        ("spec.trial.command.x=x", "spec.trial.command is not a mapping, so it has no x"),
+        ("spec.parameters.lr[0]=x", "spec.parameters.lr is not a list, so [0] is not a place in it"),
         ("spec.parallelism", "write PATH=VALUE, such as spec.budget.trials=10"),
         ("=3", "write PATH=VALUE, such as spec.budget.trials=10"),
         ("spec..x=3", "write a path such as spec.trial.command[2]"),
@@ -130,6 +130,6 @@ def test_problems_of_file_and_overrides_come_together() -> None:
     assert str(caught.value).split("\n") == [
         "small.yaml: 3 problems",
         "  7:28 spec.parameters.lr.min: 0.001 is above max, 0; swap the two",
-        "  --set spec.parallelism=0: the number 0 stands where a whole number of at least 1 is needed",
+        "  --set spec.parallelism=0: expected a whole number of at least 1, got the number 0",
         "  --set x: write PATH=VALUE, such as spec.budget.trials=10",
     ]

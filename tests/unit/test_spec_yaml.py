@@ -64,8 +64,8 @@ def test_json_is_yaml() -> None:
 ANSWERS = [
     ("", "1:1 the file is empty; `tuner init -` prints one to start from"),
     ("# nothing yet\n", "1:1 the file is empty; `tuner init -` prints one to start from"),
-    ("- a\n", "1:1 a list stands where a mapping with apiVersion, kind, metadata and spec is needed"),
-    ("hello\n", "1:1 the string 'hello' stands where a mapping with apiVersion, kind, metadata and spec is needed"),
+    ("- a\n", "1:1 expected a mapping with apiVersion, kind, metadata and spec, got a list"),
+    ("hello\n", "1:1 expected a mapping with apiVersion, kind, metadata and spec, got the string 'hello'"),
     ("a: 1\n---\nb: 2\n", "2:1 a second document begins here; one file holds one experiment"),
     (
         "a:\n\tb: 1\n",

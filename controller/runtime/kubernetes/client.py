@@ -351,7 +351,7 @@ class KubernetesClient:
 
     async def delete(self, kind: Kind, namespace: str | None, name: str, *, uid: str = "",
                      grace_s: float | None = None, propagation: str | None = "Background") -> None:  # fmt: skip
-        """Gone already, or (uid) there by that name but another one, is no error."""
+        """Gone already, or (uid) there by that name but another one, is not an error."""
         options: Raw = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if propagation is not None:
             options["propagationPolicy"] = propagation

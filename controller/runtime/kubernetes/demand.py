@@ -65,7 +65,7 @@ def parse_quantity(text: object) -> Decimal:
     """
     match = NUMBER.fullmatch(str(text).strip())
     if match is None:
-        raise ValueError(f"{text!r} is no quantity: write a number like 4, 500m or 16Gi")
+        raise ValueError(f"{text!r} is not a quantity: write a number like 4, 500m or 16Gi")
     digits, suffix = match.groups()
     if suffix in SCALES:
         return Decimal(digits) * SCALES[suffix]
@@ -76,7 +76,7 @@ def demand_of(objects: Sequence[Raw]) -> Demand:
     """Of all objects of one attempt together. A kind whose pods are not written in it asks for nothing that we know.
 
     Raises:
-        ValueError: a resource is no quantity.
+        ValueError: a resource is not a quantity.
     """
     counts: Counter[str] = Counter()
     shapes: list[Demand] = []

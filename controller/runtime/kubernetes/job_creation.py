@@ -139,7 +139,7 @@ class JobCreator:
             return await self._adopted(kind, manifest, error)
 
     async def _adopted(self, kind: Kind, manifest: Raw, error: ApiError) -> Raw:
-        """What stands where we wanted to create. Raises what the error means otherwise."""
+        """The object that exists under the name, if it is ours. Raises what the error means otherwise."""
         about = manifest["metadata"]
         if error.status != _CONFLICT or error.reason != "AlreadyExists":
             raise _meaning(kind, about["name"], self._namespace, error) from error

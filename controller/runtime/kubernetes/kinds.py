@@ -450,7 +450,7 @@ def below(obj: Raw, key: str) -> Raw:
 
 
 def _mappings(items: object) -> Iterator[Raw]:
-    """Those in a list; none where it is no list."""
+    """Those in a list; none where it is not a list."""
     return (each for each in items if isinstance(each, dict)) if isinstance(items, list) else iter(())
 
 

@@ -306,7 +306,7 @@ def _in_cluster(context: str | None, paths: str) -> Access:
         tls = certificates.context(verified=True)
     except (OSError, ValueError) as error:
         raise BadKubeconfig(
-            f"There is no kubeconfig at {paths} (from $KUBECONFIG, or the default), and this is no pod; "
+            f"There is no kubeconfig at {paths} (from $KUBECONFIG, or the default), and this is not a pod; "
             "set KUBECONFIG, or have your cluster's tool write one (kind export kubeconfig, minikube update-context, …)"
         ) from error
     if context not in (None, _IN_CLUSTER):

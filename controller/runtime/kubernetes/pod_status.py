@@ -186,7 +186,7 @@ def explain_image(pod: Shown, container: str, reason: str, message: str) -> str:
     if reason == "ErrImageNeverPull":
         return f"image {name} is not on node {node_of(pod)}, and imagePullPolicy: Never does not let it be pulled"
     if reason == "InvalidImageName":
-        return f"image {name} is no name of an image: {said}"
+        return f"image {name} is not a name of an image: {said}"
     return f"image {name} cannot be pulled: {said or reason}; check its name, and imagePullSecrets if it is private"
 
 

@@ -72,7 +72,7 @@ cifar10() {
   cp "$here"/*.py "$context/programs"
   rm -f "$context/programs/bench.py"
   if [ -n "${WHEELS:-}" ]; then
-    ls "$WHEELS"/*.whl >/dev/null 2>&1 || die "WHEELS=$WHEELS is no folder with wheels (*.whl)"
+    ls "$WHEELS"/*.whl >/dev/null 2>&1 || die "WHEELS=$WHEELS is not a folder with wheels (*.whl)"
     cp "$WHEELS"/*.whl "$context/wheels"
   fi
   if [ -n "${DATA:-}" ]; then
@@ -90,7 +90,7 @@ server() {
     --wheel-dir "$context/context" "$here/.." ||
     die "${PYTHON:-python3} cannot build tuner's wheel; it takes pip: PYTHON=…"
   if [ -n "${WHEELS:-}" ]; then
-    ls "$WHEELS"/*.whl >/dev/null 2>&1 || die "WHEELS=$WHEELS is no folder with wheels (*.whl)"
+    ls "$WHEELS"/*.whl >/dev/null 2>&1 || die "WHEELS=$WHEELS is not a folder with wheels (*.whl)"
     cp "$WHEELS"/*.whl "$context/context/wheels"
   fi
   if [ -n "${SBOM:-}" ]; then

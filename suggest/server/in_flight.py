@@ -117,7 +117,7 @@ class InFlightLimits:
         self._all.reply_bytes += size
 
     def release_reply(self, caller: str, size: int) -> None:
-        held = self._held[caller]
+        held = self._of(caller)  # after an empty reply, a caller whose call has ended is not known any more
         held.reply_bytes -= size
         self._all.reply_bytes -= size
         self._forget(caller, held)

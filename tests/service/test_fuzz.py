@@ -45,12 +45,13 @@ class Sent:
 
 
 def held() -> tuple[int, int, float]:
-    """Threads, files, megabytes."""
+    """Threads beside the server's pool, which may grow to its limit; files, megabytes."""
     open_files = Path("/proc/self/fd")
     files = len(list(open_files.iterdir())) if open_files.exists() else 0
     status = Path("/proc/self/status")
     resident = re.search(r"VmRSS:\s+(\d+) kB", status.read_text()) if status.exists() else None
-    return threading.active_count(), files, int(resident[1]) / 1024 if resident else 0.0
+    threads = sum(not thread.name.startswith("suggest_") for thread in threading.enumerate())
+    return threads, files, int(resident[1]) / 1024 if resident else 0.0
 
 
 def make_studies(client: Client) -> None:

@@ -94,3 +94,14 @@ def test_all_together_hold_so_many_bytes_of_replies_but_each_gets_its_first() ->
     held = {caller: them._held[caller].reply_bytes for caller in callers}
     assert held["caller 0"] == 18 << 20
     assert set(list(held.values())[10:]) == {3 << 20}, "the first of each"
+
+
+def test_an_empty_reply_is_released_after_its_call_has_left() -> None:
+    released: list[str] = []
+    limits = InFlightLimits(on_released=lambda: released.append("alice"))
+    limits.enter("alice")
+    limits.hold_reply("alice", 0)
+    limits.leave("alice")
+    limits.release_reply("alice", 0)
+    assert released == ["alice"]
+    assert not limits.full("alice")

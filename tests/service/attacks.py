@@ -285,8 +285,9 @@ def quiet(address: str, token: str, begun: Begun, end_s: float) -> None:
             except OSError:
                 time.sleep(0.05)
 
-    threading.Thread(target=fill, daemon=True).start()
-    time.sleep(1.5)
+    filling = threading.Thread(target=fill, daemon=True)
+    filling.start()
+    filling.join(1.5)  # all connections are open, or the server refuses them
     begun()
     while time.monotonic() < end_s:
         time.sleep(0.2)
@@ -328,8 +329,9 @@ def _polite(address: str, begun: Begun, end_s: float, source: Callable[[], str])
             except OSError:
                 time.sleep(0.05)
 
-    threading.Thread(target=fill, daemon=True).start()
-    time.sleep(2.5)
+    filling = threading.Thread(target=fill, daemon=True)
+    filling.start()
+    filling.join(2.5)  # all connections are open, or the server refuses them
     begun()
     while time.monotonic() < end_s:
         time.sleep(0.05)

@@ -47,7 +47,7 @@ def test_what_has_waited_too_long_is_left_to_who_asks_for_it() -> None:
     with closing(Prefetcher(prepare)) as ahead:
         prepared(ahead, "slow", busy)
         ahead.later("waits")
-        time.sleep(2 * LATE_S)
+        time.sleep(2 * LATE_S)  # real time must pass: what waits expires by the clock
         go_on.set()
         prepared(ahead, "next", busy)
     assert "waits" not in done

@@ -5,8 +5,9 @@ keeps the trials that it was shown: a request carries only what has changed sinc
 hangs or has evicted a model costs one more request with the whole state, never a study: a model is a function of
 (study seed, trial number, trials shown), so another worker proposes the same.
 
-The worker is `python -c` with this module and a socket. It ends when the socket closes, however its parent died, and
-after IDLE_S without a request. It opens no store and no network connection.
+The worker is `python -P -c` with this module and a socket: nothing is imported from the current directory. It ends
+when the socket closes, however its parent died, and after IDLE_S without a request. It opens no store and no network
+connection.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import logging
 import os
 import queue
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -172,10 +174,10 @@ class RemoteModel:
             )
             if reply.points is None and reply.error is None:
                 continue  # evicted
-            self._shown, self._life = finished, worker.life
             if reply.error is not None:
                 raise reply.error
             assert reply.points is not None
+            self._shown, self._life = finished, worker.life
             return reply.points
 
 
@@ -228,9 +230,11 @@ class _Worker:
         if self._closed:
             raise Unavailable("this server is being stopped; send it again")
         ours, theirs = socket.socketpair()
+        for way in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):  # a stopped worker neither reads nor finishes a reply
+            ours.setsockopt(socket.SOL_SOCKET, way, struct.pack("ll", int(HANG_S), int(HANG_S % 1 * 1e6)))
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, str(_ROOT), str(theirs.fileno())],
+                [sys.executable, "-P", "-c", _BOOT, str(_ROOT), str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),

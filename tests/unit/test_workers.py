@@ -167,6 +167,25 @@ def test_a_worker_that_hangs_is_killed_and_replaced(
     assert not lives(before["pid"])
 
 
+def test_a_worker_that_reads_no_request_is_killed_and_replaced(pool: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = model(pool, "Told")
+    monkeypatch.setattr(workers, "HANG_S", 2.0)
+    (before,) = told.propose([trial(0)], [], NEXT)
+    assert isinstance(before["pid"], int)
+    os.kill(before["pid"], signal.SIGSTOP)
+    (after,) = told.propose([trial(number) for number in range(20_000)], [], NEXT)  # more than the socket holds
+    assert (after["pid"] == before["pid"], pool.restarts) == (False, 1)
+
+
+def test_a_worker_imports_nothing_from_the_current_directory(
+    pool: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "queue.py").write_text("raise SystemExit(1)\n")
+    monkeypatch.chdir(tmp_path)
+    (point,) = model(pool, "Told").propose([trial(0)], [], NEXT)
+    assert point["shown"] == "0=0.5"
+
+
 def test_a_model_that_kills_its_worker_twice_fails_its_call_and_no_other(pool: Workers) -> None:
     with pytest.raises(Unavailable, match=r"a worker process has ended \(exit code 3\), twice in a row"):
         model(pool, "Dies").propose([trial(0)], [], NEXT)

@@ -11,7 +11,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 NAMED = sorted(
-    set(re.findall(r"`((?:suggest|controller|proto|tests|docs|deploy|examples)/[\w./*-]*)(?::([\w.]+))?`", PAGE))
+    set(
+        re.findall(
+            r"`((?:suggest|controller|proto|tests|docs|docs_site|deploy|examples|trial_image|bench)/[\w./*-]*)(?::([\w.]+))?`",
+            PAGE,
+        )
+    )
 )
 
 

@@ -240,7 +240,7 @@ class Float:
     def _points_problems(self, points: int) -> Iterator[Problem]:
         if self.min == self.max:
             if points != 1:
-                yield Problem("points", f"{points} points cannot be told apart between equal ends; leave points out")
+                yield Problem("points", f"{points} points are indistinguishable between equal ends; leave points out")
         elif not 2 <= points <= EXACT:
             yield Problem("points", f"{points} points cannot span a range; use 2 or more")
 
@@ -352,7 +352,7 @@ class Choice:
         if self.contains(value):
             return ""
         shown = ", ".join(show(v) for v in self.values[:8]) + (", …" if self.count > 8 else "")
-        return f"{show(value)} is none of the choices {shown}"
+        return f"{show(value)} is not one of the choices {shown}"
 
     def problems(self) -> Iterator[Problem]:
         if not self.values:
@@ -372,7 +372,7 @@ class Choice:
             elif problem := json_problem(value):
                 yield Problem(f"values[{index}]", problem)
             elif identity(value) in seen:
-                yield Problem(f"values[{index}]", f"{show(value)} is there twice; leave one out")
+                yield Problem(f"values[{index}]", f"{show(value)} occurs twice; remove one")
             else:
                 seen.add(identity(value))
 

@@ -228,7 +228,7 @@ class _Worker:
         if self.process is not None:
             return
         if self._closed:
-            raise Unavailable("this server is being stopped; send it again")
+            raise Unavailable("this server is stopping; send the request again")
         ours, theirs = socket.socketpair()
         for way in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):  # a stopped worker neither reads nor finishes a reply
             ours.setsockopt(socket.SOL_SOCKET, way, struct.pack("ll", int(HANG_S), int(HANG_S % 1 * 1e6)))
@@ -303,7 +303,7 @@ class _Worker:
         return ended
 
     def close(self) -> None:
-        """From any thread: whoever waits for an answer is told that the worker is gone."""
+        """From any thread: those who wait for an answer are told that the worker is gone."""
         self._closed = True
         process = self.process
         if process is not None:

@@ -325,14 +325,14 @@ async def draw(view: View, progress: Callable[[], Progress]) -> None:
             view.refresh(progress())
             await asyncio.sleep(REFRESH_S)
     except Exception:
-        logger.exception("progress cannot be shown any more; the run goes on")
+        logger.exception("progress can no longer be displayed; the run continues")
 
 
 def _close(view: View, progress: Progress | None) -> None:
     try:
         view.close(progress)
     except Exception:
-        logger.exception("the last state cannot be shown; the run is not touched by that")
+        logger.exception("the final state cannot be displayed; the run is not affected")
 
 
 def last_lines(log: Path) -> list[str]:

@@ -51,7 +51,7 @@ def of_error(error: Exception) -> tuple[ExitCode, str]:
         case ApiError():
             return ExitCode.UNAVAILABLE, f"tuner: the cluster answers: {error}"
         case RuntimeLost():
-            return ExitCode.UNAVAILABLE, f"tuner: {error}; what runs goes on running, the same command continues"
+            return ExitCode.UNAVAILABLE, f"tuner: {error}; running trials continue; run the same command again to go on"
         case OSError() if error.filename is not None:
             return ExitCode.UNAVAILABLE, f"tuner: {error.filename}: {error.strerror}"
         case _:

@@ -53,9 +53,9 @@ class SignalControls:
             self._tell(self._loop)
         running = 0 if progress is None else len(progress.running)
         if self.times == 1 and progress is not None and progress.stopping:
-            self.say(f"{_NAMES[number]}: it is stopping already, for good (again: kill what still runs)")
+            self.say(f"{_NAMES[number]}: already stopping; once more kills what still runs")
         elif self.times == 1 and self._detaches:
-            self.say(f"{_NAMES[number]}: detaching; what runs goes on (again: kill it)")
+            self.say(f"{_NAMES[number]}: detaching; running trials continue (once more: kill them)")
         elif self.times == 1:
             final = progress is not None and progress.final_runs
             what = "its final stage" if final else f"{running} running trial{'s' if running > 1 else ''}"
@@ -63,7 +63,7 @@ class SignalControls:
             again = again if final else f"{again} and cost{'s' if running == 1 else ''} nothing"
             self.say(f"{_NAMES[number]}: stopping{f'; ending {what}' if running else ''} ({again}; again: kill)")
         elif running:
-            self.say(f"{_NAMES[number]} again: killing what still runs")
+            self.say(f"{_NAMES[number]} again: killing the running trials")
 
     def _tell(self, loop: Loop) -> None:
         from controller.core.snapshot import DesiredState

@@ -55,7 +55,7 @@ class Prefetcher(Generic[T]):
         while (what := self._next()) is not None:
             try:
                 self._prepare(what)
-            except Exception:  # whoever asks for it meets the same, and is told
+            except Exception:  # the caller who asks for it meets the same error
                 log.exception("what=%s could not be prepared", what)
 
     def _next(self) -> T | None:

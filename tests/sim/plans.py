@@ -1,4 +1,4 @@
-"""Hypothesis draws whole experiments: what is asked for, what each attempt does, what befalls which call."""
+"""Hypothesis draws whole experiments: what is asked for, what each attempt does, what happens to which call."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Killed(BaseException):
 
 @dataclass(frozen=True)
 class Plan:
-    """What is drawn: the experiment, what each attempt does, what befalls which call, what the person does when.
+    """What is drawn: the experiment, what each attempt does, what happens to which call, what the person does when.
 
     scripts: cycled over (trial, attempt). finals: what each attempt of the final stage does, the last one again and
     again. blows: (method, hit) -> blow. wishes: (virtual second, wish). last_blows, last_wishes: likewise, counted from

@@ -206,7 +206,7 @@ def test_why_an_experiment_is_as_it_is(state: ExperimentState, reason: str, by: 
 def test_to_be_left_alone_on_a_cluster_is_nothing_that_went_wrong() -> None:
     left = record(by="")
     elsewhere = replace(left.experiment, spec=replace(left.experiment.spec, runtime="kubernetes"))
-    why = "nobody controls it now, and what runs on the cluster runs on; go on with: `tuner resume digits`"
+    why = "no controller is running; its Jobs on the cluster keep running; go on with: `tuner resume digits`"
     assert description.why_experiment(replace(left, experiment=elsewhere)) == why
 
 
@@ -214,7 +214,7 @@ def test_a_description_ends_with_its_why() -> None:
     measurements = [Measurement(1, "accuracy", step, step / 10) for step in range(3)]
     one = TrialRecord(trial(0, TrialState.PRUNED, reason="below the median"), (attempt(1, AttemptState.PRUNED),))
     text = description.describe_trial(record(one, measurements=measurements), one, log=Path("/log.txt"), now=NOW)
-    assert text.splitlines()[-1] == "Why: it was stopped as hopeless: below the median"
+    assert text.splitlines()[-1] == "Why: it was pruned: below the median"
     assert "accuracy  3         0      0.2   0    0.2  ▁▅█" in text
 
 

@@ -92,12 +92,12 @@ class ExperimentObjective:
         """The better of two values, either of which may be missing."""
         if first is None or second is None:
             return second if first is None else first
-        return max(first, second) if self.maximize else min(first, second)
+        return min(first, second, key=lambda value: self.direction.sign * value)
 
     def reaches_target(self, value: float) -> bool:
         if self.target is None:
             return False
-        return value >= self.target if self.maximize else value <= self.target
+        return self.direction.sign * value <= self.direction.sign * self.target
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ MOST_WAITING = 8
 def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime) -> str:
     it = record.experiment
     spec = it.spec
-    direction = "maximize" if spec.objective.maximize else "minimize"
+    direction = spec.objective.direction.value
     target = "" if spec.objective.target is None else f", target {formatting.number(spec.objective.target)}"
     facts = [
         ("Name", it.name),

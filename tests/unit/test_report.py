@@ -255,7 +255,8 @@ def test_a_trial_that_took_over_a_value_is_shown_as_not_run_and_counts_for_nothi
     taken = replace(trial(1, TrialState.SUCCEEDED, 0.9, reason), labels={REUSED: "0"})
     own = TrialRecord(trial(0, TrialState.SUCCEEDED, 0.9), [attempt(1, AttemptState.SUCCEEDED)])
     shown = record(own, TrialRecord(taken))
-    assert [row[1] for row in text_tables.trial_rows(shown, now=NOW)] == ["succeeded", "succeeded (not run)"]
+    state = text_tables.columns_of(shown, now=NOW)["state"]
+    assert [state.shown(one) for one in shown.trials] == ["succeeded", "succeeded (not run)"]
     assert documents.experiment(shown)["trials"] == {"succeeded": 1}
     assert documents.experiment(shown)["best"]["number"] == 0
     page = description.describe_trial(shown, shown.trials[1], log=None, now=NOW)
@@ -266,7 +267,8 @@ def test_imported_trials_are_shown_as_such_and_count_for_the_best_alone() -> Non
     elsewhere = replace(trial(0, TrialState.SUCCEEDED, 0.9), labels={"tuner.dev/imported-from": "notes.csv"})
     own = TrialRecord(trial(1, TrialState.SUCCEEDED, 0.5), [attempt(1, AttemptState.SUCCEEDED, trial=1)])
     shown = record(TrialRecord(elsewhere), own)
-    assert [row[1] for row in text_tables.trial_rows(shown, now=NOW)] == ["succeeded (imported)", "succeeded"]
+    state = text_tables.columns_of(shown, now=NOW)["state"]
+    assert [state.shown(one) for one in shown.trials] == ["succeeded (imported)", "succeeded"]
     assert documents.experiment(shown)["trials"] == {"succeeded": 1}
     assert documents.experiment(shown)["best"]["number"] == 0
     assert "attempts" in documents.trial(shown, shown.trials[0])

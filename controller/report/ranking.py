@@ -15,7 +15,7 @@ from controller.report.effects import Effect, ParameterLevel, effects, succeeded
 from controller.report.record import ExperimentRecord, TrialRecord
 from suggest.domain import identity
 from suggest.space import Value
-from suggest.study import MIN_TRIALS_TO_RANK, Importance
+from suggest.study import MIN_TRIALS_TO_RANK, Direction, Importance
 from suggest.trial import Trial, TrialState
 
 Json = dict[str, Any]
@@ -69,7 +69,7 @@ def _headline(record: ExperimentRecord) -> str:
     objective = record.experiment.spec.objective
     states = [one.state for one in record.trials]
     counts = ", ".join(f"{states.count(state)} {state.value}" for state in _ORDER if state in states)
-    better = "the higher the better" if objective.maximize else "the lower the better"
+    better = "the higher the better" if objective.direction is Direction.MAXIMIZE else "the lower the better"
     return f"{record.experiment.name}: {counts or 'no trials yet'}; {objective.metric}, {better}\n"
 
 

@@ -27,7 +27,7 @@ from controller.core.progress import Progress
 from controller.report import description, documents, ending, formatting, lines, text_tables
 from controller.report.record import ExperimentRecord, TrialRecord, last_values
 from suggest.space import Choice, Float, Parameter, Space
-from suggest.study import Algorithm
+from suggest.study import Algorithm, Direction
 from suggest.trial import REUSED, Measurement, Trial, TrialState
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
@@ -35,7 +35,7 @@ SPEC = ExperimentSpec(
     name="digits",
     namespace="default",
     space=Space((Parameter("lr", Float(0, 1)), Parameter("fast", Choice((True, False))))),
-    objective=ExperimentObjective("accuracy", maximize=True),
+    objective=ExperimentObjective("accuracy", Direction.MAXIMIZE),
     algorithm=Algorithm("random"),
     trial=TrialTemplate(("true",)),
     parallelism=2,

@@ -1,9 +1,10 @@
 """Worker processes: models whose fit takes longer than a few milliseconds are computed outside the server's process.
 
-A pool has at most `size` workers, each started when a model first needs it. A model is pinned to one worker, which
-keeps the trials that it was shown: a request carries only what has changed since the last one. A worker that dies,
-hangs or has evicted a model costs one more request with the whole state, never a study: a model is a function of
-(study seed, trial number, trials shown), so another worker proposes the same.
+A pool has at most `size` workers, each started when a model first needs it. A model stays with one worker, which
+keeps the trials that it was shown: a request carries only what has changed since the last one. It moves when its
+worker is busy and another is not. A move, and a worker that dies, hangs or has evicted the model, cost one request
+with the whole state, never a study: a model is a function of (study seed, trial number, trials shown), so another
+worker proposes the same.
 
 The worker is `python -P -c` with this module and a socket: nothing is imported from the current directory. It ends
 when the socket closes, however its parent died, and after IDLE_S without a request. It opens no store and no network
@@ -18,6 +19,7 @@ import itertools
 import logging
 import os
 import queue
+import resource
 import socket
 import struct
 import subprocess
@@ -45,9 +47,11 @@ SIZE = max(1, min(2, os.cpu_count() or 1))  # processes; each one computes for m
 IDLE_S = 300.0  # without a request, after which a worker ends
 HANG_S = 60.0  # for one request; a worker that takes longer is killed
 MOST_VALUES = 1_000_000  # parameter values that one worker keeps, some 200 MB; the least recently used models go first
+MOST_BYTES = 1 << 30  # resident; a worker with more ends after its reply, and the next request starts another
 _LEAVE_S = 2.0
 _LOOK_S = 0.05  # how soon a request notices that its server is being stopped
 _TRIES = 2
+_OUT_OF_MEMORY = 12  # a worker's exit code
 _BOOT = "import sys; sys.path.append(sys.argv[1]); from suggest.workers import main; main(int(sys.argv[2]))"
 _ROOT = Path(__file__).parents[1]
 
@@ -131,7 +135,7 @@ class RemoteModel:
     def __init__(self, workers: Workers, setup: ModelSetup) -> None:
         self._workers = workers
         self._setup = setup
-        self._worker = workers.pin()
+        self._worker: _Worker | None = None
         self._id = next(workers.model_ids)
         self._shown: dict[int, Trial] = {}
         self._life = -1  # of the worker that was shown them
@@ -142,23 +146,33 @@ class RemoteModel:
         """Raises Unavailable: two workers in a row died or hung over this; TimedOut."""
         finished = {trial.number: trial for trial in learnt}
         pending = [_outcome(trial) for trial in running]
-        with deadline.locked(self._worker.lock, late=Unavailable("all worker processes are busy; try again")):
-            failures = 0
-            while True:
-                try:
-                    return self._asked(finished, pending, tuple(wanted))
-                except _Lost as lost:
-                    failures += not lost.planned
-                    if failures == _TRIES:
-                        raise Unavailable(f"{lost}, twice in a row, over a proposal; try again later") from lost
-                    if not lost.planned:
-                        self._workers.restarts += 1
-                        log.warning("worker=%s restarted: %s", self._worker.number, lost)
+        worker = self._workers.choose(self._worker)
+        if worker is not self._worker:
+            self._worker, self._shown = worker, {}
+        try:
+            with deadline.locked(worker.lock, late=Unavailable("all worker processes are busy; try again")):
+                return self._insisted(worker, finished, pending, tuple(wanted))
+        finally:
+            worker.callers -= 1
+
+    def _insisted(
+        self, worker: _Worker, finished: dict[int, Trial], running: Sequence[Trial], wanted: Sequence[PointRequest]
+    ) -> list[Assignment]:
+        failures = 0
+        while True:
+            try:
+                return self._asked(worker, finished, running, wanted)
+            except _Lost as lost:
+                failures += not lost.planned
+                if failures == _TRIES:
+                    raise Unavailable(f"{lost}, twice in a row, over a proposal; try again later") from lost
+                if not lost.planned:
+                    self._workers.restarts += 1
+                    log.warning("worker=%s restarted: %s", worker.number, lost)
 
     def _asked(
-        self, finished: dict[int, Trial], running: Sequence[Trial], wanted: Sequence[PointRequest]
+        self, worker: _Worker, finished: dict[int, Trial], running: Sequence[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
-        worker = self._worker
         worker.ensure_started()
         if worker.life != self._life:
             self._shown = {}
@@ -193,10 +207,24 @@ class Workers:
         self.model_ids = itertools.count()
         self.restarts = 0
         self._workers = [_Worker(number) for number in range(size)]
-        self._pins = itertools.count()
+        self._choosing = threading.Lock()
 
-    def pin(self) -> _Worker:
-        return self._workers[next(self._pins) % len(self._workers)]
+    def choose(self, held: _Worker | None) -> _Worker:
+        """The worker that has the model, unless it is busy and another is not; for a new model the least used one.
+
+        Counts the caller in the worker's `callers`: it takes itself out.
+        """
+        with self._choosing:
+            if held is None or (held.busy and any(not worker.busy for worker in self._workers)):
+                held = min(self._workers, key=lambda worker: (worker.busy, worker.callers, worker.requests))
+            held.callers += 1
+            held.requests += 1
+            return held
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor time of all proposals so far."""
+        return sum(worker.cpu_s for worker in self._workers)
 
     @property
     def running(self) -> int:
@@ -214,25 +242,39 @@ class _Worker:
 
     def __init__(self, number: int) -> None:
         self.number = number
+        self.callers = 0  # threads that use it or wait for it
+        self.requests = 0  # since the pool was made
+        self.cpu_s = 0.0
         self.lock = threading.Lock()
         self.life = 0  # how many processes there were before
         self.process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
-        self._requests = itertools.count()
+        self._ids = itertools.count()
         self._busy_since: float | None = None  # with a request that nobody waits for any more
         self._closed = False
 
+    @property
+    def busy(self) -> bool:
+        return self.callers > 0 or self._busy_since is not None
+
     def ensure_started(self) -> None:
+        """Raises Unavailable."""
         if self._busy_since is not None and time.monotonic() - self._busy_since > HANG_S:
             self.kill()
         if self.process is not None:
             return
         if self._closed:
             raise Unavailable("this server is stopping; send the request again")
+        try:
+            self._start()
+        except OSError as error:  # no memory, processes or descriptors are left
+            raise Unavailable(f"cannot start a worker process: {error.strerror}; try again later") from error
+
+    def _start(self) -> None:
         ours, theirs = socket.socketpair()
-        for way in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):  # a stopped worker neither reads nor finishes a reply
-            ours.setsockopt(socket.SOL_SOCKET, way, struct.pack("ll", int(HANG_S), int(HANG_S % 1 * 1e6)))
-        with theirs:
+        with ours, theirs:
+            for way in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):  # a stopped worker neither reads nor finishes a reply
+                ours.setsockopt(socket.SOL_SOCKET, way, struct.pack("ll", int(HANG_S), int(HANG_S % 1 * 1e6)))
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _BOOT, str(_ROOT), str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
@@ -240,7 +282,7 @@ class _Worker:
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,  # Ctrl-C is for the server, which closes the socket when it ends
             )
-        self._connection = Connection(ours.detach())
+            self._connection = Connection(ours.detach())
         self._busy_since = None
 
     def ask(
@@ -256,7 +298,7 @@ class _Worker:
         connection = self._connection
         assert connection is not None
         left_s = deadline.left_s(HANG_S)
-        request = _Request(next(self._requests), model, setup, added, gone, running, wanted, left_s)
+        request = _Request(next(self._ids), model, setup, added, gone, running, wanted, left_s)
         began = time.monotonic()
         try:
             connection.send(request)
@@ -271,11 +313,13 @@ class _Worker:
                 self._busy_since = None
                 if reply.id == request.id:
                     _charge(reply.cpu_s)
+                    self.cpu_s += reply.cpu_s
                     return reply
                 began = time.monotonic()  # it was the answer to a request that was given up
         except (EOFError, OSError) as error:
             code = self.kill(within_s=_LEAVE_S)
-            raise _Lost(f"a worker process has ended (exit code {code})", planned=code == 0) from error
+            how = "run out of memory" if code == _OUT_OF_MEMORY else f"ended (exit code {code})"
+            raise _Lost(f"a worker process has {how}", planned=code == 0) from error
 
     def _check(self, began: float) -> None:
         try:
@@ -372,10 +416,23 @@ def main(descriptor: int) -> None:
             reply = models.answer(request)
         except TimedOut as error:
             reply = _Reply(request.id, error=error)
+        except MemoryError:
+            os._exit(_OUT_OF_MEMORY)
         except Exception:  # the server reports it as an internal error, with an id
             reply = _Reply(request.id, error=RuntimeError(f"in a worker process:\n{traceback.format_exc()}"))
         with contextlib.suppress(OSError):
             connection.send(reply)
+        if _resident_bytes() > MOST_BYTES:
+            os._exit(0)
+
+
+def _resident_bytes() -> int:
+    """Of this process; where the system does not tell, the most it has had."""
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
+    except OSError:
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most << 10
 
 
 def _read(connection: Connection, requests: queue.Queue[_Request]) -> None:

@@ -140,6 +140,9 @@ class _Collector:
         yield CounterMetricFamily(
             "tuner_suggest_worker_restarts", "Of these, the ones that died or hung.", of.studies.workers.restarts
         )
+        yield CounterMetricFamily(
+            "tuner_suggest_worker_cpu_seconds", "Processor time of worker processes.", of.studies.workers.cpu_s
+        )
         errors = CounterMetricFamily(
             "tuner_suggest_store_errors", "Calls that failed because of the store.", labels=("kind",)
         )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from suggest import deadline
+from suggest import deadline, workers
 from suggest.samplers.sampler import PointRequest
 from suggest.space import Assignment
 from suggest.study import StudySpec
@@ -19,6 +20,7 @@ class Told:
 
     def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
         self._seed = seed
+        self._settings = settings
 
     def propose(
         self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
@@ -51,6 +53,26 @@ class Dies(Told):
         self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
         os._exit(3)
+
+
+class Large(Told):
+    """Its worker has more memory than it may have."""
+
+    def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
+        super().__init__(spec, seed, settings)
+        workers.MOST_BYTES = 1
+
+
+class Hungry(Told):
+    """Needs more memory than its process gets, until the file `settings` exists."""
+
+    def propose(
+        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+    ) -> list[Assignment]:
+        if not Path(str(self._settings)).exists():
+            resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+            bytearray(1 << 31)
+        return super().propose(learnt, running, wanted)
 
 
 class Raises(Told):

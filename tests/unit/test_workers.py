@@ -118,6 +118,52 @@ def test_a_request_brings_what_has_changed_and_the_worker_knows_the_rest(pool: W
     assert first[0]["pid"] == again[0]["pid"]
 
 
+def test_a_busy_worker_holds_up_no_model_while_another_is_idle(tmp_path: Path) -> None:
+    pool, file = Workers(size=2), tmp_path / "pid"
+    others = [model(pool, "Told", seed=seed) for seed in range(4)]
+    before = {one.propose([trial(0)], [], NEXT)[0]["pid"] for one in others}
+    waits = model(pool, "Waits", file)
+    with ThreadPoolExecutor(1) as thread:
+        computed = thread.submit(waits.propose, [], [], NEXT)
+        eventually(file.exists)
+        after = [one.propose([trial(0), trial(1)], [], NEXT)[0] for one in others]
+        assert not computed.done()
+        file.unlink()
+        (slow,) = computed.result(30)
+    assert {one["shown"] for one in after} == {"0=0.5,1=0.5"}
+    assert len(before) == 2
+    assert {one["pid"] for one in after} == before - {slow["pid"]}
+    assert pool.restarts == 0
+    pool.close()
+
+
+def test_a_worker_with_too_much_memory_is_replaced_after_its_reply(pool: Workers) -> None:
+    large = model(pool, "Large")
+    (first,) = large.propose([trial(0)], [], NEXT)
+    (second,) = large.propose([trial(0), trial(1)], [], NEXT)
+    assert (second["shown"], first["pid"] == second["pid"], pool.restarts) == ("0=0.5,1=0.5", False, 0)
+
+
+def test_a_proposal_that_runs_out_of_memory_fails_alone(pool: Workers, tmp_path: Path) -> None:
+    hungry = model(pool, "Hungry", tmp_path / "enough")
+    with pytest.raises(Unavailable, match="run out of memory, twice in a row"):
+        hungry.propose([trial(0)], [], NEXT)
+    assert model(pool, "Told").propose([trial(3)], [], NEXT)[0]["shown"] == "3=0.5"
+    (tmp_path / "enough").touch()
+    assert hungry.propose([trial(0)], [], NEXT)[0]["shown"] == "0=0.5"
+
+
+def test_a_process_that_cannot_be_started_is_tried_again_with_the_next_request(
+    pool: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = model(pool, "Told")
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "executable", "/nonexistent/python")
+        with pytest.raises(Unavailable, match="cannot start a worker process: No such file"):
+            told.propose([trial(0)], [], NEXT)
+    assert told.propose([trial(0)], [], NEXT)[0]["shown"] == "0=0.5"
+
+
 def test_models_of_one_worker_do_not_mix(pool: Workers) -> None:
     one, other = model(pool, "Told", seed=1), model(pool, "Told", seed=2)
     one.propose([trial(0)], [], NEXT)

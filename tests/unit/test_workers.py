@@ -263,7 +263,8 @@ def test_a_call_that_runs_out_of_time_leaves_the_worker_to_the_next(pool: Worker
 
 def test_a_model_that_was_evicted_is_made_again(pool: Workers, tmp_path: Path) -> None:
     told, other = model(pool, "Told", seed=1), model(pool, "Told", seed=2)
-    many = [trial(number) for number in range(300_000)]
+    wide = {f"p{number}": 0.5 for number in range(workers.MOST_VALUES // 1000)}
+    many = [Trial(number, TrialState.SUCCEEDED, wide, value=0.5) for number in range(600)]
     told.propose(many, [], NEXT)
     other.propose(many, [], NEXT)  # together more values than a worker keeps
     (point,) = told.propose([*many[:2], trial(2, 0.25)], [], NEXT)

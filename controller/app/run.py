@@ -104,13 +104,18 @@ class Session:
         view: View,
         controls: Controls,
         context: str | None = None,
+        on_admitted: Callable[[Experiment], None] | None = None,
     ) -> None:
-        """context: of the Kubernetes configuration, where one was asked for."""
+        """context: of the Kubernetes configuration, where one was asked for.
+
+        on_admitted: is called when the experiment is this process's, before any of its trials is started.
+        """
         self.workspace = workspace
         self.experiments = experiments
         self.view = view
         self._controls = controls
         self._context = context
+        self._on_admitted = on_admitted
 
     async def run(self, file: ExperimentFile) -> RunResult:
         """Create the experiment of the file, or continue it."""
@@ -213,6 +218,8 @@ class Session:
 
     async def _control(self, admitted: Admitted, client: SessionClient, beside: _Beside) -> RunResult:
         try:
+            if self._on_admitted is not None:
+                self._on_admitted(admitted.experiment)
             experiment, progress = await control(
                 admitted, experiments=self.experiments, client=client, controls=self._controls, view=self.view,
                 runtime=beside.runtime, git=beside.git,

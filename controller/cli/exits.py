@@ -6,6 +6,7 @@ No verb maps anything by itself. Light to import: what a mapping needs to know i
 from __future__ import annotations
 
 import enum
+import signal
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -97,6 +98,11 @@ def of_run(result: RunResult, *, stopped: ExitCode) -> ExitCode:
             return ExitCode.PAUSED
         case _:
             return stopped
+
+
+def of_interruption(received: signal.Signals | None) -> ExitCode:
+    """Of an experiment that was stopped: by a signal to this process, or (None) by `tuner stop`."""
+    return ExitCode.INTERRUPTED if received is signal.SIGINT else ExitCode.TERMINATED
 
 
 def of_verdicts(answer: ServerVerdicts) -> ExitCode:

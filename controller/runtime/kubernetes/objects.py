@@ -11,14 +11,6 @@ from typing import Any, TypeAlias, TypedDict
 Raw: TypeAlias = dict[str, Any]  # an object of unknown kind
 
 
-class OwnerReference(TypedDict, total=False):
-    apiVersion: str
-    kind: str
-    name: str
-    uid: str
-    controller: bool
-
-
 ListMeta = TypedDict("ListMeta", {"resourceVersion": str, "continue": str, "remainingItemCount": int}, total=False)
 
 

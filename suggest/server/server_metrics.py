@@ -140,6 +140,12 @@ class _Collector:
         yield CounterMetricFamily(
             "tuner_suggest_worker_restarts", "Of these, the ones that died or hung.", of.studies.workers.restarts
         )
+        yield CounterMetricFamily(
+            "tuner_suggest_worker_busy_seconds", "How long they have computed, all together.", of.studies.workers.busy_s
+        )
+        yield GaugeMetricFamily(
+            "tuner_suggest_worker_requests_waiting", "Proposals that wait for one of them.", of.studies.workers.waiting
+        )
         errors = CounterMetricFamily("tuner_suggest_store_errors", "Calls that failed by the store.", labels=("kind",))
         for reason, kind in _KINDS.items():
             errors.add_metric((kind,), of.store_health.errors[reason])

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import grpc
 import pytest
 
 from suggest import deadline, workers
@@ -23,6 +24,7 @@ from suggest.samplers.sampler import PointRequest
 from suggest.space import Float, Parameter, Space
 from suggest.study import Algorithm, Direction, Objective, Study, StudyName, StudySpec
 from suggest.trial import Trial, TrialState
+from suggest.wire.status import code_of
 from suggest.workers import ModelSetup, RemoteModel, Workers
 
 ROOT = Path(__file__).parents[2]
@@ -378,8 +380,9 @@ def test_a_model_that_exceeds_its_limit_of_memory_fails_its_call_and_the_study_g
     file.touch()
     overflows, told = model(pool, "Overflows", file), model(pool, "Told")
     (before,) = told.propose([trial(0)], [], NEXT)
-    with pytest.raises(LimitReached, match="needs more memory than a worker process of this server may have"):
+    with pytest.raises(LimitReached, match="needs more memory than a worker process of this server may have") as raised:
         overflows.propose([trial(0)], [], NEXT)
+    assert code_of(raised.value) is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert pool.restarts == 1
     assert not lives(int(str(before["pid"])))
     file.unlink()

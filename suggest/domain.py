@@ -349,8 +349,10 @@ class Choice:
 
     def complaint(self, value: Value) -> str:
         """Why `value` is not a member; empty when it is one."""
-        if self.contains(value):
-            return ""
+        return "" if self.contains(value) else self.refusal(value)
+
+    def refusal(self, value: Value) -> str:
+        """What is said of a value that is known not to be a member: the choices are not searched for it again."""
         shown = ", ".join(show(v) for v in self.values[:8]) + (", …" if self.count > 8 else "")
         return f"{show(value)} is not one of the choices {shown}"
 

@@ -189,7 +189,7 @@ class Space:
                 for value in condition.values:
                     if problem := json_problem(value):
                         yield Problem(path, f"can never be true: {problem}")
-                    elif identity(value) not in sure and (complaint := parent.domain.complaint(value)):
+                    elif identity(value) not in sure and (complaint := _complaint(parent.domain, value)):
                         yield Problem(path, f"can never be true: {complaint}")
 
 
@@ -198,6 +198,11 @@ def _members(domain: Domain) -> frozenset[Identity] | None:
     if any(True for _ in domain.problems()):
         return None
     return frozenset(map(identity, domain.values)) if isinstance(domain, Choice) else frozenset()
+
+
+def _complaint(domain: Domain, value: Value) -> str:
+    """Of a value that is not among its `_members`."""
+    return domain.refusal(value) if isinstance(domain, Choice) else domain.complaint(value)
 
 
 def _parents(parameter: Parameter, known: Mapping[str, int]) -> set[int]:

@@ -141,7 +141,14 @@ class _Collector:
             "tuner_suggest_worker_restarts", "Of these, the ones that died or hung.", of.studies.workers.restarts
         )
         yield CounterMetricFamily(
-            "tuner_suggest_worker_cpu_seconds", "Processor time of worker processes.", of.studies.workers.cpu_s
+            "tuner_suggest_worker_busy_seconds",
+            "Seconds that worker processes have computed.",
+            of.studies.workers.busy_s,
+        )
+        yield GaugeMetricFamily(
+            "tuner_suggest_worker_requests_waiting",
+            "Proposals that wait for a worker process.",
+            of.studies.workers.waiting,
         )
         errors = CounterMetricFamily(
             "tuner_suggest_store_errors", "Calls that failed because of the store.", labels=("kind",)

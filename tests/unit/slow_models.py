@@ -1,14 +1,15 @@
-"""Models for tests of the worker processes: they say what they were shown, wait, or end their process."""
+"""Models for tests of the worker processes: they say what they were shown, wait, take memory, or end their process."""
 
 from __future__ import annotations
 
 import os
 import resource
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from suggest import deadline, workers
+from suggest import deadline
 from suggest.samplers.sampler import PointRequest
 from suggest.space import Assignment
 from suggest.study import StudySpec
@@ -20,7 +21,6 @@ class Told:
 
     def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
         self._seed = seed
-        self._settings = settings
 
     def propose(
         self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
@@ -48,31 +48,71 @@ class Waits(Told):
         return super().propose(learnt, running, wanted)
 
 
+class Deaf(Told):
+    """Writes the process id to the file `settings` names, and waits until that file is gone, whatever its deadline."""
+
+    def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
+        super().__init__(spec, seed, settings)
+        self._file = Path(str(settings))
+
+    def propose(
+        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+    ) -> list[Assignment]:
+        self._file.write_text(str(os.getpid()), encoding="utf-8")
+        while self._file.exists():
+            time.sleep(0.005)
+        return super().propose(learnt, running, wanted)
+
+
+class Keeps(Told):
+    """Keeps `settings` bytes, and says how often it was asked since it was made."""
+
+    def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
+        super().__init__(spec, seed, settings)
+        self._kept = b"x" * int(str(settings))
+        self._asked = 0
+
+    def propose(
+        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+    ) -> list[Assignment]:
+        self._asked += 1
+        return [{**point, "asked": self._asked} for point in super().propose(learnt, running, wanted)]
+
+
+class Overflows(Told):
+    """Allows its process 256 MB more than Python has mapped, and allocates as long as the file `settings` names exists.
+
+    It keeps what it has allocated, as a model keeps what it has computed.
+    """
+
+    def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
+        super().__init__(spec, seed, settings)
+        self._file = Path(str(settings))
+        self._kept: list[bytes] = []
+
+    def propose(
+        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+    ) -> list[Assignment]:
+        if self._file.exists():
+            mapped = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (mapped + (256 << 20),) * 2)
+        while self._file.exists():
+            self._kept.append(b"x" * (1 << 20))
+        return super().propose(learnt, running, wanted)
+
+
+class Exits(Told):
+    def propose(
+        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+    ) -> list[Assignment]:
+        sys.exit(0)
+
+
 class Dies(Told):
     def propose(
         self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
         os._exit(3)
-
-
-class Large(Told):
-    """Its worker has more memory than it may have."""
-
-    def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
-        super().__init__(spec, seed, settings)
-        workers.MOST_BYTES = 1
-
-
-class Hungry(Told):
-    """Needs more memory than its process gets, until the file `settings` exists."""
-
-    def propose(
-        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
-    ) -> list[Assignment]:
-        if not Path(str(self._settings)).exists():
-            resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
-            bytearray(1 << 31)
-        return super().propose(learnt, running, wanted)
 
 
 class Raises(Told):

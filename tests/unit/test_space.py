@@ -110,6 +110,25 @@ def test_a_wrong_condition_is_refused(condition: Condition, says: str) -> None:
     assert says in problem.message
 
 
+def test_a_long_choice_is_not_searched_for_each_wrong_value_of_a_condition() -> None:
+    compared = 0
+
+    class Counted(str):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    choice = Choice(tuple(Counted(f"value{n}") for n in range(1000)))
+    wrong = Space((Parameter("a", choice), Parameter("b", Int(0, 1), (Condition("a", tuple(map(str, range(100)))),))))
+    assert len(wrong.problems()) == 100
+    assert compared < 10_000  # each of the hundred with each of the thousand would be ten times as many
+
+
 def test_a_circle_of_conditions_is_shown_once_and_blames_only_its_members() -> None:
     def on(name: str, parent: str) -> Parameter:
         return Parameter(name, Int(0, 1), (Condition(parent, (1,)),))

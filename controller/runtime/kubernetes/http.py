@@ -336,7 +336,9 @@ class HttpResponse:
                  deadline_s: float | None) -> None:  # fmt: skip
         self.status = head.status_code
         self.reason = head.reason.decode("latin-1")
-        self._headers = [(bytes(name), bytes(value).decode("latin-1")) for name, value in head.headers]
+        self._headers: dict[bytes, bytes] = {}
+        for name, value in head.headers:
+            self._headers[name] = self._headers[name] + b", " + value if name in self._headers else value
         self._pool = pool
         self._link = link
         self._rest = rest
@@ -349,9 +351,8 @@ class HttpResponse:
         self._keeps = head.http_version == b"1.1" and "close" not in tokens and not isinstance(self._body, UntilTheEnd)
 
     def header(self, name: str) -> str | None:
-        sought = name.lower().encode()
-        values = [value for known, value in self._headers if known == sought]
-        return ", ".join(values) if values else None
+        value = self._headers.get(name.lower().encode())
+        return None if value is None else value.decode("latin-1")
 
     async def read_some(self) -> bytes:
         """b"" at the end. Raises BrokenOff, ServerSilent, HttpTimeout."""

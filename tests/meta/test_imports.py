@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = ("alembic", "google.protobuf", "grpc", "kubernetes", "numpy", "optuna", "scipy", "sqlalchemy")
+HEAVY = ("alembic", "google.protobuf", "grpc", "h11", "numpy", "optuna", "scipy", "sqlalchemy")
 
 
 def heavy_after(program: str) -> list[str]:

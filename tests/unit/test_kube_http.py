@@ -682,11 +682,12 @@ def test_tls_that_ends_without_a_word_is_an_error_and_not_the_end(
     asyncio.run(check())
 
 
-def test_a_request_that_http_cannot_say_is_refused_without_its_token_in_the_message() -> None:
+@pytest.mark.parametrize("token", ["secret\r\nX: y", "secret\x00", "secret\udc80"])
+def test_a_request_that_http_cannot_say_is_refused_without_its_token_in_the_message(token: str) -> None:
     async def check() -> None:
         async with RawServer(answers) as server, pool_of(server.url) as pool:
             with pytest.raises(Unsendable) as caught:
-                await asked(pool, headers=[("Authorization", "Bearer secret\r\nX: y")])
+                await asked(pool, headers=[("Authorization", f"Bearer {token}")])
             assert "secret" not in str(caught.value)
             assert caught.value.__cause__ is None
 

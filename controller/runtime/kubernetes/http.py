@@ -598,7 +598,7 @@ async def _ask(link: _Link, method: str, target: str, headers: Sequence[tuple[st
         if body is not None:
             sent.append(connection.send(h11.Data(data=body)))
         sent.append(connection.send(h11.EndOfMessage()))
-    except h11.LocalProtocolError:  # its words have the header, which may be a token
+    except (h11.LocalProtocolError, UnicodeEncodeError):  # its words have the header, which may be a token
         raise Unsendable("HTTP does not allow a character of the request") from None
     link.send(b"".join(sent))
     informational = 0

@@ -354,7 +354,7 @@ class _Worker:
 
 def _described(code: int | None) -> str:
     if code is None:
-        return "it closed its socket"
+        return "it neither reads nor ends"
     if code == -signal.SIGKILL:
         return "killed by SIGKILL, as when the machine is out of memory"
     return f"exit code {code}"

@@ -180,7 +180,9 @@ def test_a_worker_that_hangs_is_killed_and_replaced(
 
 def test_a_worker_that_reads_no_request_is_killed_and_replaced(pool: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     told = model(pool, "Told")
-    monkeypatch.setattr(workers, "HANG_S", 2.0)
+    with monkeypatch.context() as patched:
+        patched.setattr(workers, "HANG_S", 0.3)
+        pool._workers[0].ensure_started()  # its socket has this limit, and the next one's has not
     (before,) = told.propose([trial(0)], [], NEXT)
     assert isinstance(before["pid"], int)
     os.kill(before["pid"], signal.SIGSTOP)

@@ -153,10 +153,7 @@ class Workers:
         try:
             yield worker
         finally:
-            if worker.owes_reply:
-                threading.Thread(target=self._settle, args=(worker,), name="late-proposal", daemon=True).start()
-            else:
-                self._give_back(worker)
+            self._release(worker)
 
     def lost(self, worker: _Worker, lost: _Lost) -> None:
         if not lost.planned and not self._closed:
@@ -223,6 +220,15 @@ class Workers:
             worker.models.add(model)
         worker.taken = True
         return worker
+
+    def _release(self, worker: _Worker) -> None:
+        if worker.owes_reply:
+            try:
+                threading.Thread(target=self._settle, args=(worker,), name="late-proposal", daemon=True).start()
+                return
+            except RuntimeError:  # no thread is left
+                worker.kill()
+        self._give_back(worker)
 
     def _settle(self, worker: _Worker) -> None:
         """Its last request was given up: it is free when it has answered, or was killed."""
@@ -354,7 +360,7 @@ class _Worker:
 
 def _described(code: int | None) -> str:
     if code is None:
-        return "it closed its socket"
+        return "it neither reads nor ends"
     if code == -signal.SIGKILL:
         return "killed by SIGKILL, as when the machine is out of memory"
     return f"exit code {code}"

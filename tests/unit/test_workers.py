@@ -180,7 +180,9 @@ def test_a_worker_that_hangs_is_killed_and_replaced(
 
 def test_a_worker_that_reads_no_request_is_killed_and_replaced(pool: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     told = model(pool, "Told")
-    monkeypatch.setattr(workers, "HANG_S", 2.0)
+    with monkeypatch.context() as patched:
+        patched.setattr(workers, "HANG_S", 0.3)
+        pool._workers[0].ensure_started()  # its socket has this limit, and the next one's has not
     (before,) = told.propose([trial(0)], [], NEXT)
     assert isinstance(before["pid"], int)
     os.kill(before["pid"], signal.SIGSTOP)
@@ -249,6 +251,35 @@ def test_a_call_that_was_given_up_keeps_its_worker_until_the_worker_has_answered
         file.unlink()
         (point,) = asked.result(timeout=60)
     assert (point["shown"], point["pid"], pool.waiting, pool.restarts) == ("1=0.5", pid, 0, 0)
+
+
+def test_a_call_that_was_given_up_ends_its_worker_if_no_thread_can_wait_for_the_answer(
+    pool: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "pid"
+    deaf, told = model(pool, "Deaf", file), model(pool, "Told")
+
+    class NoThread(threading.Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    stopped = threading.Event()
+
+    def given_up() -> None:
+        deadline.begin(60.0, stopped=stopped)
+        deaf.propose([trial(0)], [], NEXT)
+
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(given_up)
+        pid = pid_in(file)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading, "Thread", NoThread)
+            stopped.set()
+            with pytest.raises(Unavailable):
+                asked.result(timeout=60)
+    assert not lives(pid)
+    (point,) = told.propose([trial(1)], [], NEXT)
+    assert point["shown"] == "1=0.5"
 
 
 def test_a_long_proposal_does_not_hold_up_a_study_of_the_same_worker_while_another_is_free(

@@ -17,7 +17,7 @@ import pytest
 from controller.experiment_store import SCHEMA_VERSION
 from suggest.storage.upgrades import HEAD
 from tests.e2e.cli import Cli, cli_in, ended, eventually, experiment, processes_of
-from tests.warm_tuner import TUNER
+from tests.forked import TUNER
 
 NEWER = {
     "controller.db": "UPDATE controller_schema SET version = 99",

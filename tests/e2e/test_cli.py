@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.cli import Cli, eventually, processes_of
-from tests.warm_tuner import TUNER
+from tests.forked import TUNER
 
 
 @pytest.fixture

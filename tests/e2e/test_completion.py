@@ -14,7 +14,7 @@ import pytest
 
 from controller.cli.main import main
 from tests.e2e.cli import Cli, cli_in, experiment
-from tests.warm_tuner import TUNER
+from tests.forked import TUNER
 
 STARTS = {
     "bash": (["bash", "--norc", "--noprofile", "-i"], 'PS1="> "; bind "set enable-bracketed-paste off"\n'),

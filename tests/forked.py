@@ -1,8 +1,8 @@
-"""Run `tuner` without its start-up: a process that has imported it forks once per command.
+"""Run programs without their start-up: a process that has imported the packages forks once for each of them.
 
-Such a command is a process of its own, with its arguments, environment, folder, files, signals and exit code. What only
-a new interpreter reads (`READ_AT_START`) is that of the tests: a command that needs another value starts by `exec`.
-Also started by `exec`: tests of the start-up itself, and those that kill at a failpoint.
+Such a program is a process of its own, with its arguments, environment, folder, files, signals and exit code. What only
+a new interpreter reads (`READ_AT_START`) is that of the tests: a program that needs another value starts by `exec`.
+Tests of the start-up itself start their programs without this module.
 
 Imported it is the client; run as a program it is the process that forks.
 """
@@ -30,22 +30,18 @@ from typing import IO, Any, ClassVar, cast
 
 TUNER = Path(sys.executable).parent / "tuner"
 # By the interpreter, libraries, or a module of ours when it is imported.
-READ_AT_START = ("PYTHON", "LANG", "LC_", "TZ", "LD_", "OMP_", "OPENBLAS_", "GRPC_", "TUNER_FAILPOINT")
+READ_AT_START = ("PYTHON", "LANG", "LC_", "TZ", "LD_", "OMP_", "OPENBLAS_", "GRPC_")
 
 
-def start(words: Sequence[str | Path], *, folder: Path, env: Mapping[str, str]) -> subprocess.Popen[str]:
+def tuner(words: Sequence[str | Path], *, folder: Path, env: Mapping[str, str]) -> subprocess.Popen[str]:
     """`tuner WORDS` with nothing on its standard input and pipes for what it prints."""
-    if _read_at_start(env) == _read_at_start(_forking().env):
-        return WarmCommand(words, folder, env)
-    return subprocess.Popen(
-        [TUNER, *words], cwd=folder, env=env, text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+    argv = [str(TUNER), *map(str, words)]
+    return _started(argv, {"argv": argv, "cwd": str(folder), "env": dict(env)})
 
 
-def run(words: Sequence[str | Path], *, folder: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+def run_tuner(words: Sequence[str | Path], *, folder: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     """The same, to its end."""
-    process = start(words, folder=folder, env=env)
+    process = tuner(words, folder=folder, env=env)
     try:
         out, err = process.communicate(timeout=60)
     except subprocess.TimeoutExpired:
@@ -54,26 +50,43 @@ def run(words: Sequence[str | Path], *, folder: Path, env: Mapping[str, str]) ->
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
+def python(code: str, *arguments: str, env: Mapping[str, str]) -> subprocess.Popen[str]:
+    """`python -c CODE ARGUMENTS` in the same way."""
+    command = [sys.executable, "-c", code, *arguments]
+    return _started(command, {"code": code, "argv": ["-c", *arguments], "cwd": str(Path.cwd()), "env": dict(env)})
+
+
+def _started(command: Sequence[str], request: dict[str, Any]) -> subprocess.Popen[str]:
+    if _read_at_start(request["env"]) == _read_at_start(_forking().env):
+        return Forked(command, request)
+    return subprocess.Popen(
+        command, cwd=request["cwd"], env=request["env"], text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
 def running_with(setting: str) -> Iterator[int]:
-    """The commands whose environment has a line that begins so; /proc shows that of the process that forked them."""
-    for command in list(WarmCommand.living):
-        if command.poll() is None and any(f"{key}={value}".startswith(setting) for key, value in command.env.items()):
-            yield command.pid
+    """Whose environment has a line that begins so; /proc shows that of the process that forked them."""
+    for process in list(Forked.living):
+        if process.poll() is None and any(f"{key}={value}".startswith(setting) for key, value in process.env.items()):
+            yield process.pid
 
 
 def _read_at_start(env: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in env.items() if value and key.startswith(READ_AT_START)}
+    found = {key: value for key, value in env.items() if value and key.startswith(READ_AT_START)}
+    found.pop("PYTHONFAULTHANDLER", None)  # it changes nothing that a test asks for
+    return found
 
 
-class WarmCommand(subprocess.Popen[str]):
-    """A forked command. It is a child of the process that forks, which tells its exit code through a pipe."""
+class Forked(subprocess.Popen[str]):
+    """It is a child of the process that forks, which tells its exit code through a pipe."""
 
-    living: ClassVar[set[WarmCommand]] = set()
+    living: ClassVar[set[Forked]] = set()
     _child_created = False  # of Popen: it must not wait for what is no child of this process
 
-    def __init__(self, words: Sequence[str | Path], folder: Path, env: Mapping[str, str]) -> None:
-        self.args = [str(TUNER), *map(str, words)]
-        self.env = dict(env)
+    def __init__(self, command: Sequence[str], request: dict[str, Any]) -> None:
+        self.args = list(command)
+        self.env: dict[str, str] = request["env"]
         self.returncode: int | None = None  # type: ignore[assignment]  # as it is at run time
         self.stdin = None
         ours, theirs = zip(*(os.pipe() for _ in range(3)), strict=True)
@@ -81,7 +94,7 @@ class WarmCommand(subprocess.Popen[str]):
         self._status = os.fdopen(ours[2], "rb", buffering=0)
         self._readers: list[_Reader] = []
         try:
-            self.pid = _forking().fork({"argv": self.args, "cwd": str(folder), "env": self.env}, theirs)
+            self.pid = _forking().fork(request, theirs)
         finally:
             for fd in theirs:
                 os.close(fd)
@@ -102,7 +115,7 @@ class WarmCommand(subprocess.Popen[str]):
                 selector.register(self._status, selectors.EVENT_READ)
                 if selector.select(within_s):
                     told = self._status.read()
-                    assert told, "the process that forks commands has died"
+                    assert told, "the process that forks has died"
                     self.returncode = int(told)
                     self._status.close()
                     self.living.discard(self)
@@ -191,8 +204,8 @@ def import_all() -> None:
         importlib.import_module(name)
 
 
-def serve(requests: socket.socket) -> None:
-    """Fork for each request. Returns in each child that is forked; ends the process when the tests have ended."""
+def serve(requests: socket.socket) -> dict[str, Any]:
+    """Fork for each request. Returns it in the child; ends the process when the tests have ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, and for what they run
     ended, wakes = socket.socketpair()
     for end in (ended, wakes):
@@ -229,7 +242,9 @@ def serve(requests: socket.socket) -> None:
         end.close()
     for fd in (files.pop(), *tells.values()):
         os.close(fd)
-    become(json.loads(line), files)
+    request = json.loads(line)
+    become(request, files)
+    return request
 
 
 def tell_ends(tells: dict[int, int]) -> None:
@@ -242,16 +257,19 @@ def tell_ends(tells: dict[int, int]) -> None:
             os.close(fd)
 
 
-def become(command: dict[str, Any], files: Sequence[int]) -> None:
+def become(request: dict[str, Any], files: Sequence[int]) -> None:
     """Take over what the interpreter would have got by `exec`. Standard input is empty already."""
     for standard, fd in enumerate(files, start=1):
         os.dup2(fd, standard)
         os.close(fd)
-    os.chdir(command["cwd"])
+    from suggest import failpoints
+
+    os.chdir(request["cwd"])
     os.environ.clear()
-    os.environ.update(command["env"])
-    sys.argv = command["argv"]
+    os.environ.update(request["env"])
+    sys.argv = request["argv"]
     sys.orig_argv = [sys.executable, *sys.argv]
+    failpoints.arm(os.environ.get("TUNER_FAILPOINT", ""))
 
 
 def main() -> int:
@@ -259,7 +277,11 @@ def main() -> int:
     import_all()
     gc.collect()
     gc.freeze()  # collections in the children leave the shared pages alone
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    request = serve(socket.socket(fileno=int(sys.argv[1])))
+    if "code" in request:
+        sys.path[0] = ""
+        exec(request["code"], {"__name__": "__main__"})
+        return 0
     from controller.cli.main import main
 
     return main()

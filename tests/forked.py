@@ -39,11 +39,13 @@ def tuner(words: Sequence[str | Path], *, folder: Path, env: Mapping[str, str]) 
     return _started(argv, {"argv": argv, "cwd": str(folder), "env": dict(env)})
 
 
-def run_tuner(words: Sequence[str | Path], *, folder: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+def run_tuner(
+    words: Sequence[str | Path], *, folder: Path, env: Mapping[str, str], within_s: float = 60
+) -> subprocess.CompletedProcess[str]:
     """The same, to its end."""
     process = tuner(words, folder=folder, env=env)
     try:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=within_s)
     except subprocess.TimeoutExpired:
         process.kill()
         raise

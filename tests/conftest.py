@@ -40,6 +40,11 @@ def log_levels() -> None:
         logging.getLogger(name).setLevel(logging.NOTSET)
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """For `-n auto`: many tests wait for processes, time limits and back-offs more than they compute."""
+    return 2 * (os.cpu_count() or 1)
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     if collection_path not in BY_NAME:
         return None

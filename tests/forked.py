@@ -93,34 +93,31 @@ class Forked(subprocess.Popen[str]):
         self.stdin = None
         ours, theirs = zip(*(os.pipe() for _ in range(3)), strict=True)
         self.stdout, self.stderr = cast("tuple[IO[str], IO[str]]", tuple(os.fdopen(fd) for fd in ours[:2]))
-        self._status = os.fdopen(ours[2], "rb", buffering=0)
         self._readers: list[_Reader] = []
+        self._over = threading.Event()
         try:
             self.pid = _forking().fork(request, theirs)
         finally:
             for fd in theirs:
                 os.close(fd)
         self.living.add(self)
+        threading.Thread(target=self._hear, args=(ours[2],), daemon=True).start()
+
+    def _hear(self, status: int) -> None:
+        try:
+            with open(status, "rb") as pipe:
+                self.returncode = int(pipe.read())
+        finally:
+            self.living.discard(self)
+            self._over.set()
 
     def poll(self) -> int | None:
-        return self._ended(0)
+        return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        code = self._ended(timeout)
-        if code is None:
+        if not self._over.wait(timeout):
             raise subprocess.TimeoutExpired(self.args, timeout or 0)
-        return code
-
-    def _ended(self, within_s: float | None) -> int | None:
-        if self.returncode is None:
-            with selectors.DefaultSelector() as selector:
-                selector.register(self._status, selectors.EVENT_READ)
-                if selector.select(within_s):
-                    told = self._status.read()
-                    assert told, "the process that forks has died"
-                    self.returncode = int(told)
-                    self._status.close()
-                    self.living.discard(self)
+        assert self.returncode is not None, "the process that forks has died"
         return self.returncode
 
     def communicate(self, input: str | None = None, timeout: float | None = None) -> tuple[str, str]:
@@ -171,7 +168,9 @@ class _Forking:
             line = json.dumps(request).encode() + b"\n"
             sent = socket.send_fds(self._socket, [line], list(files))
             self._socket.sendall(line[sent:])
-            return int.from_bytes(self._socket.recv(4))
+            pid = self._socket.recv(4)
+        assert len(pid) == 4, "the process that forks has died"
+        return int.from_bytes(pid)
 
     def end(self) -> None:
         self._socket.close()

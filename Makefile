@@ -25,7 +25,7 @@ demo: $(VENV)/demo.stamp  ## tune a small network on handwritten digits, live; s
 
 .PHONY: test
 test: $(VENV)/dev.stamp  ## run all tests
-	$(BIN)/python -m pytest -m 'not soak' -n $(JOBS) --maxprocesses=8 $(TESTS)
+	$(BIN)/python -m pytest -m 'not soak' -n $(JOBS) --maxprocesses=8 --dist worksteal $(TESTS)
 
 .PHONY: test-cluster
 test-cluster: cluster-binaries  ## run the tests on a real Kubernetes, started here; TESTS=tests/cluster/test_x.py

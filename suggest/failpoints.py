@@ -13,12 +13,17 @@ import signal
 _NAMES: dict[str, None] = {}
 
 
-def _parse(setting: str) -> tuple[str, int]:
-    name, _, hit = setting.partition(":")
-    return name, int(hit) if hit else 1
+_armed, _hits_left = "", 0
 
 
-_armed, _hits_left = _parse(os.environ.get("TUNER_FAILPOINT", ""))
+def arm(setting: str) -> None:
+    """Done at import; repeated by a process that a test forked after that."""
+    global _armed, _hits_left  # noqa: PLW0603 - one process, one countdown
+    _armed, _, hit = setting.partition(":")
+    _hits_left = int(hit) if hit else 1
+
+
+arm(os.environ.get("TUNER_FAILPOINT", ""))
 
 
 def register(call: str) -> tuple[str, str]:

@@ -3,7 +3,9 @@ operators beside one (`make test-operators`) need programs that take ten minutes
 clients in other languages (`make test-clients`) need Go."""
 
 import logging
+import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,11 @@ __all__ = ["postgres", "postgres_url"]
 # No test asserts a time: an example that takes long on a busy machine is no failure.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+# Where images and shells forbid bytecode files, each of the thousand programs that the tests start would compile
+# the packages again: a third of its start-up. The same variable is dropped in bench/harness.py.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 HERE = Path(__file__).parent
 BY_NAME = (HERE / "cluster", HERE / "operators", HERE / "clients")
@@ -31,6 +38,11 @@ def log_levels() -> None:
     logging.getLogger().setLevel(logging.WARNING)
     for name in ("suggest", "controller"):
         logging.getLogger(name).setLevel(logging.NOTSET)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """For `-n auto`: many tests wait for processes, time limits and back-offs more than they compute."""
+    return 2 * (os.cpu_count() or 1)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

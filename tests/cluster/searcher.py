@@ -55,6 +55,29 @@ spec:
         )
         return path
 
+    def file_of_objects(
+        self, template: Mapping[str, object], *, name: str = "tiny", trials: int, parallelism: int, **trial: object
+    ) -> Path:
+        """Whole objects as trials. JSON is YAML."""
+        content = {
+            "apiVersion": "tuner.dev/v1",
+            "kind": "Experiment",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": {
+                "objective": {"metric": "score", "direction": "maximize"},
+                "parameters": {"x": {"type": "float", "min": 0, "max": 1}},
+                "algorithm": {"name": "random", "seed": 1},
+                "budget": {"trials": trials},
+                "parallelism": parallelism,
+                "canary": "0s",
+                "runtime": "kubernetes",
+                "trial": {"template": template, **trial},
+            },
+        }
+        path = self.folder / f"{name}.yaml"
+        path.write_text(json.dumps(content, indent=1))
+        return path
+
     def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [TUNER, *map(str, arguments)], cwd=self.folder, env=self.env, text=True, stdin=subprocess.DEVNULL,

@@ -128,25 +128,7 @@ def a_training(leader: Object, follower: Object) -> Object:
 
 
 def file(me: Searcher, template: Object, *, name: str = "tiny", trials: int = 3, **trial: object) -> Path:
-    """JSON is YAML."""
-    content = {
-        "apiVersion": "tuner.dev/v1",
-        "kind": "Experiment",
-        "metadata": {"name": name, "namespace": me.namespace},
-        "spec": {
-            "objective": {"metric": "score", "direction": "maximize"},
-            "parameters": {"x": {"type": "float", "min": 0, "max": 1}},
-            "algorithm": {"name": "random", "seed": 1},
-            "budget": {"trials": trials},
-            "parallelism": 2,
-            "canary": "0s",
-            "runtime": "kubernetes",
-            "trial": {"template": template, **trial},
-        },
-    }
-    path = me.folder / f"{name}.yaml"
-    path.write_text(json.dumps(content, indent=1))
-    return path
+    return me.file_of_objects(template, name=name, trials=trials, parallelism=2, **trial)
 
 
 def nothing_was_made(level_b: ControlPlane, me: Searcher) -> bool:

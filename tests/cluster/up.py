@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Callable
 
 from tests.cluster import binaries, realnode
 from tests.cluster.controlplane import USERS, ControlPlane
 
 
-def main() -> int:
+def main(prepare: Callable[[ControlPlane], object] | None = None, lacking: str = "") -> int:
+    """prepare: what else belongs to the cluster; lacking: what is missing for that."""
     real = sys.argv[1:] == ["--real"]
-    lacking = realnode.missing() if real else binaries.missing(binaries.LEVEL_B)
+    lacking = lacking or (realnode.missing() if real else binaries.missing(binaries.LEVEL_B))
     if lacking:
         print(lacking, file=sys.stderr)
         return 1
     cluster = realnode.RealNode() if real else ControlPlane(fake_nodes=4)
     try:
+        if prepare is not None:
+            prepare(cluster)
         print(f"export KUBECONFIG={cluster.kubeconfig()}")
         print(f"# kubectl is {binaries.program('kubectl')}")
         for user in USERS:

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-TUNER = Path(sys.executable).parent / "tuner"
+from tests import forked
+
 PROGRAM = """
 import os, pathlib, sys, time
 here = pathlib.Path("starts.txt")
@@ -39,7 +40,7 @@ class Cli:
         self.env = {
             **{key: value for key, value in os.environ.items() if not key.startswith(("TUNER_", "NO_COLOR"))},
             "TUNER_STATE_DIR": str(folder / "state"),
-            "PATH": f"{TUNER.parent}{os.pathsep}{os.environ['PATH']}",  # so that hints say `tuner`
+            "PATH": f"{forked.TUNER.parent}{os.pathsep}{os.environ['PATH']}",  # so that hints say `tuner`
             "PYTHONFAULTHANDLER": "1",  # where a process stands that does not end, printed when it is aborted
         }
         self.started: list[subprocess.Popen[str]] = []
@@ -65,10 +66,7 @@ spec:
         return self.file
 
     def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [TUNER, *arguments], cwd=self.folder, env=self.env, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+        process = forked.tuner(arguments, folder=self.folder, env=self.env)
         self.started.append(process)
         return process
 
@@ -167,10 +165,10 @@ def eventually(condition: Callable[[], bool], *, within_s: float = 20) -> None:
 
 def processes_of(folder: Path) -> list[str]:
     """Everything that was started on this state directory and still lives; nothing where there is no /proc."""
-    mark = f"TUNER_STATE_DIR={folder}/".encode()
-    found = []
+    mark = f"TUNER_STATE_DIR={folder}/"
+    found = [str(pid) for pid in forked.running_with(mark)]
     for environ in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
-            if mark in environ.read_bytes():
+            if mark.encode() in environ.read_bytes():
                 found.append(environ.parent.name)
     return found

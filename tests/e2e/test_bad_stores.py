@@ -16,7 +16,8 @@ import pytest
 
 from controller.experiment_store import SCHEMA_VERSION
 from suggest.storage.upgrades import HEAD
-from tests.e2e.cli import TUNER, Cli, cli_in, ended, eventually, experiment, processes_of
+from tests.e2e.cli import Cli, cli_in, ended, eventually, experiment, processes_of
+from tests.forked import TUNER
 
 NEWER = {
     "controller.db": "UPDATE controller_schema SET version = 99",

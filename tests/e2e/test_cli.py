@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cli import TUNER, Cli, eventually, processes_of
+from tests.e2e.cli import Cli, eventually, processes_of
+from tests.forked import TUNER
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 import pytest
 
 from controller.cli.main import main
-from tests.e2e.cli import TUNER, Cli, cli_in, experiment
+from tests.e2e.cli import Cli, cli_in, experiment
+from tests.forked import TUNER
 
 STARTS = {
     "bash": (["bash", "--norc", "--noprofile", "-i"], 'PS1="> "; bind "set enable-bracketed-paste off"\n'),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,18 +13,15 @@ from typing import Any
 
 import pytest
 
+from tests import forked
 from tests.torch_here import needs_torch
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
-TUNER = Path(sys.executable).parent / "tuner"
 FINISHED = {"succeeded", "pruned", "infeasible", "failed"}
 
 
 def tuner(*arguments: str | Path, state: Path) -> subprocess.CompletedProcess[str]:
-    command = [TUNER, *arguments, "--state-dir", state]
-    return subprocess.run(
-        command, cwd=DIGITS, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240, check=False
-    )
+    return forked.run_tuner([*arguments, "--state-dir", state], folder=DIGITS, env=os.environ, within_s=240)
 
 
 def run(file: str, *settings: str, state: Path) -> None:

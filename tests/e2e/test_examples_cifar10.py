@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from controller.cli.main import main
+from tests import forked
 from tests.torch_here import needs_torch
 from tests.trial.stand_ins import as_binary, stand_in
 
@@ -35,10 +36,8 @@ def shown(*pages: Path) -> list[str]:
 
 
 def tuner(*arguments: str | Path, state: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [TUNER, *arguments, "--state-dir", state], cwd=CIFAR10, env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
+    env = {**os.environ, **environment}
+    return forked.run_tuner([*arguments, "--state-dir", state], folder=CIFAR10, env=env, within_s=240)
 
 
 def typed(words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:

@@ -41,7 +41,7 @@ def finals(cli: Cli) -> list[str]:
 def test_it_outlives_its_controller_and_leaves_what_best_lists(cli: Cli) -> None:
     file = write(cli, EXPORT.format(then=UNTIL_GO))
     process = cli.start("run", file)
-    eventually(lambda: finals(cli))
+    eventually(lambda: "State:      running" in cli.tuner("describe", "tiny/final")[1])
     process.kill()
     process.communicate()
     assert "it may run on without a controller" in cli.tuner("describe", "tiny/final")[1]

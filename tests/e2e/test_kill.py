@@ -11,10 +11,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tests import forked
+
+ROOT = Path(__file__).parents[2]
 EXPERIMENT = """\
 apiVersion: tuner.dev/v1
 kind: Experiment
@@ -65,31 +69,30 @@ class Killed:
         self.folder = folder
         self.count = trials
         self.state_dir = folder / "state"
+        self.log = folder / "tuner.log"
         (folder / "experiment.yaml").write_text(EXPERIMENT.replace("PACE", pace).replace("TRIALS", str(trials)))
 
     def tuner(self, *words: str, failpoint: str = "") -> subprocess.CompletedProcess[str]:
-        env = {**os.environ, "TUNER_FAILPOINT": failpoint, "PYTHONPATH": str(Path(__file__).parents[2])}
-        command = self.command(*words)
-        return subprocess.run(
-            command, cwd=self.folder, env=env, capture_output=True, text=True, timeout=60, check=False
-        )
+        env = {**os.environ, "TUNER_FAILPOINT": failpoint, "TUNER_STATE_DIR": str(self.state_dir)}
+        return forked.run_tuner(words, folder=self.folder, env=env, within_s=120)
 
-    def command(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "controller.cli", *words, "--state-dir", str(self.state_dir)]
-
-    def start(self, *, failpoint: str = "") -> subprocess.Popen[bytes]:
-        env = {**os.environ, "TUNER_FAILPOINT": failpoint, "PYTHONPATH": str(Path(__file__).parents[2])}
-        log = (self.folder / "tuner.log").open("ab")
-        with log:
+    def start(self) -> subprocess.Popen[bytes]:
+        """A run that may be killed in its start-up, too."""
+        with self.log.open("ab") as log:
             return subprocess.Popen(
-                self.command("run", "experiment.yaml"), cwd=self.folder, env=env, stdout=log, stderr=log
-            )
+                [sys.executable, "-m", "controller.cli", "run", "experiment.yaml"],
+                cwd=self.folder, stdout=log, stderr=log,
+                env={**os.environ, "TUNER_STATE_DIR": str(self.state_dir), "PYTHONPATH": str(ROOT)},
+            )  # fmt: skip
 
     def run(self, *, failpoint: str = "") -> int:
-        return self.start(failpoint=failpoint).wait(timeout=120)
+        done = self.tuner("run", "experiment.yaml", failpoint=failpoint)
+        with self.log.open("a") as log:
+            log.write(done.stdout + done.stderr)
+        return done.returncode
 
     def said(self) -> str:
-        return (self.folder / "tuner.log").read_text()[-3000:]
+        return self.log.read_text()[-3000:]
 
     def trials(self) -> list[dict[str, object]]:
         done = self.tuner("get", "trials", "killed", "-o", "json")
@@ -118,7 +121,8 @@ def left_behind(folder: Path) -> list[str]:
     found = []
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
-        found = [pid.name for pid in Path("/proc").iterdir() if pid.name.isdigit() and _names(pid, folder)]
+        found = [str(pid) for pid in forked.running_with(f"TUNER_STATE_DIR={folder}/")]
+        found += [pid.name for pid in Path("/proc").iterdir() if pid.name.isdigit() and _names(pid, folder)]
         if not found:
             return []
         time.sleep(0.05)
@@ -213,7 +217,7 @@ def test_a_killed_stop_is_finished_by_the_next(folder: Path, moment: str) -> Non
     assert left_behind(folder) == []
 
 
+@cache
 def failpoints() -> list[str]:
     command = [sys.executable, "-m", "controller.cli", "debug", "failpoints"]
-    root = Path(__file__).parents[2]
-    return subprocess.run(command, cwd=root, capture_output=True, check=True, text=True).stdout.split()
+    return subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split()

@@ -7,7 +7,6 @@ import json
 import os
 import stat
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,12 +15,12 @@ import pytest
 from controller.app.state_directory import StateDirectory
 from controller.app.workspace import Workspace
 from suggest.server import Protection
+from tests import forked
 from tests.certificates import Authority
 from tests.e2e.cli import experiment
 from tests.service.granted import secret, tokens_file
 from tests.service.running import a_server
 
-TUNER = Path(sys.executable).parent / "tuner"
 FILE = experiment(["sh", "-c", 'echo "token=[$TUNER_TOKEN]"; echo score=${x}'])
 
 
@@ -38,9 +37,7 @@ class Closed:
         env = {key: value for key, value in os.environ.items() if not key.startswith("TUNER_")}
         env |= {"TUNER_STATE_DIR": str(self.folder / "state"), "TUNER_TOKEN": token}
         env["TUNER_TLS_CA"] = str(self.authority.own.certificate)
-        return subprocess.run(
-            [TUNER, *words], cwd=self.folder, env=env, capture_output=True, text=True, timeout=60, check=False
-        )
+        return forked.run_tuner(words, folder=self.folder, env=env)
 
 
 @pytest.fixture

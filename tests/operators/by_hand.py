@@ -5,32 +5,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 
-from tests.cluster import binaries, realnode
-from tests.cluster.controlplane import ControlPlane
+from tests.cluster import up
 from tests.operators import operators
 
-
-def main() -> int:
-    real = sys.argv[1:] == ["--real"]
-    lacking = operators.missing() or (realnode.missing() if real else binaries.missing(binaries.LEVEL_B))
-    if lacking:
-        print(lacking, file=sys.stderr)
-        return 1
-    cluster = realnode.RealNode() if real else ControlPlane(fake_nodes=4)
-    try:
-        operators.Operators(cluster)
-        print(f"export KUBECONFIG={cluster.kubeconfig()}")
-        print(f"# kubectl is {binaries.program('kubectl')}")
-        print(f"# logs of the parts: {cluster.folder}/*.log", flush=True)
-        with contextlib.suppress(KeyboardInterrupt):
-            sys.stdin.read()
-    finally:
-        cluster.close()
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(up.main(operators.Operators, operators.missing()))

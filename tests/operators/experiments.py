@@ -27,26 +27,8 @@ def experiment(
     me: Searcher, kind: Kind, main: Behavior = MAIN, worker: Behavior = WORKER, *, trials: int = 1,
     parallelism: int = 1, restart: str = "Never", labels: Mapping[str, str] | None = None, **trial: object,
 ) -> Path:  # fmt: skip
-    """JSON is YAML."""
     template = {"metadata": {"labels": dict(labels or {})}, **kind.template(main, worker, restart)}
-    content = {
-        "apiVersion": "tuner.dev/v1",
-        "kind": "Experiment",
-        "metadata": {"name": NAME, "namespace": me.namespace},
-        "spec": {
-            "objective": {"metric": "score", "direction": "maximize"},
-            "parameters": {"x": {"type": "float", "min": 0, "max": 1}},
-            "algorithm": {"name": "random", "seed": 1},
-            "budget": {"trials": trials},
-            "parallelism": parallelism,
-            "canary": "0s",
-            "runtime": "kubernetes",
-            "trial": {"template": template, **trial},
-        },
-    }
-    path = me.folder / f"{NAME}.yaml"
-    path.write_text(json.dumps(content, indent=1))
-    return path
+    return me.file_of_objects(template, name=NAME, trials=trials, parallelism=parallelism, **trial)
 
 
 def until_said(me: Searcher, said: str, *, state: str) -> None:

@@ -16,6 +16,7 @@ from suggest.server import Protection, Server, ServerOptions
 from suggest.space import Choice, Float, Parameter, Space
 from suggest.study import Algorithm, Direction, Objective, Pruning, StudyName, StudySpec
 from suggest.trial import Measurement
+from tests import forked
 
 NAME = StudyName("default", "parabola")
 SPEC = StudySpec(
@@ -123,12 +124,14 @@ class ServerProcess:
         )
         if self._descriptors is not None:
             program = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, {self._descriptors}); {program}"
-        process = subprocess.Popen(
-            [sys.executable, *self._python, "-c", program, self.address, _url(self._storage), self._tokens],
-            env={**os.environ, "TUNER_FAILPOINT": failpoint},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        arguments = (self.address, _url(self._storage), self._tokens)
+        env = {**os.environ, "TUNER_FAILPOINT": failpoint}
+        if self._python:
+            process = subprocess.Popen(
+                [sys.executable, *self._python, "-c", program, *arguments], env=env, stderr=subprocess.PIPE, text=True
+            )
+        else:
+            process = forked.python(program, *arguments, env=env)
         assert process.stderr is not None
         line = process.stderr.readline()
         while line.startswith("import time:"):

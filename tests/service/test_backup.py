@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import threading
@@ -20,6 +19,7 @@ from controller.core.model import Revision, Uid
 from controller.experiment_store import SqlExperimentStore
 from suggest.errors import StoreBroken
 from suggest.storage.sqlite_store import SqliteStore
+from tests import forked
 from tests.contract.store_contract import a_study
 from tests.service.load import a_client, eventually, started, under_load
 from tests.service.running import NAME, SPEC, a_process
@@ -206,15 +206,13 @@ def test_a_bad_backup_touches_nothing(state: Path, folder: Path, harm: Callable[
 def test_a_restore_that_is_killed_is_noticed_and_can_be_repeated(state: Path, folder: Path, point: str) -> None:
     assert tuner_db("backup", folder / "saved", "--state-dir", state) == 0
     add(state, "second")
-    again = [TUNER, "db", "restore", folder / "saved", "--state-dir", state, "--force"]
-    killed = subprocess.run(
-        again, env={**os.environ, "TUNER_FAILPOINT": f"controller.backup.swap.{point}"}, check=False
-    )
-    assert killed.returncode == -9
+    again = ["db", "restore", folder / "saved", "--state-dir", state, "--force"]
+    env = {**os.environ, "TUNER_FAILPOINT": f"controller.backup.swap.{point}"}
+    assert forked.run_tuner(again, folder=folder, env=env).returncode == -9
     for _ in range(2):
         with pytest.raises(StoreBroken, match=r"a restore was interrupted here; run it again"):
             names(state)
-    assert subprocess.run(again, check=False).returncode == 0
+    assert forked.run_tuner(again, folder=folder, env=os.environ).returncode == 0
     assert names(state) == (["first"], ["first"])
 
 

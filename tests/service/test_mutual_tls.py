@@ -6,8 +6,6 @@ import asyncio
 import logging
 import os
 import ssl
-import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from suggest.client import AsyncClient, Client
 from suggest.errors import InvalidArgument, PermissionDenied, Unauthenticated, Unavailable
 from suggest.server import Protection, ServerOptions
 from suggest.study import StudyName
+from tests import forked
 from tests.certificates import Authority, Certificate, replace
 from tests.service.granted import secret, tokens_file
 from tests.service.running import NAME, SPEC, a_server
@@ -171,7 +170,7 @@ def test_the_command_line_shows_a_certificate(tmp_path: Path, parties: Parties) 
             "  algorithm: {name: random}\n  budget: {trials: 1}\n"
             "  trial: {command: [sh, -c, 'echo x=0.5', '${x}']}\n"
         )
-        command = [sys.executable, "-m", "controller.cli", "run", str(file), "--server", server.address]
+        command = ["run", str(file), "--server", server.address]
         env = {
             **os.environ,
             "TUNER_STATE_DIR": str(tmp_path / "state"),
@@ -179,9 +178,9 @@ def test_the_command_line_shows_a_certificate(tmp_path: Path, parties: Parties) 
             "TUNER_TLS_CERT": str(parties.alice.certificate),
         }
         by_flag = [*command, "--tls-cert", str(parties.alice.certificate), "--tls-key", str(parties.alice.key)]
-        done = subprocess.run(by_flag, env=env, capture_output=True, text=True, timeout=120, check=False)
+        done = forked.run_tuner(by_flag, folder=tmp_path, env=env, within_s=120)
         assert done.returncode == 0, done.stderr
-        missing = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+        missing = forked.run_tuner(command, folder=tmp_path, env=env, within_s=120)
         assert missing.returncode == 2, missing.stderr
         assert "TUNER_TLS_CERT is set without TUNER_TLS_KEY" in missing.stderr
 

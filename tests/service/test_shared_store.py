@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from suggest.errors import NotFound, NotOwner, Unavailable
 from suggest.storage.postgres_store import SILENCE_S, OwnedByHeartbeat, PostgresStore
 from suggest.storage.store import Lease
 from suggest.trial import Outcome, TrialState
+from tests import forked
 from tests.contract.store_contract import NAME as DIGITS
 from tests.contract.store_contract import a_study, measured, queued, running
 from tests.e2e.cli import experiment
@@ -82,12 +82,8 @@ def test_a_search_goes_on_when_the_server_that_it_began_at_dies(
 ) -> None:
     first, second = two
     (tmp_path / "tiny.yaml").write_text(experiment(["sh", "-c", "sleep 0.3; echo score=${x}"], trials=12))
-    tuner = Path(sys.executable).parent / "tuner"
-    servers = ["--server", f"{first.address},{second.address}"]
-    with subprocess.Popen(
-        [tuner, "run", "tiny.yaml", *servers, "--state-dir", "state"],
-        cwd=tmp_path, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    ) as search, Client(second.address) as client:  # fmt: skip
+    words = ["run", "tiny.yaml", "--server", f"{first.address},{second.address}", "--state-dir", "state"]
+    with forked.tuner(words, folder=tmp_path, env=os.environ) as search, Client(second.address) as client:
         eventually(lambda: any(t.finished for s in client.list_studies() for t in client.list_trials(s.name)))
         first.kill()
         error = search.communicate(timeout=PATIENCE_S)[1]

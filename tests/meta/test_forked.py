@@ -1,0 +1,65 @@
+"""`tests.forked`: what is forked behaves as what is started by `exec`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import forked
+
+SHOWS = (
+    "import json, os, signal, sys; print(json.dumps([sys.argv, os.getcwd(), dict(os.environ), sys.stdin.read(), "
+    "sys.path, sys.stdout.encoding, sys.stdout.line_buffering, os.getpgrp(), os.umask(0), __name__, "
+    "[str(signal.getsignal(n)) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE)], "
+    "sorted(os.listdir('/dev/fd'))[:4]])); print('told', file=sys.stderr); sys.exit(7)"
+)
+
+
+def by_exec(code: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], env={**os.environ, "MINE": "1"}, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def by_fork(code: str, *arguments: str) -> subprocess.Popen[str]:
+    process = forked.python(code, *arguments, env={**os.environ, "MINE": "1"})
+    assert isinstance(process, forked.Forked)
+    return process
+
+
+def test_it_sees_what_a_new_interpreter_sees() -> None:
+    seen = [(process.communicate(timeout=60), process.returncode) for process in
+            [start(SHOWS, "a", "b c") for start in (by_exec, by_fork)]]  # fmt: skip
+    assert seen[0] == seen[1]
+    assert seen[0][1] == 7
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+def test_it_ends_by_signals_as_others_do(number: signal.Signals) -> None:
+    for start in (by_exec, by_fork):
+        process = start("import time; print('up', flush=True); time.sleep(600)")
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        assert process.poll() is None
+        process.send_signal(number)
+        process.communicate(timeout=60)
+        assert process.returncode == -number
+
+
+def test_one_that_ends_is_told_of_though_nobody_reads_what_it_prints(tmp_path: Path) -> None:
+    process = forked.tuner(["version"], folder=tmp_path, env=os.environ)
+    assert process.wait(timeout=60) == 0
+    out, err = process.communicate(timeout=60)
+    assert (out.startswith("tuner "), err) == (True, "")
+
+
+def test_what_only_a_new_interpreter_reads_makes_one() -> None:
+    process = forked.python("import sys; print(sys.flags.optimize)", env={**os.environ, "PYTHONOPTIMIZE": "1"})
+    assert not isinstance(process, forked.Forked)
+    assert process.communicate(timeout=60)[0] == "1\n"

@@ -46,12 +46,6 @@ def trial(number: int, value: float = 0.5) -> Trial:
     return Trial(number, TrialState.SUCCEEDED, {"x": 0.5, "y": 0.1}, value=value)
 
 
-def set_in_workers(monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
-    """A constant of `suggest.workers`, in each process that is started from now on."""
-    boot = workers._BOOT.replace("main(int", f"import suggest.workers as w; w.{setting}; main(int")
-    monkeypatch.setattr(workers, "_BOOT", boot)
-
-
 def eventually(condition: Callable[[], bool], within_s: float = 30.0) -> None:
     end = time.monotonic() + within_s
     while not condition():
@@ -221,10 +215,9 @@ def test_a_call_that_runs_out_of_time_leaves_the_worker_to_the_next(pool: Worker
     assert (point["shown"], pool.restarts) == ("1=0.5", 0)
 
 
-def test_a_model_that_was_evicted_is_made_again(pool: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_in_workers(monkeypatch, "MOST_VALUES = 1_000")
+def test_a_model_that_was_evicted_is_made_again(pool: Workers, tmp_path: Path) -> None:
     told, other = model(pool, "Told", seed=1), model(pool, "Told", seed=2)
-    many = [trial(number) for number in range(300)]
+    many = [trial(number) for number in range(300_000)]
     told.propose(many, [], NEXT)
     other.propose(many, [], NEXT)  # together more values than a worker keeps
     (point,) = told.propose([*many[:2], trial(2, 0.25)], [], NEXT)
@@ -261,7 +254,7 @@ def test_a_worker_ends_with_its_parent_also_in_the_middle_of_a_proposal(tmp_path
 def test_an_idle_worker_ends_and_the_next_request_starts_another(
     pool: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_in_workers(monkeypatch, "IDLE_S = 0.05")
+    monkeypatch.setattr(workers, "_BOOT", workers._BOOT.replace("main(int", "import suggest.workers as w; w.IDLE_S = 0.05; main(int"))  # noqa: E501  # fmt: skip
     told = model(pool, "Told")
     (before,) = told.propose([trial(0)], [], NEXT)
     eventually(lambda: not lives(int(str(before["pid"]))))

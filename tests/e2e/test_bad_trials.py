@@ -129,6 +129,7 @@ def test_a_hundred_megabytes_of_output_are_read_in_little_memory(cli: Cli) -> No
     (log,) = (cli.folder / "state").glob("experiments/*/trials/0/1/log.txt")
     assert log.stat().st_size > 100_000_000
     assert peak_kb < 200_000
+    assert sys.platform != "linux" or peak_kb > 0
     log.unlink()
 
 
@@ -239,7 +240,6 @@ def high_water_kb(process: subprocess.Popen[str]) -> int:
     try:
         status = Path(f"/proc/{process.pid}/status").read_text()
     except OSError:
-        assert sys.platform != "linux" or process.poll() is not None
-        return 0
+        return 0  # it has ended
     found = re.search(r"VmHWM:\s+(\d+) kB", status)
     return int(found[1]) if found else 0

@@ -69,7 +69,7 @@ def test_who_may_not_is_told_so_with_exit_code_4(closed: Closed) -> None:
     assert denied.stderr.startswith("tuner: the token reader may not manage, which CreateStudy needs")
     unknown = closed.tuner("validate", "experiment.yaml", *run[2:], token="a-token-of-somebody-else")
     assert unknown.returncode == 4
-    assert unknown.stderr.startswith("tuner: this server does not know that token")
+    assert unknown.stderr.startswith("tuner: unknown or revoked token")
     assert "somebody-else" not in unknown.stderr
 
 

@@ -63,3 +63,9 @@ def test_what_only_a_new_interpreter_reads_makes_one() -> None:
     process = forked.python("import sys; print(sys.flags.optimize)", env={**os.environ, "PYTHONOPTIMIZE": "1"})
     assert not isinstance(process, forked.Forked)
     assert process.communicate(timeout=60)[0] == "1\n"
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted in /proc")
+def test_what_forks_has_one_thread_and_has_imported_no_library_that_starts_others() -> None:
+    code = "import os, sys; print(len(os.listdir(f'/proc/{os.getppid()}/task')), {'grpc', 'numpy'} & set(sys.modules))"
+    assert forked.python(code, env=os.environ).communicate(timeout=60)[0] == "1 {'grpc'}\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from suggest.curves import Curve, Report
+from suggest.curves import Report, TrialCurve
 from suggest.engine import Engine
 from suggest.engine.trial_index import TrialIndex
 from suggest.samplers.tpe import Window
@@ -34,10 +34,12 @@ class Book:
             report.add(measurement)
         return report
 
-    def curves(self) -> Iterator[Curve]:
+    def curves(self) -> Iterator[TrialCurve]:
         for trial in self.trials():
-            if trial.state is SUCCEEDED and (curve := self.report(trial.number).newest("accuracy")) is not None:
-                yield curve
+            if trial.state in (SUCCEEDED, TrialState.PRUNED):
+                curve = self.report(trial.number).newest("accuracy")
+                if curve is not None:
+                    yield TrialCurve(trial.number, trial.state, curve, trial.value)
 
 
 class Pair:
@@ -73,6 +75,8 @@ def test_it_advises_and_values_as_one_that_keeps_all_whenever_its_pruner_is_firs
         assert pair.brief.fresh(number, again) == pair.whole.fresh(number, again) == tuple(again[5:])
         assert pair.brief.value_of(number) == pair.whole.value_of(number)
     assert any(pair.whole.advise(number).should_stop for number in (3, 7, 11))
+    for number in (3, 7, 11):  # advice about the same curve is not given anew
+        pair.measure(number, accuracy(0.1 * number, first=5))
     later = Engine(pair.study, pair.book.trials(), (), source=pair.book)
     for number in (3, 7, 11):
         later.measure(number, pair.book.measured[number])

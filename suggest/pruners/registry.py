@@ -12,19 +12,22 @@ from typing import Any
 from suggest import settings as checked
 from suggest.errors import Problem
 from suggest.pruners.asha import AshaPruner, AshaSettings
+from suggest.pruners.curve import CurvePruner, CurveSettings
 from suggest.pruners.hyperband import HyperbandPruner, HyperbandSettings, hyperband_problems
 from suggest.pruners.median import MedianPruner, MedianSettings
+from suggest.pruners.optuna_rule import CLASSES, OptunaRule, optuna_problems
 from suggest.pruners.patient import ALONE, WRAPPED, PatientPruner, PatientSettings
 from suggest.pruners.percentile import PercentilePruner, PercentileSettings
 from suggest.pruners.pruner import Pruner
 from suggest.pruners.threshold import ThresholdPruner, ThresholdSettings, threshold_problems
+from suggest.pruners.wilcoxon import WilcoxonPruner, WilcoxonSettings
 from suggest.settings import Catalog, Setting
 from suggest.study import Objective, Pruning
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`settings_type` belongs to the argument of `problems` and the second of `build`; Any, for a table cannot say so."""
+    """The argument of `problems` and the second of `build` are of `settings_type`; Any, for a table cannot say so."""
 
     name: str
     summary: str
@@ -77,6 +80,28 @@ _RULES = (
         PatientSettings,
         PatientPruner,
     ),
+    Rule(
+        "wilcoxon",
+        "Stops a trial that is worse than the best one by a signed-rank test; for steps that are folds or seeds.",
+        WilcoxonSettings,
+        WilcoxonPruner,
+    ),
+    Rule(
+        "curve",
+        "Predicts the final value from the curves of succeeded trials, and stops a trial that will not be the best.",
+        CurveSettings,
+        CurvePruner,
+    ),
+    *(
+        Rule(
+            f"optuna:{name}",
+            f"Optuna's own {class_name}, over a window of trials.",
+            settings,
+            OptunaRule,
+            optuna_problems,
+        )
+        for name, (class_name, settings) in CLASSES.items()
+    ),
 )
 _BY_NAME = Catalog("a pruning rule", _RULES)
 
@@ -93,7 +118,7 @@ def pruning_problems(pruning: Pruning) -> Iterator[Problem]:
         rule = _BY_NAME.get(each.name)
         if rule is not None and rule.problems is not None and not found:
             for problem in rule.problems(checked.read(rule.settings_type, each.settings)):
-                yield Problem(f"settings.{problem.path}", problem.message)
+                yield Problem(f"settings.{problem.path}" if problem.path else "settings", problem.message)
 
 
 def new_pruner(pruning: Pruning, objective: Objective) -> Pruner:

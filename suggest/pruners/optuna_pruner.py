@@ -1,0 +1,188 @@
+"""The model behind `optuna:NAME`: one of Optuna's pruners, unchanged, over a window of trials. This imports Optuna.
+
+Only its public methods are called: it is asked after each step of each trial, in the order in which they came, as
+`Trial.should_prune` would ask it. What it notes of a trial is kept here; after a restart it is asked again about the
+window, trial by trial in the order of their numbers. One question looks at the whole window, so it is slower than a
+rule of ours: `window` bounds it.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from bisect import insort
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# Any: Optuna's own type for attributes.
+from typing import Any
+
+import numpy as np
+import optuna.pruners
+from optuna.study import Study as OptunaStudy
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
+
+from suggest.curves import TrialCurve
+from suggest.optuna_storage import WindowStorage
+from suggest.pruners.asha import COUNTED
+from suggest.pruners.hyperband import HASHED
+from suggest.pruners.optuna_rule import CLASSES, NONE, OptunaSettings
+from suggest.pruners.pruner import GO_ON
+from suggest.study import Direction, Objective
+from suggest.trial import StopAdvice, TrialState
+
+_STATES = {TrialState.SUCCEEDED: OptunaState.COMPLETE, TrialState.PRUNED: OptunaState.PRUNED}
+
+
+class _Window(WindowStorage):
+    """Trials by their numbers. Pruners note at which rungs a trial has been; that is kept with the trial."""
+
+    def __init__(self, direction: StudyDirection) -> None:
+        super().__init__(direction, ())
+        self.by_number: dict[int, FrozenTrial] = {}
+
+    def get_study_name_from_id(self, study_id: int) -> str:
+        return HASHED
+
+    def get_trial(self, trial_id: int) -> FrozenTrial:
+        return self.by_number[trial_id]
+
+    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
+        self.by_number[trial_id].system_attrs[key] = value
+
+    def hold(self, trial: FrozenTrial) -> None:
+        if self.by_number.get(trial.number) is not trial:
+            self.drop(trial.number)
+            self.by_number[trial.number] = trial
+            insort(self._trials, trial, key=lambda each: each.number)
+
+    def drop(self, number: int) -> None:
+        if self.by_number.pop(number, None) is not None:
+            self._trials = [each for each in self._trials if each.number != number]
+
+
+class OptunaModel:
+    def __init__(self, objective: Objective, name: str, settings: OptunaSettings) -> None:
+        self._objective = objective
+        self._class_name, _ = CLASSES[name]
+        self._window = settings.window
+        maximize = objective.direction is Direction.MAXIMIZE
+        self._storage = _Window(StudyDirection.MAXIMIZE if maximize else StudyDirection.MINIMIZE)
+        with _quiet():
+            self._pruner = _made(name, settings)
+            self._study = OptunaStudy(HASHED, self._storage, pruner=self._pruner)
+        self._finished: list[int] = []
+        self._best: tuple[float, int] | None = None  # loss, number
+        self._latest: dict[int, TrialCurve] = {}  # of which Optuna has not been asked about every step
+        self._stops: dict[int, set[int]] = {}  # of running trials: the steps at which Optuna would stop them
+
+    def put(self, trial: TrialCurve) -> None:
+        number = trial.number
+        if trial.state not in COUNTED:
+            self._latest.pop(number, None)
+            self._stops.pop(number, None)
+            self._storage.drop(number)
+            return
+        self._latest[number] = trial
+        if trial.state.finished:
+            self._stops.pop(number, None)
+            insort(self._finished, number)
+            if trial.state is TrialState.SUCCEEDED and trial.value is not None:
+                loss = self._objective.direction.sign * trial.value
+                self._best = min((loss, number), self._best or (math.inf, number))
+            self._forget()
+
+    def judge(self, trial: TrialCurve, *, before: int | None) -> StopAdvice:
+        for number in sorted(self._latest):
+            self._ask(self._latest.pop(number))
+        after = -1 if before is None else before
+        stops = [step for step in self._stops.get(trial.number, ()) if step > after]
+        if not stops:
+            return GO_ON
+        step = min(stops)
+        shown, value = len(self._storage.by_number), trial.curve.at_or_before(step)
+        return StopAdvice(
+            True,
+            f"{self._objective.metric} {value:.4g} at step {step} is not enough for Optuna's {self._class_name}, "
+            f"which compared {shown} trials",
+        )
+
+    def _forget(self) -> None:
+        """Finished trials beyond the window, the best one excepted."""
+        while len(self._finished) > self._window:
+            kept_best = self._best is not None and self._finished[0] == self._best[1]
+            number = self._finished.pop(1 if kept_best else 0)
+            self._latest.pop(number, None)
+            self._storage.drop(number)
+
+    def _ask(self, trial: TrialCurve) -> None:
+        """About each step that is new, as if it had been the last one then."""
+        number, curve = trial.number, trial.curve
+        known = self._storage.by_number.get(number)
+        if known is not None and not known.intermediate_values.keys() <= set(curve.steps):
+            known = None  # a new attempt
+            self._stops.pop(number, None)
+        frozen = known or _frozen(number)
+        self._storage.hold(frozen)
+        last = frozen.last_step
+        frozen.intermediate_values = {
+            step: value
+            for step, value in zip(curve.steps, curve.values, strict=True)
+            if last is not None and step <= last
+        }
+        for step, value in zip(curve.steps, curve.values, strict=True):
+            if last is None or step > last:
+                frozen.intermediate_values[step] = value
+                with _quiet():
+                    stops = self._pruner.prune(self._study, frozen)
+                if stops and not trial.state.finished:
+                    self._stops.setdefault(number, set()).add(step)
+        if trial.state.finished:
+            frozen.value = trial.value
+            frozen.state = _STATES[trial.state]
+
+
+def refusal(name: str, settings: OptunaSettings) -> str:
+    """What Optuna says against these settings."""
+    try:
+        with _quiet():
+            _made(name, settings)
+    except (TypeError, ValueError) as error:
+        return f"Optuna refuses these settings: {' '.join(str(error).split())}"
+    return ""
+
+
+def _made(name: str, settings: OptunaSettings) -> optuna.pruners.BasePruner:
+    class_name, _ = CLASSES[name]
+    arguments = settings.arguments
+    if "wrapped_pruner" in arguments:
+        inner = str(arguments["wrapped_pruner"])
+        arguments["wrapped_pruner"] = None if inner == NONE else _made(inner, CLASSES[inner][1]())
+    made: optuna.pruners.BasePruner = getattr(optuna.pruners, class_name)(**arguments)
+    return made
+
+
+def _frozen(number: int) -> FrozenTrial:
+    return FrozenTrial(
+        number=number,
+        state=OptunaState.RUNNING,
+        value=None,
+        datetime_start=None,
+        datetime_complete=None,
+        params={},
+        distributions={},
+        user_attrs={},
+        system_attrs={},
+        intermediate_values={},
+        trial_id=number,
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Optuna and NumPy warn of nan and of what is experimental; the answer says enough."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        yield

@@ -1,13 +1,14 @@
 """The model behind `optuna:NAME`: one of Optuna's pruners, unchanged, over a window of trials. This imports Optuna.
 
-Only its public methods are called: it is asked after each step of each trial, in the order in which they came, as
-`Trial.should_prune` would ask it. What it notes of a trial is kept here; after a restart it is asked again about the
-window, trial by trial in the order of their numbers. One question looks at the whole window, so it is slower than a
-rule of ours: `window` bounds it.
+Only its public methods are called: it is asked after each step of a trial, in the order in which they came, as
+`Trial.should_prune` would ask it. What successive halving notes of a trial is kept here; after a restart it is asked
+again about every step of the window, trial by trial in the order of their numbers. One question looks at the whole
+window, so it is slower than a rule of ours: `window` bounds it.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from bisect import insort
@@ -33,6 +34,7 @@ from suggest.pruners.pruner import GO_ON
 from suggest.study import Direction, Objective
 from suggest.trial import StopAdvice, TrialState
 
+TAKING_NOTES = ("successive-halving", "hyperband")
 _STATES = {TrialState.SUCCEEDED: OptunaState.COMPLETE, TrialState.PRUNED: OptunaState.PRUNED}
 
 
@@ -50,7 +52,9 @@ class _Window(WindowStorage):
         return self.by_number[trial_id]
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
-        self.by_number[trial_id].system_attrs[key] = value
+        changed = copy.copy(self.by_number[trial_id])  # who has asked for the trials has them as they were
+        changed.system_attrs = {**changed.system_attrs, key: value}
+        self.hold(changed)
 
     def hold(self, trial: FrozenTrial) -> None:
         if self.by_number.get(trial.number) is not trial:
@@ -73,9 +77,10 @@ class OptunaModel:
         with _quiet():
             self._pruner = _made(name, settings)
             self._study = OptunaStudy(HASHED, self._storage, pruner=self._pruner)
+        self._takes_notes = not {name, settings.arguments.get("wrapped_pruner")}.isdisjoint(TAKING_NOTES)
         self._finished: list[int] = []
         self._best: tuple[float, int] | None = None  # loss, number
-        self._latest: dict[int, TrialCurve] = {}  # of which Optuna has not been asked about every step
+        self._latest: dict[int, TrialCurve] = {}  # news that Optuna has not seen, in order
         self._stops: dict[int, set[int]] = {}  # of running trials: the steps at which Optuna would stop them
 
     def put(self, trial: TrialCurve) -> None:
@@ -85,6 +90,7 @@ class OptunaModel:
             self._stops.pop(number, None)
             self._storage.drop(number)
             return
+        self._latest.pop(number, None)
         self._latest[number] = trial
         if trial.state.finished:
             self._stops.pop(number, None)
@@ -95,9 +101,10 @@ class OptunaModel:
             self._forget()
 
     def judge(self, trial: TrialCurve, *, before: int | None) -> StopAdvice:
-        for number in sorted(self._latest):
-            self._ask(self._latest.pop(number))
         after = -1 if before is None else before
+        for each in self._latest.values():
+            self._show(each, after=after if each.number == trial.number else each.curve.steps[-1])
+        self._latest.clear()
         stops = [step for step in self._stops.get(trial.number, ()) if step > after]
         if not stops:
             return GO_ON
@@ -117,26 +124,25 @@ class OptunaModel:
             self._latest.pop(number, None)
             self._storage.drop(number)
 
-    def _ask(self, trial: TrialCurve) -> None:
-        """About each step that is new, as if it had been the last one then."""
+    def _show(self, trial: TrialCurve, *, after: int) -> None:
+        """Ask about each step as if it had been the last one: all new ones where Optuna takes notes, else those after
+        this one."""
         number, curve = trial.number, trial.curve
-        known = self._storage.by_number.get(number)
-        if known is not None and not known.intermediate_values.keys() <= set(curve.steps):
-            known = None  # a new attempt
+        frozen = self._storage.by_number.get(number)
+        if frozen is not None and not frozen.intermediate_values.keys() <= set(curve.steps):
+            frozen = None  # a new attempt
             self._stops.pop(number, None)
-        frozen = known or _frozen(number)
+        frozen = frozen or _frozen(number)
         self._storage.hold(frozen)
-        last = frozen.last_step
-        frozen.intermediate_values = {
-            step: value
-            for step, value in zip(curve.steps, curve.values, strict=True)
-            if last is not None and step <= last
-        }
-        for step, value in zip(curve.steps, curve.values, strict=True):
-            if last is None or step > last:
+        known = frozen.last_step if self._takes_notes else after
+        points = list(zip(curve.steps, curve.values, strict=True))
+        frozen.intermediate_values = {step: value for step, value in points if known is not None and step <= known}
+        for step, value in points:
+            if known is None or step > known:
                 frozen.intermediate_values[step] = value
                 with _quiet():
                     stops = self._pruner.prune(self._study, frozen)
+                frozen = self._storage.by_number[number]
                 if stops and not trial.state.finished:
                     self._stops.setdefault(number, set()).add(step)
         if trial.state.finished:

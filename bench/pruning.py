@@ -1,9 +1,9 @@
 """What each pruning rule saves, and what it costs: learning curves replayed as if their trials ran four at a time.
 
 Curves: 200 networks on the handwritten digits (bench/learning_curves.py), their accuracy and their loss, and drawn
-power laws that cross, where those that begin slowly end better. Settings are chosen on one half of each, figures are of the
-other: for every rule its defaults and the settings chosen, ours and Optuna's, in 20 random orders of the trials. Half
-an hour of a processor; `--quick` is for a look. Writes to docs/benchmarks.md. By hand: `python bench/pruning.py`.
+power laws that cross, where those that begin slowly end better. Settings are chosen on one half of each, figures are of
+the other: for every rule its defaults and the settings chosen, ours and Optuna's, in 12 random orders of the trials.
+Half an hour of a processor; `--quick` is for a look. Writes to docs/benchmarks.md. By hand: `python bench/pruning.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from suggest.study import Direction, Objective, Pruning
 from suggest.trial import TrialState
 
 CURVES = Path(__file__).parent / "data/learning_curves.npz"
-WORKERS, ORDERS = 4, 20
+WORKERS, ORDERS = 4, 12
 MOST_REGRET = 0.02  # that chosen settings may have on the half they are chosen on, in the mean
 LATER = {"warmupSteps": (1, 3, 6), "minTrials": (5, 10)}
 GRIDS: dict[str, dict[str, tuple[Value, ...]]] = {
@@ -36,7 +36,7 @@ GRIDS: dict[str, dict[str, tuple[Value, ...]]] = {
     "asha": {"minSteps": (1, 2, 3, 5), "eta": (2, 3, 4), "minTrials": (1, 8)},
     "hyperband": {"minSteps": (1, 2, 3), "eta": (2, 3, 4), "minTrials": (1, 8)},
     "patient": {"patience": (2, 5, 9), "rule": ("none", "median")},
-    "curve": {"probability": (0.01, 0.05, 0.1), "warmupSteps": (1, 3), "minTrials": (10, 20)},
+    "curve": {"probability": (0.05, 0.1), "warmupSteps": (1, 3)},
     "auto": {},
     "optuna:median": {"nWarmupSteps": (0, 1, 3, 6), "nStartupTrials": (5, 10)},
     "optuna:percentile": {"nWarmupSteps": (0, 1, 3, 6), "percentile": (25.0, 35.0, 65.0)},

@@ -12,6 +12,7 @@ from typing import Any
 from suggest import settings as checked
 from suggest.errors import Problem
 from suggest.pruners.asha import AshaPruner, AshaSettings
+from suggest.pruners.auto import AutoPruner, AutoSettings
 from suggest.pruners.curve import CurvePruner, CurveSettings
 from suggest.pruners.hyperband import HyperbandPruner, HyperbandSettings, hyperband_problems
 from suggest.pruners.median import MedianPruner, MedianSettings
@@ -42,6 +43,12 @@ class Rule:
 
 PATIENT = "patient"  # which may have another rule inside
 _RULES = (
+    Rule(
+        "auto",
+        "Chooses among the others: the median while few trials have ended, asha later; the warm-up by their length.",
+        AutoSettings,
+        AutoPruner,
+    ),
     Rule(
         "median",
         "Stops a trial whose best value so far is worse than the median of succeeded trials at the same step.",

@@ -125,8 +125,8 @@ class TestPrunerContract:
 
     def test_trials_that_are_all_the_same_go_on(self, name: str) -> None:
         teller = Teller(a_study(name, self.settings(name)))
-        for number in range(30):
-            for step in range(12):
+        for number in range(16):
+            for step in range(8):
                 advice = teller.tell(Told(number, tuple(accuracy(0.5, first=step))))
                 assert advice == StopAdvice(False)
             teller.tell(Told(number, end=SUCCEEDED))
@@ -225,7 +225,7 @@ def calls(work: Callable[[], None]) -> int:
     ("name", "settings", "path", "says"),
     [
         ("hyperbnd", {}, "name", "did you mean hyperband?"),
-        ("zzz", {}, "name", "there are median, percentile, asha, hyperband"),
+        ("zzz", {}, "name", "there are auto, median, percentile, asha, hyperband"),
         ("asha", {"eta": 1}, "settings.eta", "1 is too small; use 2 or more"),
         ("asha", {"min": 1}, "settings.min", "no such setting"),
         ("hyperband", {"minSteps": 9, "maxSteps": 3}, "settings.maxSteps", "3 is below minSteps, 9"),

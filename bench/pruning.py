@@ -2,7 +2,7 @@
 
 Curves: 200 networks on the handwritten digits (bench/learning_curves.py), their accuracy and their loss, and drawn
 power laws that cross, where those that begin slowly end better. Settings are chosen on one half of each, figures are of
-the other: for every rule its defaults and the settings chosen, ours and Optuna's, in 12 random orders of the trials.
+the other: for every rule its defaults and the settings chosen, ours and Optuna's, in 20 random orders of the trials.
 Half an hour of a processor; `--quick` is for a look. Writes to docs/benchmarks.md. By hand: `python bench/pruning.py`.
 """
 
@@ -27,7 +27,8 @@ from suggest.study import Direction, Objective, Pruning
 from suggest.trial import TrialState
 
 CURVES = Path(__file__).parent / "data/learning_curves.npz"
-WORKERS, ORDERS = 4, 12
+WORKERS, ORDERS = 4, 20
+SIZES = (100, 25)  # trials of a search
 MOST_REGRET = 0.02  # that chosen settings may have on the half they are chosen on, in the mean
 LATER = {"warmupSteps": (1, 3, 6), "minTrials": (5, 10)}
 GRIDS: dict[str, dict[str, tuple[Value, ...]]] = {
@@ -81,11 +82,11 @@ class Run:
     regret: float
 
 
-def replay(problem: Problem, pruning: Pruning | None, seed: int) -> Run:
+def replay(problem: Problem, pruning: Pruning, seed: int, trials: int) -> Run:
     """A random worker reports the next step of its trial, and takes the next trial when that has ended."""
-    pruner = None if pruning is None else new_pruner(pruning, Objective("metric", problem.direction))
+    pruner = new_pruner(pruning, Objective("metric", problem.direction))
     draw = random.Random(seed)
-    order = draw.sample(range(len(problem.curves)), len(problem.curves))
+    order = draw.sample(range(len(problem.curves)), trials)
     left = iter(enumerate(order))
     running: list[tuple[TrialCurve, Sequence[float]]] = []
     epochs, losses = 0, []
@@ -100,24 +101,21 @@ def replay(problem: Problem, pruning: Pruning | None, seed: int) -> Run:
         step = len(trial.curve.steps) + 1  # the first epoch is step 1
         trial.curve.add(step, values[step - 1])
         epochs += 1
-        stop = False
-        if pruner is not None:
-            pruner.put(trial)
-            stop = pruner.judge(trial, before=step - 1 if step > 1 else None).should_stop
+        pruner.put(trial)
+        stop = pruner.judge(trial, before=step - 1 if step > 1 else None).should_stop
         if not stop and step < last:
             continue
         running.remove((trial, values))
         state = TrialState.PRUNED if stop else TrialState.SUCCEEDED
         if not stop:
             losses.append(sign * values[-1])
-        if pruner is not None:
-            pruner.put(TrialCurve(trial.number, state, trial.curve, values[-1] if not stop else None))
-    finals = sorted(sign * problem.curves[:, -1])
-    return Run(epochs / problem.curves.size, (min(losses) - finals[0]) / (finals[len(finals) // 2] - finals[0]))
+        pruner.put(TrialCurve(trial.number, state, trial.curve, values[-1] if not stop else None))
+    finals = sorted(sign * problem.curves[order, -1])
+    return Run(epochs / (trials * last), (min(losses) - finals[0]) / (finals[len(finals) // 2] - finals[0]))
 
 
-def mean_of(problem: Problem, pruning: Pruning, orders: int) -> Run:
-    runs = [replay(problem, pruning, seed) for seed in range(orders)]
+def mean_of(problems: Sequence[Problem], pruning: Pruning, orders: int, trials: int) -> Run:
+    runs = [replay(problem, pruning, seed, trials) for problem in problems for seed in range(orders)]
     return Run(statistics.fmean(run.epochs for run in runs), statistics.fmean(run.regret for run in runs))
 
 
@@ -127,19 +125,20 @@ def chosen(name: str, halves: Sequence[Problem], orders: int) -> dict[str, Value
     tried: list[tuple[float, float, dict[str, Value]]] = []
     for values in itertools.product(*grid.values()):
         settings = dict(zip(grid, values, strict=True))
-        runs = [mean_of(half, Pruning(name, settings), orders) for half in halves]
-        regret = statistics.fmean(run.regret for run in runs)
-        epochs = statistics.fmean(run.epochs for run in runs)
+        runs = [mean_of(halves, Pruning(name, settings), orders, trials) for trials in SIZES]
+        regret, epochs = (statistics.fmean(getattr(run, each) for run in runs) for each in ("regret", "epochs"))
         tried.append((max(regret, MOST_REGRET), epochs, settings))
     return min(tried, key=lambda each: each[:2])[2]
 
 
 def row(name: str, settings: dict[str, Value], halves: Sequence[Problem], orders: int) -> list[str]:
-    runs = [mean_of(half, Pruning(name, settings), orders) for half in halves]
     shown = ", ".join(f"{key}: {value}" for key, value in settings.items()) or "defaults"
-    figures = [f"{run.epochs:.0%}, {run.regret:.3f}" for run in runs]
-    epochs, regret = (statistics.fmean(getattr(run, each) for run in runs) for each in ("epochs", "regret"))
-    return [f"`{name}`", shown, *figures, f"**{epochs:.0%}, {regret:.3f}**"]
+    cells = [f"`{name}`", shown]
+    for trials in SIZES:
+        for some in (*([half] for half in halves), halves):
+            run = mean_of(some, Pruning(name, settings), orders, trials)
+            cells.append(f"{run.epochs:.0%}, {run.regret:.3f}")
+    return cells
 
 
 def main() -> None:
@@ -154,10 +153,15 @@ def main() -> None:
     for name in [options.only] if options.only else GRIDS:
         rows.append(row(name, {}, reported, orders))
         if GRIDS[name]:
-            rows.append(row(name, chosen(name, learning, max(4, orders // 4)), reported, orders))
+            rows.append(row(name, chosen(name, learning, max(4, orders // 2)), reported, orders))
         print(*rows[-2:], sep="\n", file=sys.stderr, flush=True)
     header = ["rule", "settings", *(each.name for each in whole), "mean"]
-    table = record.table(header, rows)
+    columns = 1 + len(whole)
+    table = "\n\n".join(
+        f"{trials} trials:\n\n"
+        + record.table(header, [[*cells[:2], *cells[2 + columns * k : 2 + columns * (k + 1)]] for cells in rows])
+        for k, trials in enumerate(SIZES)
+    )
     if options.quick or options.only:
         print(table)
     else:

@@ -1,7 +1,7 @@
 """The auto rule: chooses among the others by what has been seen, and needs no setting.
 
 Until a trial has succeeded none stops, for nobody knows how long trials are. From then on no trial is judged in the
-first tenth of the longest succeeded one. While few trials have ended, a trial stops that is below the median, which
+first fifteenth of the longest succeeded one. While few trials have ended, a trial stops that is below the median, which
 costs least among few; later ASHA's rungs judge, which save more among many. `bench/pruning.py` decided the figures.
 What it chooses follows from the trials shown, in whatever order they came.
 """
@@ -19,15 +19,15 @@ from suggest.study import Objective
 from suggest.trial import StopAdvice, TrialState
 
 FEW = 10  # ended trials, succeeded or pruned, below which the median judges
-LEAST = 2  # succeeded trials that the median needs
-WARMUP = 10  # one in so many steps of the longest succeeded trial
+LEAST = 3  # succeeded trials that the median needs
+WARMUP = 15  # one in so many steps of the longest succeeded trial
 ETA = 3
 
 
 @dataclass(frozen=True, slots=True)
 class AutoSettings:
     warmup_steps: int = setting(
-        0, "no trial is judged before this step; 0: a tenth of the steps of the longest that has succeeded", min=0
+        0, "no trial is judged before this step; 0: a fifteenth of the steps of the longest that has succeeded", min=0
     )
 
 

@@ -52,13 +52,23 @@ class Rungs:
             rung *= self._eta
         return found
 
-    def add(self, rung: int, loss: float) -> None:
+    def replace(self, old: array[float], new: array[float]) -> None:
+        """One trial's losses, first rung first: usually the new ones begin with the old."""
+        for rung in range(max(len(old), len(new))):
+            was, now = old[rung : rung + 1], new[rung : rung + 1]
+            if was.tobytes() != now.tobytes():  # by bytes: nan is itself
+                if was:
+                    self._remove(rung, was[0])
+                if now:
+                    self._add(rung, now[0])
+
+    def _add(self, rung: int, loss: float) -> None:
         while len(self._columns) <= rung:
             self._columns.append(array("d"))
         if not math.isnan(loss):
             insort(self._columns[rung], loss)
 
-    def remove(self, rung: int, loss: float) -> None:
+    def _remove(self, rung: int, loss: float) -> None:
         if not math.isnan(loss):
             column = self._columns[rung]
             del column[bisect_left(column, loss)]
@@ -96,20 +106,9 @@ class AshaPruner:
     def put(self, trial: TrialCurve) -> None:
         old = self._entered.pop(trial.number, None) or array("d")
         new = self._rungs.losses(trial.curve) if trial.state in COUNTED else array("d")
-        replace(self._rungs, old, new)
+        self._rungs.replace(old, new)
         if not trial.state.finished:
             self._entered[trial.number] = new
 
     def judge(self, trial: TrialCurve, *, before: int | None) -> StopAdvice:
         return self._rungs.judge(trial.curve, before=before, first=0, among="trials")
-
-
-def replace(rungs: Rungs, old: array[float], new: array[float], *, first: int = 0) -> None:
-    """One trial's losses: usually the new ones begin with the old."""
-    for rung in range(first, max(len(old), len(new))):
-        was, now = old[rung : rung + 1], new[rung : rung + 1]
-        if was.tobytes() != now.tobytes():  # by bytes: nan is itself
-            if was:
-                rungs.remove(rung, was[0])
-            if now:
-                rungs.add(rung, now[0])

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from suggest.curves import TrialCurve
 from suggest.errors import Problem
-from suggest.pruners.asha import COUNTED, Rungs, replace
+from suggest.pruners.asha import COUNTED, Rungs
 from suggest.pruners.pruner import GO_ON
 from suggest.settings import setting
 from suggest.study import Objective
@@ -59,7 +59,7 @@ class HyperbandPruner:
         old = self._losses.pop(number, None) or array("d")
         new = self._reading.losses(trial.curve) if trial.state in COUNTED else array("d")
         if self._brackets:
-            replace(self._brackets[self._bracket(number)], old, new)
+            self._brackets[self._bracket(number)].replace(old, new)
         if new:
             self._losses[number] = new
         if not self._settings.max_steps and trial.state is TrialState.SUCCEEDED:
@@ -84,7 +84,7 @@ class HyperbandPruner:
         self._budgets = [math.ceil(count * eta**rungs / (rungs + 1)) for rungs in reversed(range(count))]
         self._brackets = [self._new_rungs() for _ in range(count)]
         for number, losses in self._losses.items():
-            replace(self._brackets[self._bracket(number)], array("d"), losses)
+            self._brackets[self._bracket(number)].replace(array("d"), losses)
 
     def _new_rungs(self) -> Rungs:
         settings = self._settings

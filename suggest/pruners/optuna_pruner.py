@@ -25,7 +25,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
-from suggest.curves import TrialCurve
+from suggest.curves import Curve, TrialCurve
 from suggest.optuna_storage import WindowStorage
 from suggest.pruners.asha import COUNTED
 from suggest.pruners.hyperband import HASHED
@@ -81,19 +81,19 @@ class OptunaModel:
         self._finished: list[int] = []
         self._best: tuple[float, int] | None = None  # loss, number
         self._latest: dict[int, TrialCurve] = {}  # news that Optuna has not seen, in order
+        self._curves: dict[int, Curve] = {}  # that Optuna has seen of unfinished trials
         self._stops: dict[int, set[int]] = {}  # of running trials: the steps at which Optuna would stop them
 
     def put(self, trial: TrialCurve) -> None:
         number = trial.number
         if trial.state not in COUNTED:
             self._latest.pop(number, None)
-            self._stops.pop(number, None)
+            self._end(number)
             self._storage.drop(number)
             return
         self._latest.pop(number, None)
         self._latest[number] = trial
         if trial.state.finished:
-            self._stops.pop(number, None)
             insort(self._finished, number)
             if trial.state is TrialState.SUCCEEDED and trial.value is not None:
                 loss = self._objective.direction.sign * trial.value
@@ -128,12 +128,11 @@ class OptunaModel:
         """Ask about each step as if it had been the last one: all new ones where Optuna takes notes, else those after
         this one."""
         number, curve = trial.number, trial.curve
-        frozen = self._storage.by_number.get(number)
-        if frozen is not None and not frozen.intermediate_values.keys() <= set(curve.steps):
-            frozen = None  # a new attempt
-            self._stops.pop(number, None)
-        frozen = frozen or _frozen(number)
-        self._storage.hold(frozen)
+        if self._curves.get(number) is not curve:  # a new trial, or a new attempt
+            self._end(number)
+            self._curves[number] = curve
+            self._storage.hold(_frozen(number))
+        frozen = self._storage.by_number[number]
         known = frozen.last_step if self._takes_notes else after
         points = list(zip(curve.steps, curve.values, strict=True))
         frozen.intermediate_values = {step: value for step, value in points if known is not None and step <= known}
@@ -148,6 +147,12 @@ class OptunaModel:
         if trial.state.finished:
             frozen.value = trial.value
             frozen.state = _STATES[trial.state]
+            self._end(number)
+
+    def _end(self, number: int) -> None:
+        """Of the trial, or of its attempt."""
+        self._curves.pop(number, None)
+        self._stops.pop(number, None)
 
 
 def refusal(name: str, settings: OptunaSettings) -> str:

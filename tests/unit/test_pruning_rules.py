@@ -173,7 +173,7 @@ def test_only_the_newest_attempt_counts(name: str) -> None:
     }  # fmt: skip
     teller = Teller(a_study(name, settings.get(name, {})))
     teller.tell(Told(0, tuple(accuracy(0.9, 0.9, first=1))))
-    teller.tell(Told(0, tuple(accuracy(0.3, first=1, attempt=2))))
+    teller.tell(Told(0, tuple(accuracy(0.3, 0.3, 0.3, first=1, attempt=2))))
     assert teller.tell(Told(1, tuple(accuracy(0.5, first=1)))) == GO_ON
 
 

@@ -9,9 +9,10 @@ import math
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from suggest.study import Direction
-from suggest.trial import Measurement
+from suggest.trial import Measurement, TrialState
 
 
 class Curve:
@@ -48,6 +49,19 @@ class Curve:
         """The best finite value."""
         finite = [v for v in self.values if math.isfinite(v)]
         return min(finite, key=lambda value: direction.sign * value, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialCurve:
+    """What a trial reported of the objective's metric in its newest attempt (not empty), and how far it has come.
+
+    The curve of an unfinished trial grows in place: read it, do not change it. `value`: the trial's, once it has one.
+    """
+
+    number: int
+    state: TrialState
+    curve: Curve
+    value: float | None = None
 
 
 class Report:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from suggest.domain import Value, number, show
 from suggest.errors import Problem, did_you_mean
@@ -86,6 +86,43 @@ def read(settings: type[T], given: Mapping[str, Value]) -> T:
     """The typed settings of given values that have no problems."""
     kinds = {s.name: s.kind for s in declared(settings)}
     return settings(**{_snake(name): kinds[name](value) for name, value in given.items()})
+
+
+class Choosable(Protocol):
+    """What people choose by name and give settings to: an algorithm, a pruning rule."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def settings_type(self) -> type: ...
+
+
+C = TypeVar("C", bound=Choosable)
+
+
+class Catalog(Generic[C]):
+    """All of one kind, by name. `what`: one of them in a sentence, such as `an algorithm`."""
+
+    def __init__(self, what: str, entries: Iterable[C]) -> None:
+        self._what = what
+        self._by_name = {entry.name: entry for entry in entries}
+
+    def __getitem__(self, name: str) -> C:
+        return self._by_name[name]
+
+    def get(self, name: str) -> C | None:
+        return self._by_name.get(name)
+
+    def problems(self, name: str, given: Mapping[str, Value]) -> Iterator[Problem]:
+        """Paths are `name` and `settings.NAME`."""
+        entry = self._by_name.get(name)
+        if entry is None:
+            hint = did_you_mean(name, self._by_name) or f"; there are {', '.join(self._by_name)}"
+            yield Problem("name", f"{name!r} is not {self._what}{hint}")
+            return
+        for problem in problems(entry.settings_type, given):
+            yield Problem(f"settings.{problem.path}", problem.message)
 
 
 def _camel(name: str) -> str:

@@ -61,7 +61,7 @@ class Algorithm:
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """`name` is a key of `suggest.pruners.registry`; settings in camelCase: warmupSteps, interval, minTrials."""
+    """`name` is a key of `suggest.pruners.registry`; settings are checked there; camelCase keys: warmupSteps."""
 
     name: str
     settings: Mapping[str, Value] = field(default_factory=dict)

@@ -121,7 +121,7 @@ ALGORITHM = Section(
     ),
 )
 PRUNING = Section(
-    (Key("name", Text("the name of a pruner", r"[a-z0-9:_-]+", "median"), "Which rule.", REQUIRED),),
+    (Key("name", Text("the name of a pruner", r"[a-z0-9:_-]+", "auto, median or asha"), "Which rule.", REQUIRED),),
     rest=Scalar(),
 )
 BUDGET = Section(

@@ -1,7 +1,10 @@
 """One study in memory: proposes points, knows the state of each trial, advises which trials to stop.
 
 A function of the study, its trials and their measurements: an engine rebuilt from the store answers as the lost one
-would have. It has no store, no clock and no lock; its owner writes to the store first and then tells the engine.
+would have. The exception: advice about a curve that has been given stays until the curve grows, though what the others
+report meanwhile would change it; a rebuilt engine gives it from what is known by then.
+
+It has no store, no clock and no lock; its owner writes to the store first and then tells the engine.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from suggest import pruners, samplers
-from suggest.curves import Curve, Report
+from suggest.curves import Curve, Report, TrialCurve
 from suggest.engine.trial_index import FinishedTrials, TrialIndex
 from suggest.errors import NotFound, Problem
 from suggest.pruners import Pruner
@@ -67,6 +70,9 @@ class Engine:
         self._expired: set[int] = set()  # those of the queued that were handed out before
         self._reports: dict[int, Report] = {}
         self._before: dict[int, int | None] = {}  # a running trial's last step before its last report
+        self._told: dict[
+            int, tuple[Curve, int, StopAdvice]
+        ] = {}  # of running trials: the curve, its length, the advice
         self._sampler = self._new_sampler()
         for trial in self._trials.fill(trials):
             self._index(trial, None)
@@ -77,7 +83,6 @@ class Engine:
             if report is None:
                 report = reports[number] = Report()
             report.add(measurement)
-        self._has_peers = True
         self._pruner = self._new_pruner()
 
     @property
@@ -153,8 +158,8 @@ class Engine:
                 self._recompute()
             return
         self._show(trial)
-        if trial.state is TrialState.SUCCEEDED:
-            self._add_peer(trial.number)
+        if trial.finished and self._pruner is not None and self._pruner_loaded:
+            self._show_curve(self._pruner, trial.number, trial.state, trial.value)
         if trial.finished and self._source is not None:
             self._reports.pop(trial.number, None)
 
@@ -192,8 +197,10 @@ class Engine:
         report.add_all(measurements)
         if not state.finished:
             self._before[number] = last if report.newest_attempt == attempt else None
-        elif state is TrialState.SUCCEEDED:
-            self._pruner = self._new_pruner()  # a peer has changed after the fact: rare, so simply rebuilt
+            if self._pruner is not None and self._pruner_loaded:
+                self._show_curve(self._pruner, number, state, None)
+        else:
+            self._pruner = self._new_pruner()  # a finished curve has changed: too rare to follow it step by step
 
     def take_in(self, trial: Trial, measurements: Sequence[Measurement]) -> None:
         """A new trial that comes finished, with all its measurements; stored before."""
@@ -225,10 +232,15 @@ class Engine:
         curve = self._curve(number)
         if self._pruner is None or curve is None or self.trial(number).state is not TrialState.RUNNING:
             return StopAdvice(False)
+        told = self._told.get(number)
+        if told is not None and told[0] is curve and told[1] == len(curve.steps):
+            return told[2]
         previous = curve.steps[-2] if len(curve.steps) > 1 else None
         before = self._before.get(number, previous)
-        self._find_peers(self._pruner)
-        return self._pruner.judge(curve, before=before)
+        self._load(self._pruner)
+        advice = self._pruner.judge(TrialCurve(number, TrialState.RUNNING, curve), before=before)
+        self._told[number] = curve, len(curve.steps), advice
+        return advice
 
     def update_study(self, study: Study) -> None:
         self._prepared = None
@@ -255,6 +267,7 @@ class Engine:
                 self._expired.add(number)
         if trial.finished:
             self._before.pop(number, None)
+            self._told.pop(number, None)
 
     def _curve(self, number: int) -> Curve | None:
         """What counts of a trial: the objective's metric in the newest attempt."""
@@ -288,30 +301,31 @@ class Engine:
         return samplers.new_sampler(self._study.spec, self._study.seed, self._workers)
 
     def _new_pruner(self) -> Pruner | None:
+        """It sees the curves when it is first asked: they may be half a million measurements."""
         spec = self._study.spec
-        if spec.pruning is None:
-            return None
-        pruner = pruners.new_pruner(spec.pruning, spec.objective)
-        self._has_peers = self._source is None
-        if not self._has_peers:
-            return pruner  # it gets them when it is first asked: they may be half a million measurements
-        for number in self._trials.succeeded():
-            if (curve := self._curve(number)) is not None:
-                pruner.add_peer(curve)
-        return pruner
+        self._told.clear()
+        self._pruner_loaded = False
+        return None if spec.pruning is None else pruners.new_pruner(spec.pruning, spec.objective)
 
-    def _add_peer(self, number: int) -> None:
-        if self._pruner is None or not self._has_peers:
+    def _load(self, pruner: Pruner) -> None:
+        if self._pruner_loaded:
             return
-        curve = self._curve(number)
-        if curve is not None:
-            self._pruner.add_peer(curve)
+        if self._source is not None:
+            for finished in self._source.curves():
+                pruner.put(finished)
+        else:
+            for number in self._trials.in_states(TrialState.SUCCEEDED, TrialState.PRUNED):
+                trial = self.trial(number)
+                self._show_curve(pruner, number, trial.state, trial.value)
+        for number in self._trials.in_states(TrialState.QUEUED, TrialState.RUNNING):
+            self._show_curve(pruner, number, TrialState.RUNNING, None)
+        self._pruner_loaded = True
 
-    def _find_peers(self, pruner: Pruner) -> None:
-        if not self._has_peers and self._source is not None:
-            for curve in self._source.curves():
-                pruner.add_peer(curve)
-            self._has_peers = True
+    def _show_curve(self, pruner: Pruner, number: int, state: TrialState, value: float | None) -> None:
+        report = self._reports.get(number)  # those that have been forgotten were shown before
+        curve = None if report is None else report.newest(self._study.spec.objective.metric)
+        if curve is not None:
+            pruner.put(TrialCurve(number, state, curve, value))
 
 
 def check_spec(spec: StudySpec) -> tuple[Problem, ...]:

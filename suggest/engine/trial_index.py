@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from suggest.curves import Curve, Report
+from suggest.curves import Report, TrialCurve
 from suggest.trial import Trial, TrialState
 
 _STATES = tuple(TrialState)
@@ -32,8 +32,8 @@ class FinishedTrials(Protocol):
         """All that it reported."""
         ...
 
-    def curves(self) -> Iterable[Curve]:
-        """Of the succeeded trials, what each said of the objective's metric in its newest attempt, if anything."""
+    def curves(self) -> Iterable[TrialCurve]:
+        """Of the succeeded and the pruned trials, those that have one, in the order of their numbers."""
         ...
 
 
@@ -110,10 +110,10 @@ class TrialIndex:
             return iter(self._source.trials())
         return (self._kept[number] for number in sorted(self._kept))
 
-    def succeeded(self) -> Iterator[int]:
-        """Their numbers, rising."""
-        code = _CODES[TrialState.SUCCEEDED]
-        return (number for number, state in enumerate(self._states) if state == code)
+    def in_states(self, *states: TrialState) -> Iterator[int]:
+        """The numbers of the trials in one of these states, rising."""
+        codes = {_CODES[state] for state in states}
+        return (number for number, state in enumerate(self._states) if state in codes)
 
     def of_request(self, request_id: str) -> tuple[Trial, ...]:
         """In the order of their numbers."""

@@ -1,59 +1,116 @@
-"""The pruning rules by name: what each is, its settings, and how its pruner is made. No pruning is no `Pruning`."""
+"""The pruning rules by name: what each is, its settings, and how its pruner is made. No pruning is no `Pruning`.
+
+Importing this brings neither Optuna nor NumPy; a rule that needs them loads them with its first judgement.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from suggest import settings as checked
-from suggest.curves import Curve
-from suggest.errors import Problem, did_you_mean
+from suggest.errors import Problem
+from suggest.pruners.asha import AshaPruner, AshaSettings
+from suggest.pruners.auto import AutoPruner, AutoSettings
+from suggest.pruners.curve import CurvePruner, CurveSettings
+from suggest.pruners.hyperband import HyperbandPruner, HyperbandSettings, hyperband_problems
 from suggest.pruners.median import MedianPruner, MedianSettings
-from suggest.settings import Setting
+from suggest.pruners.optuna_rule import CLASSES, OptunaRule, optuna_problems
+from suggest.pruners.patient import ALONE, WRAPPED, PatientPruner, PatientSettings
+from suggest.pruners.percentile import PercentilePruner, PercentileSettings
+from suggest.pruners.pruner import Pruner
+from suggest.pruners.threshold import ThresholdPruner, ThresholdSettings, threshold_problems
+from suggest.pruners.wilcoxon import WilcoxonPruner, WilcoxonSettings
+from suggest.settings import Catalog, Setting
 from suggest.study import Objective, Pruning
-from suggest.trial import StopAdvice
-
-
-class Pruner(Protocol):
-    """One study's pruner. Not thread-safe: its owner holds the study's lock."""
-
-    def add_peer(self, curve: Curve) -> None:
-        """A trial has succeeded with this curve, which will not change."""
-        ...
-
-    def judge(self, curve: Curve, *, before: int | None) -> StopAdvice:
-        """Should the trial with this curve (not empty) stop at its last step?
-
-        `before` is the last step that was there before the latest report, None for the first: what lies between has
-        not been judged.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`settings_type` and the second argument of `build` belong together; Any, for a table cannot say so."""
+    """The argument of `problems` and the second of `build` are of `settings_type`; Any, for a table cannot say so."""
 
     name: str
     summary: str
     settings_type: type
     build: Callable[[Objective, Any], Pruner]
+    problems: Callable[[Any], Iterator[Problem]] | None = None  # of settings that are right one by one
 
     @property
     def settings(self) -> tuple[Setting, ...]:
         return checked.declared(self.settings_type)
 
 
+PATIENT = "patient"  # which may have another rule inside
 _RULES = (
+    Rule(
+        "auto",
+        "Chooses among the others: the median while few trials have ended, asha later; the warm-up by their length.",
+        AutoSettings,
+        AutoPruner,
+    ),
     Rule(
         "median",
         "Stops a trial whose best value so far is worse than the median of succeeded trials at the same step.",
         MedianSettings,
         MedianPruner,
     ),
+    Rule(
+        "percentile",
+        "Stops a trial whose best value so far is not among the best share of succeeded trials at the same step.",
+        PercentileSettings,
+        PercentilePruner,
+    ),
+    Rule(
+        "asha",
+        "Stops a trial that is not among the best 1/eta at a rung; rungs are eta times apart (successive halving).",
+        AshaSettings,
+        AshaPruner,
+    ),
+    Rule(
+        "hyperband",
+        "Runs asha in several brackets, some of which begin to stop trials later than others.",
+        HyperbandSettings,
+        HyperbandPruner,
+        hyperband_problems,
+    ),
+    Rule(
+        "threshold",
+        "Stops a trial whose value is nan or leaves a band that you set.",
+        ThresholdSettings,
+        ThresholdPruner,
+        threshold_problems,
+    ),
+    Rule(
+        PATIENT,
+        "Stops a trial that has not improved for some reports; with another rule, only if that agrees.",
+        PatientSettings,
+        PatientPruner,
+    ),
+    Rule(
+        "wilcoxon",
+        "Stops a trial that is worse than the best one by a signed-rank test; for steps that are folds or seeds.",
+        WilcoxonSettings,
+        WilcoxonPruner,
+    ),
+    Rule(
+        "curve",
+        "Predicts the final value from the curves of succeeded trials, and stops a trial that will not be the best.",
+        CurveSettings,
+        CurvePruner,
+    ),
+    *(
+        Rule(
+            f"optuna:{name}",
+            f"Optuna's own {class_name}, over a window of trials.",
+            settings,
+            OptunaRule,
+            optuna_problems,
+        )
+        for name, (class_name, settings) in CLASSES.items()
+    ),
 )
-_BY_NAME = {rule.name: rule for rule in _RULES}
+_BY_NAME = Catalog("a pruning rule", _RULES)
 
 
 def rules() -> tuple[Rule, ...]:
@@ -62,16 +119,31 @@ def rules() -> tuple[Rule, ...]:
 
 def pruning_problems(pruning: Pruning) -> Iterator[Problem]:
     """Paths are the pruning's fields: `name`, `settings.interval`."""
-    rule = _BY_NAME.get(pruning.name)
-    if rule is None:
-        hint = did_you_mean(pruning.name, _BY_NAME) or f"; there are {', '.join(_BY_NAME)}"
-        yield Problem("name", f"{pruning.name!r} is not a pruning rule{hint}")
-        return
-    for problem in checked.problems(rule.settings_type, pruning.settings):
-        yield Problem(f"settings.{problem.path}", problem.message)
+    for each in _parts(pruning):
+        found = list(_BY_NAME.problems(each.name, each.settings))
+        yield from found
+        rule = _BY_NAME.get(each.name)
+        if rule is not None and rule.problems is not None and not found:
+            for problem in rule.problems(checked.read(rule.settings_type, each.settings)):
+                yield Problem(f"settings.{problem.path}" if problem.path else "settings", problem.message)
 
 
 def new_pruner(pruning: Pruning, objective: Objective) -> Pruner:
     """For a pruning without problems."""
-    rule = _BY_NAME[pruning.name]
-    return rule.build(objective, checked.read(rule.settings_type, pruning.settings))
+    outer, *inner = _parts(pruning)
+    rule = _BY_NAME[outer.name]
+    settings: Any = checked.read(rule.settings_type, outer.settings)
+    if inner:
+        return PatientPruner(objective, settings, new_pruner(inner[0], objective))
+    return rule.build(objective, settings)
+
+
+def _parts(pruning: Pruning) -> list[Pruning]:
+    """The rule, and the one inside it, each with its own of the settings, which are written side by side."""
+    inner = pruning.settings.get("rule", ALONE)
+    if pruning.name != PATIENT or inner not in WRAPPED:
+        return [pruning]
+    names = {setting.name for setting in _BY_NAME[PATIENT].settings}
+    own = {name: value for name, value in pruning.settings.items() if name in names}
+    others = {name: value for name, value in pruning.settings.items() if name not in names}
+    return [Pruning(PATIENT, own), Pruning(str(inner), others)]

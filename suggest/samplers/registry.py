@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from suggest import settings as checked
-from suggest.errors import Problem, did_you_mean
+from suggest.errors import Problem
 from suggest.samplers.default import GRID, NAME, DefaultSettings, chosen_settings, default
 from suggest.samplers.distinct import ALLOW, REUSE, Distinct, DrawSettings
 from suggest.samplers.grid import GridSampler, grid_problems
 from suggest.samplers.sampler import Sampler
 from suggest.samplers.tpe import OwnSettings, TpeSettings, optuna_tpe, tpe
 from suggest.samplers.uniform import RandomSampler
-from suggest.settings import NoSettings, Setting
+from suggest.settings import Catalog, NoSettings, Setting
 from suggest.study import Algorithm, StudySpec
 from suggest.workers import Workers
 
@@ -56,7 +56,7 @@ _FAMILIES = (
     ),
     Family("optuna:tpe", "Optuna's own TPESampler, which `tpe` reimplements.", TpeSettings, optuna_tpe, True),
 )
-_BY_NAME = {family.name: family for family in _FAMILIES}
+_BY_NAME = Catalog("an algorithm", _FAMILIES)
 
 
 def algorithms() -> tuple[Family, ...]:
@@ -65,13 +65,7 @@ def algorithms() -> tuple[Family, ...]:
 
 def algorithm_problems(algorithm: Algorithm) -> Iterator[Problem]:
     """Paths are the algorithm's fields: `name`, `settings.window`."""
-    family = _BY_NAME.get(algorithm.name)
-    if family is None:
-        hint = did_you_mean(algorithm.name, _BY_NAME) or f"; there are {', '.join(_BY_NAME)}"
-        yield Problem("name", f"{algorithm.name!r} is not an algorithm{hint}")
-        return
-    for problem in checked.problems(family.settings_type, algorithm.settings):
-        yield Problem(f"settings.{problem.path}", problem.message)
+    return _BY_NAME.problems(algorithm.name, algorithm.settings)
 
 
 def space_problems(spec: StudySpec) -> Iterator[Problem]:

@@ -27,7 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.dml import Insert
 
 from suggest import failpoints
-from suggest.curves import Curve
+from suggest.curves import Curve, TrialCurve
 from suggest.errors import NotFound, NotOwner
 from suggest.storage.database import Database
 from suggest.storage.ownership import Ownership, held, of
@@ -157,20 +157,23 @@ class SqlStudyStore:
             reports.sort(key=lambda row: row.id)
             return StudyContents(study_of(study), found, [(row.trial, measurement_of(row)) for row in reports])
 
-    def curves(self, name: StudyName, metric: str) -> Iterator[Curve]:
-        m, succeeded = measurements.c, trials.c.state == TrialState.SUCCEEDED.value
-        there = select(trials.c.number).where(of(trials, name), succeeded, ~trials.c.deleted)
-        theirs = of(measurements, name), m.trial.in_(there)
+    def curves(self, name: StudyName, metric: str) -> Iterator[TrialCurve]:
+        m, judged = measurements.c, trials.c.state.in_((TrialState.SUCCEEDED.value, TrialState.PRUNED.value))
+        of_judged = of(trials, name), judged, ~trials.c.deleted
+        theirs = of(measurements, name), m.trial.in_(select(trials.c.number).where(*of_judged))
         newest = select(m.trial, func.max(m.attempt)).where(*theirs).group_by(m.trial).having(func.max(m.attempt) > 1)
         query = select(m.trial, m.attempt, m.step, m.value).where(*theirs, m.metric == metric)
+        ended = select(trials.c.number, trials.c.state, trials.c.value).where(*of_judged)
         with self._database.reading() as connection:
+            ends = {number: (TrialState(state), value) for number, state, value in connection.execute(ended)}
             later = {row[0]: row[1] for row in connection.execute(newest)}
             rows = connection.execute(query.order_by(m.trial, m.attempt, m.step)).all()
         for trial, group in itertools.groupby(rows, key=itemgetter(0)):
             attempt = later.get(trial, 1)
             points = [(step, math.nan if value is None else value) for _, a, step, value in group if a == attempt]
-            if points:
-                yield Curve(points)
+            if points and trial in ends:  # another process may have ended one between the two questions
+                state, worth = ends[trial]
+                yield TrialCurve(trial, state, Curve(points), worth)
 
     def hand_out(self, lease: Lease, trials: Sequence[Trial], *, queued: int = 0) -> None:
         with self._write(_HAND_OUT, lease, single=self._statements.is_one(len(trials))) as connection:

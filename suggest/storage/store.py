@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from suggest.curves import Curve
+from suggest.curves import TrialCurve
 from suggest.study import Direction, Study, StudyName
 from suggest.trial import Measurement, Trial, TrialState
 
@@ -119,8 +119,8 @@ class StudyStore(Protocol):
 
     def contents(self, name: StudyName) -> StudyContents: ...
 
-    def curves(self, name: StudyName, metric: str) -> Iterator[Curve]:
-        """Of the succeeded trials, what each said of the metric in its newest attempt, if anything."""
+    def curves(self, name: StudyName, metric: str) -> Iterator[TrialCurve]:
+        """Of the succeeded and the pruned trials, those that have one of the metric, in the order of their numbers."""
 
     def hand_out(self, lease: Lease, trials: Sequence[Trial], *, queued: int = 0) -> None:
         """Insert these running trials; one that is there as queued becomes this. `queued`: how many of them are."""

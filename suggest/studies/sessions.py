@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from suggest import events
-from suggest.curves import Curve, Report
+from suggest.curves import Report, TrialCurve
 from suggest.deadline import locked
 from suggest.engine import Engine
 from suggest.errors import LimitReached, NotFound, NotOwner, OutOfFiles, TunerError, Unavailable
@@ -80,7 +80,7 @@ class _StoredTrials:
         report.add_all(m for _, _, m in self.store.measurements(self.name, number, after=0, limit=EVERY))
         return report
 
-    def curves(self) -> Iterator[Curve]:
+    def curves(self) -> Iterator[TrialCurve]:
         return self.store.curves(self.name, self.metric)
 
 

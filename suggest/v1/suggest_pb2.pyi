@@ -565,7 +565,7 @@ class Pruning(google.protobuf.message.Message):
     NAME_FIELD_NUMBER: builtins.int
     SETTINGS_FIELD_NUMBER: builtins.int
     name: builtins.str
-    """`median`."""
+    """The name of a pruning rule, such as `median`."""
     @property
     def settings(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, Global___Value]:
         """In camelCase: warmupSteps, interval, minTrials."""

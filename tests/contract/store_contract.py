@@ -315,8 +315,18 @@ class StoreContract:
         store.finish_trial(lease, failed, [measured(0, 0.9)])
         store.add_measurements(lease, 4, [measured(0, 0.4)])
         assert list(store.contents(NAME).measurements) == [(4, measured(0, 0.4))]
-        told = [(list(c.steps), [repr(v) for v in c.values]) for c in store.curves(NAME, "accuracy")]
-        assert told == [([0, 2, 3], ["nan", "0.5", "0.75"]), ([1], ["0.3"])]
+        pruned = replace(succeeded(running(5), 0.2), state=TrialState.PRUNED)
+        store.hand_out(lease, [running(5)])
+        store.finish_trial(lease, pruned, [measured(0, 0.2)])
+        told = [
+            (t.number, t.state, list(t.curve.steps), [repr(v) for v in t.curve.values], t.value)
+            for t in store.curves(NAME, "accuracy")
+        ]
+        assert told == [
+            (0, TrialState.SUCCEEDED, [0, 2, 3], ["nan", "0.5", "0.75"], 0.5),
+            (1, TrialState.SUCCEEDED, [1], ["0.3"], 0.3),
+            (5, TrialState.PRUNED, [0], ["0.2"], 0.2),
+        ]
 
     def test_the_best_is_the_first_of_the_best_succeeded(self, store: StudyStore, lease: Lease) -> None:
         store.hand_out(lease, [running(n) for n in range(4)])

@@ -34,6 +34,16 @@ def test_the_core_of_the_controller_brings_no_library_with_it(module: str) -> No
     assert heavy_after(f"import controller.core.{module}") == []
 
 
+def test_a_pruning_rule_loads_its_library_with_its_first_judgement() -> None:
+    program = (
+        "from suggest.pruners import new_pruner, rules\n"
+        "from suggest.study import Direction, Objective, Pruning\n"
+        "for rule in rules():\n"
+        "    new_pruner(Pruning(rule.name), Objective('accuracy', Direction.MAXIMIZE))\n"
+    )
+    assert heavy_after(program) == []
+
+
 def test_help_loads_nothing_that_a_search_needs() -> None:
     program = (
         "import contextlib, io, sys\n"

@@ -135,7 +135,9 @@ def specs(draw: st.DrawFn) -> ExperimentSpec:
         trial=trial,
         final=draw(st.sampled_from([None, replace(trial, timeout_s=FINAL_TIMEOUT_S)])),
         initial=draw(st.sampled_from([(), ({"b": 2},), ({"b": 1}, {"b": 3})])),
-        pruning=draw(st.sampled_from([None, Pruning("median", {"warmupSteps": 1, "minTrials": 2})])),
+        pruning=draw(
+            st.sampled_from([None, Pruning("median", {"warmupSteps": 1, "minTrials": 2}), Pruning("asha", {"eta": 2})])
+        ),
         parallelism=draw(st.integers(1, 4)),
         budget=Budget(
             trials=draw(st.sampled_from([None, 3, 8]) if grid else st.integers(1, 8)),

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suggest.curves import Curve
+from suggest.curves import Curve, TrialCurve
 from suggest.engine import Engine
-from suggest.pruners.median import KEPT_COLUMNS, MedianPruner, MedianSettings
+from suggest.pruners.median import MedianPruner, MedianSettings
+from suggest.pruners.percentile import KEPT_COLUMNS
 from suggest.study import Direction, Objective
 from suggest.trial import StopAdvice, Trial
 from tests.unit.searches import MAXIMIZE, MINIMIZE, MIXED, RUNNING, SUCCEEDED, accuracy, examples, study
@@ -27,6 +28,10 @@ def curve(points: dict[int, float]) -> Curve:
     return made
 
 
+def running(curve: Curve) -> TrialCurve:
+    return TrialCurve(10**6, RUNNING, curve)
+
+
 def line(*values: float) -> Curve:
     return curve(dict(enumerate(values)))
 
@@ -35,8 +40,8 @@ def pruner(
     peers: list[Curve], *, direction: Direction = MAXIMIZE, warmup: int = 0, interval: int = 1, least: int = 1
 ) -> MedianPruner:
     made = MedianPruner(Objective("accuracy", direction), MedianSettings(warmup, interval, least))
-    for peer in peers:
-        made.add_peer(peer)
+    for number, peer in enumerate(peers):
+        made.put(TrialCurve(number, SUCCEEDED, peer))
     return made
 
 
@@ -45,7 +50,7 @@ def judge_each(judge: MedianPruner, points: dict[int, float]) -> list[int]:
     so_far, stops, before = Curve(), [], None
     for step, value in points.items():
         so_far.add(step, value)
-        if judge.judge(so_far, before=before).should_stop:
+        if judge.judge(running(so_far), before=before).should_stop:
             stops.append(step)
         before = step
     return stops
@@ -82,11 +87,14 @@ def test_the_median_rule(says: str, judge: MedianPruner, points: dict[int, float
 def test_the_reason_has_the_figures() -> None:
     judge = pruner(THREE)
     assert (
-        judge.judge(line(0.1, 0.412), before=0).reason == "accuracy 0.412 at step 1 is below the median 0.6 of 3 trials"
+        judge.judge(running(line(0.1, 0.412)), before=0).reason
+        == "accuracy 0.412 at step 1 is below the median 0.6 of 3 trials"
     )
-    best = judge.judge(line(0.412, 0.1), before=0).reason
+    best = judge.judge(running(line(0.412, 0.1)), before=0).reason
     assert best == "accuracy (best so far) 0.412 at step 1 is below the median 0.6 of 3 trials"
-    assert judge.judge(line(math.nan), before=None).reason == "accuracy has been nan in every report up to step 0"
+    assert (
+        judge.judge(running(line(math.nan)), before=None).reason == "accuracy has been nan in every report up to step 0"
+    )
 
 
 def test_a_report_of_several_steps_does_not_jump_over_a_judgement() -> None:
@@ -128,8 +136,8 @@ def test_new_pruning_settings_hold_from_the_next_report_on() -> None:
 def test_columns_are_bounded_and_rebuilt_alike() -> None:
     peers = [curve({s: p + s for s in range(0, 3 * KEPT_COLUMNS, 3)}) for p in range(9)]
     judge = pruner(peers)
-    first = [judge.judge(curve({s: s + 3.5}), before=None) for s in range(3 * KEPT_COLUMNS)]
-    assert [judge.judge(curve({s: s + 3.5}), before=None) for s in range(3 * KEPT_COLUMNS)] == first
+    first = [judge.judge(running(curve({s: s + 3.5})), before=None) for s in range(3 * KEPT_COLUMNS)]
+    assert [judge.judge(running(curve({s: s + 3.5})), before=None) for s in range(3 * KEPT_COLUMNS)] == first
     assert len(judge._columns) == KEPT_COLUMNS
 
 
@@ -165,17 +173,17 @@ def test_it_decides_as_optuna_does_where_steps_line_up(
         so_far.add(step, value)
         # Infinite peers aside, from which numpy.percentile makes nan where the median is a plain number.
         if not any(math.isinf(v) for v in ours._column(step).values):
-            assert ours.judge(so_far, before=before).should_stop == trial.should_prune()
+            assert ours.judge(running(so_far), before=before).should_stop == trial.should_prune()
         before = step
 
 
 def test_ten_thousand_peers_of_fifty_steps_are_judged_in_a_moment() -> None:
     judge = pruner([line(*(p / 10_000 for _ in range(50))) for p in range(10_000)])
     for step in range(50):
-        judge.judge(curve({step: 0.4}), before=None)
+        judge.judge(running(curve({step: 0.4})), before=None)
     begin = time.process_time()
     for number in range(20):
-        judge.add_peer(line(*[0.5] * 50))
+        judge.put(TrialCurve(10_000 + number, SUCCEEDED, line(*[0.5] * 50)))
         for step in range(50):
-            assert judge.judge(curve({step: 0.4}), before=None).should_stop, number
+            assert judge.judge(running(curve({step: 0.4})), before=None).should_stop, number
     assert time.process_time() - begin < 1.0  # 1,000 judgements and 20 new peers; about 0.02 s on an idle core

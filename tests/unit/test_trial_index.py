@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from random import Random
 
-from suggest.curves import Curve, Report
+from suggest.curves import Report, TrialCurve
 from suggest.engine import Engine
 from suggest.engine.trial_index import TrialIndex
 from suggest.samplers.tpe import Window
+from suggest.study import Pruning
 from suggest.trial import Measurement, Trial, TrialState
 from tests.unit.searches import MINIMIZE, MIXED, QUEUED, RUNNING, SUCCEEDED, accuracy, study
 
@@ -34,17 +36,21 @@ class Book:
             report.add(measurement)
         return report
 
-    def curves(self) -> Iterator[Curve]:
+    def curves(self) -> Iterator[TrialCurve]:
         for trial in self.trials():
-            if trial.state is SUCCEEDED and (curve := self.report(trial.number).newest("accuracy")) is not None:
-                yield curve
+            if trial.state in (SUCCEEDED, TrialState.PRUNED):
+                curve = self.report(trial.number).newest("accuracy")
+                if curve is not None:
+                    yield TrialCurve(trial.number, trial.state, curve, trial.value)
 
 
 class Pair:
     """The same story told to an engine that keeps all and to one that forgets."""
 
-    def __init__(self, algorithm: str) -> None:
+    def __init__(self, algorithm: str, pruning: Pruning | None = None) -> None:
         self.study = study(MIXED, algorithm, direction=MINIMIZE, pruning={"minTrials": 2})
+        if pruning is not None:
+            self.study = replace(self.study, spec=replace(self.study.spec, pruning=pruning))
         self.book = Book()
         self.whole = Engine(self.study, (), ())
         self.brief = Engine(self.study, (), (), source=self.book)
@@ -73,10 +79,33 @@ def test_it_advises_and_values_as_one_that_keeps_all_whenever_its_pruner_is_firs
         assert pair.brief.fresh(number, again) == pair.whole.fresh(number, again) == tuple(again[5:])
         assert pair.brief.value_of(number) == pair.whole.value_of(number)
     assert any(pair.whole.advise(number).should_stop for number in (3, 7, 11))
+    for number in (3, 7, 11):  # advice about the same curve is not given anew
+        pair.measure(number, accuracy(0.1 * number, first=5))
     later = Engine(pair.study, pair.book.trials(), (), source=pair.book)
     for number in (3, 7, 11):
         later.measure(number, pair.book.measured[number])
         assert later.advise(number) == pair.whole.advise(number)
+
+
+def test_one_that_forgets_compares_with_pruned_and_running_trials_too() -> None:
+    pair, draw = Pair("random", Pruning("asha", {"eta": 2})), Random(6)
+    stopped = 0
+    for number in range(40):
+        pair.put(Trial(number, RUNNING, {"layers": 1}))
+        for step in range(1, 9):
+            pair.measure(number, accuracy(draw.random(), first=step))
+            if number < 9:  # its pruner is asked late, and finds all that was before
+                advice = pair.whole.advise(number)
+            else:
+                advice = pair.brief.advise(number)
+                assert advice == pair.whole.advise(number)
+            if advice.should_stop:
+                break
+        stopped += advice.should_stop
+        if number % 5:
+            state = TrialState.PRUNED if advice.should_stop else SUCCEEDED
+            pair.put(Trial(number, state, {"layers": 1}, value=0.5))
+    assert 20 < stopped < 40
 
 
 def test_an_engine_that_forgets_proposes_and_answers_as_one_that_keeps_all() -> None:

@@ -1132,7 +1132,7 @@ func (x *Algorithm) GetSettings() map[string]*Value {
 
 type Pruning struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// `median`.
+	// The name of a pruning rule, such as `median`.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// In camelCase: warmupSteps, interval, minTrials.
 	Settings      map[string]*Value `protobuf:"bytes,2,rep,name=settings,proto3" json:"settings,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`

@@ -1,0 +1,183 @@
+"""What each pruning rule saves, and what it costs: learning curves replayed as if their trials ran four at a time.
+
+Curves: 200 networks on the handwritten digits (bench/learning_curves.py), their accuracy and their loss, and drawn
+power laws that cross, where those that begin slowly end better. Settings are chosen on one half of each, figures are of
+the other: for every rule its defaults and the settings chosen, ours and Optuna's, in 12 random orders of the trials.
+Ten minutes of two processors; `--quick` is for a look. Writes to docs/benchmarks.md. By hand: `bench/pruning.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import statistics
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+
+import numpy as np
+import record
+
+from suggest.curves import Curve, TrialCurve
+from suggest.pruners import new_pruner
+from suggest.space import Value
+from suggest.study import Direction, Objective, Pruning
+from suggest.trial import TrialState
+
+CURVES = Path(__file__).parent / "data/learning_curves.npz"
+WORKERS, ORDERS = 4, 12
+SIZES = (100, 25)  # trials of a search
+MOST_REGRET = 0.02  # that chosen settings may have on the half they are chosen on, in the mean
+LATER = {"warmupSteps": (1, 3, 6), "minTrials": (5, 10)}
+GRIDS: dict[str, dict[str, tuple[Value, ...]]] = {
+    "median": LATER,
+    "percentile": {**LATER, "percentile": (25.0, 35.0, 65.0)},
+    "asha": {"minSteps": (1, 2, 3, 5), "eta": (2, 3, 4), "minTrials": (1, 8)},
+    "hyperband": {"minSteps": (1, 2, 3), "eta": (2, 3, 4), "minTrials": (1, 8)},
+    "patient": {"patience": (2, 5, 9), "rule": ("none", "median")},
+    "curve": {"probability": (0.05, 0.1), "warmupSteps": (1, 3)},
+    "auto": {},
+    "optuna:median": {"nWarmupSteps": (0, 1, 3, 6), "nStartupTrials": (5, 10)},
+    "optuna:percentile": {"nWarmupSteps": (0, 1, 3, 6), "percentile": (25.0, 35.0, 65.0)},
+    "optuna:successive-halving": {"minResource": (1, 2, 3, 5), "reductionFactor": (2, 3, 4)},
+    "optuna:hyperband": {"minResource": (1, 2, 3), "reductionFactor": (2, 3, 4)},
+    "optuna:patient": {"patience": (2, 5, 9), "wrappedPruner": ("none", "median")},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """curves: (trials, steps)."""
+
+    name: str
+    direction: Direction
+    curves: np.ndarray
+
+    def half(self, which: int) -> Problem:
+        return Problem(self.name, self.direction, self.curves[which::2])
+
+
+def problems() -> list[Problem]:
+    with np.load(CURVES) as kept:
+        accuracy, loss = kept["accuracy"].astype(float), kept["loss"].astype(float)
+    draw = np.random.default_rng(5)
+    slow = draw.uniform(0, 1, (200, 1))
+    end = 0.3 + 0.5 * draw.uniform(0, 1, (200, 1)) ** 0.7 - 0.15 * slow
+    steps, speed = np.arange(1, 51), 1.6 - 1.2 * slow
+    crossing = end + steps**-speed - 50**-speed + draw.normal(0, 0.005, (200, 50))
+    return [
+        Problem("digits, accuracy", Direction.MAXIMIZE, accuracy),
+        Problem("digits, loss", Direction.MINIMIZE, loss),
+        Problem("crossing", Direction.MINIMIZE, crossing),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """epochs: their share of all. regret: what the best final value lost, as a share of that of the median trial."""
+
+    epochs: float
+    regret: float
+
+
+def replay(problem: Problem, pruning: Pruning, seed: int, trials: int) -> Run:
+    """A random worker reports the next step of its trial, and takes the next trial when that has ended."""
+    pruner = new_pruner(pruning, Objective("metric", problem.direction))
+    draw = random.Random(seed)
+    order = draw.sample(range(len(problem.curves)), trials)
+    left = iter(enumerate(order))
+    running: list[tuple[TrialCurve, Sequence[float]]] = []
+    epochs, losses = 0, []
+    sign, last = problem.direction.sign, problem.curves.shape[1]
+    while True:
+        while len(running) < WORKERS and (following := next(left, None)) is not None:
+            number, which = following
+            running.append((TrialCurve(number, TrialState.RUNNING, Curve()), problem.curves[which].tolist()))
+        if not running:
+            break
+        trial, values = running[draw.randrange(len(running))]
+        step = len(trial.curve.steps) + 1  # the first epoch is step 1
+        trial.curve.add(step, values[step - 1])
+        epochs += 1
+        pruner.put(trial)
+        stop = pruner.judge(trial, before=step - 1 if step > 1 else None).should_stop
+        if not stop and step < last:
+            continue
+        running.remove((trial, values))
+        state = TrialState.PRUNED if stop else TrialState.SUCCEEDED
+        if not stop:
+            losses.append(sign * values[-1])
+        pruner.put(TrialCurve(trial.number, state, trial.curve, values[-1] if not stop else None))
+    finals = sorted(sign * problem.curves[order, -1])
+    middle = finals[len(finals) // 2]
+    best = min(losses, default=middle)  # where every trial was pruned, a trial drawn at random would do as well
+    return Run(epochs / (trials * last), (best - finals[0]) / (middle - finals[0]))
+
+
+def mean_of(problems: Sequence[Problem], pruning: Pruning, orders: int, trials: int) -> Run:
+    runs = [replay(problem, pruning, seed, trials) for problem in problems for seed in range(orders)]
+    return Run(statistics.fmean(run.epochs for run in runs), statistics.fmean(run.regret for run in runs))
+
+
+def chosen(name: str, halves: Sequence[Problem], orders: int) -> dict[str, Value]:
+    """The settings that save most with no more than MOST_REGRET in the mean, else those that lose least."""
+    grid = GRIDS[name]
+    tried: list[tuple[float, float, dict[str, Value]]] = []
+    for values in itertools.product(*grid.values()):
+        settings = dict(zip(grid, values, strict=True))
+        runs = [mean_of(halves, Pruning(name, settings), orders, trials) for trials in SIZES]
+        regret, epochs = (statistics.fmean(getattr(run, each) for run in runs) for each in ("regret", "epochs"))
+        tried.append((max(regret, MOST_REGRET), epochs, settings))
+    return min(tried, key=lambda each: each[:2])[2]
+
+
+def row(name: str, settings: dict[str, Value], halves: Sequence[Problem], orders: int) -> list[str]:
+    shown = ", ".join(f"{key}: {value}" for key, value in settings.items()) or "defaults"
+    cells = [f"`{name}`", shown]
+    for trials in SIZES:
+        for some in (*([half] for half in halves), halves):
+            run = mean_of(some, Pruning(name, settings), orders, trials)
+            cells.append(f"{run.epochs:.0%}, {run.regret:.3f}")
+    return cells
+
+
+def rows_of(name: str, orders: int) -> list[list[str]]:
+    """With the defaults, and with the settings chosen."""
+    whole = problems()
+    learning, reported = [each.half(0) for each in whole], [each.half(1) for each in whole]
+    rows = [row(name, {}, reported, orders)]
+    if GRIDS[name]:
+        rows.append(row(name, chosen(name, learning, max(4, orders // 2)), reported, orders))
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What pruning rules save on replayed learning curves.")
+    parser.add_argument("--quick", action="store_true", help="few orders; writes nothing")
+    parser.add_argument("--only", help="this rule; writes nothing")
+    options = parser.parse_args()
+    orders = 4 if options.quick else ORDERS
+    rows = []
+    with ProcessPoolExecutor(2) as pool:
+        for found in pool.map(rows_of, [options.only] if options.only else GRIDS, repeat(orders)):
+            print(*found, sep="\n", file=sys.stderr, flush=True)
+            rows += found
+    header = ["rule", "settings", *(each.name for each in problems()), "mean"]
+    columns = len(header) - 2
+    table = "\n\n".join(
+        f"{trials} trials:\n\n"
+        + record.table(header, [[*cells[:2], *cells[2 + columns * k : 2 + columns * (k + 1)]] for cells in rows])
+        for k, trials in enumerate(SIZES)
+    )
+    if options.quick or options.only:
+        print(table)
+    else:
+        record.keep("pruning", f"{table}\n\n{record.machine()}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""Hyperband over ASHA: several brackets, each of which begins to stop trials at another rung.
+
+Li et al. 2018, "Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization", algorithm 1; brackets are
+asynchronous as in Li et al. 2020. As in Optuna's HyperbandPruner, a hash of a trial's number says its bracket, in
+proportion to the brackets' budgets, and trials are compared within their bracket. See `asha` on the order of arrival.
+
+Without maxSteps the longest succeeded trial says it; until there is one, none stops. Should a longer one succeed
+later, so that there are more brackets, all trials are distributed again.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from binascii import crc32
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from suggest.curves import TrialCurve
+from suggest.errors import Problem
+from suggest.pruners.asha import COUNTED, Rungs
+from suggest.pruners.pruner import GO_ON
+from suggest.settings import setting
+from suggest.study import Objective
+from suggest.trial import StopAdvice, TrialState
+
+HASHED = "hyperband"  # with the number; in Optuna it is the study's name
+
+
+@dataclass(frozen=True, slots=True)
+class HyperbandSettings:
+    min_steps: int = setting(1, "the step of the first rung; no trial is judged before it", min=1)
+    max_steps: int = setting(0, "steps of a whole trial; 0: those of the longest that has succeeded", min=0)
+    eta: int = setting(
+        3, "one in so many trials goes on at each rung, and the next rung is so many times farther", min=2
+    )
+    min_trials: int = setting(1, "trials at a rung, this one included, below which none stops", min=1)
+
+
+def hyperband_problems(settings: HyperbandSettings) -> Iterator[Problem]:
+    if 0 < settings.max_steps < settings.min_steps:
+        yield Problem("maxSteps", f"{settings.max_steps} is below minSteps, {settings.min_steps}")
+
+
+class HyperbandPruner:
+    def __init__(self, objective: Objective, settings: HyperbandSettings) -> None:
+        self._objective = objective
+        self._settings = settings
+        self._losses: dict[int, array[float]] = {}  # of all trials, a few numbers each
+        self._brackets: list[Rungs] = []
+        self._budgets: list[int] = []
+        self._reading = self._new_rungs()  # of curves only
+        self._most = 0
+        if settings.max_steps:
+            self._distribute(settings.max_steps)
+
+    def put(self, trial: TrialCurve) -> None:
+        number = trial.number
+        old = self._losses.pop(number, None) or array("d")
+        new = self._reading.losses(trial.curve) if trial.state in COUNTED else array("d")
+        if self._brackets:
+            self._brackets[self._bracket(number)].replace(old, new)
+        if new:
+            self._losses[number] = new
+        if not self._settings.max_steps and trial.state is TrialState.SUCCEEDED:
+            self._distribute(trial.curve.steps[-1] + 1)
+
+    def judge(self, trial: TrialCurve, *, before: int | None) -> StopAdvice:
+        if not self._brackets:
+            return GO_ON
+        bracket = self._bracket(trial.number)
+        among = f"trials of bracket {bracket + 1} of {len(self._brackets)}"
+        return self._brackets[bracket].judge(trial.curve, before=before, first=bracket, among=among)
+
+    def _distribute(self, steps: int) -> None:
+        """Trials of so many steps have been seen."""
+        if steps <= self._most:
+            return
+        self._most = steps
+        least, eta = self._settings.min_steps, self._settings.eta
+        count = math.floor(math.log(max(steps, least) / least, eta)) + 1
+        if count == len(self._brackets):
+            return
+        self._budgets = [math.ceil(count * eta**rungs / (rungs + 1)) for rungs in reversed(range(count))]
+        self._brackets = [self._new_rungs() for _ in range(count)]
+        for number, losses in self._losses.items():
+            self._brackets[self._bracket(number)].replace(array("d"), losses)
+
+    def _new_rungs(self) -> Rungs:
+        settings = self._settings
+        return Rungs(self._objective, min_steps=settings.min_steps, eta=settings.eta, min_trials=settings.min_trials)
+
+    def _bracket(self, number: int) -> int:
+        left = crc32(f"{HASHED}_{number}".encode()) % sum(self._budgets)
+        for bracket, budget in enumerate(self._budgets):
+            left -= budget
+            if left < 0:
+                return bracket
+        raise AssertionError("the budgets' sum is above every remainder")

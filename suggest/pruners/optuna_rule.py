@@ -1,0 +1,137 @@
+"""Optuna's pruners under their own names, `optuna:NAME`: what settings each takes. `optuna_pruner` runs them.
+
+The settings are the arguments of Optuna's class in camelCase, with its defaults; an argument that may be "auto" is 0
+then. A test compares them with the installed Optuna.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from suggest.curves import TrialCurve
+from suggest.errors import Problem
+from suggest.settings import setting
+from suggest.study import Objective
+from suggest.trial import StopAdvice
+
+if TYPE_CHECKING:
+    from suggest.pruners.optuna_pruner import OptunaModel
+
+NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class OptunaSettings:
+    window: int = setting(200, "finished trials that Optuna sees: the best and the most recent", min=10)
+
+    @property
+    def arguments(self) -> dict[str, object]:
+        """Of Optuna's class."""
+        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "window"}
+        return {name: "auto" if name.endswith("_resource") and value == 0 else value for name, value in given.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class OptunaMedianSettings(OptunaSettings):
+    n_startup_trials: int = setting(5, "succeeded trials, below which none stops", min=0)
+    n_warmup_steps: int = setting(0, "no trial is judged before this step", min=0)
+    interval_steps: int = setting(1, "steps between judgements, counted from nWarmupSteps", min=1)
+    n_min_trials: int = setting(1, "succeeded trials with a value at the step, below which none stops", min=1)
+
+
+@dataclass(frozen=True, slots=True)
+class OptunaPercentileSettings(OptunaMedianSettings):
+    percentile: float = setting(25.0, "the share of trials, in percent, that may go on", min=0, max=100)
+
+
+@dataclass(frozen=True, slots=True)
+class OptunaHalvingSettings(OptunaSettings):
+    min_resource: int = setting(0, "the step of the first rung; 0: a hundredth of the longest trial's", min=0)
+    reduction_factor: int = setting(4, "one in so many trials goes on at each rung", min=2)
+    min_early_stopping_rate: int = setting(0, "rungs that are left out at the beginning", min=0)
+    bootstrap_count: int = setting(0, "trials at a rung, up to which all stop there", min=0)
+
+
+@dataclass(frozen=True, slots=True)
+class OptunaHyperbandSettings(OptunaSettings):
+    min_resource: int = setting(1, "the step of the first rung", min=1)
+    max_resource: int = setting(0, "steps of a whole trial; 0: those of the longest that has succeeded", min=0)
+    reduction_factor: int = setting(3, "one in so many trials goes on at each rung", min=2)
+    bootstrap_count: int = setting(0, "trials at a rung, up to which all stop there", min=0)
+
+
+@dataclass(frozen=True, slots=True)
+class OptunaThresholdSettings(OptunaSettings):
+    lower: float = setting(-math.inf, "a value below this stops the trial; so does nan")
+    upper: float = setting(math.inf, "a value above this stops the trial")
+    n_warmup_steps: int = setting(0, "no trial is judged before this step", min=0)
+    interval_steps: int = setting(1, "steps between judgements, counted from nWarmupSteps", min=1)
+
+
+@dataclass(frozen=True, slots=True)
+class OptunaWilcoxonSettings(OptunaSettings):
+    p_threshold: float = setting(0.1, "a trial stops below this p-value", min=0, max=1)
+    n_startup_steps: int = setting(2, "steps below which none stops", min=0)
+
+
+@dataclass(frozen=True, slots=True)
+class OptunaPatientSettings(OptunaSettings):
+    wrapped_pruner: str = setting(
+        NONE, "the rule that must agree, with its defaults", words=(NONE, "median", "successive-halving", "hyperband")
+    )
+    patience: int = setting(5, "reports without an improvement that a trial may make", min=0)
+    min_delta: float = setting(0.0, "a trial that is worse by no more than this has not stopped improving", min=0)
+
+
+# By the name after `optuna:`.
+CLASSES: dict[str, tuple[str, type[OptunaSettings]]] = {
+    "nop": ("NopPruner", OptunaSettings),
+    "median": ("MedianPruner", OptunaMedianSettings),
+    "percentile": ("PercentilePruner", OptunaPercentileSettings),
+    "successive-halving": ("SuccessiveHalvingPruner", OptunaHalvingSettings),
+    "hyperband": ("HyperbandPruner", OptunaHyperbandSettings),
+    "threshold": ("ThresholdPruner", OptunaThresholdSettings),
+    "patient": ("PatientPruner", OptunaPatientSettings),
+    "wilcoxon": ("WilcoxonPruner", OptunaWilcoxonSettings),
+}
+_NAMES = {settings: name for name, (_, settings) in CLASSES.items()}
+
+
+def optuna_problems(settings: OptunaSettings) -> Iterator[Problem]:
+    if isinstance(settings, OptunaWilcoxonSettings) and find_spec("scipy") is None:
+        yield Problem("", "Optuna's WilcoxonPruner needs SciPy where the studies are; install it, or use wilcoxon")
+        return
+    from suggest.pruners.optuna_pruner import refusal
+
+    if says := refusal(_NAMES[type(settings)], settings):
+        yield Problem("", says)
+
+
+class OptunaRule:
+    """Loads Optuna with the first judgement."""
+
+    def __init__(self, objective: Objective, settings: OptunaSettings) -> None:
+        self._objective = objective
+        self._settings = settings
+        self._early: dict[int, TrialCurve] = {}  # that came before the first judgement
+        self._model: OptunaModel | None = None
+
+    def put(self, trial: TrialCurve) -> None:
+        if self._model is None:
+            self._early[trial.number] = trial
+        else:
+            self._model.put(trial)
+
+    def judge(self, trial: TrialCurve, *, before: int | None) -> StopAdvice:
+        if self._model is None:
+            from suggest.pruners.optuna_pruner import OptunaModel
+
+            self._model = OptunaModel(self._objective, _NAMES[type(self._settings)], self._settings)
+            for early in self._early.values():
+                self._model.put(early)
+            self._early.clear()
+        return self._model.judge(trial, before=before)

@@ -1,0 +1,62 @@
+"""The patient rule: stop a trial that has not improved for some reports; with another rule, only if that agrees.
+
+Optuna's PatientPruner, with two differences. Reports of nan are no improvement, where Optuna never stops a trial whose
+latest ones are all nan. The other rule judges, when the trial has stopped improving, everything that the trial has
+reported so far.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from suggest.curves import TrialCurve
+from suggest.pruners.pruner import GO_ON, Pruner
+from suggest.settings import setting
+from suggest.study import Objective
+from suggest.trial import StopAdvice
+
+ALONE = "none"
+WRAPPED = ("median", "percentile", "asha", "hyperband", "threshold", "wilcoxon", "curve")
+
+
+@dataclass(frozen=True, slots=True)
+class PatientSettings:
+    patience: int = setting(5, "reports without an improvement that a trial may make", min=0)
+    min_delta: float = setting(0.0, "a trial that is worse by no more than this has not stopped improving", min=0)
+    rule: str = setting(ALONE, "the rule that must agree; its settings are written beside it", words=(ALONE, *WRAPPED))
+
+
+class PatientPruner:
+    """`wrapped`: None where patience alone decides."""
+
+    def __init__(self, objective: Objective, settings: PatientSettings, wrapped: Pruner | None = None) -> None:
+        self._objective = objective
+        self._settings = settings
+        self._wrapped = wrapped
+
+    def put(self, trial: TrialCurve) -> None:
+        if self._wrapped is not None:
+            self._wrapped.put(trial)
+
+    def judge(self, trial: TrialCurve, *, before: int | None) -> StopAdvice:
+        curve, recent = trial.curve, self._settings.patience + 1
+        if len(curve.values) <= recent:
+            return GO_ON
+        sign = self._objective.direction.sign
+        then, now = _lowest(sign * v for v in curve.values[:-recent]), _lowest(sign * v for v in curve.values[-recent:])
+        if then is None or (now is not None and now <= then + self._settings.min_delta):
+            return GO_ON
+        reports = f"the last {recent} reports" if recent > 1 else "the last report"
+        metric, best = self._objective.metric, sign * then
+        latest = "is nan" if now is None else f"is at best {sign * now:.4g}"
+        stale = f"{metric} {latest} in {reports} up to step {curve.steps[-1]} and was {best:.4g} before"
+        if self._wrapped is None:
+            return StopAdvice(True, stale)
+        verdict = self._wrapped.judge(trial, before=None)
+        return StopAdvice(True, f"{stale}, and {verdict.reason}") if verdict.should_stop else GO_ON
+
+
+def _lowest(losses: Iterable[float]) -> float | None:
+    return min((loss for loss in losses if not math.isnan(loss)), default=None)

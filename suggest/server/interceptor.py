@@ -43,7 +43,7 @@ from suggest.server.connection_limits import ConnectionLimits
 from suggest.server.in_flight import InFlightLimits
 from suggest.server.keyed_queue import CallKind, Flow, KeyedQueue
 from suggest.server.rate_limits import RateLimiter
-from suggest.server.rpcs import resource_of, rpc_of
+from suggest.server.rpcs import Rpc, resource_of, rpc_of
 from suggest.server.store_health import StoreHealth
 from suggest.wire.status import InternalError, code_of, status_of
 
@@ -275,93 +275,118 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     def answering(
         self, handler: Handler, method: str, *, serialize: bool = True
     ) -> Callable[[bytes, Context, str], Coroutine[Any, Any, Reply]]:
-        """The reply to a request of the caller; what goes wrong becomes a status."""
-        # Any: a handler of either kind, which takes no context.
-        behaviour: Any = handler.unary_unary
-        deserialize = handler.request_deserializer
-        serializer = handler.response_serializer if serialize else None
-        is_coroutine = inspect.iscoroutinefunction(behaviour)
-        rpc, name = rpc_of(method), method.rpartition("/")[2]
-        is_recorded = not is_coroutine and rpc.recorded
+        """Return what replies to a request of a caller; errors become statuses."""
+        return functools.partial(self._answer, _Method.of(handler, method, serialize=serialize))
 
-        def done(reply: Any) -> Reply:
-            return Reply(reply, b"" if serializer is None else serializer(reply))
+    async def _answer(self, method: _Method, serialized: bytes, context: Context, caller: str) -> Reply:
+        entry = audit.AuditEntry(method.name, context.peer()) if method.recorded and audit.recorded() else None
+        try:
+            return await self._answered(method, serialized, context, caller, entry)
+        except grpc.aio.AbortError:
+            raise
+        except TunerError as e:
+            # Its frames hold the request, perhaps megabytes, and one of them holds the error: such a cycle would be
+            # freed only now and then.
+            error = e.with_traceback(None)
+            self._store_health.refused(e, writing=method.rpc.writes)
+        except Exception:
+            bug = secrets.token_hex(4)
+            log.exception("method=%s bug=%s", method.path, bug)
+            error = InternalError(f"this is a bug of the server; its log has the details under {bug}")
+        await self._refuse(context, error, method.path, entry)
 
-        async def carried_out(
-            request: Any, size: int, context: Context, caller: str, entry: audit.AuditEntry | None
-        ) -> Reply:
-            resource = resource_of(rpc, request)
-            if entry is not None:
-                entry.request, entry.resource = request, resource
-            if self._authorizer is not None:
-                self._authorizer.check(method, resource)
-            if self._closing:
-                raise Unavailable("this server is stopping; send the request again")
-            study = "" if resource.study is None else str(resource.study)
-            flow = Flow(caller, resource.namespace or "")
-            kind = _kind(name, request, study or flow.namespace, caller, size)
+    async def _answered(
+        self, method: _Method, serialized: bytes, context: Context, caller: str, entry: audit.AuditEntry | None
+    ) -> Reply:
+        if method.is_coroutine:
+            return method.reply(await method.behaviour(method.read(serialized), context))
+        size = len(serialized)
+        if size <= LARGE_BYTES:
+            return await self._carried_out(method, method.read(serialized), size, context, caller, entry)
+        # A large request is parsed only when the caller's large one before is done, because it may take thirty times
+        # as much memory then; and in one thread, because the C library keeps memory apart for each that needed much.
+        async with self._queue.one_at_a_time(Flow(caller)):
             began = time.monotonic()
-            given_s = context.time_remaining()
-            deadline.begin(given_s, stopped=self._stopped)
-            # In the thread too, it is known who calls, and until when. It does not get the context: gRPC crashes
-            # when asked about a call that has gone meanwhile.
-            run = contextvars.copy_context().run
-
-            def work() -> Reply:
-                return done(behaviour(request, resource) if entry is None else entry.run(behaviour, request, resource))
-
-            running = self._queue.run(
-                study if rpc.writes else "",
-                functools.partial(run, work),
-                flow=flow,
-                kind=kind,
-                reply_bytes=_length,
-            )
-            # gRPC ends what has a deadline of its own.
-            reply = await (_within(deadline.DEFAULT_S, running) if given_s is None else running)
-            if (seconds := time.monotonic() - began) > SLOW_S:
-                events.tell("slow_call", method=name, study=study, seconds=seconds)
-            self._store_health.answered(writing=rpc.writes)
-            return reply
-
-        async def answered(serialized: bytes, context: Context, caller: str, entry: audit.AuditEntry | None) -> Reply:
-            if is_coroutine:
-                return done(await behaviour(_read(serialized, deserialize, method), context))
-            size = len(serialized)
-            if size <= LARGE_BYTES:
-                request = _read(serialized, deserialize, method)
-                return await carried_out(request, size, context, caller, entry)
-            # What is large is parsed only when the caller's large one before is done, for it may take thirty times as
-            # much memory then; and in one thread, for the C library keeps memory apart for each that has needed much.
-            async with self._queue.one_at_a_time(Flow(caller)):
-                read = functools.partial(_read, serialized, deserialize, method)
-                began = time.monotonic()
-                try:
-                    request = await asyncio.get_running_loop().run_in_executor(self._parser, read)
-                finally:
-                    if (took_s := time.monotonic() - began) > PARSING_S:
-                        # No other thread runs meanwhile: one caller has a third of the time at most.
-                        await asyncio.sleep(2 * min(took_s, 10 * PARSING_S))
-                return await carried_out(request, size, context, caller, entry)
-
-        async def answer(serialized: bytes, context: Context, caller: str) -> Reply:
-            entry = audit.AuditEntry(name, context.peer()) if is_recorded and audit.recorded() else None
             try:
-                return await answered(serialized, context, caller, entry)
-            except grpc.aio.AbortError:
-                raise
-            except TunerError as e:
-                # Its frames hold the request, perhaps megabytes, and it is held by one of them: such a circle would
-                # be freed only now and then.
-                error = e.with_traceback(None)
-                self._store_health.refused(e, writing=rpc.writes)
-            except Exception:
-                bug = secrets.token_hex(4)
-                log.exception("method=%s bug=%s", method, bug)
-                error = InternalError(f"this is a bug of the server; its log has the details under {bug}")
-            await self._refuse(context, error, method, entry)
+                request = await asyncio.get_running_loop().run_in_executor(self._parser, method.read, serialized)
+            finally:
+                if (took_s := time.monotonic() - began) > PARSING_S:
+                    # No other thread runs meanwhile: one caller has a third of the time at most.
+                    await asyncio.sleep(2 * min(took_s, 10 * PARSING_S))
+            return await self._carried_out(method, request, size, context, caller, entry)
 
-        return answer
+    async def _carried_out(
+        self, method: _Method, request: Any, size: int, context: Context, caller: str, entry: audit.AuditEntry | None
+    ) -> Reply:
+        resource = resource_of(method.rpc, request)
+        if entry is not None:
+            entry.request, entry.resource = request, resource
+        if self._authorizer is not None:
+            self._authorizer.check(method.path, resource)
+        if self._closing:
+            raise Unavailable("this server is stopping; send the request again")
+        study = "" if resource.study is None else str(resource.study)
+        flow = Flow(caller, resource.namespace or "")
+        began = time.monotonic()
+        given_s = context.time_remaining()
+        deadline.begin(given_s, stopped=self._stopped)
+
+        def work() -> Reply:
+            behaviour = method.behaviour
+            return method.reply(
+                behaviour(request, resource) if entry is None else entry.run(behaviour, request, resource)
+            )
+
+        running = self._queue.run(
+            study if method.rpc.writes else "",
+            # The copied context tells the thread who calls, and until when. It does not get gRPC's context: gRPC
+            # crashes when asked about a call that has gone meanwhile.
+            functools.partial(contextvars.copy_context().run, work),
+            flow=flow,
+            kind=_kind(method.name, request, study or flow.namespace, caller, size),
+            reply_bytes=_length,
+        )
+        # gRPC ends what has a deadline of its own.
+        reply = await (_within(deadline.DEFAULT_S, running) if given_s is None else running)
+        if (seconds := time.monotonic() - began) > SLOW_S:
+            events.tell("slow_call", method=method.name, study=study, seconds=seconds)
+        self._store_health.answered(writing=method.rpc.writes)
+        return reply
+
+
+@dataclass(frozen=True, slots=True)
+class _Method:
+    """A method as the interceptor calls it. behaviour: of a handler of either kind, which takes no context (Any)."""
+
+    path: str
+    name: str  # the last part of the path
+    rpc: Rpc
+    recorded: bool
+    behaviour: Any
+    is_coroutine: bool
+    deserialize: Callable[[bytes], Any] | None
+    serializer: Callable[[Any], bytes] | None
+
+    @classmethod
+    def of(cls, handler: Handler, path: str, *, serialize: bool) -> _Method:
+        rpc, is_coroutine = rpc_of(path), inspect.iscoroutinefunction(handler.unary_unary)
+        return cls(
+            path,
+            path.rpartition("/")[2],
+            rpc,
+            not is_coroutine and rpc.recorded,
+            handler.unary_unary,
+            is_coroutine,
+            handler.request_deserializer,
+            handler.response_serializer if serialize else None,
+        )
+
+    def read(self, serialized: bytes) -> Any:
+        """Raises InvalidArgument: the bytes are not a request of this method."""
+        return _read(serialized, self.deserialize, self.path)
+
+    def reply(self, message: Any) -> Reply:
+        return Reply(message, b"" if self.serializer is None else self.serializer(message))
 
 
 @dataclass(frozen=True, slots=True)

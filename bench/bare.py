@@ -61,7 +61,7 @@ def ended_job(shown: dict[str, Any], *, by_pods: bool) -> str:
 
 
 def follow(orders: dict[str, Any], watched: str, told: queue.SimpleQueue[dict[str, Any]]) -> None:
-    """Every state, in a thread of its own. A busy server ends watches: then all is listed anew."""
+    """Every state, in a thread of its own. A busy server ends watches: then everything is listed again."""
     while True:
         with contextlib.suppress(http.client.HTTPException, OSError, ValueError):
             listed = Server(orders).ask("GET", f"{watched}?labelSelector={LABEL}")

@@ -1,7 +1,7 @@
 """Copies of the SQLite databases of a state directory, made while they are in use, and put back while they are not.
 
 All databases are copied as they were at one moment, as a crash would have left them, and every copy is verified. A
-restore never lets go of what it replaces, and one that is killed is noticed by whoever opens the database next.
+restore never lets go of what it replaces, and one that is killed is noticed when the database is opened next.
 Nothing is known here of studies and experiments but which table tells the databases apart.
 """
 
@@ -70,7 +70,7 @@ def back_up(databases: Mapping[str, Path], folder: Path, *, made_by: str) -> lis
     StoreBroken.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise AlreadyExists(f"{folder}: something is there already; name a new folder")
+        raise AlreadyExists(f"{folder}: already exists; name a new folder")
     with _translated(folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.partial-", dir=folder.parent))
@@ -93,7 +93,7 @@ def back_up(databases: Mapping[str, Path], folder: Path, *, made_by: str) -> lis
 def back_up_one(database: Path, target: Path) -> Copy:
     """Copy one database into a new file. Raises what `back_up` does."""
     if target.exists():
-        raise AlreadyExists(f"{target}: something is there already; name a new file")
+        raise AlreadyExists(f"{target}: already exists; name a new file")
     with _translated(target.parent):
         target.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.partial-", dir=target.parent))
@@ -113,7 +113,7 @@ def contents(source: Path) -> dict[str, Path]:
     if source.is_dir():
         found = {name: source / name for name in (STUDIES, CONTROLLER) if (source / name).exists()}
         if not found:
-            raise NotFound(f"{source}: has neither {STUDIES} nor {CONTROLLER} in it; name a folder of tuner db backup")
+            raise NotFound(f"{source}: contains neither {STUDIES} nor {CONTROLLER}; name a folder of tuner db backup")
         for name, path in found.items():
             if (kind := _kind(path)) != name:
                 raise InvalidArgument([Problem("", f"{path}: is a {kind}, not a {name}")])
@@ -136,7 +136,7 @@ def restore(
     """
     there = [targets[name] for name in sources if targets[name].exists() and targets[name].stat().st_size]
     if there and not force:
-        raise AlreadyExists(f"{there[0]}: a store is there; replace it with --force (it is kept under another name)")
+        raise AlreadyExists(f"{there[0]}: a store exists; replace it with --force (it is kept under another name)")
     with ExitStack() as undo:
         prepared: list[tuple[Path, Copy]] = []
         for name, source in sources.items():
@@ -242,7 +242,7 @@ def _kind(path: Path) -> str:
     for table, kind in _VERSION_TABLES.items():
         if table in names:
             return kind
-    raise InvalidArgument([Problem("", f"{path}: is not a store of tuner's")])
+    raise InvalidArgument([Problem("", f"{path}: is not a tuner store")])
 
 
 @contextmanager
@@ -325,7 +325,7 @@ def _translated(path: Path) -> Iterator[None]:
 
 _CURES = {
     sqlite3.SQLITE_BUSY: f"another process has kept it locked for {_BUSY_S:g} s; try again",
-    sqlite3.SQLITE_FULL: "the disk is full; make room and try again",
+    sqlite3.SQLITE_FULL: "the disk is full; free some space and try again",
     sqlite3.SQLITE_READONLY: "it is read-only; give this user the right to write the file and its folder",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened; see that this user may read and write it and its folder",
 }

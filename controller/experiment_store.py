@@ -37,7 +37,7 @@ _CURES = {
     sqlite3.SQLITE_LOCKED: _LOCKED,
     sqlite3.SQLITE_READONLY: "it is read-only; give this user the right to write the file and its folder",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened; see that its folder exists and that this user may write there",
-    sqlite3.SQLITE_FULL: "the disk is full; nothing was lost, make room and try again",
+    sqlite3.SQLITE_FULL: "the disk is full; nothing was lost; free some space and try again",
 }
 
 _CREATE = failpoints.register("controller.experiment_store.create_experiment")
@@ -267,7 +267,7 @@ class SqlExperimentStore:
         except sa.exc.IntegrityError:
             raise
         except sa.exc.DatabaseError as error:
-            cure = "it is damaged; restore it from a backup, or move it away to begin anew"
+            cure = "it is damaged; restore it from a backup, or move it away to start over"
             raise StoreBroken(f"{self._path}: {cure} (SQLite: {error.orig})") from error
         except OSError as error:
             raise Unavailable(f"{self._path}: {error.strerror}") from error

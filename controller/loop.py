@@ -134,11 +134,11 @@ class Loop:
         )
 
     async def run(self) -> Experiment:
-        """Until the experiment is finished, paused, stopped or detached from; the experiment as it stands then.
+        """Until the experiment is finished, paused, stopped or detached from; the experiment in its state then.
 
         Raises:
             NotOwner: another process holds the study.
-            Unavailable: the service or the store did not answer for too long; what runs goes on running.
+            Unavailable: the service or the store did not answer for too long; running trials continue.
         """
         failures = 0
         while True:
@@ -155,7 +155,7 @@ class Loop:
                 failures += 1
 
     async def _back_off(self, error: Exception, failures: int) -> None:
-        """Look again a little later: every turn decides anew from what is durable, so nothing is lost by waiting."""
+        """Look again a little later: every turn decides again from what is durable, so nothing is lost by waiting."""
         now_s = self._clock.elapsed_s()
         if self._trouble_since_s is None:
             self._trouble_since_s = now_s
@@ -402,7 +402,7 @@ class Loop:
         try:
             suggestions = await self._search.suggest(count, handed_out=memory.handed_out)
         except LimitReached as full:
-            # What runs is finished first; whoever makes room goes on with resume.
+            # What runs is finished first; after freeing space, resume continues.
             self._journal.experiment_changed(ExperimentState.PAUSED, str(full), now=self._clock.now())
             return
         for trial in suggestions.trials:

@@ -112,7 +112,7 @@ class Memory:
         return FinalStage(tuple(self.finals), self.earlier_finals, kept=FINAL in self.opened)
 
     def begin(self, known: Opened, created: Attempt, *, now_s: float) -> None:
-        """A new attempt of an open trial: nothing of the last one's stands for it."""
+        """A new attempt of an open trial: nothing of the last one's counts for it."""
         known.attempts.append(created)
         known.reported_at_s = now_s  # a short trial's measurements all travel with its outcome
         known.log = self.new_log(known.attempts)

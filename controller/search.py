@@ -14,7 +14,7 @@ from suggest import failpoints
 from suggest.client import Suggestions
 from suggest.errors import FailedPrecondition, LimitReached, NotFound, NotOwner, StoreBroken
 from suggest.space import Assignment, Space, Value
-from suggest.study import Algorithm, Objective, Pruning, Study, StudyName, StudySpec, ValueRule
+from suggest.study import Algorithm, Objective, Pruning, Study, StudyName, StudySpec
 from suggest.trial import Measurement, Outcome, StopAdvice, Trial
 
 BEFORE_CREATE, AFTER_CREATE = failpoints.register("study.create")
@@ -76,13 +76,7 @@ def study_spec(spec: ExperimentSpec) -> StudySpec:
     objective = spec.objective
     return StudySpec(
         space=spec.space,
-        objectives=(
-            Objective(
-                objective.metric,
-                objective.direction,
-                ValueRule(objective.value),
-            ),
-        ),
+        objectives=(Objective(objective.metric, objective.direction, objective.value),),
         algorithm=Algorithm(spec.algorithm.name, spec.algorithm.seed, _settings(spec)),
         pruning=_pruning(spec.pruning),
     )

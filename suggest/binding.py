@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def bind(server: grpc.aio.Server, address: Address, credentials: grpc.ServerCredentials | None) -> Address:
-    """Where it listens then, in the clear without credentials. Nothing else may listen there already."""
+    """Where it listens then, without TLS if there are no credentials. Nothing else may listen there already."""
     refuse_taken(address)
     try:
         if credentials is None:
@@ -51,16 +51,14 @@ def refuse_taken(address: Address, *, clear: bool = True) -> None:
             probe.bind(target)
     except OSError as e:
         raise Unavailable(
-            f"cannot listen at {address}: {e.strerror or e}; use another port, or end the process that has it"
+            f"cannot listen at {address}: {e.strerror or e}; use another port, or end the process that uses it"
         ) from e
 
 
 def _refuse_taken_socket(path: Path, *, clear: bool) -> None:
     """A socket file without a listener is what a killed server leaves behind: it is removed."""
     if path.parent.is_dir() and _shared(path.parent):
-        raise Unavailable(
-            f"cannot listen at unix:{path}: anybody may put a socket of theirs in its place; use a folder of your own"
-        )
+        raise Unavailable(f"cannot listen at unix:{path}: any user could replace the socket; use a folder of your own")
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -70,7 +68,7 @@ def _refuse_taken_socket(path: Path, *, clear: bool) -> None:
             ) from None
         return
     if not stat.S_ISSOCK(mode):
-        raise Unavailable(f"cannot listen at unix:{path}: something else lies there; use another path")
+        raise Unavailable(f"cannot listen at unix:{path}: another file is there; use another path")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(str(path))
@@ -80,7 +78,7 @@ def _refuse_taken_socket(path: Path, *, clear: bool) -> None:
         except OSError as e:
             raise Unavailable(f"cannot listen at unix:{path}: {e.strerror}") from e
         else:
-            raise Unavailable(f"cannot listen at unix:{path}: another server does; use it, or end it")
+            raise Unavailable(f"cannot listen at unix:{path}: another server does already; use it, or stop it")
 
 
 def _shared(folder: Path) -> bool:

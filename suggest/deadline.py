@@ -39,10 +39,10 @@ def check() -> None:
     if end is None:
         return
     if time.monotonic() > end:
-        raise TimedOut("not computed before the deadline of the call; ask for fewer trials at once, or allow more time")
+        raise TimedOut("not computed before the call's deadline; request fewer trials at once, or allow more time")
     stopped = _STOPPED.get()
     if stopped is not None and stopped.is_set():
-        raise Unavailable("this server is being stopped; send it again")
+        raise Unavailable("this server is stopping; send the request again")
 
 
 def left_s(at_most: float) -> float:

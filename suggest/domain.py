@@ -240,7 +240,7 @@ class Float:
     def _points_problems(self, points: int) -> Iterator[Problem]:
         if self.min == self.max:
             if points != 1:
-                yield Problem("points", f"{points} points cannot be told apart between equal ends; leave points out")
+                yield Problem("points", f"{points} points are indistinguishable between equal ends; leave points out")
         elif not 2 <= points <= EXACT:
             yield Problem("points", f"{points} points cannot span a range; use 2 or more")
 
@@ -349,10 +349,12 @@ class Choice:
 
     def complaint(self, value: Value) -> str:
         """Why `value` is not a member; empty when it is one."""
-        if self.contains(value):
-            return ""
+        return "" if self.contains(value) else self.refusal(value)
+
+    def refusal(self, value: Value) -> str:
+        """What is said of a value that is known not to be a member: the choices are not searched for it again."""
         shown = ", ".join(show(v) for v in self.values[:8]) + (", …" if self.count > 8 else "")
-        return f"{show(value)} is none of the choices {shown}"
+        return f"{show(value)} is not one of the choices {shown}"
 
     def problems(self) -> Iterator[Problem]:
         if not self.values:
@@ -372,7 +374,7 @@ class Choice:
             elif problem := json_problem(value):
                 yield Problem(f"values[{index}]", problem)
             elif identity(value) in seen:
-                yield Problem(f"values[{index}]", f"{show(value)} is there twice; leave one out")
+                yield Problem(f"values[{index}]", f"{show(value)} occurs twice; remove one")
             else:
                 seen.add(identity(value))
 

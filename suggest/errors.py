@@ -57,7 +57,7 @@ class TunerError(Exception):
 
 
 class InvalidArgument(TunerError):
-    """The request can never succeed as it stands; all problems at once."""
+    """The request can never succeed; all problems at once."""
 
     reason = "INVALID_ARGUMENT"
 

@@ -32,7 +32,7 @@ class Setting:
 
     def complaint(self, value: Value) -> str:
         if self.kind is str:
-            return "" if value in self.words else f"{show(value)} is none of {', '.join(self.words)}"
+            return "" if value in self.words else f"{show(value)} is not one of {', '.join(self.words)}"
         if self.kind is bool:
             return "" if isinstance(value, bool) else f"{show(value)} is neither true nor false"
         x = number(value)

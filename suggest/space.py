@@ -1,7 +1,7 @@
 """The search space: parameters, their domains, their conditions; what is a point of it and what is not.
 
 Pure, standard library only (it is imported by `tuner validate` and by the controller's core).
-Problems carry paths relative to the space (`lr.min`); whoever read the space from somewhere puts the place before it.
+Problems carry paths relative to the space (`lr.min`); the caller puts the place before it.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Space:
                 rule = "a letter or _, then at most 62 letters, digits, or _ . -"
                 yield Problem(name, f"{name!r} is not a name for a parameter; use {rule}")
             if name in names:
-                yield Problem(name, "there twice; every parameter needs a name of its own")
+                yield Problem(name, "occurs twice; every parameter needs a unique name")
             names.add(name)
             for problem in parameter.domain.problems():
                 yield Problem(f"{name}.{problem.path}", problem.message)
@@ -188,9 +188,9 @@ class Space:
                     continue
                 for value in condition.values:
                     if problem := json_problem(value):
-                        yield Problem(path, f"can never hold: {problem}")
-                    elif identity(value) not in sure and (complaint := parent.domain.complaint(value)):
-                        yield Problem(path, f"can never hold: {complaint}")
+                        yield Problem(path, f"can never be true: {problem}")
+                    elif identity(value) not in sure and (complaint := _complaint(parent.domain, value)):
+                        yield Problem(path, f"can never be true: {complaint}")
 
 
 def _members(domain: Domain) -> frozenset[Identity] | None:
@@ -198,6 +198,11 @@ def _members(domain: Domain) -> frozenset[Identity] | None:
     if any(True for _ in domain.problems()):
         return None
     return frozenset(map(identity, domain.values)) if isinstance(domain, Choice) else frozenset()
+
+
+def _complaint(domain: Domain, value: Value) -> str:
+    """Of a value that is not among its `_members`."""
+    return domain.refusal(value) if isinstance(domain, Choice) else domain.complaint(value)
 
 
 def _parents(parameter: Parameter, known: Mapping[str, int]) -> set[int]:
@@ -240,6 +245,4 @@ def _cycles(parameters: Sequence[Parameter]) -> Iterator[Problem]:
             cycle = path[path.index(here) :]
             first = cycle.index(min(cycle))
             names = [parameters[k].name for k in [*cycle[first:], *cycle[:first], cycle[first]]]
-            yield Problem(
-                f"{names[0]}.when.{names[1]}", f"conditions lead in a circle: {' -> '.join(names)}; take one away"
-            )
+            yield Problem(f"{names[0]}.when.{names[1]}", f"conditions form a cycle: {' -> '.join(names)}; remove one")

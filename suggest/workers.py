@@ -1,54 +1,52 @@
-"""Worker processes: models whose fit takes longer than a few milliseconds are computed outside the server's process.
+"""The pool of worker processes: models that take longer than a few milliseconds compute outside the server's process.
 
-A pool has at most `size` workers, each started when a model first needs it. A model is pinned to one worker, which
-keeps the trials that it was shown: a request carries only what has changed since the last one. A worker that dies,
-hangs or has evicted a model costs one more request with the whole state, never a study: a model is a function of
-(study seed, trial number, trials shown), so another worker proposes the same.
+A pool has at most `size` workers, each started when a model first needs it. A worker computes one request at a time;
+requests wait in one line for whichever worker is free first, so a long one holds up no other as long as a worker is
+free. A model asks the worker that it asked last, if that is free: a worker keeps the trials that a model was shown, and
+is sent only what has changed. Else it asks the one that serves the fewest models, and shows it the whole study.
 
-The worker is `python -P -c` with this module and a socket: nothing is imported from the current directory. It ends
-when the socket closes, however its parent died, and after IDLE_S without a request. It opens no store and no network
-connection.
+A worker that dies, hangs or has evicted a model costs one more request with the whole state, never a study: a model is
+a function of (study seed, trial number, trials shown), so another worker proposes the same. The worker's side is
+`suggest.worker_process`, started as `python -P -c` with a socket: nothing is imported from the current directory.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import itertools
 import logging
 import os
-import queue
+import signal
 import socket
 import struct
 import subprocess
 import sys
 import threading
 import time
-import traceback
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from suggest import deadline
-from suggest.errors import TimedOut, TunerError, Unavailable
+from suggest.errors import LimitReached, TunerError, Unavailable
 from suggest.space import Assignment
-from suggest.study import StudySpec
 from suggest.trial import Trial
+from suggest.worker_process import Model, ModelReply, ModelRequest, ModelSetup
 
 if TYPE_CHECKING:
     from suggest.samplers.sampler import PointRequest
 
+__all__ = ["Model", "ModelSetup", "RemoteModel", "Workers", "thread_cpu_s"]
+
 SIZE = max(1, min(2, os.cpu_count() or 1))  # processes; each one computes for many studies
-IDLE_S = 300.0  # without a request, after which a worker ends
 HANG_S = 60.0  # for one request; a worker that takes longer is killed
-MOST_VALUES = 1_000_000  # parameter values that one worker keeps, some 200 MB; the least recently used models go first
 _LEAVE_S = 2.0
 _LOOK_S = 0.05  # how soon a request notices that its server is being stopped
 _TRIES = 2
-_BOOT = "import sys; sys.path.append(sys.argv[1]); from suggest.workers import main; main(int(sys.argv[2]))"
+_BOOT = "import sys; sys.path.append(sys.argv[1]); from suggest.worker_process import main; main(int(sys.argv[2]))"
 _ROOT = Path(__file__).parents[1]
 
 log = logging.getLogger(__name__)
@@ -64,61 +62,8 @@ def _charge(cpu_s: float) -> None:
     _elsewhere.cpu_s = getattr(_elsewhere, "cpu_s", 0.0) + cpu_s
 
 
-class Model(Protocol):
-    """Deterministic in its study's seed, the numbers of `wanted` and the trials shown."""
-
-    def propose(
-        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
-    ) -> list[Assignment]:
-        """Points for all of `wanted`; finished and running trials come in the order of their numbers."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSetup:
-    """How a worker makes a model. path: `module:class`, imported there; the class takes (spec, seed, settings)."""
-
-    path: str
-    spec: StudySpec
-    seed: int
-    settings: Any  # the dataclass of the algorithm's settings
-
-    def load(self) -> Callable[[StudySpec, int, Any], Model]:
-        """The class, with all that its module imports."""
-        module, _, name = self.path.partition(":")
-        found: Callable[[StudySpec, int, Any], Model] = getattr(importlib.import_module(module), name)
-        return found
-
-    def model(self) -> Model:
-        return self.load()(self.spec, self.seed, self.settings)
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """setup: None where the worker has the model. added, gone: finished trials since the last request."""
-
-    id: int
-    model: int
-    setup: ModelSetup | None
-    added: Sequence[Trial]
-    gone: Sequence[int]
-    running: Sequence[Trial]
-    wanted: Sequence[PointRequest]
-    left_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Reply:
-    """Exactly one of points and error, or neither: the worker does not have the model."""
-
-    id: int
-    points: list[Assignment] | None = None
-    error: Exception | None = None
-    cpu_s: float = 0.0
-
-
 class _Lost(Exception):
-    """The worker has ended. planned: because it was idle."""
+    """The worker has ended. planned: by itself, after it had answered what it was asked before."""
 
     def __init__(self, message: str, *, planned: bool = False) -> None:
         super().__init__(message)
@@ -131,54 +76,58 @@ class RemoteModel:
     def __init__(self, workers: Workers, setup: ModelSetup) -> None:
         self._workers = workers
         self._setup = setup
-        self._worker = workers.pin()
         self._id = next(workers.model_ids)
-        self._shown: dict[int, Trial] = {}
-        self._life = -1  # of the worker that was shown them
+        self._shown: dict[tuple[int, int], dict[int, Trial]] = {}  # by worker and its life: what it was shown
 
     def propose(
         self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
-        """Raises Unavailable: two workers in a row died or hung over this; TimedOut."""
+        """Raises Unavailable: no worker is free in time or can be started, or two in a row died or hung over this;
+        LimitReached: it takes too much memory; TimedOut."""
         finished = {trial.number: trial for trial in learnt}
         pending = [_outcome(trial) for trial in running]
-        with deadline.locked(self._worker.lock, late=Unavailable("all worker processes are busy; try again")):
+        with self._workers.one_for(self) as worker:
             failures = 0
             while True:
                 try:
-                    return self._asked(finished, pending, tuple(wanted))
+                    return self._asked(worker, finished, pending, tuple(wanted))
                 except _Lost as lost:
+                    self._workers.lost(worker, lost)
                     failures += not lost.planned
                     if failures == _TRIES:
                         raise Unavailable(f"{lost}, twice in a row, over a proposal; try again later") from lost
-                    if not lost.planned:
-                        self._workers.restarts += 1
-                        log.warning("worker=%s restarted: %s", self._worker.number, lost)
 
     def _asked(
-        self, finished: dict[int, Trial], running: Sequence[Trial], wanted: Sequence[PointRequest]
+        self,
+        worker: _Worker,
+        finished: dict[int, Trial],
+        running: Sequence[Trial],
+        wanted: Sequence[PointRequest],
     ) -> list[Assignment]:
-        worker = self._worker
         worker.ensure_started()
-        if worker.life != self._life:
-            self._shown = {}
+        life = worker.number, worker.life
+        self._shown = {there: shown for there, shown in self._shown.items() if there[0] != life[0] or there == life}
         while True:
-            known, self._shown = self._shown, {}  # until it has answered: what it was shown is not known
-            reply = worker.ask(
+            known = self._shown.pop(life, {})  # until it has answered, what it knows is not known
+            request = ModelRequest(
                 self._id,
                 None if known else self._setup,
                 [_outcome(trial) for number, trial in finished.items() if known.get(number) is not trial],
                 [number for number in known if number not in finished],
                 running,
                 wanted,
+                deadline.left_s(HANG_S),
             )
-            if reply.points is None and reply.error is None:
-                continue  # evicted
+            reply = worker.ask(request)
+            if reply.points is not None:
+                self._shown[life] = finished
+                return reply.points
+            if isinstance(reply.error, LimitReached):
+                self._workers.lost(worker, _Lost("a worker process has run out of memory"))
+                worker.kill()
             if reply.error is not None:
                 raise reply.error
-            assert reply.points is not None
-            self._shown, self._life = finished, worker.life
-            return reply.points
+            # It has evicted the model, and is shown everything.
 
 
 def _outcome(trial: Trial) -> Trial:
@@ -193,103 +142,203 @@ class Workers:
         self.model_ids = itertools.count()
         self.restarts = 0
         self._workers = [_Worker(number) for number in range(size)]
-        self._pins = itertools.count()
+        self._line: deque[object] = deque()  # requests that wait for a worker; only the first one takes one
+        self._changed = threading.Condition()
+        self._closed = False
 
-    def pin(self) -> _Worker:
-        return self._workers[next(self._pins) % len(self._workers)]
+    @contextlib.contextmanager
+    def one_for(self, model: RemoteModel) -> Iterator[_Worker]:
+        """A worker that nobody else uses meanwhile. Raises Unavailable, TimedOut."""
+        worker = self._take(model)
+        try:
+            yield worker
+        finally:
+            self._release(worker)
+
+    def lost(self, worker: _Worker, lost: _Lost) -> None:
+        if not lost.planned and not self._closed:
+            with self._changed:
+                self.restarts += 1
+            log.warning("worker=%s restarted: %s", worker.number, lost)
 
     @property
     def running(self) -> int:
         """How many processes there are now."""
         return sum(worker.process is not None for worker in self._workers)
 
+    @property
+    def waiting(self) -> int:
+        """Requests for which no worker is free."""
+        return len(self._line)
+
+    @property
+    def busy_s(self) -> float:
+        """How long workers have computed, all together; requests in progress are not in it."""
+        return sum(worker.busy_s for worker in self._workers)
+
     def close(self) -> None:
         """Ends all processes; a computation in progress is lost."""
+        end = time.monotonic() + deadline.LOCK_S
+        with self._changed:
+            self._closed = True
+            for worker in self._workers:
+                worker.closed = True
+            self._changed.notify_all()
+            while any(worker.taken for worker in self._workers) and time.monotonic() < end:
+                for worker in self._workers:
+                    worker.end()  # its user sees that, and gives it back
+                self._changed.wait(_LOOK_S)
         for worker in self._workers:
-            worker.close()
+            worker.kill()
+
+    def _take(self, model: RemoteModel) -> _Worker:
+        end = time.monotonic() + deadline.left_s(deadline.LOCK_S)
+        place = object()
+        with self._changed:
+            self._line.append(place)
+            try:
+                while True:
+                    free = [worker for worker in self._workers if not worker.taken]
+                    if free and self._line[0] is place:
+                        return self._chosen(free, model)
+                    deadline.check()
+                    if self._closed:
+                        raise Unavailable("this server is stopping; send the request again")
+                    if time.monotonic() > end:
+                        raise Unavailable("all worker processes are busy; try again")
+                    self._changed.wait(_LOOK_S)
+            finally:
+                self._line.remove(place)
+                self._changed.notify_all()
+
+    def _chosen(self, free: Sequence[_Worker], model: RemoteModel) -> _Worker:
+        worker = next((each for each in free if model in each.models), None)
+        if worker is None:
+            worker = min(free, key=lambda each: len(each.models))
+            for each in self._workers:
+                each.models.discard(model)
+            worker.models.add(model)
+        worker.taken = True
+        return worker
+
+    def _release(self, worker: _Worker) -> None:
+        if worker.owes_reply:
+            try:
+                threading.Thread(target=self._settle, args=(worker,), name="late-proposal", daemon=True).start()
+                return
+            except RuntimeError:  # no thread is left
+                worker.kill()
+        self._give_back(worker)
+
+    def _settle(self, worker: _Worker) -> None:
+        """Its last request was given up: it is free when it has answered, or was killed."""
+        try:
+            worker.settle()
+        except _Lost as lost:
+            self.lost(worker, lost)
+        finally:
+            self._give_back(worker)
+
+    def _give_back(self, worker: _Worker) -> None:
+        with self._changed:
+            worker.taken = False
+            self._changed.notify_all()
 
 
 class _Worker:
-    """One process and the socket to it. Its user holds `lock`."""
+    """One process and the socket to it. `taken` and `models` belong to the pool, all else to the one who took it."""
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.lock = threading.Lock()
+        self.taken = False
+        self.models: weakref.WeakSet[RemoteModel] = weakref.WeakSet()  # those that asked it last
+        self.closed = False
         self.life = 0  # how many processes there were before
         self.process: subprocess.Popen[bytes] | None = None
+        self.busy_s = 0.0
         self._connection: Connection | None = None
-        self._requests = itertools.count()
-        self._busy_since: float | None = None  # with a request that nobody waits for any more
-        self._closed = False
+        self._asked_at: float | None = None  # the request that it has not answered
+        self._has_answered = False
+
+    @property
+    def owes_reply(self) -> bool:
+        return self._asked_at is not None
 
     def ensure_started(self) -> None:
-        if self._busy_since is not None and time.monotonic() - self._busy_since > HANG_S:
-            self.kill()
+        """Raises Unavailable."""
         if self.process is not None:
             return
-        if self._closed:
-            raise Unavailable("this server is being stopped; send it again")
-        ours, theirs = socket.socketpair()
-        for way in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):  # a stopped worker neither reads nor finishes a reply
-            ours.setsockopt(socket.SOL_SOCKET, way, struct.pack("ll", int(HANG_S), int(HANG_S % 1 * 1e6)))
-        with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _BOOT, str(_ROOT), str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,  # Ctrl-C is for the server, which closes the socket when it ends
-            )
-        self._connection = Connection(ours.detach())
-        self._busy_since = None
-
-    def ask(
-        self,
-        model: int,
-        setup: ModelSetup | None,
-        added: Sequence[Trial],
-        gone: Sequence[int],
-        running: Sequence[Trial],
-        wanted: Sequence[PointRequest],
-    ) -> _Reply:
-        """Raises _Lost, TimedOut, Unavailable."""
-        connection = self._connection
-        assert connection is not None
-        left_s = deadline.left_s(HANG_S)
-        request = _Request(next(self._requests), model, setup, added, gone, running, wanted, left_s)
-        began = time.monotonic()
+        if self.closed:
+            raise Unavailable("this server is stopping; send the request again")
         try:
-            connection.send(request)
-            while True:
-                while not connection.poll(_LOOK_S):
-                    if time.monotonic() - (self._busy_since or began) > HANG_S:
-                        self.kill()
-                        raise _Lost(f"a worker process has not answered for {HANG_S:.0f} s")
-                    self._check(began)
-                reply = connection.recv()
-                assert isinstance(reply, _Reply)
-                self._busy_since = None
-                if reply.id == request.id:
-                    _charge(reply.cpu_s)
-                    return reply
-                began = time.monotonic()  # it was the answer to a request that was given up
+            ours, theirs = socket.socketpair()
+            with ours, theirs:
+                for way in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):  # a stopped worker neither reads nor writes
+                    ours.setsockopt(socket.SOL_SOCKET, way, struct.pack("ll", int(HANG_S), int(HANG_S % 1 * 1e6)))
+                self.process = subprocess.Popen(
+                    [sys.executable, "-P", "-c", _BOOT, str(_ROOT), str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,  # Ctrl-C is for the server, which closes the socket when it ends
+                )
+                self._connection = Connection(ours.detach())
+        except OSError as error:  # no process, memory or descriptor is left, or Python is being replaced
+            raise Unavailable(f"a worker process cannot be started: {error}; try again later") from error
+        self._has_answered = False
+
+    def ask(self, request: ModelRequest) -> ModelReply:
+        """Raises _Lost, TimedOut, Unavailable; after the last two it owes a reply, see `settle`."""
+        assert self._connection is not None
+        self._asked_at = began = time.monotonic()
+        with self._told_if_lost():
+            self._connection.send(request)
+            try:
+                reply = self._reply(deadline.check)
+            except TunerError:
+                _charge(time.monotonic() - began)
+                raise
+        _charge(reply.cpu_s)
+        return reply
+
+    def settle(self) -> None:
+        """Wait for the reply to a request that was given up. Raises _Lost."""
+        with self._told_if_lost():
+            self._reply(lambda: None)
+
+    def _reply(self, check: Callable[[], None]) -> ModelReply:
+        assert self._connection is not None
+        assert self._asked_at is not None
+        while not self._connection.poll(_LOOK_S):
+            if time.monotonic() - self._asked_at > HANG_S:
+                self.kill()
+                raise _Lost(f"a worker process has not answered for {HANG_S:.0f} s")
+            check()
+        reply = self._connection.recv()
+        assert isinstance(reply, ModelReply)
+        self._has_answered = True
+        self._done()
+        return reply
+
+    @contextlib.contextmanager
+    def _told_if_lost(self) -> Iterator[None]:
+        try:
+            yield
         except (EOFError, OSError) as error:
+            planned = self._has_answered
             code = self.kill(within_s=_LEAVE_S)
-            raise _Lost(f"a worker process has ended (exit code {code})", planned=code == 0) from error
+            raise _Lost(f"a worker process has ended ({_described(code)})", planned=planned and code == 0) from error
 
-    def _check(self, began: float) -> None:
-        try:
-            deadline.check()
-        except TunerError:
-            self._busy_since = self._busy_since or began
-            _charge(time.monotonic() - began)
-            raise
+    def _done(self) -> None:
+        if self._asked_at is not None:
+            self.busy_s += time.monotonic() - self._asked_at
+            self._asked_at = None
 
     def kill(self, *, within_s: float = 0.0) -> int | None:
         """End the process, if there is one, and forget it. Returns its exit code if it ends by itself in time."""
         process, self.process = self.process, None
         connection, self._connection = self._connection, None
-        self._busy_since = None
+        self._done()
         if process is None:
             return None
         self.life += 1
@@ -302,86 +351,16 @@ class _Worker:
             connection.close()
         return ended
 
-    def close(self) -> None:
-        """From any thread: whoever waits for an answer is told that the worker is gone."""
-        self._closed = True
+    def end(self) -> None:
+        """From any thread: whoever waits for its answer is told that it is gone."""
         process = self.process
         if process is not None:
             process.kill()
-            process.wait()
-        with deadline.locked(self.lock, late=Unavailable("a worker process does not end")):
-            self.kill()
 
 
-# In the worker
-
-
-@dataclass(slots=True)
-class _Kept:
-    model: Model
-    trials: dict[int, Trial] = field(default_factory=dict)
-    values: int = 0
-
-    def update(self, request: _Request) -> None:
-        for number in request.gone:
-            self.values -= len(self.trials.pop(number).parameters)
-        for trial in request.added:
-            old = self.trials.get(trial.number)
-            self.values += len(trial.parameters) - (0 if old is None else len(old.parameters))
-            self.trials[trial.number] = trial
-
-
-class _Models:
-    """The models of one worker, the least recently used first."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[int, _Kept] = OrderedDict()
-
-    def answer(self, request: _Request) -> _Reply:
-        if request.setup is not None:
-            self._kept[request.model] = _Kept(request.setup.model())
-        kept = self._kept.get(request.model)
-        if kept is None:
-            return _Reply(request.id)
-        self._kept.move_to_end(request.model)
-        kept.update(request)
-        self._evict()
-        deadline.begin(request.left_s)
-        learnt = [kept.trials[number] for number in sorted(kept.trials)]
-        began = time.thread_time()
-        points = kept.model.propose(learnt, request.running, request.wanted)
-        return _Reply(request.id, points, cpu_s=time.thread_time() - began)
-
-    def _evict(self) -> None:
-        while len(self._kept) > 1 and sum(each.values for each in self._kept.values()) > MOST_VALUES:
-            self._kept.popitem(last=False)
-
-
-def main(descriptor: int) -> None:
-    """Answers requests until the socket closes or IDLE_S have passed."""
-    connection = Connection(descriptor)
-    requests: queue.Queue[_Request] = queue.Queue()
-    threading.Thread(target=_read, args=(connection, requests), daemon=True).start()
-    models = _Models()
-    while True:
-        try:
-            request = requests.get(timeout=IDLE_S)
-        except queue.Empty:
-            os._exit(0)
-        try:
-            reply = models.answer(request)
-        except TimedOut as error:
-            reply = _Reply(request.id, error=error)
-        except Exception:  # the server reports it as an internal error, with an id
-            reply = _Reply(request.id, error=RuntimeError(f"in a worker process:\n{traceback.format_exc()}"))
-        with contextlib.suppress(OSError):
-            connection.send(reply)
-
-
-def _read(connection: Connection, requests: queue.Queue[_Request]) -> None:
-    """In a thread, so that the end of the parent is noticed during a computation."""
-    try:
-        while True:
-            requests.put(connection.recv())
-    except (EOFError, OSError):
-        os._exit(0)
+def _described(code: int | None) -> str:
+    if code is None:
+        return "it neither reads nor ends"
+    if code == -signal.SIGKILL:
+        return "killed by SIGKILL, as when the machine is out of memory"
+    return f"exit code {code}"

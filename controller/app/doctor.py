@@ -77,7 +77,7 @@ def _here(state: StateDirectory) -> Iterator[Finding]:
     yield ok("python", f"{sys.version.split()[0]}, {sys.executable}")
     yield from _state(state)
     lent = gpus.pool(os.environ)
-    yield ok("gpus here", f"{len(lent)}, as {gpus.source(os.environ)} them" if lent else "none")
+    yield ok("gpus here", f"{len(lent)}, offered by {gpus.source(os.environ)}" if lent else "none")
     held = gpu_claims.holders(gpu_claims.folder_for(os.environ))
     if held:
         ids = {device.key: device.id for device in lent}

@@ -315,14 +315,14 @@ class ExperimentService:
                 marked = {each.trial: each for each in breaker.reviewed(attempts)} | marked
             known = self._without_old_final(known) if known.state.finished else known
             known = replace(known, state=ExperimentState.RUNNING, reason="", end_time=None, stop_requested=False)
-            events.append(Event(now, "resumed", f"resumed; it was {before}"))
+            events.append(Event(now, "resumed", f"resumed (was {before})"))
             marks = list(marked.values())
             self._store.save(known.uid, Changes(experiment=known, attempts=marks, events=events, final=True))
-            notes = (*notes, f"{known.name} goes on; it was {before}")
+            notes = (*notes, f"resuming {known.name} (was {before})")
         elif marked:
             self._store.save(known.uid, Changes(attempts=list(marked.values()), events=events))
         elif attempts:
-            notes = (*notes, f"{known.name} goes on; its controller had ended without finishing it")
+            notes = (*notes, f"resuming {known.name}; its last controller ended without finishing it")
         return Admitted(replace(known, stop_requested=False), lease, text, source, notes)
 
     def _without_old_final(self, known: Experiment) -> Experiment:
@@ -362,15 +362,15 @@ class ExperimentService:
         old = self._earlier(known, document, extended_since=False)
         if old is not None:
             return old
-        way_on = "a search cannot change these under way: "
+        way_on = "these cannot change during a search: "
         if all(map(allowed_in_revision, changes)):
-            way_on = f"take them with: {_again('resume', document)}, or "
+            way_on = f"apply them with: {_again('resume', document)}, or "
         elif all(map(allowed_in_extension, changes)):
-            way_on = f"if they are growth, take them with: {_again('extend', document)}, or "
+            way_on = f"if they are growth, apply them with: {_again('extend', document)}, or "
         in_force = self._store.revision_source(known.uid, known.revision)
-        since = f"The file in force since revision {known.revision}: {in_force}\n" if known.revision > 1 else ""
+        since = f"The file in effect since revision {known.revision}: {in_force}\n" if known.revision > 1 else ""
         raise Changed(
-            f"{document.source} is not the {known.name} that is there:\n{listed(changes)}\n{since}"
+            f"{document.source} differs from the existing experiment {known.name}:\n{listed(changes)}\n{since}"
             f"{way_on}choose another metadata.name, or remove the old one with: {command('delete', known.name)}"
         )
 
@@ -406,7 +406,7 @@ def allowed_changes(known: Experiment, document: Document) -> Sequence[Change]:
     if refused:
         growth = f"wider ranges and new choices go with: {_again('extend', document)}; "
         raise Changed(
-            f"{document.source} changes what {known.name} cannot change any more:\n{listed(refused)}\n"
+            f"{document.source} changes what cannot be changed in {known.name} any more:\n{listed(refused)}\n"
             "tuner resume accepts changes under spec.trial, spec.final, spec.parallelism, spec.budget and "
             "spec.pruning; "
             f"{growth if all(map(allowed_in_extension, refused)) else ''}for anything else choose another metadata.name"

@@ -78,25 +78,25 @@ async def extend(
                 await _check(known, document, client)
         elif known.state.finished and not again:
             raise FailedPrecondition(
-                f"that changes nothing of {known.name}, which {known.state.value}: {known.reason}; "
-                "say what shall be more, such as --trials +20"
+                f"{known.name} would not change; it {known.state.value}: {known.reason};  "
+                "specify what to extend, such as --trials +20"
             )
         admitted = service.extend(known, lease, document, changes, directory=None if file is None else file.directory)
     for sentence in notices(document):
         say(sentence)
     experiment = admitted.experiment
     if not changes:
-        say(f"revision {experiment.revision} says so already, and nothing of it has run yet")
+        say(f"revision {experiment.revision} already contains these changes; none of its trials has started")
     elif file is None:
         source = experiments.revision_source(experiment.uid, experiment.revision)
-        say(f"in force from now on: {source}; your own file works as before, and goes on with this one")
+        say(f"in effect from now on: {source}; your own file still works and continues with this revision")
     return admitted
 
 
 def _from_request(experiments: LocalExperiments, known: Experiment, extension: Extension) -> tuple[Document, bool]:
     """The file in force with the extension; or (True) the file in force, if it came about by this same extension."""
     if not extension.trials and not extension.overrides:
-        raise InvalidArgument([Problem("", "say what shall be more: --trials +20, or --set PATH=VALUE")])
+        raise InvalidArgument([Problem("", "specify what to extend: --trials +20, or --set PATH=VALUE")])
     revisions = experiments.revisions(known.uid)
     if len(revisions) > 1 and not _ran_since(experiments, known, revisions[-1].time):
         try:

@@ -28,8 +28,8 @@ def warnings(spec: ExperimentSpec) -> Iterator[str]:
         return
     asks = f" of {each:g} cores each" if each != 1 else ""
     yield (
-        f"spec.parallelism: {at_once} trials at a time{asks} on {here} core{'s' if here > 1 else ''}: they slow each "
-        f"other down and may use up the memory; lower it: --set spec.parallelism={fits}"
+        f"spec.parallelism: {at_once} trials at a time{asks} on {here} core{'s' if here > 1 else ''}: they would "
+        f"slow each other down and may exhaust the memory; lower it: --set spec.parallelism={fits}"
     )
 
 
@@ -64,7 +64,7 @@ def _problems(spec: ExperimentSpec, directory: Path) -> Iterator[tuple[str, str]
         have = ", ".join(device.id for device in lent) or "none"
         yield (
             _DEVICES,
-            f"this machine does not lend {', '.join(strange)}; {gpus.source(os.environ)} {have}: name some of these, "
+            f"this machine does not offer {', '.join(strange)}; {gpus.source(os.environ)} {have}: name some of these, "
             f"or set {gpus.POOL}",
         )
         return

@@ -123,4 +123,6 @@ class AttemptLauncher:
         try:
             where.prepare(parameters=trial.parameters, provenance=provenance, form=template.parameters_file)
         except OSError as error:
-            raise Unavailable(f"{where.root}: {error.strerror}; nothing is lost, make room and it goes on") from error
+            raise Unavailable(
+                f"{where.root}: {error.strerror}; nothing is lost; free some space to continue"
+            ) from error

@@ -37,7 +37,7 @@ class RetrySelection:
         if numbers and (failed or reason):
             raise InvalidArgument([Problem("", "name trials by their numbers or with --failed, not both")])
         if not (numbers or failed or reason):
-            raise InvalidArgument([Problem("", "say which trials run again: their numbers, or --failed for all")])
+            raise InvalidArgument([Problem("", "specify the trials to retry: their numbers, or --failed for all")])
         bad = [text for text in numbers if not (text.isascii() and text.isdigit())]
         if bad:
             raise InvalidArgument([Problem("", f"{text} is not the number of a trial") for text in bad])

@@ -104,13 +104,18 @@ class Session:
         view: View,
         controls: Controls,
         context: str | None = None,
+        on_admitted: Callable[[Experiment], None] | None = None,
     ) -> None:
-        """context: of the Kubernetes configuration, where one was asked for."""
+        """context: of the Kubernetes configuration, where one was asked for.
+
+        on_admitted: is called when the experiment is this process's, before any of its trials is started.
+        """
         self.workspace = workspace
         self.experiments = experiments
         self.view = view
         self._controls = controls
         self._context = context
+        self._on_admitted = on_admitted
 
     async def run(self, file: ExperimentFile) -> RunResult:
         """Create the experiment of the file, or continue it."""
@@ -213,6 +218,8 @@ class Session:
 
     async def _control(self, admitted: Admitted, client: SessionClient, beside: _Beside) -> RunResult:
         try:
+            if self._on_admitted is not None:
+                self._on_admitted(admitted.experiment)
             experiment, progress = await control(
                 admitted, experiments=self.experiments, client=client, controls=self._controls, view=self.view,
                 runtime=beside.runtime, git=beside.git,
@@ -325,14 +332,14 @@ async def draw(view: View, progress: Callable[[], Progress]) -> None:
             view.refresh(progress())
             await asyncio.sleep(REFRESH_S)
     except Exception:
-        logger.exception("progress cannot be shown any more; the run goes on")
+        logger.exception("progress can no longer be displayed; the run continues")
 
 
 def _close(view: View, progress: Progress | None) -> None:
     try:
         view.close(progress)
     except Exception:
-        logger.exception("the last state cannot be shown; the run is not touched by that")
+        logger.exception("the final state cannot be displayed; the run is not affected")
 
 
 def last_lines(log: Path) -> list[str]:

@@ -148,7 +148,7 @@ def _judge(
     namespace = document.spec.namespace
     why = next((each.why for each in verdicts if each.namespace_is_away), "")
     if why:
-        raise NotFound(f"the cluster of context {client.context} has no place for trials: {why}")
+        raise NotFound(f"the cluster of context {client.context} cannot run the trials: {why}")
     if missing:
         rules = "".join(f"\n  {right.rule(verbs)}" for right, verbs in missing)
         raise NotAllowed(

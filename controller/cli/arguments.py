@@ -1,6 +1,6 @@
 """What may be typed: verbs, their flags and help. Decides nothing, imports argparse only: `tuner --help` is instant.
 
-A flag may stand before or after its verb; `tuner -v run x.yaml` is `tuner run -v x.yaml`.
+A flag may precede or follow its verb; `tuner -v run x.yaml` is `tuner run -v x.yaml`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def options_of(words: Sequence[str]) -> frozenset[str]:
 
 
 def parser_of() -> argparse.ArgumentParser:
-    """All that may be typed, for whoever completes it."""
+    """All that may be typed, for completion."""
     return _parser()[0]
 
 
@@ -146,9 +146,9 @@ def _parser() -> tuple[argparse.ArgumentParser, frozenset[str], frozenset[str]]:
     """The parser, its verbs, and the flags that take the next word."""
     parser = argparse.ArgumentParser(
         prog="tuner",
-        description="Finds good parameters for your program: one file, one command.",
+        description="Hyperparameter tuning that survives: one file, one command.",
         epilog="example:\n  tuner init experiment.yaml\n  tuner run experiment.yaml\n\n"
-        "tuner VERB --help says more. Exit codes and Ctrl-C: docs/cli.md",
+        "tuner VERB --help describes a verb. Exit codes and Ctrl-C: docs/cli.md",
         formatter_class=_Formatter,
         allow_abbrev=False,
     )
@@ -196,7 +196,7 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         "run again on resume. A second Ctrl-C kills.",
     )  # fmt: skip
     yield verb(
-        "resume", "go on after a stop, a pause or an allowed change", "lifecycle:resume",
+        "resume", "continue an experiment after a stop, a pause or an allowed change", "lifecycle:resume",
         flags.file_or_name, flags.overrides, flags.where, flags.service, flags.from_cluster,
         example="tuner resume experiment.yaml",
         more="With a file: changes under spec.trial, spec.final, spec.parallelism, spec.budget and spec.pruning are\n"
@@ -204,7 +204,7 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         "experiment that has ended it runs a final stage that failed, or is new in the file.",
     )  # fmt: skip
     yield verb(
-        "retry", "run failed trials again, then go on with the search", "lifecycle:retry",
+        "retry", "run failed trials again, then continue the search", "lifecycle:retry",
         flags.file_or_name_to_retry, flags.which_failed, flags.overrides, flags.service,
         example="tuner retry digits --failed --reason outOfMemory",
         more="Each runs as a new attempt of the same trial: same number, same parameters. Its earlier failure no\n"
@@ -212,7 +212,7 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         "FILE, its changes are accepted as tuner resume accepts them.",
     )  # fmt: skip
     yield verb(
-        "extend", "more trials, wider ranges, new choices: then on with the search", "lifecycle:extend",
+        "extend", "add trials, widen ranges or add choices, then continue the search", "lifecycle:extend",
         flags.file_or_name_to_extend, flags.trials, flags.overrides, flags.service,
         example="tuner extend digits --trials +20 --set spec.parameters.lr.max=10",
         more="Of an experiment that nobody runs now, finished or not. All its trials are kept, and the search learns\n"
@@ -221,7 +221,7 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         "With a file: takes what has changed in it.",
     )  # fmt: skip
     yield verb(
-        "import", "take finished trials from elsewhere, to learn from them", "lifecycle:import_trials",
+        "import", "import finished trials from elsewhere to learn from", "lifecycle:import_trials",
         flags.name_or_file_to_fill, flags.sources, flags.overrides, flags.where, flags.service,
         example="tuner import experiment.yaml --from results.csv",
         more="SOURCE is an experiment's name, the URL of a store (sqlite:///studies.db, postgresql+psycopg://…) or of\n"
@@ -264,7 +264,7 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         "clients of the service: tuner get studies.",
     )  # fmt: skip
     yield verb(
-        "describe", "tell all about an experiment or a trial, and why", "show:describe",
+        "describe", "show the details of an experiment or a trial, and why it is so", "show:describe",
         flags.name_or_trial, flags.service,
         example="tuner describe digits/12",
     )  # fmt: skip
@@ -290,9 +290,9 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         example="tuner export digits --format csv > digits.csv",
     )  # fmt: skip
     yield verb(
-        "stop", "end an experiment's trials for good", "lifecycle:stop", flags.name, flags.service,
+        "stop", "cancel an experiment's trials and end it", "lifecycle:stop", flags.name, flags.service,
         example="tuner stop digits",
-        more="What runs is cancelled. tuner resume NAME goes on with new trials.",
+        more="Running trials are cancelled. tuner resume NAME continues with new ones.",
     )  # fmt: skip
     yield verb(
         "delete", "remove an experiment with its trials' folders", "lifecycle:delete",
@@ -300,37 +300,38 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         example="tuner delete digits --yes",
     )  # fmt: skip
     yield verb(
-        "top", "show what runs, what it holds, and what waits for what", "show:top",
+        "top", "show running trials, the resources they hold, and what others wait for", "show:top",
         flags.name, flags.watch, flags.service,
         example="tuner top digits -w",
     )  # fmt: skip
     yield verb(
-        "doctor", "check this machine, the cluster and a file for what stands in the way", "check:doctor",
+        "doctor", "find out what would keep trials from running: machine, cluster, file", "check:doctor",
         flags.optional_file, flags.overrides, flags.where, flags.service,
         example="tuner doctor experiment.yaml --context lab",
         more="Changes nothing. Exit code 0 when nothing FAILs, 4 where a right is missing, else 7.",
     )  # fmt: skip
     yield verb(
-        "serve", "run the suggestion service by itself", "serve:serve", flags.serving,
+        "serve", "run the suggestion service", "serve:serve", flags.serving,
         example="tuner serve --address 127.0.0.1:7117 --tokens tokens.yaml --storage sqlite:////var/lib/tuner/studies.db",
     )  # fmt: skip
     yield verb(
         "completion", "print the script that completes commands, flags and names in your shell", "completion:script",
         flags.shell,
         example="source <(tuner completion bash)",
-        more="How to install it for good: docs/cli.md",
+        more="Permanent installation: docs/cli.md",
     )  # fmt: skip
     yield verb("version", "print versions", "about:print_version", example="tuner version")
-    db = verbs.add_parser("db", help="look after the databases", description="Look after the databases.",
+    db = verbs.add_parser("db", help="check, upgrade, back up and restore the databases",
+                          description="Check, upgrade, back up and restore the databases.",
                           formatter_class=_Formatter, allow_abbrev=False)  # fmt: skip
     of = db.add_subparsers(metavar="WHAT", required=True, title="what")
     yield _add(
-        of, "check", "say what schema the study store has", "db:check", flags.storage,
+        of, "check", "print the schema of the study store", "db:check", flags.storage,
         example="tuner db check --storage postgresql+psycopg://tuner@db.example.org/tuner",
         more="Changes nothing. Exit code 0 if it is the newest, 5 if there is no store, 7 if it is another.",
     )  # fmt: skip
     yield _add(
-        of, "upgrade", "bring the study store to the newest schema", "db:upgrade", flags.storage,
+        of, "upgrade", "upgrade the study store to the newest schema", "db:upgrade", flags.storage,
         example="tuner db upgrade --storage postgresql+psycopg://tuner@db.example.org/tuner",
     )  # fmt: skip
     yield _add(
@@ -341,16 +342,17 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         "copies; with --storage that store alone. Logs and outputs of trials are not in it. PostgreSQL: use pg_dump.",
     )  # fmt: skip
     yield _add(
-        of, "restore", "put a backup in place of the databases", "db:restore",
+        of, "restore", "replace the databases with a backup", "db:restore",
         flags.backup_source, flags.storage,
         example="tuner db restore backups/2026-11-23 --force",
         more="Stop the servers and runs that use them first; it refuses while one does.",
     )  # fmt: skip
-    debug = verbs.add_parser("debug", help="for tests of tuner itself", description="For tests of tuner itself.",
+    debug = verbs.add_parser("debug", help="help with tests of tuner itself",
+                             description="Help with tests of tuner itself.",
                              formatter_class=_Formatter, allow_abbrev=False)  # fmt: skip
     of = debug.add_subparsers(metavar="WHAT", required=True, title="what")
     yield _add(
-        of, "failpoints", "list where TUNER_FAILPOINT can kill", "about:failpoints",
+        of, "failpoints", "list the failpoints for TUNER_FAILPOINT", "about:failpoints",
         example="TUNER_FAILPOINT=runtime.start.after:3 tuner run experiment.yaml",
     )  # fmt: skip
 
@@ -377,7 +379,7 @@ def _common(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("everywhere")
     group.add_argument("--state-dir", metavar="DIR", help="where tuner keeps its state (else TUNER_STATE_DIR)")
     volume = group.add_mutually_exclusive_group()
-    volume.add_argument("-q", "--quiet", action="store_true", help="say nothing on stderr but errors")
-    volume.add_argument("-v", "--verbose", action="store_true", help="say everything on stderr")
-    group.add_argument("--log-format", choices=("text", "json"), default="text", help="of stderr (default text)")
+    volume.add_argument("-q", "--quiet", action="store_true", help="print only errors on stderr")
+    volume.add_argument("-v", "--verbose", action="store_true", help="print debug messages on stderr")
+    group.add_argument("--log-format", choices=("text", "json"), default="text", help="format of stderr (default text)")
     group.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="(default auto)")

@@ -54,7 +54,7 @@ def init(arguments: argparse.Namespace) -> ExitCode:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     except FileExistsError:
-        raise FailedPrecondition(f"{path} is there already; name another file, or - for standard output") from None
+        raise FailedPrecondition(f"{path} already exists; name another file, or - for standard output") from None
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(starter())
     if not arguments.quiet:

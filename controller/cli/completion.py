@@ -15,7 +15,7 @@ from pathlib import Path
 from controller.cli.arguments import parser_of, subparsers
 
 MOST_TRIALS = 500  # offered at once, the newest
-# What stands for a value in the help says what it is.
+# A value's placeholder in the help says what it is.
 _FILES = frozenset({"FILE", "FILE|NAME", "NAME|FILE", "SOURCE"})
 _EXPERIMENTS = frozenset({"NAME", "NAME[/N]", "FILE|NAME", "NAME|FILE", "SOURCE"})
 _STATES = ("queued", "running", "succeeded", "pruned", "infeasible", "failed", "cancelled")

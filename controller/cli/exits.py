@@ -6,6 +6,7 @@ No verb maps anything by itself. Light to import: what a mapping needs to know i
 from __future__ import annotations
 
 import enum
+import signal
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def of_error(error: Exception) -> tuple[ExitCode, str]:
         case ApiError():
             return ExitCode.UNAVAILABLE, f"tuner: the cluster answers: {error}"
         case RuntimeLost():
-            return ExitCode.UNAVAILABLE, f"tuner: {error}; what runs goes on running, the same command continues"
+            return ExitCode.UNAVAILABLE, f"tuner: {error}; running trials continue; run the same command again to go on"
         case OSError() if error.filename is not None:
             return ExitCode.UNAVAILABLE, f"tuner: {error.filename}: {error.strerror}"
         case _:
@@ -97,6 +98,11 @@ def of_run(result: RunResult, *, stopped: ExitCode) -> ExitCode:
             return ExitCode.PAUSED
         case _:
             return stopped
+
+
+def of_interruption(received: signal.Signals | None) -> ExitCode:
+    """Of an experiment that was stopped: by a signal to this process, or (None) by `tuner stop`."""
+    return ExitCode.INTERRUPTED if received is signal.SIGINT else ExitCode.TERMINATED
 
 
 def of_verdicts(answer: ServerVerdicts) -> ExitCode:

@@ -34,31 +34,31 @@ def which_failed(parser: argparse.ArgumentParser) -> None:
         "--reason",
         metavar="R",
         default="",
-        help="of those only the ones that failed so: userError, outOfMemory, timeout, metricsMissing, infrastructure, "
-        "or words of the reason",
+        help="only those that failed for this reason: userError, outOfMemory, timeout, metricsMissing, infrastructure, "
+        "or a part of the message",
     )
 
 
 def trials(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--trials", metavar="+N", default="", help="so many more; without the +, so many in all")
+    parser.add_argument("--trials", metavar="+N", default="", help="add N trials; without the +, N is the new total")
 
 
 def name_or_file_to_fill(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="FILE|NAME", help="the experiment that is to learn from them")
+    parser.add_argument("name", metavar="FILE|NAME", help="the experiment that learns from them")
 
 
 def sources(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", metavar="SOURCE", dest="source", required=True, help="where the trials are")
-    parser.add_argument("--study", metavar="S", default="", help="which study of a store, if it has several")
+    parser.add_argument("--study", metavar="S", default="", help="the study, if the store has several")
     parser.add_argument(
-        "--value", metavar="V", default="", help="what the value is there: a CSV's column, a metric, an objective"
+        "--value", metavar="V", default="", help="the source's value: a CSV column, a metric or an objective"
     )
     parser.add_argument(
         "--fill",
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="a parameter that is missing there; repeatable",
+        help="the value of a parameter that the source lacks; repeatable",
     )
 
 
@@ -90,49 +90,49 @@ def overrides(parser: argparse.ArgumentParser) -> None:
 
 def where(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runtime", choices=("local", "kubernetes"), help="where trials run (default local)")
-    parser.add_argument("--context", metavar="C", help="of the Kubernetes configuration")
+    parser.add_argument("--context", metavar="C", help="context of the kubeconfig (default: the current one)")
 
 
 def dry_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", choices=("client", "server"),
-        help="make nothing: print what a cluster would get (client), or have it check that (server)",
+        help="create nothing: print the cluster's objects (client), or have the cluster check them (server)",
     )  # fmt: skip
 
 
 def from_cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--from-cluster", action="store_true", help="the database is lost: rebuild what the cluster still has of NAME"
+        "--from-cluster", action="store_true", help="the database is lost: rebuild NAME from what is on the cluster"
     )
 
 
 def service(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-n", "--namespace", metavar="NS", help="whose experiment (default: the file's, else any)")
+    parser.add_argument(
+        "-n", "--namespace", metavar="NS", help="the experiment's namespace (default: the file's, else any)"
+    )
     service = parser.add_mutually_exclusive_group()
     service.add_argument(
         "--server", metavar="ADDRESS", help="a running suggestion service (host:port, unix:PATH; several with commas)"
     )
     service.add_argument("--storage", metavar="URL", help="the study store (default <state-dir>/studies.db)")
+    parser.add_argument("--token-file", metavar="FILE", help="token for --server (else TUNER_TOKEN, TUNER_TOKEN_FILE)")
     parser.add_argument(
-        "--token-file", metavar="FILE", help="your token for --server (else TUNER_TOKEN, TUNER_TOKEN_FILE)"
+        "--tls-ca",
+        metavar="FILE",
+        help="CA that signs the certificate of --server, or system; without it no TLS (else TUNER_TLS_CA)",
     )
     parser.add_argument(
-        "--tls-ca", metavar="FILE", help="who may vouch for --server, or system; without it no TLS (else TUNER_TLS_CA)"
+        "--tls-cert", metavar="FILE", help="client certificate, if --server requires one (else TUNER_TLS_CERT)"
     )
-    parser.add_argument(
-        "--tls-cert", metavar="FILE", help="your certificate, where --server asks for one (else TUNER_TLS_CERT)"
-    )
-    parser.add_argument("--tls-key", metavar="FILE", help="its key (else TUNER_TLS_KEY)")
+    parser.add_argument("--tls-key", metavar="FILE", help="key of --tls-cert (else TUNER_TLS_KEY)")
 
 
 def listing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", choices=("table", "json", "yaml", "csv", "name"), default="table", help="(default table)"
     )
-    parser.add_argument("--no-headers", action="store_true", help="of table and csv")
-    parser.add_argument(
-        "-w", "--watch", action="store_true", help="go on with what changes, until the experiment has ended"
-    )
+    parser.add_argument("--no-headers", action="store_true", help="omit the header of table and csv")
+    parser.add_argument("-w", "--watch", action="store_true", help="print changes until the experiment has ended")
 
 
 def trial_list(parser: argparse.ArgumentParser) -> None:
@@ -142,12 +142,14 @@ def trial_list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state", metavar="S", action="append", default=[], help="only trials in that state; repeatable"
     )
-    parser.add_argument("--limit", metavar="N", type=int, help="the first N only")
-    parser.add_argument("--columns", metavar="A,B,C", help="these, of table and csv")
+    parser.add_argument("--limit", metavar="N", type=int, help="only the first N")
+    parser.add_argument("--columns", metavar="A,B,C", help="columns of table and csv")
 
 
 def watch(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-w", "--watch", action="store_true", help="again every two seconds, until it has ended")
+    parser.add_argument(
+        "-w", "--watch", action="store_true", help="refresh every two seconds until the experiment has ended"
+    )
 
 
 def best_output(parser: argparse.ArgumentParser) -> None:
@@ -162,29 +164,31 @@ def reporting(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", choices=("table", "json", "yaml", "csv"), default="table", help="(default table)"
     )
-    parser.add_argument("--all", action="store_true", help="all trials in the table, not the first 20 only")
+    parser.add_argument("--all", action="store_true", help="show all trials in the table, not only the first 20")
 
 
 def log_part(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until the trial ends")
-    parser.add_argument("--tail", metavar="N", type=int, help="the last N lines of each log only")
+    parser.add_argument("-f", "--follow", action="store_true", help="follow the log until the trial ends")
+    parser.add_argument("--tail", metavar="N", type=int, help="only the last N lines of each log")
     parser.add_argument(
-        "--since", metavar="WHEN", help="what was printed since: 10m, 1h30m, or a time such as 2026-01-31T09:00:00Z"
+        "--since",
+        metavar="WHEN",
+        help="only lines printed since then: 10m, 1h30m, or a time such as 2026-01-31T09:00:00Z",
     )
-    parser.add_argument("--attempt", metavar="N", type=int, help="of a trial: that attempt, not the newest")
+    parser.add_argument("--attempt", metavar="N", type=int, help="attempt N of the trial (default: the newest)")
 
 
 def yes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     parser.add_argument(
         "--force",
         action="store_true",
-        help="also if its service is gone: remove what is here, say what is left there",
+        help="delete local data even if the service is gone; print what is left there",
     )
     parser.add_argument(
         "--local-only",
         action="store_true",
-        help="its cluster is gone: ask it nothing, remove what is here, say what is left there",
+        help="delete local data without asking the cluster; print what is left there",
     )
 
 
@@ -197,9 +201,9 @@ def backup_target(parser: argparse.ArgumentParser) -> None:
 
 
 def backup_source(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", metavar="DIR|FILE", help="a folder of tuner db backup, or one database in it")
+    parser.add_argument("source", metavar="DIR|FILE", help="a folder made by tuner db backup, or one database in it")
     parser.add_argument(
-        "--force", action="store_true", help="replace the stores that are there; they are kept under another name"
+        "--force", action="store_true", help="replace the existing stores; they are kept under another name"
     )
 
 
@@ -207,27 +211,33 @@ def serving(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--address", metavar="ADDR", default="127.0.0.1:7117", help="HOST:PORT or unix:PATH")
     storage(parser)
     parser.add_argument(
-        "--advertise", metavar="ADDR", default="", help="where other servers' clients reach this one (default ADDRESS)"
+        "--advertise",
+        metavar="ADDR",
+        default="",
+        help="the address at which clients of other servers reach this one (default ADDR)",
     )
     parser.add_argument(
-        "--tokens", metavar="FILE", default="", help="who may come, and what each may do (docs/api.md, Tokens)"
+        "--tokens", metavar="FILE", default="", help="tokens and their permissions (docs/api.md, Tokens)"
     )
     parser.add_argument("--tls-cert", metavar="FILE", default="", help="the server's certificate (PEM, chain after it)")
     parser.add_argument("--tls-key", metavar="FILE", default="", help="the certificate's key")
     parser.add_argument(
-        "--tls-client-ca", metavar="FILE", default="", help="who may vouch for clients; each needs a certificate then"
+        "--tls-client-ca",
+        metavar="FILE",
+        default="",
+        help="CA that signs client certificates; every client then needs one",
     )
     parser.add_argument(
-        "--limits", metavar="FILE", default="", help="how much clients and namespaces may have (docs/server.md)"
+        "--limits", metavar="FILE", default="", help="limits of clients and namespaces (docs/server.md)"
     )
     parser.add_argument(
         "--metrics-address", metavar="ADDR", default="", help="HOST:PORT for Prometheus: /metrics and /healthz"
     )
     parser.add_argument(
-        "--insecure", action="store_true", help="let all in who reach HOST:PORT; with --tokens: without TLS"
+        "--insecure", action="store_true", help="accept unauthenticated clients; with --tokens: serve without TLS"
     )
-    parser.add_argument("--check", action="store_true", help="start nothing: say what is well and what is not")
+    parser.add_argument("--check", action="store_true", help="check the configuration and start nothing")
     parser.add_argument(
         "--sync", choices=("normal", "full"), default="normal",
-        help="what an answered write survives: the process's death (default normal), or also the machine's",
+        help="what a completed write survives: a crash of the process (normal, default) or of the machine (full)",
     )  # fmt: skip

@@ -131,12 +131,12 @@ def _control(
 
     async def controlled(experiments: LocalExperiments) -> int:
         from controller.app.run import Session
-        from controller.cli.signals import SignalControls
+        from controller.app.signals import SignalControls
 
         with SignalControls(view.say) as controls:
             result = await act(Session(workspace, experiments, view=view, controls=controls, context=arguments.context))
             _tell(arguments, view, result)
-            return exits.of_run(result, stopped=controls.exit_code)
+            return exits.of_run(result, stopped=exits.of_interruption(controls.received))
 
     with workspace.opened(make=make) as experiments:
         return asyncio.run(controlled(experiments))
@@ -229,8 +229,8 @@ def _tell_imported(arguments: argparse.Namespace, imported: Imported) -> None:
 
 def stop(arguments: argparse.Namespace) -> ExitCode:
     """0 when it has stopped."""
+    from controller.app.signals import SignalControls
     from controller.app.stop import stop
-    from controller.cli.signals import SignalControls
 
     terminal.set_up_logging(arguments)
     say = partial(_say, arguments)

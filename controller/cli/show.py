@@ -174,7 +174,7 @@ def _importances(record: ExperimentRecord) -> list[Importance]:
     from suggest.server import admin
 
     spec = record.experiment.spec
-    return admin.importances(spec.space, ranking.trials_that_ran(record), maximize=spec.objective.maximize)
+    return admin.importances(spec.space, ranking.trials_that_ran(record), direction=spec.objective.direction)
 
 
 def best(arguments: argparse.Namespace) -> ExitCode:

@@ -61,14 +61,14 @@ def ending(
         goal = f"the target was reached: {objective.metric} {best:g} (objective.target: {objective.target:g})"
         return Ending(ExperimentState.SUCCEEDED, goal, False)
     if budget.wall_clock_s is not None and running_s >= budget.wall_clock_s:
-        return _spent(f"the wall clock is spent (budget.wallClock: {budget.wall_clock_s:g} s)", best, drain=False)
+        return _spent(f"the time budget is used up (budget.wallClock: {budget.wall_clock_s:g} s)", best, drain=False)
     if suspended:
         return None
     if budget.trials is not None and counted(counts) >= budget.trials:
         done = "its one trial is done" if budget.trials == 1 else f"all {budget.trials} trials are done"
         return _spent(done, best, drain=True)
     if exhausted:
-        return _spent("every point of the search space was tried", best, drain=True)
+        return _spent("every point of the search space has been tried", best, drain=True)
     return None
 
 

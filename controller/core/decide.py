@@ -1,6 +1,6 @@
 """What to do next: a snapshot in, a list of actions out. Pure: no clock, no I/O, no randomness, no memory.
 
-Everything is decided anew each turn from what is durable, so a restart decides the same. The loop carries the actions
+Everything is decided again each turn from what is durable, so a restart decides the same. The loop carries the actions
 out in order; each is idempotent. What is asked for is one turn's worth: the loop turns again at once after acting.
 """
 
@@ -33,7 +33,7 @@ from controller.core.snapshot import (
 from suggest.trial import Outcome, TrialState
 
 MAX_SUGGESTIONS = 100  # of one request
-PAUSED = "the experiment was paused before its turn came"
+PAUSED = "the experiment was paused before it started"
 
 
 def decide(snapshot: Snapshot) -> list[Action]:
@@ -148,7 +148,7 @@ def _final_stop_cause(snapshot: Snapshot, *, search_goes_on: bool) -> tuple[Stop
     if snapshot.desired is DesiredState.STOP:
         return StopCause.CANCELLED, "tuner stop"
     if search_goes_on:
-        return StopCause.CANCELLED, "the search goes on"
+        return StopCause.CANCELLED, "the search continues"
     if snapshot.spec.final is None:
         return StopCause.CANCELLED, "the file has no final stage any more"
     return (StopCause.INTERRUPTED, "interrupted") if snapshot.desired is DesiredState.INTERRUPT else None

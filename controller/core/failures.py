@@ -74,10 +74,10 @@ def judge(
     if end.failure_class is not None:
         return _failed(end.failure_class, end.reason)
     if end.unknown:
-        return _failed(FailureClass.INFRASTRUCTURE, "it is gone and nobody saw its exit code")
+        return _failed(FailureClass.INFRASTRUCTURE, "the process is gone and its exit code is unknown")
     if end.signal is not None:
         if end.out_of_memory:
-            return _failed(FailureClass.OUT_OF_MEMORY, "the system killed it for memory")
+            return _failed(FailureClass.OUT_OF_MEMORY, "killed by the system: out of memory")
         name = _signal_name(end.signal)
         if end.signal in CRASHES:
             return _failed(FailureClass.INFRASTRUCTURE, f"its program crashed ({name})")
@@ -107,7 +107,7 @@ def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool) -> Judgement:
             )
         return Judgement(AttemptState.SUCCEEDED)
     if end.out_of_memory:  # a child of it was killed, or a container's runtime turned the signal into 137
-        return _failed(FailureClass.OUT_OF_MEMORY, f"the system killed it for memory (exit code {end.code})")
+        return _failed(FailureClass.OUT_OF_MEMORY, f"killed by the system: out of memory (exit code {end.code})")
     told = f": {said}" if said else ", and nothing in its log"
     if (failure_class := class_by_itself(end.code, said)) is not None:
         return _failed(failure_class, f"{called(end.code)}{told}")
@@ -119,7 +119,7 @@ def _judge_code(end: Exit, log: LogSummary, *, of_trial: bool) -> Judgement:
 def _no_metric(log: LogSummary) -> str:
     if not log.near_misses:
         missing = f'no line of its log reported "{log.metric}"'
-        return missing if log.last_line else f"{missing}: there is nothing in it"
+        return missing if log.last_line else f"{missing}: the log is empty"
     names = ", ".join(f'"{name}" ({times} time{"" if times == 1 else "s"})' for name, times in log.near_misses)
     cure = f'set spec.objective.metric to the name that is printed, or print "{log.metric}"'
     return f'no "{log.metric}" in the log; it has {names}: {cure}'

@@ -166,7 +166,7 @@ class LineParser:
         for word in self._word.finditer(text):
             found.setdefault(word[1].casefold(), word)
         if "epoch" in found and "step" in found and found["step"][3]:
-            return found["epoch"]  # `Epoch [3/10], Step [100/600]`: the step begins anew in each epoch
+            return found["epoch"]  # `Epoch [3/10], Step [100/600]`: the step starts over in each epoch
         return next((found[word] for word in map(str.casefold, self._words) if word in found), None)
 
     def _metrics(self, values: dict[str, float]) -> dict[str, float]:

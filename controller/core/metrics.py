@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from controller.core.metric_lines import MAX_NAME, LineParser, MetricCandidates, Said, end_of_bar
 from controller.core.model import ExperimentObjective, MetricsRule
+from suggest.study import ValueRule
 
 MAX_LINE_BYTES = 64 << 10  # the rest of a longer line is not looked at
 MAX_METRICS = 32  # of one attempt; the objective's always has a place
@@ -89,7 +90,7 @@ class LogReader:
     def value(self) -> float | None:
         """The objective's value by the experiment's rule; may be non-finite, None before the first. Provisional values
         do not count yet."""
-        if self._objective.value == "best" and self._best is not None:
+        if self._objective.value is ValueRule.BEST and self._best is not None:
             return self._best
         return self._last
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 from suggest.space import Assignment, Space
-from suggest.study import Algorithm, Direction, Pruning
+from suggest.study import Algorithm, Objective, Pruning
 
 
 class Stage(enum.Enum):
@@ -78,26 +78,21 @@ class StopCause(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class ExperimentObjective:
-    metric: str
-    maximize: bool
-    target: float | None = None
-    value: str = "last"  # last | best
+class ExperimentObjective(Objective):
+    """The study's objective, and the value at which the experiment ends."""
 
-    @property
-    def direction(self) -> Direction:
-        return Direction.MAXIMIZE if self.maximize else Direction.MINIMIZE
+    target: float | None = None
 
     def better(self, first: float | None, second: float | None) -> float | None:
         """The better of two values, either of which may be missing."""
         if first is None or second is None:
             return second if first is None else first
-        return max(first, second) if self.maximize else min(first, second)
+        return min(first, second, key=lambda value: self.direction.sign * value)
 
     def reaches_target(self, value: float) -> bool:
         if self.target is None:
             return False
-        return value >= self.target if self.maximize else value <= self.target
+        return self.direction.sign * value <= self.direction.sign * self.target
 
 
 @dataclass(frozen=True, slots=True)

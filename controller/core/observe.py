@@ -40,7 +40,7 @@ def _missing(attempt: Attempt, log: LogReader, now: datetime) -> Ended | None:
         return None
     if attempt.state is AttemptState.STOPPING and attempt.stop_cause is not None:
         return Ended(verdict_of(attempt.stop_cause), now, step=log.step, reason=attempt.reason)
-    reason = "it vanished: the runtime does not know it any more"
+    reason = "the attempt disappeared from the runtime"
     return Ended(AttemptState.FAILED, now, step=log.step, reason=reason, failure_class=FailureClass.INFRASTRUCTURE)
 
 

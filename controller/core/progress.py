@@ -1,4 +1,4 @@
-"""What a running experiment looks like from outside: values that the loop hands to whoever draws them."""
+"""What a running experiment looks like from outside: values that the loop gives to the views."""
 
 from __future__ import annotations
 

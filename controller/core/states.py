@@ -125,7 +125,7 @@ AttemptEvent: TypeAlias = Waits | Seen | StopAsked | Ended
 
 
 class ImpossibleTransition(Exception):
-    """A bug in the caller: this state does not listen to this signal."""
+    """A bug in the caller: this state has no transition on this signal."""
 
 
 def step(attempt: Attempt, event: AttemptEvent) -> Attempt:
@@ -138,7 +138,8 @@ def step(attempt: Attempt, event: AttemptEvent) -> Attempt:
     following = TRANSITIONS[attempt.state].get(signal)
     if following is None:
         raise ImpossibleTransition(
-            f"trial {attempt.trial} attempt {attempt.number}: {attempt.state.value} does not listen to {signal.value}"
+            f"trial {attempt.trial} attempt {attempt.number}: "
+            f"no transition from {attempt.state.value} on {signal.value}"
         )
     match event:
         case Waits():

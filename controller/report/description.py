@@ -22,7 +22,7 @@ MOST_WAITING = 8
 def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime) -> str:
     it = record.experiment
     spec = it.spec
-    direction = "maximize" if spec.objective.maximize else "minimize"
+    direction = spec.objective.direction.value
     target = "" if spec.objective.target is None else f", target {formatting.number(spec.objective.target)}"
     facts = [
         ("Name", it.name),
@@ -110,7 +110,7 @@ def why_final(record: ExperimentRecord, final: FinalRecord) -> str:
         case "succeeded":
             return f"it ended well; see what it left with: {command('best', name)}"
         case "failed":
-            return f"{final.newest.reason}; mend it, then: {command('resume', name)}"
+            return f"{final.newest.reason}; fix it, then: {command('resume', name)}"
         case "running" if record.controlled_by:
             return f"it runs; follow it with: {command('logs', '-f', f'{name}/final')}"
         case "running":
@@ -219,7 +219,7 @@ def why_experiment(record: ExperimentRecord) -> str:
 def _left(experiment: Experiment) -> str:
     """To leave a cluster's trials alone, by Ctrl-C or a closed laptop, is nothing that went wrong."""
     if experiment.spec.runtime != "local":
-        return "nobody controls it now, and what runs on the cluster runs on"
+        return "no controller is running; its Jobs on the cluster keep running"
     return "its controller ended without finishing it"
 
 
@@ -251,7 +251,7 @@ def why_trial(record: ExperimentRecord, one: TrialRecord) -> str:
             there = " where it comes from" if one.imported_from else ""
             return f"it ended with {metric} {formatting.number(one.trial.value)}{attempts}{there}{rank}"
         case TrialState.PRUNED:
-            return f"it was stopped as hopeless: {reason}"
+            return f"it was pruned: {reason}"
         case TrialState.INFEASIBLE:
             return f"its program says that these parameters cannot work: {reason}"
         case TrialState.FAILED:
@@ -285,7 +285,7 @@ _MEANING = {
     FailureClass.CONFIGURATION.value: "it cannot be started as the file says",
     FailureClass.TIMEOUT.value: "raise spec.trial.timeout, or make it faster",
     FailureClass.METRICS_MISSING.value: "print it as NAME=VALUE, or set spec.metrics.pattern",
-    FailureClass.INFRASTRUCTURE.value: "mostly not its program's fault",
+    FailureClass.INFRASTRUCTURE.value: "usually not caused by the program",
 }
 
 

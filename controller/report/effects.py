@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from suggest.domain import Identity, identity, number
 from suggest.space import Choice, Parameter, Space, Value
+from suggest.study import Direction
 from suggest.trial import Trial, TrialState
 
 MAX_LEVELS = 8  # a number that took more values than this is told in bins
@@ -69,14 +70,14 @@ class Effect:
     rank_correlation: float | None = None
 
 
-def effects(space: Space, trials: Iterable[Trial], *, maximize: bool) -> list[Effect]:
+def effects(space: Space, trials: Iterable[Trial], *, direction: Direction) -> list[Effect]:
     """In the order of the space: the spreads of a few trials do not say which matters most. Parameters with one value
     only have none."""
     finished = [trial for trial in trials if trial.finished]
     points = _points(finished)
     found = []
     for parameter in space.parameters:
-        effect = _effect(parameter, finished, points, maximize=maximize)
+        effect = _effect(parameter, finished, points, direction=direction)
         if effect is not None:
             found.append(effect)
     return found
@@ -92,7 +93,7 @@ def _points(finished: Sequence[Trial]) -> dict[Point, float]:
 
 
 def _effect(
-    parameter: Parameter, finished: Sequence[Trial], points: Mapping[Point, float], *, maximize: bool
+    parameter: Parameter, finished: Sequence[Trial], points: Mapping[Point, float], *, direction: Direction
 ) -> Effect | None:
     name = parameter.name
     active = [trial for trial in finished if name in trial.parameters]
@@ -102,20 +103,20 @@ def _effect(
     many = len(values) > MAX_LEVELS or BINS < len(values) > len(active) / 2
     if many and not isinstance(parameter.domain, Choice):
         placed = [(float(x), trial) for trial in active if (x := number(trial.parameters[name])) is not None]
-        return _in_bins(name, placed, maximize=maximize)
+        return _in_bins(name, placed, direction=direction)
     of_level: dict[Identity, list[Trial]] = defaultdict(list)
     for trial in active:
         of_level[identity(trial.parameters[name])].append(trial)
     order = _ordered(parameter, values)
-    levels = [_level(of_level[identity(value)], value, value, maximize=maximize) for value in order]
+    levels = [_level(of_level[identity(value)], value, value, direction=direction) for value in order]
     return Effect(name, levels, _spread(levels), steps=_steps(name, order, points))
 
 
-def _in_bins(name: str, placed: Sequence[tuple[float, Trial]], *, maximize: bool) -> Effect:
+def _in_bins(name: str, placed: Sequence[tuple[float, Trial]], *, direction: Direction) -> Effect:
     levels = []
     for low, high in _bins([place for place, _ in placed]):
         inside = [trial for place, trial in placed if low <= place <= high]
-        levels.append(_level(inside, low, high, maximize=maximize))
+        levels.append(_level(inside, low, high, direction=direction))
     told = [(place, value) for place, trial in placed if (value := succeeded(trial)) is not None]
     return Effect(name, levels, _spread(levels), rank_correlation=spearman(told))
 
@@ -132,13 +133,13 @@ def _ordered(parameter: Parameter, values: Mapping[Identity, Value]) -> list[Val
     return sorted(values.values(), key=lambda value: number(value) or 0.0)
 
 
-def _level(trials: Sequence[Trial], low: Value, high: Value, *, maximize: bool) -> ParameterLevel:
+def _level(trials: Sequence[Trial], low: Value, high: Value, *, direction: Direction) -> ParameterLevel:
     values = [value for trial in trials if (value := succeeded(trial)) is not None]
     others: Counter[TrialState] = Counter(trial.state for trial in trials if trial.state is not TrialState.SUCCEEDED)
     left_out = {state: others[state] for state in TrialState if others[state]}
     if not values:
         return ParameterLevel(low, high, 0, None, None, None, left_out)
-    best = max(values) if maximize else min(values)
+    best = min(values, key=lambda value: direction.sign * value)
     return ParameterLevel(low, high, len(values), statistics.fmean(values), statistics.median(values), best, left_out)
 
 

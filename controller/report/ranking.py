@@ -15,7 +15,7 @@ from controller.report.effects import Effect, ParameterLevel, effects, succeeded
 from controller.report.record import ExperimentRecord, TrialRecord
 from suggest.domain import identity
 from suggest.space import Value
-from suggest.study import MIN_TRIALS_TO_RANK, Importance
+from suggest.study import MIN_TRIALS_TO_RANK, Direction, Importance
 from suggest.trial import Trial, TrialState
 
 Json = dict[str, Any]
@@ -29,7 +29,7 @@ _ORDER = (TrialState.SUCCEEDED, TrialState.PRUNED, TrialState.RUNNING, TrialStat
 
 def ranked(record: ExperimentRecord) -> ExperimentRecord:
     """With its trials in order: what succeeded, best first; what was pruned, likewise; all else by number."""
-    sign = -1.0 if record.experiment.spec.objective.maximize else 1.0
+    sign = record.experiment.spec.objective.direction.sign
 
     def place(one: TrialRecord) -> tuple[int, float, int]:
         value = one.trial.value if one.state in (TrialState.SUCCEEDED, TrialState.PRUNED) else None
@@ -47,7 +47,7 @@ def trials_that_ran(record: ExperimentRecord) -> list[Trial]:
 def effects_of(record: ExperimentRecord, importances: Sequence[Importance] = ()) -> list[Effect]:
     """The most important parameters first."""
     spec = record.experiment.spec
-    found = effects(spec.space, trials_that_ran(record), maximize=spec.objective.maximize)
+    found = effects(spec.space, trials_that_ran(record), direction=spec.objective.direction)
     places = {one.name: place for place, one in enumerate(importances) if one.value is not None}
     return sorted(found, key=lambda effect: places.get(effect.name, len(places)))
 
@@ -69,7 +69,7 @@ def _headline(record: ExperimentRecord) -> str:
     objective = record.experiment.spec.objective
     states = [one.state for one in record.trials]
     counts = ", ".join(f"{states.count(state)} {state.value}" for state in _ORDER if state in states)
-    better = "the higher the better" if objective.maximize else "the lower the better"
+    better = "the higher the better" if objective.direction is Direction.MAXIMIZE else "the lower the better"
     return f"{record.experiment.name}: {counts or 'no trials yet'}; {objective.metric}, {better}\n"
 
 
@@ -252,7 +252,7 @@ def document(record: ExperimentRecord, importances: Sequence[Importance] = ()) -
         "name": record.experiment.name,
         "namespace": record.experiment.namespace,
         "metric": objective.metric,
-        "direction": "maximize" if objective.maximize else "minimize",
+        "direction": objective.direction.value,
         "trials": [_trial(record, one) for one in record.trials],
         "importances": [
             {

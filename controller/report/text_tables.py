@@ -255,10 +255,6 @@ def trial_columns(record: TrialList) -> list[str]:
     return [columns[name].heading for name in table_columns(record)]
 
 
-def trial_rows(record: TrialList, *, now: datetime) -> list[list[str]]:
-    return table_rows(record, table_columns(record), columns_of(record, now=now))
-
-
 def table_rows(record: TrialList, names: Sequence[str], columns: Mapping[str, Column]) -> list[list[str]]:
     chosen = [columns[name] for name in names]
     return [[column.shown(one) for column in chosen] for one in record.trials]

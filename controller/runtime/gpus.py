@@ -65,7 +65,7 @@ def pool(environment: Mapping[str, str], wanted: Sequence[str] = ()) -> tuple[De
 
 
 def not_lent(environment: Mapping[str, str], wanted: Sequence[str]) -> list[str]:
-    """Of the GPUs that a file names, those that this machine does not lend."""
+    """Of the GPUs that a file names, those that this machine does not offer."""
     listing = _listed(environment.get("PATH"))
     lent = {device.key for device in pool(environment, wanted)}
     return [id for id in wanted if listing.device(id).key not in lent]

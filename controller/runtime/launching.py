@@ -130,7 +130,7 @@ def _run(command: list[str], env: dict[str, str], *, folder: str, log_fd: int, g
 
 
 def _places(program: str, env: dict[str, str]) -> list[str]:
-    """Where the program may be. Not os.get_exec_path: it imports `warnings`, anew in each child."""
+    """Where the program may be. Not os.get_exec_path: it imports `warnings`, again in each child."""
     if "/" in program:
         return [program]
     return [os.path.join(folder, program) for folder in env.get("PATH", os.defpath).split(os.pathsep)]
@@ -174,5 +174,5 @@ def _refusal(program: str, env: dict[str, str], *, folder: str, stage: bytes, nu
             infrastructure,
         )
     if number == errno.ENOEXEC:
-        return Refused(f'"{program}" is no program: its first line should be one such as #!/bin/sh', infrastructure)
+        return Refused(f'"{program}" is not a program: its first line must be one such as #!/bin/sh', infrastructure)
     return Refused(f'cannot run "{program}": {os.strerror(number)}', infrastructure)

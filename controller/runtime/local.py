@@ -207,7 +207,7 @@ class LocalRuntime:
         raise unreachable(self._folder, "dies before it answers")
 
     async def _connected(self) -> SupervisorConnection:
-        """The connection, with all it has to tell heard; made anew where it was lost."""
+        """The connection, with all of its messages received; made again when it was lost."""
         async with self._connecting:
             if self._connection is None or self._connection.lost:
                 self._connection = await reach(self._folder, self._introduce)

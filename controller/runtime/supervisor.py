@@ -119,7 +119,7 @@ class Supervisor:
             client.send({"attempts": [attempt]})
 
     def _hang_up(self, *_: object) -> None:
-        """The socket's folder may be gone (a log-out empties $XDG_RUNTIME_DIR): whoever cannot find us sends SIGHUP."""
+        """The socket's folder may be gone (a log-out empties $XDG_RUNTIME_DIR): clients that fail send SIGHUP."""
         self._hung_up = True
 
     def _listen(self) -> None:
@@ -151,7 +151,7 @@ def main() -> None:
     folder = sys.argv[-1]
     lock = os.open(os.path.join(folder, "supervisor.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if os.fork():
-        os._exit(0)  # whoever started us is not our parent: nobody has to wait for us
+        os._exit(0)  # our starter is not our parent: nobody has to wait for us
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

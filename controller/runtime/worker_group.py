@@ -110,7 +110,7 @@ class WorkerGroup:
 
 
 def _ended(left: dict[int, int]) -> list[tuple[int, int]]:
-    """Wait for one, and take whoever else has ended by then."""
+    """Wait for one, and collect the others that have ended by then."""
     ended = _reap(left, 0)
     while left and (more := _reap(left, os.WNOHANG)):
         ended += more

@@ -28,7 +28,7 @@ from controller.spec.native import BUDGET, METRICS, SPEC
 from controller.spec.quantities import parse_bytes
 from controller.spec.trial_section import TRIAL
 from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scale, Space
-from suggest.study import Algorithm, Pruning
+from suggest.study import Algorithm, Direction, Pruning, ValueRule
 
 Json = dict[str, Any]  # plain data in the shape that `native.FILE` describes
 
@@ -89,9 +89,9 @@ def from_document(document: Mapping[str, object]) -> ExperimentSpec:
         space=space,
         objective=ExperimentObjective(
             objective["metric"],
-            objective["direction"] == "maximize",
+            Direction(objective["direction"]),
+            ValueRule(objective["value"]),
             None if target is None else float(target),
-            objective["value"],
         ),
         metrics=MetricsRule(**fields_of(METRICS.keys, metrics)),
         initial=tuple(space.canonical(point) for point in spec["initial"]),

@@ -19,7 +19,7 @@ from controller.spec.substitute import as_text
 
 INVALID: Final = object()
 REQUIRED: Final = object()
-ABSENT: Final = object()  # optional, and nothing stands for it
+ABSENT: Final = object()  # optional, without a default
 Schema = dict[str, Any]  # JSON Schema is JSON
 _SAFE_INTEGER = 2.0**53
 

@@ -59,7 +59,7 @@ class Placed:
 
 
 class SpecErrors(InvalidArgument):
-    """A file that cannot be run as it stands: every problem, each with its place."""
+    """A file that cannot be run: every problem, each with its place."""
 
     reason = "INVALID_FILE"
 

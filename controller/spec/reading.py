@@ -26,7 +26,7 @@ from suggest.study import StudySpec
 STDIN = "-"
 Service = Callable[[StudySpec], None]  # raises InvalidArgument: what the service would not take
 NamespaceOf = Callable[[str], str]  # by the name of the experiment
-# Where the service's words stand in the file.
+# Where the service's field names are in the file.
 _PLACES = (
     (re.compile(r"space\b"), "spec.parameters"),
     (re.compile(r"objectives\[0\]|objective\b"), "spec.objective"),
@@ -39,7 +39,7 @@ _PLACES = (
 class Document:
     """A file that was read: its experiment, its text as the person wrote it, and what is odd but allowed.
 
-    overridden: flags said something else than the text, so that whoever reads the file alone reads another experiment.
+    overridden: flags said something else than the text, so the file alone describes another experiment.
     """
 
     source: str
@@ -87,7 +87,7 @@ def read(
     Of a file with problems `service` is asked for its own too; a file without any is the caller's to have checked.
 
     Raises:
-        SpecErrors: the file, or an override, cannot be run as it stands.
+        SpecErrors: the file, or an override, cannot be run.
     """
     data, marks = parse(text, source)
     wrong: list[Placed] = []
@@ -194,5 +194,5 @@ def _decode(content: bytes, source: str) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         column = error.start - content.rfind(b"\n", 0, error.start)
-        what = f"the byte 0x{content[error.start]:02x} is no UTF-8; save the file as UTF-8"
+        what = f"the byte 0x{content[error.start]:02x} is not UTF-8; save the file as UTF-8"
         raise SpecErrors(source, [Placed(Mark(line, column), "", what)]) from None

@@ -156,7 +156,7 @@ def _given(workload: Json, section: str, problems: ProblemCollector) -> None:
                 cure = "spec.trial.checkpoints: {claim: …} keeps it on a cluster's volume"
             elif name == "TUNER_OUTPUT_DIR":
                 cure = "tell the program of a place of your own by a flag, or by another name"
-            problems.add(f"{section}.env.{name}", f"is tuner's to set, for each attempt anew; {cure}", at_key=True)
+            problems.add(f"{section}.env.{name}", f"is set by tuner for each attempt; {cure}", at_key=True)
 
 
 def _volumes(trial: Json, problems: ProblemCollector) -> None:
@@ -200,7 +200,7 @@ def _placeholders(
 ) -> None:
     for path, key in _keys(workload.get("template"), f"{section}.template"):
         for name in placeholders(key):
-            problems.add(path, f"the key {key!r} is not substituted; ${{{name}}} may stand in values only")
+            problems.add(path, f"the key {key!r} is not substituted; ${{{name}}} is allowed in values only")
     for path, text in workload_strings(workload, section):
         for opened in unclosed(text):
             likely = opened if opened in names else meant_by(opened, names) or next(iter(names), "name")
@@ -217,7 +217,7 @@ def _placeholders(
                 problems.add(path, f"${{{name}}} is not a parameter; did you mean ${{{meant}}}?")
             else:
                 have = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-                cure = f"; $${{{name}}} stands for a literal ${{{name}}}" if name else ""
+                cure = f"; write $${{{name}}} for a literal ${{{name}}}" if name else ""
                 problems.add(path, f"${{{name}}} is not a parameter; there are {have}{cure}")
         in_command = path.startswith((f"{section}.command[", f"{section}.args["))
         alone = _ALONE.fullmatch(text)
@@ -285,7 +285,7 @@ def _unread_variables(trial: Json) -> Iterator[str]:
     for path, word in _command_line(trial, section):
         for written in () if _has_shell(trial) else _GIVEN_VARIABLE.finditer(word):
             cure = _read_variable(trial, section, path, written[1], word)
-            yield f"{path}: {written[0]} is passed as it stands: {cure}"
+            yield f"{path}: {written[0]} is passed unchanged: {cure}"
 
 
 def _has_shell(trial: Json) -> bool:

@@ -87,7 +87,7 @@ class Section:
             if value is not INVALID:
                 taken[name] = value
         elif name == "<<":
-            problems.add(below, "merge keys are no part of YAML 1.2; write the keys out", at_key=True)
+            problems.add(below, "merge keys are not part of YAML 1.2; write the keys out", at_key=True)
         elif name in self.elsewhere:
             problems.add(below, f"no such key here; did you mean {self.elsewhere[name]}?", at_key=True)
         elif meant := meant_by(name, known, fits=lambda option: self._word(option, raw) is not None):

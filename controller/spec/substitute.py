@@ -21,7 +21,7 @@ _OPENED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_.-]*)?")
 
 
 def placeholders(text: str) -> Iterator[str]:
-    """The names that stand in `${…}`, in order."""
+    """The names in `${…}`, in order."""
     return (found[1] for found in _PLACEHOLDER.finditer(text) if found[1] is not None)
 
 

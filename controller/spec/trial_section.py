@@ -152,7 +152,7 @@ RESOURCES = Section(
     ),
     rest=Whole(0),
     rest_pattern=r"[a-z0-9.-]+/[A-Za-z0-9_.-]+",
-    refused={"nvidia.com/gpu": "is what gpu stands for; write gpu: 1"},
+    refused={"nvidia.com/gpu": "is not accepted here; write gpu: 1"},
 )
 RETRIES = Section(
     (

@@ -132,7 +132,7 @@ def _compose(text: str) -> _Node | None:
                         _grow(stack[-1], node)
                 case yaml.SequenceStartEvent() | yaml.MappingStartEvent():
                     if event.tag not in (None, "!"):
-                        raise _Refused(_mark(event), f"the tag {event.tag} means nothing here; remove it")
+                        raise _Refused(_mark(event), f"unsupported tag {event.tag}; remove it")
                     if len(stack) >= MAX_DEPTH:
                         raise _Refused(_mark(event), f"nested more than {MAX_DEPTH} levels deep")
                     node = _Node(_mark(event), open=True)
@@ -170,17 +170,17 @@ def _grow(parent: _Node, child: _Node) -> None:
 def _aliased(event: Any, anchors: dict[str, _Node]) -> _Node:
     node = anchors.get(event.anchor)
     if node is None:
-        raise _Refused(_mark(event), f"*{event.anchor} stands for nothing; no &{event.anchor} comes before it")
+        raise _Refused(_mark(event), f"unknown alias *{event.anchor}; no anchor &{event.anchor} comes before it")
     if node.open:
-        raise _Refused(_mark(event), f"*{event.anchor} stands inside of &{event.anchor}, so it would never end")
+        raise _Refused(_mark(event), f"alias *{event.anchor} is inside its own anchor &{event.anchor}")
     return node
 
 
 def _scalar(event: Any) -> _Node:
     if event.tag not in (None, "!", "tag:yaml.org,2002:str"):
-        raise _Refused(_mark(event), f"the tag {event.tag} means nothing here; remove it")
+        raise _Refused(_mark(event), f"unsupported tag {event.tag}; remove it")
     if "\0" in event.value:  # "\0" in quotes; no argument of a program can carry it
-        raise _Refused(_mark(event), "the character '\\x00' may not stand in a value")
+        raise _Refused(_mark(event), "the character '\\x00' is not allowed in a value")
     plain = event.style in (None, "") and event.tag is None
     return _Node(_mark(event), value=plain_scalar(event.value) if plain else event.value, text=event.value)
 
@@ -218,7 +218,7 @@ def _unprintable(text: str, error: Exception) -> _Refused:
     if bad is None:
         return _Refused(Mark(1, 1), f"not YAML: {error}")
     line = text.count("\n", 0, bad) + 1
-    return _Refused(Mark(line, bad - text.rfind("\n", 0, bad)), f"the character {text[bad]!r} may not stand in YAML")
+    return _Refused(Mark(line, bad - text.rfind("\n", 0, bad)), f"the character {text[bad]!r} is not allowed in YAML")
 
 
 def _flatten(node: _Node, path: str, marks: Marks, twice: list[Placed]) -> Data:

@@ -1,6 +1,6 @@
 """A client's token, its own certificate, and the certificate authorities it trusts.
 
-A token is sent with each call; in the clear only to this machine, and never to a socket, which does not ask for one. It
+A token is sent with each call; unencrypted only to this machine, and never to a socket, which does not ask for one. It
 is in no message, log or repr. gRPC is imported when a channel is made.
 """
 
@@ -63,23 +63,23 @@ class ClientCredentials:
         return self._metadata
 
     def check(self, address: str) -> None:
-        """Raises InvalidArgument: there is no token where one should be, or it would go there in the clear."""
+        """Raises InvalidArgument: there is no token where one should be, or it would be sent unencrypted."""
         parsed = parse_address(address)
         if bool(self._tls_cert) != bool(self._tls_key):
             there, missing = (TLS_CERT, TLS_KEY) if self._tls_cert else (TLS_KEY, TLS_CERT)
             raise InvalidArgument([Problem("", f"{there} is set without {missing}; name the other half too")])
         if self._tls_cert and not self._tls_ca and not parsed.path:
-            message = f"a certificate is shown over TLS only; name the server's authority in {TLS_CA} (--tls-ca FILE)"
+            message = f"a client certificate needs TLS; name the server's CA in {TLS_CA} (--tls-ca FILE)"
             raise InvalidArgument([Problem("", message)])
         if self.metadata(str(parsed)) and not (self._tls_ca or parsed.private):
             message = (
-                f"the token would go to {parsed} in the clear; name the server's authority in {TLS_CA} "
-                f"(--tls-ca FILE, or {SYSTEM} for those that this machine trusts)"
+                f"the token would be sent to {parsed} unencrypted; name the server's CA in {TLS_CA} "
+                f"(--tls-ca FILE, or {SYSTEM} for the CAs that this machine trusts)"
             )
             raise InvalidArgument([Problem("", message)])
 
     def credentials(self, address: str) -> grpc.ChannelCredentials | None:
-        """For a channel to the address; None: in the clear. Raises InvalidArgument."""
+        """For a channel to the address; None: no TLS. Raises InvalidArgument."""
         import grpc
 
         self.check(address)

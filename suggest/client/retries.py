@@ -115,7 +115,7 @@ class Attempts:
         if not self._said and time.monotonic() - self._began > SAID_AFTER_S:
             self._said = True
             left_s = max(0.0, self._deadline - time.monotonic())
-            log.warning("no suggestion service answers at %s; trying for %.0f s more", tried, left_s)
+            log.warning("no suggestion service answers at %s; retrying for %.0f s", tried, left_s)
         return self._pause(LONGEST_TOLD_S if self._followed else LONGEST_PAUSE_S)
 
     def _follow(self, failure: grpc.RpcError) -> float | None:

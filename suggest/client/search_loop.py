@@ -100,7 +100,7 @@ class Search:
                     try:
                         yield trial
                     except BaseException:
-                        trial.cancel("its loop was left")
+                        trial.cancel("the loop was left")
                         raise
                     trial.settle()
                 if trial.lost:
@@ -244,7 +244,7 @@ def search_of(
         ),
         pruning,
     )
-    # The same words make the same request, so that whoever comes second is told about the first one's study.
+    # The same words make the same request, so that the second client is told about the first one's study.
     words = wire.write_spec(spec).SerializeToString(deterministic=True)
     study = client.create_study(name, spec, request_id=f"spec-{hashlib.sha256(words).hexdigest()}")
     return Search(client, study)
@@ -315,4 +315,6 @@ class LeaseRenewal:
             except ValueError:  # what gRPC raises where the client was closed meanwhile
                 return
             if lost and self._trial is trial:
-                trial.lose(f"{self._study}: trial {trial.number} has ended, or its lease expired and another has it")
+                trial.lose(
+                    f"{self._study}: trial {trial.number} has ended, or its lease expired and another client has it"
+                )

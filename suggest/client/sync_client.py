@@ -90,7 +90,7 @@ class Client:
     `token`, or the file it is in; `tls_ca`: the file of the authorities that may vouch for the server, or `system`;
     `tls_cert`, `tls_key`: files of the client's own certificate, read again when they change. Where nothing is said,
     TUNER_TOKEN, TUNER_TOKEN_FILE, TUNER_TLS_CA, TUNER_TLS_CERT and TUNER_TLS_KEY do. Raises InvalidArgument where
-    the token would go in the clear to another machine.
+    the token would be sent unencrypted to another machine.
     """
 
     def __init__(

@@ -193,7 +193,7 @@ class Engine:
         if not state.finished:
             self._before[number] = last if report.newest_attempt == attempt else None
         elif state is TrialState.SUCCEEDED:
-            self._pruner = self._new_pruner()  # a peer has changed after the fact: rare, so simply anew
+            self._pruner = self._new_pruner()  # a peer has changed after the fact: rare, so simply rebuilt
 
     def take_in(self, trial: Trial, measurements: Sequence[Measurement]) -> None:
         """A new trial that comes finished, with all its measurements; stored before."""

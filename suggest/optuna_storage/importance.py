@@ -27,7 +27,7 @@ from optuna.trial import TrialState as OptunaState
 from suggest.optuna_storage import STUDY_NAME, WindowStorage
 from suggest.optuna_storage.distributions import distribution, encode
 from suggest.space import Space
-from suggest.study import MIN_TRIALS_TO_RANK, Importance
+from suggest.study import MIN_TRIALS_TO_RANK, Direction, Importance
 from suggest.trial import Trial, TrialState
 
 BEST_SHARE = 0.1  # of the trials are the best ones,
@@ -39,7 +39,7 @@ MAX_TRIALS = 1000  # of a resample, and fewer with many parameters: bounds the t
 MAX_CELLS = 10_000  # trials times parameters, of a resample
 
 
-def importances(space: Space, trials: Iterable[Trial], *, maximize: bool, seed: int = 0) -> list[Importance]:
+def importances(space: Space, trials: Iterable[Trial], *, direction: Direction, seed: int = 0) -> list[Importance]:
     """The most important first, then those that cannot be told; parameters that can have one value only are left out.
 
     A conditional parameter is judged by the trials that have it, and weighs as much as these do among all.
@@ -54,7 +54,7 @@ def importances(space: Space, trials: Iterable[Trial], *, maximize: bool, seed: 
         if len({t.value for t in told}) > 1
         else []
     )
-    found = _estimated(frozen, judged, maximize=maximize, seed=seed) if judged else {}
+    found = _estimated(frozen, judged, direction=direction, seed=seed) if judged else {}
     answers = [Importance(name, having[name], *found.get(name, (None, None))) for name in names]
     return sorted(answers, key=lambda one: -1.0 if one.value is None else one.value, reverse=True)
 
@@ -93,10 +93,10 @@ def _trial(
 
 
 def _estimated(
-    trials: Sequence[FrozenTrial], names: Sequence[str], *, maximize: bool, seed: int
+    trials: Sequence[FrozenTrial], names: Sequence[str], *, direction: Direction, seed: int
 ) -> dict[str, tuple[float, float]]:
     """Value and spread of each."""
-    direction = StudyDirection.MAXIMIZE if maximize else StudyDirection.MINIMIZE
+    optuna_direction = StudyDirection[direction.name]
     rng = random.Random(seed)
     size = min(len(trials), MAX_TRIALS, max(MIN_TRIALS_TO_RANK, MAX_CELLS // len(names)))
     gains: dict[str, list[float]] = {name: [] for name in names}
@@ -106,8 +106,8 @@ def _estimated(
         values = [trial.value for trial in trials]
         rng.shuffle(values)
         shuffled = {k: _trial(k, values[k], trials[k].params, trials[k].distributions) for k in set(drawn)}
-        real = _divergences([trials[k] for k in drawn], names, direction)
-        chance = _divergences([shuffled[k] for k in drawn], names, direction)
+        real = _divergences([trials[k] for k in drawn], names, optuna_direction)
+        chance = _divergences([shuffled[k] for k in drawn], names, optuna_direction)
         for name in names:
             gains[name].append(real[name])
             chances[name].append(chance[name])

@@ -161,7 +161,7 @@ def _translated(storage_url: str) -> Iterator[None]:
     try:
         yield
     except (sqlalchemy.exc.ArgumentError, ImportError) as error:
-        message = f"{place} is no URL of a database that can be read here ({error})"
+        message = f"{place} is not a URL of a database that can be read here ({error})"
         raise InvalidArgument([Problem("--from", " ".join(message.split()))]) from error
     except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, OptunaError, RuntimeError) as error:
         cause = getattr(error, "orig", error)  # without the statement, which says nothing to people

@@ -1,8 +1,8 @@
 """`default`: chooses between what is there by the space, the budget and how many trials run at a time.
 
-It chooses once, when the study is created (`chosen_settings`), and what it chose stands in the study's settings from
+It chooses once, when the study is created (`chosen_settings`), and what it chose is kept in the study's settings from
 then on, every one of them: a later version may choose otherwise for new studies and changes no old one. What a person
-sets herself is left as it is. The rules come from bench/quality.py; why they are as they are: docs/adr.
+sets is left unchanged. The rules come from bench/quality.py; why they are as they are: docs/adr.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ TO_CHOOSE, GRID, TPE = CHOICES = ("to choose", "grid", "tpe")
 
 @dataclass(frozen=True, slots=True)
 class DefaultSettings(OwnSettings):
-    trials: int = setting(0, "the budget, by which it chooses; 0 where there is none", min=0)
-    parallelism: int = setting(1, "how many trials run at a time, by which it chooses", min=1)
+    trials: int = setting(0, "the budget, 0 for none; the choice depends on it", min=0)
+    parallelism: int = setting(1, "trials that run at a time; the choice depends on it", min=1)
     chosen: str = setting(TO_CHOOSE, "what it chose when the study was created", words=CHOICES)
 
 

@@ -28,7 +28,7 @@ ALLOW, RESAMPLE, REUSE = POLICIES = ("allow", "resample", "reuse")
 AGAIN = 8  # draws by the algorithm, and as many uniform ones
 COUNTED = 10**5  # spaces of at most so many points, conditions aside, are searched for a free one
 
-_MEANING = "what becomes of a point that the study knows: run it again, draw another, or take over its value"
+_MEANING = "what happens with a point that the study knows: run it again, draw another, or reuse its value"
 
 
 @dataclass(frozen=True, slots=True)

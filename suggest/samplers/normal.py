@@ -35,7 +35,7 @@ _COEFFICIENTS = np.array(
 ).reshape(4, 6)
 
 # What is worked on together stays in the nearest cache, and no array of it is so large (128 KiB) that the C library
-# asks the system for its memory anew each time: three times as fast for large arrays.
+# asks the system for its memory each time: three times as fast for large arrays.
 _AT_A_TIME = 2048
 
 

@@ -81,7 +81,7 @@ def _kernels(frame: Frame, numbers: Floats, least: float) -> tuple[Floats, Float
 
 @dataclass(frozen=True, slots=True)
 class Masses:
-    """Of the bins of one dimension, what each kernel has there; the last row stands for no bin at all.
+    """Of the bins of one dimension, what each kernel has there; the last row means no bin at all.
 
     wide: (wide bins + 1, kernels), logs of its mass. narrow: (narrow bins + 1, kernels), its mass over the bin's width
     times the density in its middle.

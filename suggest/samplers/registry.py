@@ -47,8 +47,14 @@ _FAMILIES = (
     ),
     Family("random", "Independent points, uniform on each parameter's scale.", DrawSettings, RandomSampler, False),
     Family("grid", "Every point of a finite space once, in order.", NoSettings, GridSampler, False, grid_problems),
-    Family("tpe", "Learns from finished trials where good points are dense.", OwnSettings, tpe, True),
-    Family("optuna:tpe", "Optuna's own TPESampler, which `tpe` computes anew.", TpeSettings, optuna_tpe, True),
+    Family(
+        "tpe",
+        "Models where good points are dense, from finished trials (Tree-structured Parzen Estimator).",
+        OwnSettings,
+        tpe,
+        True,
+    ),
+    Family("optuna:tpe", "Optuna's own TPESampler, which `tpe` reimplements.", TpeSettings, optuna_tpe, True),
 )
 _BY_NAME = {family.name: family for family in _FAMILIES}
 

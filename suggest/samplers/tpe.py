@@ -29,9 +29,9 @@ LIARS = 64  # running trials, the most recent ones, that a proposal keeps away f
 class TpeSettings(DrawSettings):
     startup_trials: int = setting(10, "finished trials before the model takes over from random search", min=0)
     window: int = setting(200, "finished trials the model sees: the best 25 and the most recent", min=50, max=1000)
-    candidates: int = setting(24, "points drawn for each trial, the most promising is taken", min=1, max=1000)
-    multivariate: bool = setting(True, "model parameters together, not each by itself")
-    constant_liar: bool = setting(True, "keep away from running trials")
+    candidates: int = setting(24, "points drawn for each trial; the most promising one is used", min=1, max=1000)
+    multivariate: bool = setting(True, "model parameters jointly, not one by one")
+    constant_liar: bool = setting(True, "avoid the points of running trials")
 
 
 @dataclass(frozen=True, slots=True)

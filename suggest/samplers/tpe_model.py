@@ -27,7 +27,7 @@ from suggest.space import Assignment, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial
 
-TOGETHER = 64  # trials, of a batch, after which the model is fitted anew
+TOGETHER = 64  # trials, of a batch, after which the model is fitted again
 AT_A_TIME = 2**15  # densities of a kernel at a candidate
 
 
@@ -84,7 +84,7 @@ class TpeModel:
         return group
 
     def _fitted_to_good(self, batch: Batch, names: tuple[str, ...], frame: Frame, rows: Indexes) -> Mixture:
-        """In a long study most trials leave the good ones as they are: fitted anew only when they change."""
+        """In a long study most trials leave the good ones unchanged: fitted again only when they change."""
         which = batch.good.numbers.tobytes()
         known = self._good.get(names)
         if known is not None and known[0] == which:
@@ -196,7 +196,7 @@ class Batch:
         self.others.pend(one.number, values)
         column = np.array(values)
         for group in self.groups.values():
-            # A group that others of the batch drew from is fitted anew before it is drawn from again.
+            # A group that others of the batch drew from is fitted again before it is drawn from again.
             if group.has(one):
                 group.pend(column)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from suggest.errors import InvalidArgument, NotFound, Problem
 from suggest.imports import MAX_ROWS, Source
 from suggest.studies import check
-from suggest.study import MIN_TRIALS_TO_RANK, Importance
+from suggest.study import MIN_TRIALS_TO_RANK, Direction, Importance
 from suggest.trial import TrialState
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def optuna_source(storage_url: str, study: str, value: str) -> Source:
     return read(storage_url, study, value)
 
 
-def importances(space: Space, trials: Iterable[Trial], *, maximize: bool) -> list[Importance]:
+def importances(space: Space, trials: Iterable[Trial], *, direction: Direction) -> list[Importance]:
     """How much each parameter matters, the most important first; without a value where there are too few trials.
 
     The same trials give the same answer. Two seconds at most, and no import of Optuna where nothing can be said.
@@ -139,4 +139,4 @@ def importances(space: Space, trials: Iterable[Trial], *, maximize: bool) -> lis
         return [Importance(name, sum(name in t.parameters for t in told)) for name in names]
     from suggest.optuna_storage import importance
 
-    return importance.importances(space, told, maximize=maximize)
+    return importance.importances(space, told, direction=direction)

@@ -138,7 +138,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 self._watched(handler.unary_stream, handler.request_deserializer, method=method),
                 response_serializer=handler.response_serializer,
             )
-        raise NotImplementedError(f"{method}: nothing here streams requests only")
+        raise NotImplementedError(f"{method}: client streaming is not supported")
 
     def _streamed(
         self, behaviour: Callable[[Any, Any], Any], *, method: str
@@ -296,7 +296,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             if self._authorizer is not None:
                 self._authorizer.check(method, resource)
             if self._closing:
-                raise Unavailable("this server is being stopped; send it again")
+                raise Unavailable("this server is stopping; send the request again")
             study = "" if resource.study is None else str(resource.study)
             flow = Flow(caller, resource.namespace or "")
             kind = _kind(name, request, study or flow.namespace, caller, size)
@@ -425,7 +425,7 @@ def _read(serialized: bytes, deserialize: Callable[[bytes], Any] | None, method:
     try:
         request = deserialize(serialized)
     except DecodeError:
-        message = f"the bytes sent to {method} are no request of that method"
+        message = f"the bytes sent to {method} are not a request of that method"
         raise InvalidArgument([Problem("", message)]) from None
     request_sizes.check(request)
     return request

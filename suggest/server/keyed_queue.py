@@ -195,7 +195,7 @@ class KeyedQueue:
         kind: CallKind = ANY_KIND,
         reply_bytes: Callable[[T], int] | None = None,
     ) -> T:
-        """In a thread, alone among the work for `study`; "" stands for work that needs no turn.
+        """In a thread, alone among the work for `study`; "" means work that needs no turn.
 
         Cancelled while it waits: never done. Cancelled later: finished nevertheless, and only then comes the next.
         Raises StudyBusy: too many wait already.
@@ -225,7 +225,7 @@ class KeyedQueue:
 
     def close(self) -> None:
         """What was not begun yet is sent away: it raises Unavailable."""
-        stopping = Unavailable("this server is being stopped; send it again")
+        stopping = Unavailable("this server is stopping; send the request again")
         waiting = [turn for queue in self._waiting.values() for turn in queue]
         for _, caller in self._all.hungry():
             for _, namespace in caller.hungry():

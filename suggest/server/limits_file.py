@@ -74,7 +74,7 @@ def read_limits(content: bytes, *, place: str) -> Limits:
         rates[name] = _changed(rate, _numbers(of, f"{place}: clients.{name[:80]}", problems, _fields(RateLimit)))
     for at, each in {"defaults": rate, **{f"clients.{name[:80]}": one for name, one in rates.items()}}.items():
         if each.rate is not None and each.burst is not None and each.burst < 1:
-            problems.append(Problem(f"{place}: {at}.burst", "must be at least 1: less lets no call through"))
+            problems.append(Problem(f"{place}: {at}.burst", "must be at least 1; below that no call is accepted"))
     if problems:
         raise InvalidArgument(problems)
     return Limits(rate, quota, rates, quotas)
@@ -82,7 +82,7 @@ def read_limits(content: bytes, *, place: str) -> Limits:
 
 def _mapping(given: Any, at: str, problems: list[Problem], known: tuple[str, ...]) -> Mapping[str, Any]:
     if not isinstance(given, dict):
-        problems.append(Problem(at, f"must have some of {', '.join(known)} below it"))
+        problems.append(Problem(at, f"must have at least one of {', '.join(known)} below it"))
         return _NONE
     for key in given:
         if key not in known:
@@ -109,9 +109,9 @@ def _numbers(given: Any, at: str, problems: list[Problem], known: tuple[str, ...
             numbers[key] = None
         elif isinstance(value, bool) or not isinstance(value, int | _KINDS[key]) or not 0 <= value < 2**63:
             kind = "a whole number" if _KINDS[key] is int else "a number"
-            problems.append(Problem(f"{at}.{key}", f"{str(value)[:40]} is no limit; use {kind} or {UNLIMITED}"))
+            problems.append(Problem(f"{at}.{key}", f"{str(value)[:40]} is not a limit; use {kind} or {UNLIMITED}"))
         elif key == "rate" and value == 0:
-            problems.append(Problem(f"{at}.rate", "0 would let nobody in for ever; use a number above it"))
+            problems.append(Problem(f"{at}.rate", "0 would lock everyone out; use a number above 0"))
         else:
             numbers[key] = value
     return numbers

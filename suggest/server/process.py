@@ -294,7 +294,7 @@ def serve(
 ) -> int:
     """Run a server until SIGTERM (143) or SIGINT (130), the exit code; a second signal ends it at once.
 
-    `announce`: say on stderr where it listens, for whoever waits for that. Raises what Server.start() does.
+    `announce`: say on stderr where it listens, for a process that waits for that. Raises what Server.start() does.
     """
     raise_descriptor_limit()
     server = Server(storage_url, address, sync=sync, advertise=advertise, protection=protection, options=options)

@@ -93,8 +93,8 @@ class QuotaTracker:
         what = _short(quota, used, need) or "trials"
         there, most, more = getattr(used, what), getattr(quota, what), getattr(need, what)
         return LimitReached(
-            f"the namespace {name} has {there:,} of the {most:,} {what} that it may have, and {more:,} more were asked "
-            f"for; delete studies that nobody needs, or have the server's operator raise {what} in its file of limits",
+            f"the namespace {name} has {there:,} of the {most:,} {what} allowed, and {more:,} more were requested; "
+            f"delete studies that are not needed, or ask the server's operator to raise {what} in the file of limits",
             limit=what,
             subject=f"namespaces/{name}",
         )
@@ -117,7 +117,7 @@ class QuotaTracker:
         try:
             found = self._count(name)
         except TunerError:
-            return  # whoever writes next learns why
+            return  # the next writer learns why
         with namespace.lock:
             namespace.base = found.minus(added)
             namespace.took_s = time.monotonic() - began

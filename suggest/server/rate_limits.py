@@ -57,7 +57,7 @@ class RateLimiter:
         return min(MAX_LATE_S, max(0.0, over - _HEEDED) / rate)
 
     def _forget(self, now: float) -> None:
-        """Those whose buckets are full by now: a new one would be the same. If all are busy, all begin anew."""
+        """Those whose buckets are full by now: a new one would be the same. If all are busy, all start over."""
         limits = self._limits()
         kept = {}
         for client, (tokens, at) in self._buckets.items():

@@ -36,7 +36,7 @@ _MOST = {
     "states": 100,
     "paths": 100,
 }
-# Nothing in them is long but texts, which whoever reads them looks at anyway.
+# Nothing in them is long but texts, which their reader checks anyway.
 _PLAIN = ("Measurement", "Timestamp", "Duration", "TrialLease")
 _plans: dict[
     str, list[tuple[str, int, bool]]

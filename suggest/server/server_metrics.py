@@ -127,7 +127,7 @@ class _Collector:
         yield GaugeMetricFamily(
             "tuner_suggest_calls_in_flight", "Calls that are not answered yet.", of.call_metrics.in_flight
         )
-        waiting = GaugeMetricFamily("tuner_suggest_calls_waiting", "Of these, the ones that wait.", labels=("queue",))
+        waiting = GaugeMetricFamily("tuner_suggest_calls_waiting", "Calls that wait for their turn.", labels=("queue",))
         waiting.add_metric(("study",), of.queue.waiting_for_study)
         waiting.add_metric(("worker",), of.queue.waiting_for_worker)
         yield waiting
@@ -135,12 +135,24 @@ class _Collector:
         yield GaugeMetricFamily("tuner_suggest_studies_in_memory", "Studies that this server writes.", studies)
         yield GaugeMetricFamily("tuner_suggest_trials_in_memory", "Trials of these studies.", trials)
         yield GaugeMetricFamily(
-            "tuner_suggest_worker_processes", "Processes that compute long proposals.", of.studies.workers.running
+            "tuner_suggest_worker_processes", "Worker processes that compute proposals.", of.studies.workers.running
         )
         yield CounterMetricFamily(
             "tuner_suggest_worker_restarts", "Of these, the ones that died or hung.", of.studies.workers.restarts
         )
-        errors = CounterMetricFamily("tuner_suggest_store_errors", "Calls that failed by the store.", labels=("kind",))
+        yield CounterMetricFamily(
+            "tuner_suggest_worker_busy_seconds",
+            "Seconds that worker processes have computed.",
+            of.studies.workers.busy_s,
+        )
+        yield GaugeMetricFamily(
+            "tuner_suggest_worker_requests_waiting",
+            "Proposals that wait for a worker process.",
+            of.studies.workers.waiting,
+        )
+        errors = CounterMetricFamily(
+            "tuner_suggest_store_errors", "Calls that failed because of the store.", labels=("kind",)
+        )
         for reason, kind in _KINDS.items():
             errors.add_metric((kind,), of.store_health.errors[reason])
         yield errors

@@ -195,7 +195,7 @@ class SuggestServicer(SuggestServiceServicer):
         labels = wire.read_labels(request.labels, "labels", problems)
         lease_s = wire.read_duration(request.lease_duration)
         if not 0 < len(request.client_id) <= 256:
-            problems.append(Problem("client_id", "say who asks, in 1 to 256 characters"))
+            problems.append(Problem("client_id", "name the client, in 1 to 256 characters"))
         if lease_s is not None and not MIN_LEASE_S <= lease_s <= MAX_LEASE_S:
             problems.append(Problem("lease_duration", f"{lease_s:g} s; use 0.1 s to 7 days, or none for no lease"))
         problems += _request_id_problems(request.request_id)
@@ -245,7 +245,7 @@ class SuggestServicer(SuggestServiceServicer):
     def ReopenTrials(self, request: pb.ReopenTrialsRequest, context: Any) -> pb.ReopenTrialsResponse:
         problems = _problems(context)
         if twice := [number for number, times in Counter(request.numbers).items() if times > 1]:
-            problems.append(Problem("numbers", f"{twice[0]} is there twice; send each number once"))
+            problems.append(Problem("numbers", f"{twice[0]} occurs twice; send each number once"))
         wire.raise_if(problems)
         study = _study(context)
         reopened = self._studies.reopen_trials(study, list(request.numbers))
@@ -310,7 +310,9 @@ def _trial(context: Any) -> tuple[StudyName, int]:
 def _request_id_problems(request_id: str) -> list[Problem]:
     if 0 < len(request_id) <= 128:
         return []
-    return [Problem("request_id", "is needed to recognise a repetition; use 1 to 128 characters, best random ones")]
+    return [
+        Problem("request_id", "is needed to recognize a repeated request; use 1 to 128 characters, preferably random")
+    ]
 
 
 def _outcome_problems(outcome: Outcome) -> list[Problem]:
@@ -323,7 +325,7 @@ def _outcome_problems(outcome: Outcome) -> list[Problem]:
 def _import_problems(trials: Sequence[FinishedTrial], *, source: str, request_id: str) -> list[Problem]:
     problems = _request_id_problems(request_id)
     if not 0 < len(source) <= 256:
-        problems.append(Problem("source", "say where they come from, in 1 to 256 characters"))
+        problems.append(Problem("source", "name their source, in 1 to 256 characters"))
     for i, trial in enumerate(trials):
         problems += [Problem(f"trials[{i}].{p.path}", p.message) for p in _outcome_problems(trial.outcome)]
         if len(trial.source_id) > 128:
@@ -349,7 +351,7 @@ def _part(problem: Problem) -> str:
 
 
 def _readable(namespace: str, after: StudyName | None) -> list[str] | list[None]:
-    """The namespaces to list, in order; None stands for all. Those before `after` were listed already."""
+    """The namespaces to list, in order; None means all. Those before `after` were listed already."""
     if namespace != names.ALL:
         return [namespace]
     readable = readable_namespaces()
@@ -417,7 +419,7 @@ def _read_position(token: str, *, first: int) -> int:
 
 
 def _bad_token() -> InvalidArgument:
-    return InvalidArgument([Problem("page_token", "not one that this method returned; leave it out to begin anew")])
+    return InvalidArgument([Problem("page_token", "not a token that this method returned; leave it out to start over")])
 
 
 def _read_mask(mask: FieldMask, known: Sequence[str], problems: wire.Problems) -> frozenset[str]:

@@ -69,15 +69,15 @@ def _address(text: str, protection: Protection) -> str:
     protection.check(address)
     refuse_taken(address, clear=False)
     open_to = (
-        "its user alone"
+        "only its user"
         if address.path
-        else "whoever has a token"
+        else "clients with a token"
         if protection.tokens
-        else "whoever has a certificate"
+        else "clients with a certificate"
         if protection.tls_client_ca
         else "everybody"
     )
-    return f"{address} is free; open to {open_to}{'' if address.path or protection.tls_cert else ', in the clear'}"
+    return f"{address} is free; open to {open_to}{'' if address.path or protection.tls_cert else ', unencrypted'}"
 
 
 def _metrics(text: str, served: str, protection: Protection) -> str:
@@ -200,7 +200,7 @@ def _shaken(cert: Path, key: Path) -> tuple[list[str], datetime]:
     serving.load_cert_chain(cert, key)
     asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     asking.check_hostname = False
-    asking.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN  # whoever signed it: it is itself believed
+    asking.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN  # the signer is itself trusted
     asking.load_verify_locations(cert)
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     server = serving.wrap_bio(to_server, to_client, server_side=True)

@@ -22,7 +22,7 @@ def is_postgres(storage_url: str) -> bool:
     if storage_url.startswith(_POSTGRES):
         return True
     if storage_url.startswith("postgres"):
-        raise _refused(storage_url, f"is no storage URL; begin it with {_POSTGRES}")
+        raise _refused(storage_url, f"is not a storage URL; begin it with {_POSTGRES}")
     return False
 
 
@@ -32,7 +32,7 @@ def sqlite_path(storage_url: str, *, make_folder: bool = True) -> Path:
     if not storage_url.startswith(prefix) or "?" in storage_url:
         raise _refused(
             storage_url,
-            "is no storage URL; use sqlite:///PATH, for example sqlite:////var/lib/tuner/studies.db, "
+            "is not a storage URL; use sqlite:///PATH, for example sqlite:////var/lib/tuner/studies.db, "
             f"or {_POSTGRES}USER@HOST/DATABASE",
         )
     name = unquote(storage_url.removeprefix(prefix))

@@ -38,16 +38,16 @@ SYNC = {"normal": "", "full": "on"}
 _CURES = {
     "08": "the connection broke; see that it runs there and can be reached",
     "25006": "it is read-only; name the primary, not a standby",
-    "25P03": "the connection stood still in a transaction, and was cut",
-    "28": "it does not let this user in; see user and password in the URL, PGPASSWORD or ~/.pgpass",
+    "25P03": "the connection was idle in a transaction and was closed",
+    "28": "access denied for this user; see user and password in the URL, PGPASSWORD or ~/.pgpass",
     "3D000": "there is no such database; make it first (createdb)",
-    "40": "another transaction was in the way; try again",
+    "40": "conflict with another transaction; try again",
     "42501": "this user may not do that there; grant it the right to use and create tables",
-    "53100": "its disk is full; nothing was lost, make room and try again",
+    "53100": "its disk is full; nothing was lost; free some space and try again",
     "53": "it has no room for this; see max_connections and its memory",
     "55P03": "another process has kept it locked; try again, or end that process",
     "57": "it is starting, stopping or has ended the statement; try again",
-    "58": "its machine has trouble; see the server's log",
+    "58": "its machine has a problem; see the server's log",
     "XX001": "it is damaged; restore it from a backup",
     "XX002": "it is damaged; restore it from a backup",
 }
@@ -106,7 +106,7 @@ class PostgresDatabase:
         except (ArgumentError, ValueError):
             # Not chained: the cause may quote a part of the password.
             raise InvalidArgument(
-                [Problem("storage", "is no URL; use postgresql+psycopg://USER@HOST/DATABASE")]
+                [Problem("storage", "is not a URL; use postgresql+psycopg://USER@HOST/DATABASE")]
             ) from None
         if "@" in (parsed.host or ""):
             raise InvalidArgument(

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class Checkpoints:
-    """`turn`: whoever writes holds it. Its thread lives from the first time that it is needed until close()."""
+    """`turn`: the writer holds it. Its thread lives from the first time that it is needed until close()."""
 
     def __init__(self, connect: Callable[[], sqlite3.Connection], turn: threading.Lock) -> None:
         self._connect = connect
@@ -78,7 +78,7 @@ class Checkpoints:
         with closing(self._connect()) as connection:
             for _ in range(_BESIDE):
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-            # Only when all of it is over does the log begin anew, and only while nobody writes is that all.
+            # Only when all of it is over does the log start over, and only while nobody writes is that all.
             with self._turn:
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
@@ -96,12 +96,12 @@ _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _CURES = {
     sqlite3.SQLITE_BUSY: _LOCKED,
     sqlite3.SQLITE_LOCKED: _LOCKED,
-    sqlite3.SQLITE_FULL: "the disk is full; nothing was lost, make room and try again",
+    sqlite3.SQLITE_FULL: "the disk is full; nothing was lost; free some space and try again",
     sqlite3.SQLITE_READONLY: "it is read-only; give this user the right to write the file and its folder",
     sqlite3.SQLITE_PERM: "it is not accessible; give this user the right to write the file and its folder",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened; see that its folder exists and that this user may write there",
     sqlite3.SQLITE_IOERR: "reading or writing it failed; see that its disk is healthy and has room, then try again",
-    sqlite3.SQLITE_CORRUPT: "the file is damaged; restore it from a backup, or move it away to begin anew",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged; restore it from a backup, or move it away to start over",
     sqlite3.SQLITE_NOTADB: "the file is not a database, or has lost its beginning; restore it, or name another",
 }
 

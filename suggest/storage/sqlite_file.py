@@ -112,7 +112,7 @@ class DatabaseFile:
             found.append((name, status.st_ino, status.st_dev))
         if self._found not in (None, found[0][1:]):
             # A restore came between: what was opened is the file that it moved away.
-            raise StoreUnavailable(f"{self.path}: the file was replaced just now; try again")
+            raise StoreUnavailable(f"{self.path}: the file has just been replaced; try again")
         self._watched = tuple(found)
 
     def check(self, *, within_s: float = 0.0) -> None:

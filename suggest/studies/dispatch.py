@@ -120,7 +120,7 @@ class Dispatch:
         return trials
 
     def _take_over(self, p: Proposed) -> None:
-        """No client's: whoever asks for the trials that it was given does not find it."""
+        """No client's: a client that asks for its trials does not find it."""
         assert p.known is not None
         now = datetime.now(UTC)
         trial = Trial(

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from suggest.errors import TunerError
+
 AFTER_S = 0.0003
 LATE_S = 0.002  # who wakes so much later has waited for others that compute: there is enough to do already
 
@@ -55,7 +57,9 @@ class Prefetcher(Generic[T]):
         while (what := self._next()) is not None:
             try:
                 self._prepare(what)
-            except Exception:  # whoever asks for it meets the same, and is told
+            except TunerError as error:  # it takes too long or too much memory, or the server is stopping
+                log.info("what=%s could not be prepared: %s", what, error)
+            except Exception:  # the caller who asks for it meets the same error
                 log.exception("what=%s could not be prepared", what)
 
     def _next(self) -> T | None:

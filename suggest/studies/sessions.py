@@ -112,7 +112,7 @@ class Writer:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Around what changes store and engine: should it fail half-way, the engine is loaded anew."""
+        """Around what changes store and engine: should it fail half-way, the engine is loaded again."""
         try:
             yield
         except LimitReached:
@@ -219,7 +219,7 @@ class StudySessions:
     def _prepare(self, name: StudyName) -> None:
         session = self._sessions.get(name)
         if session is None or not session.lock.acquire(blocking=False):
-            return  # whoever has it asks for a trial himself, or ends another and comes by here
+            return  # its user asks for a trial or ends one, and gets here
         try:
             if session.engine is not None and session.prepares:
                 began = time.thread_time()

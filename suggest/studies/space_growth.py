@@ -55,7 +55,7 @@ def _problems(old: Space, new: Space) -> Iterator[Problem]:
     for was in old.parameters:
         now = new.by_name.get(was.name)
         if now is None:
-            yield Problem(was.name, f"is gone, and the trials that are there have values for it; keep it, {WAY_ON}")
+            yield Problem(was.name, f"was removed, and existing trials have values for it; keep it, {WAY_ON}")
             continue
         for problem in _domain_problems(was.domain, now.domain):
             yield Problem(f"{was.name}.{problem.path}" if problem.path else was.name, problem.message)
@@ -67,7 +67,7 @@ def _problems(old: Space, new: Space) -> Iterator[Problem]:
         if any(_never_held(c.parameter, c.values, old, unreached) for c in parameter.when):
             unreached.add(parameter.name)
         else:
-            message = "is new, and the trials that are there have no value for it; make it active for new choices only"
+            message = "is new, and existing trials have no value for it; make it active for new choices only"
             yield Problem(parameter.name, f"{message} (when), {WAY_ON}")
 
 
@@ -84,12 +84,12 @@ def _condition_problems(was: Parameter, now: Parameter, old: Space) -> Iterator[
         path = f"{was.name}.when.{parent}"
         if parent not in before or parent not in after:
             said = "is a new condition" if parent in after else "is gone"
-            yield Problem(path, f"{said}, and trials that are there were made without heed of that; undo it, {WAY_ON}")
+            yield Problem(path, f"{said}, and existing trials do not follow it; undo it, {WAY_ON}")
             continue
         domain = old.by_name[parent].domain
         if _members(domain, after[parent]) != _members(domain, before[parent]):
             shown = " or ".join(show(v) for v in before[parent])
-            yield Problem(path, f"it held for {shown}; of the values that were there it must name these, {WAY_ON}")
+            yield Problem(path, f"it held for {shown}; it must keep these of its earlier values, {WAY_ON}")
 
 
 def _members(domain: Domain, values: Iterable[Value]) -> set[Identity]:
@@ -106,7 +106,7 @@ def _domain_problems(old: Domain, new: Domain) -> Iterator[Problem]:
         elif gone := _members(old, old.values) - _members(new, new.values):
             shown = ", ".join([show(value) for value in old.values if identity(value) in gone][:8])
             shown += ", …" * (len(gone) > 8)
-            yield Problem("values", f"{shown} is gone, and trials that are there have it; keep it, {WAY_ON}")
+            yield Problem("values", f"{shown} was removed, and existing trials have it; keep it, {WAY_ON}")
         return
     if type(old) is not type(new):
         yield Problem("type", f"was {_kind(old)} and is {_kind(new)}; a parameter keeps its type, {WAY_ON}")
@@ -128,17 +128,17 @@ def _domain_problems(old: Domain, new: Domain) -> Iterator[Problem]:
 
 def _step_problems(old: Float | Int, new: Float | Int) -> Iterator[Problem]:
     if old.count is None and new.count is not None:
-        yield Problem("step", f"the values between its steps were values, too; leave step out, {WAY_ON}")
+        yield Problem("step", f"values between its steps were allowed before; leave step out, {WAY_ON}")
         return
     if old.count is not None and new.count is not None:
         if (lost := _lost(old, new)) is not None:
             cure = "choose min and step so that the old values stay among the new ones"
-            yield Problem("step", f"{show(lost)} was a value and is none any more; {cure}, {WAY_ON}")
+            yield Problem("step", f"{show(lost)} was a value and is not one any more; {cure}, {WAY_ON}")
         return
     before, after = axis_of(old), axis_of(new)
     if before is not None and after is not None and (lost := _lost(before, after)) is not None:
         cure = "choose as many points as keep the old ones (in the same range twice as many less one)"
-        yield Problem("points", f"{show(lost)} was a point of the grid and is none any more; {cure}, {WAY_ON}")
+        yield Problem("points", f"{show(lost)} was a point of the grid and is not one any more; {cure}, {WAY_ON}")
 
 
 def _lost(old: Axis, new: Axis) -> Value | None:

@@ -20,7 +20,7 @@ def spec_problems(spec: StudySpec) -> list[Problem]:
     problems = [Problem(_spec_path(p.path), p.message) for p in check_spec(spec)]
     seed = spec.algorithm.seed
     if seed is not None and not 0 <= seed < 2**63:
-        problems.append(Problem("spec.algorithm.seed", f"{seed} is no seed; use 0 to 2^63 - 1"))
+        problems.append(Problem("spec.algorithm.seed", f"{seed} is not a seed; use 0 to 2^63 - 1"))
     return problems
 
 

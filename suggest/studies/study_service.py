@@ -176,7 +176,7 @@ class StudyService:
             budget = ReplyBudget(size_of)
             handout = Dispatch(self._store, writer, client_id, request_id, labels, lease_s, budget)
             if known := engine.trials_of_request(request_id):
-                # A replay says nothing of the search: whoever wants more trials than it brings asks anew.
+                # A replay says nothing of the search: a client that wants more trials than it brings asks again.
                 replayed = self._sessions.with_expiry(name, handout.again(known))
                 return Suggestions(tuple(replayed), exhausted=False, independent=independent)
             self._requeue_expired(name, writer)
@@ -220,7 +220,7 @@ class StudyService:
                     writer.engine.put(trial)
         for trial in expired:
             if trial.tries >= MAX_TRIES:
-                reason = f"its lease expired {trial.tries} times: each client that ran it went silent"
+                reason = f"its lease expired {trial.tries} times: every client that ran it stopped renewing it"
                 outcome = Outcome(TrialState.FAILED, reason=reason, failure_class=INFRASTRUCTURE)
                 failed = finished_trial(writer.engine, trial, outcome, ())
                 with writer.changing():
@@ -305,7 +305,9 @@ class StudyService:
             fresh = engine.fresh(number, measurements)
             if trial.finished:
                 if fresh:
-                    raise FailedPrecondition(f"{name}: trial {number} is {trial.state.value}; it takes no more reports")
+                    raise FailedPrecondition(
+                        f"{name}: trial {number} is {trial.state.value}; it accepts no more reports"
+                    )
                 return StopAdvice(True, f"the trial is {trial.state.value} already")
             if trial.state is TrialState.QUEUED and not trial.expired:
                 raise FailedPrecondition(

@@ -137,7 +137,9 @@ def error_of(failure: grpc.RpcError, *, address: str, timeout_s: float) -> Tuner
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return Unavailable(f"the suggestion service at {address} did not answer within {timeout_s:g} s")
         case grpc.StatusCode.UNIMPLEMENTED:
-            return Unavailable(f"what answers at {address} is no suggestion service, or an older one ({message})")
+            return Unavailable(
+                f"what answers at {address} is not a suggestion service, or an older version ({message})"
+            )
         case grpc.StatusCode.INVALID_ARGUMENT:
             return InvalidArgument([Problem("", message)])
         case grpc.StatusCode.UNAUTHENTICATED:  # something in between

@@ -191,4 +191,4 @@ def write_outcome(outcome: Outcome) -> pb.Outcome:
             return pb.Outcome(failed=pb.Failed(failure_class=outcome.failure_class, reason=outcome.reason))
         case TrialState.CANCELLED:
             return pb.Outcome(cancelled=pb.Cancelled(reason=outcome.reason))
-    raise InvalidArgument([Problem("outcome", f"{outcome.state.value} is no outcome")])
+    raise InvalidArgument([Problem("outcome", f"{outcome.state.value} is not an outcome")])

@@ -119,7 +119,7 @@ def read_enum(number: int, known: Mapping[int, E], path: str, problems: Problems
         return known[number]
     fallback = next(iter(known.values())) if default is None else default
     if number != 0:
-        problems.append(Problem(path, f"{number} is no value of this enum that the server knows"))
+        problems.append(Problem(path, f"{number} is not a value of this enum that the server knows"))
     elif default is None:
         problems.append(Problem(path, "is not set"))
     return fallback

@@ -1,4 +1,4 @@
-"""examples/clients/go: a program made by Go's own tools tunes a function, whatever befalls it or the server."""
+"""examples/clients/go: a program made by Go's own tools tunes a function, whatever happens to it or the server."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 `python -m tests.cluster.binaries` builds what is missing (some ten minutes on two cores), and with the argument
 `operator-binaries` the operators that `tests/operators` runs beside it (ten more); with everything in the cache it runs
-nothing. A set's place in the cache is a hash of what it is built from, so a changed pin builds anew beside the
+nothing. A set's place in the cache is a hash of what it is built from, so a changed pin builds again beside the
 old one. Go's own version is no part of it: a binary that was built is as good on a machine with a newer Go, or none.
 Tests only ask where things are: nobody builds inside a test.
 """
@@ -195,7 +195,7 @@ def _sources(module: Module, *which: str) -> Path:
 
 @contextmanager
 def locked(target: Path) -> Iterator[None]:
-    """The right to make this folder of the cache; gives way to whoever makes it already."""
+    """The right to make this folder of the cache; waits for a process that makes it already."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.with_name(f"{target.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -71,7 +71,7 @@ class ControlPlane:
     def kubeconfig(
         self, user: str = ADMIN, *, namespace: str = "default", token: str = "", host: str = LOOPBACK
     ) -> Path:
-        """A file for this user, or for whoever the token says; its one context is named `test`."""
+        """A file for this user, or for the token's; its one context is named `test`."""
         path = self.folder / f"{user}-{namespace}{'-token' if token else ''}-{host}.kubeconfig"
         authority = base64.b64encode(self.authority.own.certificate.read_bytes()).decode()
         cluster = {"server": f"https://{host}:{self._ports['api']}", "certificate-authority-data": authority}

@@ -19,7 +19,7 @@ from tests.cluster.api import CORE, Api
 
 
 class Existing:
-    """Its current context, as whoever that says."""
+    """Its current context, as that user."""
 
     def __init__(self, path: Path) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="tuner-test-cluster-")

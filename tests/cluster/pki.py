@@ -1,4 +1,4 @@
-"""Certificates and keys of a test cluster, by the openssl command; made anew for each, and worth nothing elsewhere."""
+"""Certificates and keys of a test cluster, by the openssl command; made for each, and worth nothing elsewhere."""
 
 from __future__ import annotations
 

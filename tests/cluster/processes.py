@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 RECORD = "processes.json"
-UNDO = "undo.json"  # commands that put back what outlives processes: mounts, interfaces; written by whoever makes them
+UNDO = "undo.json"  # commands that put back what outlives processes: mounts, interfaces; written by those who make them
 TAIL = 25
 
 

@@ -118,7 +118,7 @@ def finish(process: Any, within_s: float = 120) -> tuple[int, str]:
 # The API server
 
 
-def test_history_that_is_compacted_away_is_listed_anew(level_b: ControlPlane, api: Api, me: Searcher) -> None:
+def test_history_that_is_compacted_away_is_listed_again(level_b: ControlPlane, api: Api, me: Searcher) -> None:
     process = me.start("run", me.file(trials=8, spec="  parallelism: 2\n", env={"KWOK_RUN": "1s"}))
     running(api, me.namespace)
     level_b.compact()
@@ -450,7 +450,7 @@ def test_a_pod_that_the_namespaces_security_refuses_pauses_with_the_message(api:
     path.write_text(yaml.safe_dump(document))
     code, _, err = me.tuner("run", path)
     assert code == 8, err
-    assert "the namespace's pod security does not let it run" in err
+    assert "the namespace's pod security does not allow it" in err
     assert "allowPrivilegeEscalation" in err
 
 

@@ -82,7 +82,7 @@ def test_ctrl_c_detaches_and_resume_adopts_what_ran_on(level_b: ControlPlane, me
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130
-    assert "detaching; what runs goes on" in err
+    assert "detaching; running trials continue" in err
     before = left(level_b, me.namespace)
     assert len(before) == 2
     code, _, err = me.tuner("resume", "tiny")

@@ -226,7 +226,7 @@ REFUSED = {
     "a pod": ({"template": {"apiVersion": "v1", "kind": "Pod", "spec": pod()["spec"]}}, "write a Job with that pod"),
     "a placeholder in a key": (
         {"template": a_job({**pod(), "metadata": {"labels": {"${x}": "1"}}})},
-        "the key '${x}' is not substituted; ${x} may stand in values only",
+        "the key '${x}' is not substituted; ${x} is allowed in values only",
     ),
     "no quantity": (
         {"template": a_job({"spec": {"containers": [{"name": "main", "resources": {"limits": {"cpu": "many"}}}]}})},

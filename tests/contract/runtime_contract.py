@@ -332,7 +332,7 @@ class RuntimeContract:
         await runtime.close()
 
     @on_a_loop
-    async def test_what_cannot_be_started_leaves_nothing_and_may_be_started_once_mended(self, testbed: Testbed) -> None:
+    async def test_what_cannot_be_started_leaves_nothing_and_may_be_started_once_fixed(self, testbed: Testbed) -> None:
         runtime = await testbed.open()
         assert await _refusal(runtime, testbed.launch("a", Script(command_exists=False))) is FailureClass.CONFIGURATION
         await testbed.crash(runtime)

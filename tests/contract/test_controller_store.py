@@ -87,7 +87,7 @@ def test_an_experiment_reads_back_as_it_was_written(store: SqlExperimentStore) -
             value=-1e-300,
             step=2**53,
             failure_class=FailureClass.OUT_OF_MEMORY,
-            reason="the system killed it for memory · 内存",
+            reason="killed by the system: out of memory · 内存",
             node="gpu-3",
         ),
     ],

@@ -50,7 +50,7 @@ async def waiting(runtime: LocalRuntime, name: str) -> str:
 
 
 def claims() -> list[str]:
-    """The attempts that hold GPUs, whoever asks."""
+    """The attempts that hold GPUs, for any caller."""
     return [name for name, _, _ in gpu_claims.holders(os.environ["TUNER_LOCK_DIR"])]
 
 

@@ -141,7 +141,7 @@ async def test_an_attempt_that_is_deleted_while_it_is_preempted_is_lost(experime
     experiment.api.remove("jobs", NAMESPACE, name)
     exit = (await look_until(runtime, ended(name)))[name].exit
     assert exit is not None
-    assert exit.reason == "its Job was deleted by somebody else"
+    assert exit.reason == "its Job was deleted by someone else"
 
 
 @on_a_loop

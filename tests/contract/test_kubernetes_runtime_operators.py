@@ -115,7 +115,7 @@ async def test_a_deleted_main_pod_is_lost_though_its_program_ends_by_itself_on_s
     exit = exit_in(await look_until(runtime, ended(name)), name)
     assert (exit.failure_class, exit.reason) == (
         FailureClass.INFRASTRUCTURE,
-        f"{master}: its pod was deleted by somebody else (exit code 1)",
+        f"{master}: its pod was deleted by someone else (exit code 1)",
     )
 
 

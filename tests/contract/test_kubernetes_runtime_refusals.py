@@ -1,6 +1,6 @@
 """Pods of an operator that the server refuses, said in events about the attempt's object or about what it owns.
 
-For want of quota the object is taken back and the attempt waits; for what a person must mend it fails, as a Job does.
+For want of quota the object is taken back and the attempt waits; for what a person must fix it fails, as a Job does.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ async def test_pods_that_admission_refuses_are_a_mistake_of_the_file(
     assert exit is not None
     assert (exit.failure_class, exit.reason) == (
         FailureClass.CONFIGURATION,
-        'the namespace\'s pod security does not let it run: violates PodSecurity "restricted:latest": privileged',
+        'the namespace\'s pod security does not allow it: violates PodSecurity "restricted:latest": privileged',
     )
 
 

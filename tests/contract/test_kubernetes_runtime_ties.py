@@ -171,13 +171,13 @@ async def test_the_same_number_with_other_parameters_is_refused_and_left_alone(e
     assert exit.failure_class is FailureClass.CONFIGURATION
     assert exit.reason == (
         f'namespace user1 has a Job {name} with other parameters, {{"lr": 0.5}} and not {{"lr": 0.1}}: '
-        "it was made before the trials were numbered anew; delete it"
+        "it belongs to an earlier numbering of the trials; delete it"
     )
     assert experiment.api.get("jobs", NAMESPACE, name) == there
 
 
 @on_a_loop
-async def test_what_is_being_deleted_is_not_adopted_but_made_anew_when_it_is_gone(experiment: Experiment) -> None:
+async def test_what_is_being_deleted_is_not_adopted_but_made_again_when_it_is_gone(experiment: Experiment) -> None:
     runtime, name = await experiment.open(), experiment.name(0)
     assert await look(runtime) == {}
     experiment.api.kubelet.play(lambda job: None if "deletionTimestamp" in job["metadata"] else FOREVER)
@@ -367,7 +367,7 @@ async def test_what_runs_on_is_followed_from_its_first_line(
 
 
 @on_a_loop
-async def test_whoever_waits_for_lines_gets_them_at_once(experiment: Experiment) -> None:
+async def test_a_waiting_reader_gets_lines_at_once(experiment: Experiment) -> None:
     runtime, name = await begun(experiment, ("epoch=1",))
     assert logs_asked(experiment) == []
     while await runtime.read_log(name, 0) != b"epoch=1\n":

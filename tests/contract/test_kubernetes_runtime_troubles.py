@@ -119,7 +119,7 @@ async def test_to_stop_what_is_being_made_is_to_end_it_once_it_is_there(experime
 
 
 @on_a_loop
-async def test_a_create_that_is_refused_is_told_in_each_look_and_goes_on_once_that_is_mended(
+async def test_a_create_that_is_refused_is_told_in_each_look_and_goes_on_once_that_is_fixed(
     experiment: Experiment,
 ) -> None:
     experiment.api.kubelet.play(lambda job: FOREVER)
@@ -229,7 +229,7 @@ async def test_a_pod_that_a_fresh_quota_refuses_is_taken_back_and_waits_for_room
 
 
 @on_a_loop
-async def test_an_opening_that_failed_halfway_leaves_nothing_running_and_is_done_anew(experiment: Experiment) -> None:
+async def test_an_opening_that_failed_halfway_leaves_nothing_running_and_is_repeated(experiment: Experiment) -> None:
     def reflecting() -> bool:
         return any("Reflector" in str(task.get_coro()) for task in asyncio.all_tasks())
 
@@ -264,7 +264,7 @@ async def test_a_full_disk_is_told_and_waited_for(experiment: Experiment, monkey
             break
         await runtime.wait(0.02, log_growth=False)
     assert set(told) == {
-        f"{experiment.directory(0, 1) / 'job.json'}: No space left on device; make room, and it goes on"
+        f"{experiment.directory(0, 1) / 'job.json'}: No space left on device; free some space to continue"
     }
     full = False
     await look_until(runtime, ended(name), told=told)

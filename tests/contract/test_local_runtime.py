@@ -248,7 +248,7 @@ async def test_children_that_escaped_into_their_own_session_die_too(testbed: Loc
         (("pyton3", "train.py"), ".", 'command not found: "pyton3"'),
         (("./nothing.sh",), ".", 'command not found: "./nothing.sh" (in {folder})'),
         (("./plain.txt",), ".", 'permission denied: "./plain.txt" is not executable; chmod +x it'),
-        (("./headless",), ".", '"./headless" is no program: its first line should be one such as #!/bin/sh'),
+        (("./headless",), ".", '"./headless" is not a program: its first line must be one such as #!/bin/sh'),
         (("./lost.sh",), ".", 'the interpreter that the first line of "./lost.sh" names does not exist'),
         (("true",), "missing", "no such folder: {folder}/missing"),
         (("true",), "plain.txt", "not a folder: {folder}/plain.txt"),

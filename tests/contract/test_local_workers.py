@@ -164,7 +164,7 @@ def test_a_crash_of_another_than_the_first_is_one_though_its_shell_tells_an_exit
 
 
 @on_a_loop
-async def test_infeasible_is_infeasible_whoever_says_it(testbed: LocalTestbed) -> None:
+async def test_infeasible_is_infeasible_from_any_worker(testbed: LocalTestbed) -> None:
     runtime = await testbed.open()
     await runtime.start(several(testbed, each(ON, "echo epoch=2; echo too wide; exit 42")))
     assert alike(await ended(runtime, "a"), code=42, reason="too wide")

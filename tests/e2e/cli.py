@@ -41,7 +41,7 @@ class Cli:
             **{key: value for key, value in os.environ.items() if not key.startswith(("TUNER_", "NO_COLOR"))},
             "TUNER_STATE_DIR": str(folder / "state"),
             "PATH": f"{forked.TUNER.parent}{os.pathsep}{os.environ['PATH']}",  # so that hints say `tuner`
-            "PYTHONFAULTHANDLER": "1",  # where a process stands that does not end, said to whoever aborts it
+            "PYTHONFAULTHANDLER": "1",  # where a process stands that does not end, printed when it is aborted
         }
         self.started: list[subprocess.Popen[str]] = []
 

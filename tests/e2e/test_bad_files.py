@@ -40,7 +40,7 @@ LAUGHS = "a0: &a0 [lol, lol]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}
         pytest.param(written("# nothing but a comment\n"), "1:1 the file is empty", id="a comment"),
         pytest.param(written("x: [1, 2\ny: 3\n"), r"2:\d+ not YAML: ", id="a syntax error"),
         pytest.param(
-            written(bytes(range(256)) * 99), "2:118 the byte 0x80 is no UTF-8; save the file as UTF-8", id="binary"
+            written(bytes(range(256)) * 99), "2:118 the byte 0x80 is not UTF-8; save the file as UTF-8", id="binary"
         ),
         pytest.param(
             written("xs:\n" + "- 12345678\n" * 1_000_000),

@@ -66,11 +66,11 @@ def empty(database: Path) -> None:
     ("database", "spoil", "sentence"),
     [
         ("controller.db", newer, f"by a newer tuner (schema 99, this one knows {SCHEMA_VERSION}); upgrade tuner"),
-        ("controller.db", truncate, "it is damaged; restore it from a backup, or move it away to begin anew"),
-        ("controller.db", overwrite, "it is damaged; restore it from a backup, or move it away to begin anew"),
+        ("controller.db", truncate, "it is damaged; restore it from a backup, or move it away to start over"),
+        ("controller.db", overwrite, "it is damaged; restore it from a backup, or move it away to start over"),
         ("controller.db", make_a_directory, "it cannot be opened; see that"),
         ("studies.db", newer, f"has schema 9999, newer than {HEAD}, the newest that this tuner knows; upgrade tuner"),
-        ("studies.db", truncate, "the file is damaged; restore it from a backup, or move it away to begin anew"),
+        ("studies.db", truncate, "the file is damaged; restore it from a backup, or move it away to start over"),
         ("studies.db", overwrite, "the file is not a database, or has lost its beginning; restore it"),
         ("studies.db", make_a_directory, "is a directory; move it away, or use another --state-dir"),
         ("studies.db", empty, "the file is empty, but a store was here; restore a backup (tuner db restore DIR)"),
@@ -97,7 +97,7 @@ def test_a_store_that_cannot_be_used_is_one_sentence_and_works_again_when_restor
     assert (code, out.split(" (")[0]) == (0, "tiny: best score 0.334957")
 
 
-def test_a_study_that_is_gone_is_not_made_anew_under_an_experiment_that_goes_on(cli: Cli) -> None:
+def test_a_study_that_is_gone_is_not_recreated_under_an_experiment_that_goes_on(cli: Cli) -> None:
     cli.file.write_text(experiment(waits=True))
     run = cli.start("run", cli.file)
     eventually(lambda: len(cli.starts()) == 1)
@@ -118,7 +118,7 @@ def test_a_study_that_is_gone_is_not_made_anew_under_an_experiment_that_goes_on(
         (cli.folder / file.replace("studies", "away")).rename(cli.folder / "state" / file)
 
 
-def test_a_lost_controllers_store_begins_anew_beside_the_old_study(finished: Cli, cli: Cli) -> None:
+def test_a_lost_controllers_store_starts_over_beside_the_old_study(finished: Cli, cli: Cli) -> None:
     shutil.copytree(finished.folder / "state", cli.folder / "state")
     (cli.folder / "state" / "controller.db").unlink()
     cli.file.write_text(experiment())

@@ -54,7 +54,7 @@ def test_an_extension_killed_between_its_writes_is_repeated_without_harm(cli: Cl
     del cli.env["TUNER_FAILPOINT"]
     code, out, err = cli.tuner(*WORDS)
     assert (code, out.startswith("tiny: best score ")) == (0, True), err
-    assert "revision 2 says so already, and nothing of it has run yet" in err
+    assert "revision 2 already contains these changes; none of its trials has started" in err
     trials = cli.trials()
     assert [trial["number"] for trial in trials] == [0, 1, 2, 3]
     assert trials[2]["parameters"]["k"] == "b", "a new choice is tried first"
@@ -70,7 +70,7 @@ def test_an_extension_killed_between_its_writes_is_repeated_without_harm(cli: Cl
         assert "spec.budget.trials: 2 -> 4" in err
     cli.file.write_text(cli.file.read_text().replace("max: 1}", "max: 3}"))
     code, _, err = cli.tuner("run", cli.file)
-    assert (code, "The file in force since revision 2: " in err) == (6, True), err
+    assert (code, "The file in effect since revision 2: " in err) == (6, True), err
 
 
 def test_what_is_no_growth_is_one_sentence_and_changes_nothing(cli: Cli) -> None:
@@ -78,7 +78,7 @@ def test_what_is_no_growth_is_one_sentence_and_changes_nothing(cli: Cli) -> None
     assert code == 2
     assert "--set spec.parameters.x.max=0.5: 0.5 is below 1, and a range only grows" in err
     code, _, err = cli.tuner("extend", "tiny", "--trials", "2")
-    assert (code, "that changes nothing of tiny, which succeeded: all 2 trials are done" in err) == (6, True), err
+    assert (code, "tiny would not change; it succeeded: all 2 trials are done" in err) == (6, True), err
     assert not list((cli.folder / "state" / "experiments").glob("*/experiment.r2.yaml"))
 
 

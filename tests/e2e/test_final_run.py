@@ -70,7 +70,7 @@ def test_one_that_fails_fails_no_search_and_runs_again_only_when_asked(cli: Cli)
     assert "see why with: tuner logs tiny/final; run it again with: tuner resume tiny" in shown
     write(cli, EXPORT.format(then=":"))
     code, _, err = cli.tuner("run", file)
-    assert (code, "take them with: tuner resume" in err) == (6, True)
+    assert (code, "apply them with: tuner resume" in err) == (6, True)
     code, _, err = cli.tuner("resume", file)
     assert (code, len(finals(cli)), len(cli.starts())) == (0, 2, 5), err
     found = cli.json("get", "experiments", "-o", "json")[0]
@@ -78,7 +78,7 @@ def test_one_that_fails_fails_no_search_and_runs_again_only_when_asked(cli: Cli)
     assert [attempt["number"] for attempt in found["final"]["attempts"]] == [2]
 
 
-def test_ctrl_c_leaves_it_for_resume_and_a_longer_search_runs_it_anew(cli: Cli) -> None:
+def test_ctrl_c_leaves_it_for_resume_and_a_longer_search_runs_it_again(cli: Cli) -> None:
     file = write(cli, EXPORT.format(then=UNTIL_GO))
     process = cli.start("run", file)
     eventually(lambda: finals(cli))

@@ -48,7 +48,7 @@ def test_a_choice_that_another_member_added_is_refused_and_the_search_goes_on_wi
     member.add_trial(grow(member), {"c": EVIL}, request_id="evil")
     code, _, err = cli.tuner("extend", "tiny", "--trials", "+4", "--server", member.address)
     assert code == 8, err
-    assert f"c: '{EVIL}' is none of the choices 'a', 'b'" in err
+    assert f"c: '{EVIL}' is not one of the choices 'a', 'b'" in err
     assert "tuner resume tiny" in err
     assert [trial["state"] for trial in cli.trials()] == ["succeeded", "succeeded", "infeasible"]
     for _ in range(4):  # the algorithm may propose it again; each time is told, and none is repeated

@@ -141,9 +141,8 @@ def test_the_doctor_says_beforehand_that_a_run_would_pause_for_want_of_gpus(
 def test_a_gpu_that_the_machine_does_not_lend_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     cli = cli_with_gpus(tmp_path / "me", "2,3")
     (cli.folder / "x.yaml").write_text(on_gpus("tiny", more="\n    devices: [2, 7]"))
-    said = (
-        "spec.trial.devices: this machine does not lend 7; TUNER_GPUS names 2, 3: name some of these, or set TUNER_GPUS"
-    )
+    cure = "TUNER_GPUS names 2, 3: name some of these, or set TUNER_GPUS"
+    said = f"spec.trial.devices: this machine does not offer 7; {cure}"
     code, _, err = cli.tuner("run", "x.yaml")
     assert (code, said in err) == (2, True), err
     code, out, _ = cli.tuner("doctor", "x.yaml")

@@ -54,7 +54,7 @@ def test_the_cure_of_a_changed_file_repeats_what_changed_it(folder: Path) -> Non
     assert typed(folder, f".venv/bin/tuner run experiment.yaml {where}")[0] == 0
     code, _, err = typed(folder, f".venv/bin/tuner run experiment.yaml --set spec.budget.failedTrials=50 {where}")
     assert code == 6
-    cure = hint(err, "take them with: ").partition(", or choose")[0]
+    cure = hint(err, "apply them with: ").partition(", or choose")[0]
     assert cure == f".venv/bin/tuner resume experiment.yaml {where} --set spec.budget.failedTrials=50"
     code, _, err = typed(folder, cure)
     assert (code, "revision 2" in err) == (0, True), err

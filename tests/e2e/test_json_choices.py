@@ -107,17 +107,17 @@ def test_null_in_a_point_is_a_value_on_the_command_line_too(cli: Cli) -> None:
     assert code == 0, out + err
     code, _, err = cli.tuner("validate", cli.file, "--set", "spec.initial[0].momentum=null")
     assert code == 2
-    assert "--set spec.initial[0].momentum=null: null is none of the choices 0.5, 0.9" in err
+    assert "--set spec.initial[0].momentum=null: null is not one of the choices 0.5, 0.9" in err
 
 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
         ("[1, 2],", "[.nan],", "8:23 spec.parameters.optimizer[1]: nan is not finite"),
-        ("[1, 2],", "{lr: 1.0e-1, kind: a},", "optimizer[2]: {\"kind\":\"a\",\"lr\":0.1} is there twice"),
+        ("[1, 2],", "{lr: 1.0e-1, kind: a},", "optimizer[2]: {\"kind\":\"a\",\"lr\":0.1} occurs twice"),
         ("[1, 2],", "[" * 20 + "]" * 20 + ",", "spec.parameters.optimizer[1]: it is nested more than 16 levels deep"),
-        ("lr: 0.1, kind: a}]", "lr: 0.2}]", "can never hold: {\"lr\":0.2} is none of the choices"),
-        ("optimizer: {lr: 0.1, kind: a}", "optimizer: [1, true]", "[1,true] is none of the choices null, [1,2],"),
+        ("lr: 0.1, kind: a}]", "lr: 0.2}]", "can never be true: {\"lr\":0.2} is not one of the choices"),
+        ("optimizer: {lr: 0.1, kind: a}", "optimizer: [1, true]", "[1,true] is not one of the choices null, [1,2],"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_told_with_its_place(cli: Cli, old: str, new: str, said: str) -> None:

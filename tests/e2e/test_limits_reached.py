@@ -19,7 +19,7 @@ def test_a_full_namespace_pauses_and_resume_goes_on_when_there_is_room(tmp_path:
         cli.file.write_text(experiment(trials=5))
         code, _, err = cli.tuner("run", "experiment.yaml", "--server", server.address)
         assert code == 8, err
-        assert "the namespace default has 3 of the 3 trials that it may have" in err
+        assert "the namespace default has 3 of the 3 trials allowed" in err
         states = [trial["state"] for trial in cli.trials()]
         assert states == ["succeeded"] * 3, "what ran is ended, though reports were refused"
         limits.write_text("defaults: {trials: 6}")

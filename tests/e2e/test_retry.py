@@ -149,7 +149,7 @@ def test_a_retry_killed_between_its_writes_is_repeated_without_harm(failed: Cli)
 
 
 REFUSED = [
-    ("tiny", 2, "say which trials run again: their numbers, or --failed for all"),
+    ("tiny", 2, "specify the trials to retry: their numbers, or --failed for all"),
     ("tiny 1 --failed", 2, "name trials by their numbers or with --failed, not both"),
     ("tiny one", 2, "one is not the number of a trial"),
     ("nothing --failed", 5, "there is no experiment nothing"),

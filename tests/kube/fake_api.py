@@ -348,7 +348,7 @@ class FakeApi:
         self._lose += count
 
     def compact(self) -> None:
-        """Forget all that was: whoever watches or pages from an older version is told 410."""
+        """Forget all that was: a watch or page from an older version is told 410."""
         self._compacted = self.version
 
     def bookmark(self) -> None:

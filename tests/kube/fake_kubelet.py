@@ -285,7 +285,7 @@ class FakeKubelet:
         )
         for owned in self._api.owned_by(key):
             self.delete(owned, grace_s=grace_s, policy="Background")
-        while self._api.owned_by(key):  # noqa: ASYNC110 - whoever ends them knows nothing of this
+        while self._api.owned_by(key):  # noqa: ASYNC110 - they are ended elsewhere
             await asyncio.sleep(0.005)
         self._api.end(key, orphans=False)
 

@@ -365,6 +365,8 @@ def test_a_user_that_may_be_somebody_else_for_kubectl_is_refused(user: Raw, said
         ({"server": ""}, "has no server"),
         ({"proxy-url": "socks5://127.0.0.1:1080"}, "proxy-url: socks5://127.0.0.1:1080 is a SOCKS proxy, which tuner "
                                                    "does not support; use an http:// or https:// proxy"),
+        ({"server": "127.0.0.1:6443"}, "server: expected http://HOST:PORT or https://HOST:PORT, got '127.0.0.1:6443'"),
+        ({"server": "https://api.example:port"}, "server: expected http://HOST:PORT or https://HOST:PORT"),
         ({"proxy-url": "ftp://me:secret@proxy"}, "proxy-url: expected http://HOST:PORT or https://HOST:PORT, got "
                                                  "ftp://proxy"),
         ({"insecure-skip-tls-verify": True, "certificate-authority-data": "eA=="}, "has both insecure-skip-tls-verify"),

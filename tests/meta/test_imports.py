@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = ("alembic", "google.protobuf", "grpc", "kubernetes", "numpy", "optuna", "scipy", "sqlalchemy")
+HEAVY = ("alembic", "google.protobuf", "grpc", "h11", "numpy", "optuna", "scipy", "sqlalchemy")
 
 
 def heavy_after(program: str) -> list[str]:
@@ -46,7 +46,7 @@ def test_help_loads_nothing_that_a_search_needs() -> None:
     assert heavy_after(program) == []
 
 
-@pytest.mark.parametrize("package", ["suggest", "controller"])
+@pytest.mark.parametrize("package", ["suggest", "controller", "tuner"])
 def test_the_packages_under_test_are_this_checkouts(package: str) -> None:
     program = f"import {package}; print({package}.__file__)"
     # From elsewhere, so that only the installation decides.

@@ -30,7 +30,7 @@ def queue(cluster: ControlPlane, namespace: str) -> Iterator[None]:
 
 
 def add_urgent(api: Api, namespace: str) -> None:
-    """Takes the whole queue, from whoever has it, until it is removed."""
+    """Takes the whole queue until it is removed."""
     urgent = job(URGENT, gpus=GPUS, KWOK_RUN="1h")
     urgent["metadata"]["labels"] = {QUEUE_LABEL: LOCAL_QUEUE, PRIORITY_LABEL: "high"}
     api.post(jobs(namespace), urgent)

@@ -162,7 +162,7 @@ def _messages(draw: st.DrawFn, descriptor: Descriptor, depth: int = 0) -> Messag
 
 @st.composite
 def _spoilt(draw: st.DrawFn, sensible: st.SearchStrategy[Message]) -> Message:
-    """One field of it, at any depth, is drawn anew."""
+    """One field of it, at any depth, is drawn again."""
     spoilt = type(chosen := draw(sensible))()
     spoilt.CopyFrom(chosen)
     places = list(_places(spoilt))

@@ -94,7 +94,7 @@ def test_a_socket_left_by_a_killed_server_is_replaced(folder: Path) -> None:
 def test_a_file_that_is_no_socket_is_left_alone(folder: Path) -> None:
     path = folder / "notes.txt"
     path.write_text("mine")
-    with pytest.raises(Unavailable, match="something else lies there"), a_server(folder / "a.db", f"unix:{path}"):
+    with pytest.raises(Unavailable, match="another file is there"), a_server(folder / "a.db", f"unix:{path}"):
         pass
     assert path.read_text() == "mine"
 
@@ -110,7 +110,7 @@ def test_a_missing_folder_is_named(folder: Path) -> None:
 def test_a_socket_that_others_could_replace_is_refused(folder: Path) -> None:
     folder.chmod(0o777)
     with (
-        pytest.raises(Unavailable, match="anybody may put a socket of theirs in its place"),
+        pytest.raises(Unavailable, match="any user could replace the socket"),
         a_server(folder / "a.db", f"unix:{folder}/s.sock"),
     ):
         pass

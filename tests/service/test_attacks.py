@@ -17,6 +17,7 @@ from tests.service.granted import secret, tokens_file
 from tests.service.running import ServerProcess
 
 SECONDS = 10.0
+ALONE_S = 3.0
 LONGEST_MS = 5_000.0  # the figure itself is a tenth of a second; nothing here asserts a time
 MOST_MB = 400.0
 
@@ -32,6 +33,9 @@ def test_a_bystander_is_served_throughout(tmp_path: Path, attack: str) -> None:
     tokens = tokens_file(tmp_path / "tokens.yaml", mallory=("all", ["mallory"]), alice=("all", ["alice"]))
     server = ServerProcess(tmp_path / "s.db", "127.0.0.1:0", tokens=tokens, descriptors=(1024, 20_000))
     try:
+        alone = Bystander(server.address, secret("alice"))
+        time.sleep(ALONE_S)
+        alone_ms = alone.stop().longest_ms("GetStudy")
         bystander = Bystander(server.address, secret("alice"))
         memory = Memory(server.pid)
         with attacked(attack, server, secret("mallory"), SECONDS):
@@ -44,8 +48,10 @@ def test_a_bystander_is_served_throughout(tmp_path: Path, attack: str) -> None:
         began = time.monotonic()
         code = server.stop()
         stopped_s = time.monotonic() - began
+    ratio = figures.longest_ms("GetStudy") / alone_ms
     print(
-        f"\n{attack}: {figures.line()}; memory {memory.before_mb:.0f} -> {most_mb:.0f} MB; "
+        f"\n{attack}: {figures.line()}; GetStudy {alone_ms:.0f} ms at most in the {ALONE_S:g} s before, {ratio:.1f} "
+        f"times as long beside it; memory {memory.before_mb:.0f} -> {most_mb:.0f} MB; "
         f"the last calls took {kept_s:.1f} s; stopped ({code}) in {stopped_s:.1f} s",
         file=sys.stderr,
     )

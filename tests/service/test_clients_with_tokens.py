@@ -101,7 +101,7 @@ def test_a_server_of_another_authority_is_not_spoken_to(tmp_path: Path, protecti
 
 def test_a_token_never_goes_in_the_clear_to_another_machine() -> None:
     for kind in (Client, AsyncClient):
-        with pytest.raises(InvalidArgument, match=r"would go to tuner\.example:7117 in the clear; .*TUNER_TLS_CA"):
+        with pytest.raises(InvalidArgument, match=r"would be sent to tuner\.example:7117 unencrypted; .*TUNER_TLS_CA"):
             kind(FAR, token=secret("me"))
 
 
@@ -115,7 +115,7 @@ def test_nor_when_a_server_names_another_as_the_owner(folder: Path) -> None:
             client.suggest(NAME, 1, client_id="c", request_id="1")
         with (
             Client(other.address, token=secret("me")) as client,
-            pytest.raises(InvalidArgument, match=r"would go to tuner\.example:7117 in the clear"),
+            pytest.raises(InvalidArgument, match=r"would be sent to tuner\.example:7117 unencrypted"),
         ):
             client.suggest(NAME, 1, client_id="c", request_id="2")
 

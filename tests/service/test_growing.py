@@ -28,7 +28,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
         yield client
 
 
-def test_a_grown_study_is_the_same_to_whoever_asks_and_after_a_restart(tmp_path: Path) -> None:
+def test_a_grown_study_is_the_same_to_all_clients_and_after_a_restart(tmp_path: Path) -> None:
     spec = replace(SPEC, algorithm=Algorithm("tpe", seed=7, settings={"startupTrials": 2}))
     with a_server(tmp_path / "s.db") as server, Client(server.address) as client:
         client.create_study(NAME, spec, request_id="create")

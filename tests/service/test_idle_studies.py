@@ -62,7 +62,7 @@ def two_stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple
             yield c, d
 
 
-def test_an_idle_study_is_left_to_whoever_asks_for_it(two_stores: tuple[StudyStore, StudyStore]) -> None:
+def test_an_idle_study_is_left_to_the_server_that_is_asked_for_it(two_stores: tuple[StudyStore, StudyStore]) -> None:
     one, other = two_stores
     with closing(StudyService(one, address="one", idle_s=SHORT_S)) as studies:
         studies.create_study(NAME, SPEC, request_id="create")

@@ -97,7 +97,7 @@ def test_what_lies_outside_is_taken_and_told_and_what_stands_for_nothing_is_not(
     assert said == [
         ["x: 7 is outside 0 to 1"],
         ["n: 4 is not on the steps of 2 from 1 to 9; the nearest are 3 or 5"],
-        ["kind: 'z' is none of the choices 'a', 1, true"],
+        ["kind: 'z' is not one of the choices 'a', 1, true"],
         ["y: no parameter of the space, and left out"],
         [],
         ["part: no value; every active parameter needs one"],

@@ -22,7 +22,7 @@ from suggest.v1.suggest_pb2_grpc import SuggestServiceStub
 from tests.service.running import NAME, SPEC, a_server, score
 
 SUCCEEDED = Outcome(TrialState.SUCCEEDED, 1.0)
-FULL = "the namespace default has 3 of the 3 trials that it may have, and 1 more were asked for; delete studies"
+FULL = "the namespace default has 3 of the 3 trials allowed, and 1 more were requested; delete studies"
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_full_namespace_takes_no_more_trials_but_ends_those_it_has(tmp_path: P
             client.add_trial(NAME, {"x": 1.0, "kind": "a"}, request_id="added")
         assert suggest(client, "r1", 2) == 2, "a repetition is answered"
         client.report(NAME, 0, [score(step, 0.5) for step in range(3)])
-        with pytest.raises(LimitReached, match="has 3 of the 4 measurements that it may have, and 2 more"):
+        with pytest.raises(LimitReached, match="has 3 of the 4 measurements allowed, and 2 more"):
             client.report(NAME, 0, [score(step, 0.5) for step in range(5)])
         last = [score(step, 0.5) for step in range(9)]
         assert client.complete(NAME, 0, SUCCEEDED, measurements=last).state is TrialState.SUCCEEDED
@@ -145,7 +145,7 @@ def test_a_file_that_changes_holds_and_a_bad_one_changes_nothing(
         assert suggest(client, "r0") == 1
         assert refused(client, "r1")
         file.write_text("defaults: {trials: many}")
-        eventually(lambda: "many is no limit" in caplog.text)
+        eventually(lambda: "many is not a limit" in caplog.text)
         assert refused(client, "r1")
         file.write_text("defaults: {trials: 2}")
         eventually(lambda: not refused(client, "r1"))

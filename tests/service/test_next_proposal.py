@@ -1,4 +1,4 @@
-"""A trial that ends makes the next proposal ready: whoever asks then need not wait for it to be computed."""
+"""A trial that ends makes the next proposal ready: the next request need not wait for it to be computed."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_a_call_made_while_the_server_is_away_is_answered_when_it_is_back(
         client.create_study(NAME, SPEC, request_id="create")
     with Client(address) as client, ThreadPoolExecutor(1) as pool, caplog.at_level(logging.WARNING):
         asked = pool.submit(client.get_study, NAME)
-        eventually(lambda: f"no suggestion service answers at {address}; trying for" in caplog.text)
+        eventually(lambda: f"no suggestion service answers at {address}; retrying for" in caplog.text)
         with a_process(folder / "s.db", address):
             assert asked.result(60).name == NAME
 

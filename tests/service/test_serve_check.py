@@ -60,7 +60,7 @@ def store(tmp_path: Path, made: Path) -> Path:
 def test_a_store_that_is_well_stays_as_it_is(store: Path) -> None:
     before = contents(store.parent)
     assert told(store) == {
-        "address": (True, "localhost:0 is free; open to everybody, in the clear"),
+        "address": (True, "localhost:0 is free; open to everybody, unencrypted"),
         "storage": (True, f"{store}: schema {HEAD}, the newest"),
     }
     assert contents(store.parent) == before
@@ -130,7 +130,7 @@ def test_an_address_that_is_taken_or_too_open_is_no_address(store: Path, tmp_pat
         )
     well, said = told(store, "0.0.0.0:7117", protection=Protection())["address"]
     assert not well
-    assert "say who may with --tokens FILE" in said
+    assert "name those who may with --tokens FILE" in said
 
 
 def test_a_dead_servers_socket_is_left_where_it_is(store: Path, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_dead_servers_socket_is_left_where_it_is(store: Path, tmp_path: Path) 
     address = f"unix:{path}"
     assert told(store, address, protection=Protection())["address"] == (
         True,
-        f"{address} is free; open to its user alone",
+        f"{address} is free; open to only its user",
     )
     assert path.exists()
 
@@ -201,7 +201,7 @@ def test_the_command_prints_a_line_each_and_ends_with_the_code_for_it(store: Pat
     assert (code, lines) == (
         0,
         [
-            "ok    address       localhost:0 is free; open to everybody, in the clear",
+            "ok    address       localhost:0 is free; open to everybody, unencrypted",
             f"ok    storage       {store}: schema {HEAD}, the newest",
             "ok    metrics       localhost:0 is free",
         ],

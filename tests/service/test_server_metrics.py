@@ -23,7 +23,7 @@ from suggest.client import Client
 from suggest.errors import InvalidArgument, NotFound, StoreBroken, StoreUnavailable, Unavailable
 from suggest.server import ServerOptions
 from suggest.server.store_health import StoreHealth
-from suggest.study import StudyName
+from suggest.study import Algorithm, StudyName, StudySpec
 from suggest.trial import Outcome, TrialState
 from tests.service.running import NAME, SPEC, a_server
 
@@ -74,9 +74,24 @@ def test_calls_studies_and_suggestions_are_counted(tmp_path: Path) -> None:
         assert told["tuner_suggest_studies_in_memory", ()] == 1
         assert told["tuner_suggest_trials_in_memory", ()] == 3
         assert told["tuner_suggest_worker_processes", ()] == told["tuner_suggest_worker_restarts_total", ()] == 0
+        assert told["tuner_suggest_worker_busy_seconds_total", ()] == 0
+        assert told["tuner_suggest_worker_requests_waiting", ()] == 0
         assert told["tuner_suggest_calls_in_flight", ()] == 0
         assert told["tuner_suggest_calls_waiting", ("study",)] == told["tuner_suggest_calls_waiting", ("worker",)] == 0
         assert told["tuner_suggest_store_errors_total", ("unavailable",)] == 0
+
+
+def test_the_work_of_worker_processes_is_counted(tmp_path: Path) -> None:
+    spec = StudySpec(SPEC.space, SPEC.objectives, Algorithm("optuna:tpe", seed=7, settings={"startupTrials": 1}))
+    with a_server(tmp_path / "studies.db", options=WATCHED) as server, Client(server.address) as client:
+        client.create_study(NAME, spec, request_id="create")
+        for request in ("random", "modelled"):
+            (trial,) = client.suggest(NAME, 1, client_id="c", request_id=request).trials
+            client.complete(NAME, trial.number, Outcome(TrialState.SUCCEEDED, 1.0))
+        told = samples(server.metrics_port)
+        assert told["tuner_suggest_worker_processes", ()] == 1
+        assert told["tuner_suggest_worker_busy_seconds_total", ()] > 0
+        assert told["tuner_suggest_worker_restarts_total", ()] == 0
 
 
 def test_names_are_those_of_the_page_and_no_label_is_a_clients_word(tmp_path: Path) -> None:

@@ -285,7 +285,7 @@ def test_a_finished_trial_takes_no_new_reports(client: Client, study: Study) -> 
     one(client)
     client.complete(NAME, 0, SUCCEEDED, measurements=[score(0, 0.5)])
     assert client.report(NAME, 0, [score(0, 0.5)]).should_stop
-    with pytest.raises(FailedPrecondition, match="is succeeded; it takes no more reports"):
+    with pytest.raises(FailedPrecondition, match="is succeeded; it accepts no more reports"):
         client.report(NAME, 0, [score(1, 0.5)])
 
 
@@ -318,7 +318,7 @@ def test_only_failed_trials_are_reopened_and_all_or_none(client: Client, study: 
     with pytest.raises(FailedPrecondition):
         client.reopen_trials(NAME, [0, 1])
     assert client.get_trial(NAME, 0).state is TrialState.FAILED
-    with pytest.raises(InvalidArgument, match="0 is there twice"):
+    with pytest.raises(InvalidArgument, match="0 occurs twice"):
         client.reopen_trials(NAME, [0, 0])
 
 

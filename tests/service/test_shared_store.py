@@ -174,7 +174,7 @@ def test_who_freezes_inside_a_transaction_holds_nobody_up(postgres_url: str) -> 
         store.insert_study(a_study())
         lease = store.take(DIGITS, uid="default-digits", address="here")
         store.add_trial(lease, queued(0), request_id="add", measurements=[])
-        with pytest.raises(Unavailable, match=r"stood still in a transaction|connection broke|gives no connection"):
+        with pytest.raises(Unavailable, match=r"was idle in a transaction|connection broke|gives no connection"):
             write_frozen(store, lease, until=lambda: taken(other))
         assert other.measurements(DIGITS, None, after=0, limit=9) == []
         with pytest.raises(NotOwner):

@@ -15,7 +15,7 @@ from sqlalchemy import text
 from suggest.storage.sqlite import WRITES, Checkpoints, SqliteDatabase
 
 WITHIN_S = 30.0
-BEGINNING = 32  # bytes of a log: other ones each time that it begins anew
+BEGINNING = 32  # bytes of a log: other ones each time that it starts over
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def beginning(path: Path) -> bytes:
         return log.read(BEGINNING)
 
 
-def test_the_log_begins_anew_while_writes_go_on(database: SqliteDatabase, path: Path) -> None:
+def test_the_log_starts_over_while_writes_go_on(database: SqliteDatabase, path: Path) -> None:
     before, deadline = beginning(path), time.monotonic() + WITHIN_S
     while beginning(path) == before:
         assert time.monotonic() < deadline, "the log only grows"
@@ -81,7 +81,7 @@ def test_a_reader_that_stays_stops_nothing(database: SqliteDatabase, path: Path)
         reader.execute("SELECT count(*) FROM words").fetchone()
         write(database, 3 * WRITES)
         assert reader.execute("SELECT count(*) FROM words").fetchone() == (0,)
-    test_the_log_begins_anew_while_writes_go_on(database, path)
+    test_the_log_starts_over_while_writes_go_on(database, path)
 
 
 def test_at_the_end_all_is_in_the_file_and_nothing_is_left(path: Path) -> None:

@@ -198,16 +198,16 @@ except Unavailable as e:
 @pytest.mark.parametrize(
     ("url", "complaint"),
     [
-        ("studies.db", "is no storage URL; use sqlite:///PATH"),
-        ("mysql://host/db", "is no storage URL"),
-        ("sqlite://", "is no storage URL"),
+        ("studies.db", "is not a storage URL; use sqlite:///PATH"),
+        ("mysql://host/db", "is not a storage URL"),
+        ("sqlite://", "is not a storage URL"),
         ("sqlite:///", "a store in memory would lose the studies"),
         ("sqlite:///:memory:", "a store in memory would lose the studies"),
         ("sqlite:////tmp", "/tmp is a directory; name a file in it"),
         ("sqlite:////proc/nowhere/studies.db", "cannot make the folder"),
         (
             "postgresql://me:secret@host/db",
-            "postgresql://me:***@host/db: is no storage URL; begin it with postgresql+psy",
+            "postgresql://me:***@host/db: is not a storage URL; begin it with postgresql+psy",
         ),
     ],
 )

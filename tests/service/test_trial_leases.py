@@ -214,7 +214,7 @@ def test_a_trial_that_nobody_brings_to_an_end_fails_as_infrastructure(
     assert numbers(alice()) == [1]
     failed = studies.trial(NAME, 0)
     assert (failed.state, failed.failure_class) == (TrialState.FAILED, "infrastructure")
-    assert failed.reason == "its lease expired 3 times: each client that ran it went silent"
+    assert failed.reason == "its lease expired 3 times: every client that ran it stopped renewing it"
     with pytest.raises(FailedPrecondition, match="trial 0 has ended as failed"):
         studies.complete(NAME, 0, SUCCEEDED, tries=MAX_TRIES)
 

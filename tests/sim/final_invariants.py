@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from controller.core.model import Attempt, AttemptState, Experiment, ExperimentState, FailureClass, StopCause
+from suggest.study import Direction
 from suggest.trial import Trial, TrialState
 from tests.sim.invariant import InvariantViolation
 
@@ -70,4 +71,4 @@ def _check_failures(experiment: Experiment, attempts: Sequence[Attempt]) -> None
 
 def _best_value(trials: Sequence[Trial], experiment: Experiment) -> float | None:
     values = [trial.value for trial in trials if trial.state is TrialState.SUCCEEDED and trial.value is not None]
-    return (max if experiment.spec.objective.maximize else min)(values, default=None)
+    return (max if experiment.spec.objective.direction is Direction.MAXIMIZE else min)(values, default=None)

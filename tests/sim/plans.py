@@ -1,4 +1,4 @@
-"""Hypothesis draws whole experiments: what is asked for, what each attempt does, what befalls which call."""
+"""Hypothesis draws whole experiments: what is asked for, what each attempt does, what happens to which call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from controller.core.model import (
 )
 from controller.runtime.simulated import Script
 from suggest.space import Choice, Float, Int, Parameter, Space
-from suggest.study import Algorithm, Pruning
+from suggest.study import Algorithm, Direction, Pruning, ValueRule
 from tests.sim.simulation import Blow, Plan
 
 TIMEOUT_S, FINAL_TIMEOUT_S, GRACE_S = 60.0, 4.0, 5.0
@@ -129,7 +129,7 @@ def specs(draw: st.DrawFn) -> ExperimentSpec:
         namespace="default",
         space=GRID if grid else RANDOM,
         objective=ExperimentObjective(
-            "score", True, draw(st.sampled_from([None, None, 0.9])), draw(st.sampled_from(["last", "best"]))
+            "score", Direction.MAXIMIZE, draw(st.sampled_from(ValueRule)), draw(st.sampled_from([None, None, 0.9]))
         ),
         algorithm=Algorithm("grid" if grid else draw(st.sampled_from(["random", "tpe"])), 1),
         trial=trial,

@@ -39,6 +39,7 @@ from controller.search import study_name
 from suggest.errors import Unavailable
 from suggest.storage.sqlite_store import SqliteStore as StudyStore
 from suggest.studies import StudyService
+from suggest.study import Direction
 from suggest.trial import Trial, TrialState
 from tests.sim.breaker_invariants import GOOD, BreakerInvariants, spent_since_rerun
 from tests.sim.final_invariants import check_final_end, check_final_start
@@ -65,7 +66,7 @@ class Killed(BaseException):
 
 @dataclass(frozen=True)
 class Plan:
-    """What is drawn: the experiment, what each attempt does, what befalls which call, what the person does when.
+    """What is drawn: the experiment, what each attempt does, what happens to which call, what the person does when.
 
     scripts: cycled over (trial, attempt). finals: what each attempt of the final stage does, the last one again and
     again. blows: (method, hit) -> blow. wishes: (virtual second, wish). last_blows, last_wishes: likewise, counted from
@@ -355,7 +356,7 @@ class Simulation:
         counts = Counter(t.state for t in self._trials())
         values = [t.value for t in self._trials() if t.state is TrialState.SUCCEEDED and t.value is not None]
         spec = self.experiment.spec
-        best = (max if spec.objective.maximize else min)(values, default=None)
+        best = (max if spec.objective.direction is Direction.MAXIMIZE else min)(values, default=None)
         ending = budget.ending(
             replace(spec, budget=replace(spec.budget, trials=None, wall_clock_s=None)),
             counts,

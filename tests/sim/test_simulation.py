@@ -22,7 +22,7 @@ from controller.core.model import (
     TrialTemplate,
 )
 from controller.runtime.simulated import Script, SimulatedRuntime
-from suggest.study import Algorithm
+from suggest.study import Algorithm, Direction
 from tests.sim.plans import GRID, plans
 from tests.sim.simulation import Blow, Plan, Simulation, stores
 
@@ -56,7 +56,7 @@ LOST = Plan(
         "sim",
         "default",
         space=GRID,
-        objective=ExperimentObjective("score", maximize=True, target=0.9),
+        objective=ExperimentObjective("score", Direction.MAXIMIZE, target=0.9),
         algorithm=Algorithm("grid", seed=1),
         trial=TrialTemplate(("true",), retries={FailureClass.INFRASTRUCTURE: 0}),
         parallelism=2,

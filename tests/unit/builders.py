@@ -23,7 +23,7 @@ from controller.core.model import (
 )
 from controller.core.snapshot import DesiredState, FinalStage, Snapshot, UnfinishedTrial
 from suggest.space import Choice, Condition, Float, Parameter, Space, Value
-from suggest.study import Algorithm
+from suggest.study import Algorithm, Direction, ValueRule
 from suggest.trial import Trial, TrialState
 
 CREATED, RUNNING, STOPPING = AttemptState.CREATED, AttemptState.RUNNING, AttemptState.STOPPING
@@ -46,7 +46,8 @@ def at(seconds: float) -> datetime:
 
 
 def an_objective(*, maximize: bool = True, target: float | None = None, value: str = "last") -> ExperimentObjective:
-    return ExperimentObjective("accuracy", maximize, target, value)
+    direction = Direction.MAXIMIZE if maximize else Direction.MINIMIZE
+    return ExperimentObjective("accuracy", direction, ValueRule(value), target)
 
 
 def a_template(*command: str, env: Mapping[str, object] | None = None, gpu: float = 0.0) -> TrialTemplate:

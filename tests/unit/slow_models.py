@@ -1,8 +1,10 @@
-"""Models for tests of the worker processes: they say what they were shown, wait, or end their process."""
+"""Models for tests of the worker processes: they say what they were shown, wait, take memory, or end their process."""
 
 from __future__ import annotations
 
 import os
+import resource
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -44,6 +46,66 @@ class Waits(Told):
             deadline.check()
             time.sleep(0.005)  # the test decides how long it takes
         return super().propose(learnt, running, wanted)
+
+
+class Deaf(Told):
+    """Writes the process id to the file `settings` names, and waits until that file is gone, whatever its deadline."""
+
+    def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
+        super().__init__(spec, seed, settings)
+        self._file = Path(str(settings))
+
+    def propose(
+        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+    ) -> list[Assignment]:
+        self._file.write_text(str(os.getpid()), encoding="utf-8")
+        while self._file.exists():
+            time.sleep(0.005)
+        return super().propose(learnt, running, wanted)
+
+
+class Keeps(Told):
+    """Keeps `settings` bytes, and says how often it was asked since it was made."""
+
+    def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
+        super().__init__(spec, seed, settings)
+        self._kept = b"x" * int(str(settings))
+        self._asked = 0
+
+    def propose(
+        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+    ) -> list[Assignment]:
+        self._asked += 1
+        return [{**point, "asked": self._asked} for point in super().propose(learnt, running, wanted)]
+
+
+class Overflows(Told):
+    """Allows its process 256 MB more than Python has mapped, and allocates as long as the file `settings` names exists.
+
+    It keeps what it has allocated, as a model keeps what it has computed.
+    """
+
+    def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
+        super().__init__(spec, seed, settings)
+        self._file = Path(str(settings))
+        self._kept: list[bytes] = []
+
+    def propose(
+        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+    ) -> list[Assignment]:
+        if self._file.exists():
+            mapped = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (mapped + (256 << 20),) * 2)
+        while self._file.exists():
+            self._kept.append(b"x" * (1 << 20))
+        return super().propose(learnt, running, wanted)
+
+
+class Exits(Told):
+    def propose(
+        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+    ) -> list[Assignment]:
+        sys.exit(0)
 
 
 class Dies(Told):

@@ -44,8 +44,8 @@ def test_all_means_all_verbs_and_all_namespaces() -> None:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ("", "t.yaml: must have `tokens:` and nothing else at the top"),
-        ("tokens: {}", "t.yaml: must have `tokens:`"),
+        ("", "t.yaml: must have the key `tokens:` and no other at the top"),
+        ("tokens: {}", "t.yaml: must have the key `tokens:`"),
         ("tokens: [a, }", "t.yaml:1: cannot be read as YAML, or has a name twice"),
         (f"tokens: {{a: {{token: {SECRET}, token: {SECRET}, {REST}}}}}", "t.yaml:1: cannot be read as YAML, or has a"),
         (f"tokens: {{a: {{sha256: 2020-13-45, {REST}}}}}", "t.yaml: cannot be read as YAML, or has a name twice"),
@@ -91,7 +91,7 @@ def test_a_file_that_everybody_may_write_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "tokens.yaml"
     file.write_text(f"tokens: {{a: {{sha256: '{DIGEST}', {REST}}}}}")
     file.chmod(0o606)
-    with pytest.raises(InvalidArgument, match="let themselves in; see: chmod o-w"):
+    with pytest.raises(InvalidArgument, match="grant themselves access; see: chmod o-w"):
         watched_tokens(file)
 
 
@@ -103,14 +103,14 @@ MUTUAL = {**TLS, "tls_client_ca": "a"}
     ("address", "protection", "complaint"),
     [
         ("unix:/tmp/s", Protection(), ""),
-        ("unix:/tmp/s", Protection(tokens="t"), "is a socket of its user, who alone can reach it"),
-        ("localhost:1", Protection(), "tokens: whoever can reach localhost:1 could do everything there; say who may"),
-        ("127.0.0.1:1", Protection(**TLS), "tokens: whoever can reach"),
+        ("unix:/tmp/s", Protection(tokens="t"), "is a socket that only its user can reach"),
+        ("localhost:1", Protection(), "tokens: anyone who reaches localhost:1 could do everything; name those who may"),
+        ("127.0.0.1:1", Protection(**TLS), "tokens: anyone who reaches"),
         ("localhost:1", Protection(insecure=True), ""),
         ("localhost:1", Protection(tokens="t"), ""),
         ("[::1]:1", Protection(tokens="t"), ""),
-        ("0.0.0.0:1", Protection(), "tokens: whoever can reach 0.0.0.0:1"),
-        ("0.0.0.0:1", Protection(tokens="t"), "tls-cert: tokens would go to 0.0.0.0:1 in the clear"),
+        ("0.0.0.0:1", Protection(), "tokens: anyone who reaches 0.0.0.0:1"),
+        ("0.0.0.0:1", Protection(tokens="t"), "tls-cert: tokens would be sent to 0.0.0.0:1 unencrypted"),
         ("tuner.example:1", Protection(tokens="t", insecure=True), ""),
         ("tuner.example:1", Protection(tokens="t", **TLS), ""),
         ("tuner.example:1", Protection(insecure=True), ""),
@@ -153,5 +153,5 @@ def test_metrics_leave_the_machine_over_tls_or_by_the_word_insecure(
     if allowed:
         protection.check(parse_address("localhost:1"), parse_address(metrics))
         return
-    with pytest.raises(InvalidArgument, match=r"metrics-address: whoever can reach .* add --tls-cert and --tls-key"):
+    with pytest.raises(InvalidArgument, match=r"metrics-address: anyone who reaches .* add --tls-cert and --tls-key"):
         protection.check(parse_address("localhost:1"), parse_address(metrics))

@@ -28,9 +28,9 @@ def judged(
 UP, DOWN = an_objective(target=0.9), an_objective(target=0.1, maximize=False)
 FAILURES = Ending(BAD, "3 trials failed (budget.failedTrials: 3)", False)
 TARGET = Ending(OK, "the target was reached: accuracy 0.95 (objective.target: 0.9)", False)
-WALL = Ending(OK, "the wall clock is spent (budget.wallClock: 60 s)", False)
+WALL = Ending(OK, "the time budget is used up (budget.wallClock: 60 s)", False)
 TRIALS = Ending(OK, "all 5 trials are done", True)
-SPACE = Ending(OK, "every point of the search space was tried", True)
+SPACE = Ending(OK, "every point of the search space has been tried", True)
 NO_VALUE = Ending(BAD, "all 5 trials are done; no trial succeeded", True)
 EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)
 

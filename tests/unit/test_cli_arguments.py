@@ -71,7 +71,7 @@ def test_what_makes_no_sense_is_usage(line: str, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("", "Finds good parameters for your program"),
+        ("", "Hyperparameter tuning that survives"),
         ("runn x", "there is no verb runn; did you mean run?"),
         ("-q resum x", "there is no verb resum; did you mean resume?"),
         ("status tiny", "there is no verb status; did you mean describe?"),

@@ -72,12 +72,12 @@ def done(state: ExperimentState, reason: str) -> ChangeState:
 
 FAILED_TWICE = "2 trials failed (budget.failedTrials: 2)"
 TARGET = "the target was reached: accuracy 0.95 (objective.target: 0.9)"
-TIME_UP = "the wall clock is spent (budget.wallClock: 60 s)"
+TIME_UP = "the time budget is used up (budget.wallClock: 60 s)"
 TEN = "all 10 trials are done"
 AGAIN = "interrupted; its trials run again on resume"
 BY_STOP = "stopped by tuner stop"
 NO_GPU = "a trial asks for more GPUs (16) than this machine has; lower spec.trial.resources.gpu"
-TRIED = "every point of the search space was tried"
+TRIED = "every point of the search space has been tried"
 FOREIGN = "the trial was completed by another client"
 
 first_lost = attempt(1, FAILED, failed=LOST)

@@ -9,6 +9,7 @@ import pytest
 
 from controller.report.effects import Effect, ParameterLevel, Step, effects, spearman
 from suggest.space import Choice, Condition, Float, Int, Parameter, Space, Value
+from suggest.study import Direction
 from suggest.trial import Trial, TrialState
 
 GRID = Space((
@@ -37,14 +38,14 @@ def close(effect: Effect) -> list[object]:
 
 
 def test_a_whole_grid_has_levels_and_paired_steps_in_the_order_of_the_space() -> None:
-    assert [close(each) for each in effects(GRID, whole_grid(), maximize=True)] == [
+    assert [close(each) for each in effects(GRID, whole_grid(), direction=Direction.MAXIMIZE)] == [
         ["lr", 0.04, [(0.4, 2, 0.9, 0.9, 0.94), (0.6, 2, 0.86, 0.86, 0.92)], [(0.6, 2, -0.04, -0.06, -0.02)]],
         ["momentum", 0.1, [(0.9, 2, 0.93, 0.93, 0.94), (0.99, 2, 0.83, 0.83, 0.86)], [(0.99, 2, -0.1, -0.12, -0.08)]],
     ]
 
 
 def test_smaller_is_better_changes_the_best_and_nothing_else() -> None:
-    (_, momentum) = effects(GRID, whole_grid(), maximize=False)
+    (_, momentum) = effects(GRID, whole_grid(), direction=Direction.MINIMIZE)
     assert [level.best for level in momentum.levels] == [0.92, 0.8]
     assert momentum.spread == pytest.approx(0.1)
 
@@ -54,7 +55,9 @@ def test_what_did_not_succeed_is_counted_and_never_averaged() -> None:
     trials[1] = Trial(1, TrialState.PRUNED, trials[1].parameters, value=0.1)
     trials[3] = Trial(3, TrialState.FAILED, trials[3].parameters)
     trials.append(Trial(4, TrialState.RUNNING, trials[0].parameters, value=0.5))
-    momentum, lr = sorted(effects(GRID, trials, maximize=True), key=lambda effect: effect.name, reverse=True)
+    momentum, lr = sorted(
+        effects(GRID, trials, direction=Direction.MAXIMIZE), key=lambda effect: effect.name, reverse=True
+    )
     left_out = {TrialState.PRUNED: 1, TrialState.FAILED: 1}
     assert momentum.levels[1] == ParameterLevel(0.99, 0.99, 0, None, None, None, left_out)
     assert (momentum.spread, momentum.steps) == (0.0, [])
@@ -63,7 +66,7 @@ def test_what_did_not_succeed_is_counted_and_never_averaged() -> None:
 
 def test_a_point_that_ran_twice_counts_once_in_a_step() -> None:
     again = [*whole_grid(), won(4, 0.90, lr=0.4, momentum=0.9, norm=True)]
-    lr = next(each for each in effects(GRID, again, maximize=True) if each.name == "lr")
+    lr = next(each for each in effects(GRID, again, direction=Direction.MAXIMIZE) if each.name == "lr")
     # At momentum .9: .92 - (.94 + .90) / 2 = 0; at .99: .80 - .86.
     assert lr.steps == [Step(0.6, 2, pytest.approx(-0.03), pytest.approx(-0.06), pytest.approx(0.0))]
 
@@ -74,7 +77,7 @@ def test_a_parameter_is_compared_where_it_is_active() -> None:
         Parameter("momentum", Choice((0, 0.9)), (Condition("kind", ("sgd",)),)),
     ))  # fmt: skip
     trials = [won(0, 1.0, kind="sgd", momentum=0), won(1, 3.0, kind="sgd", momentum=0.9), won(2, 7.0, kind="adam")]
-    assert [close(each) for each in effects(space, trials, maximize=True)] == [
+    assert [close(each) for each in effects(space, trials, direction=Direction.MAXIMIZE)] == [
         ["kind", 5, [("sgd", 2, 2, 2, 3), ("adam", 1, 7, 7, 7)], []],  # no pair is equal in all else
         ["momentum", 2, [(0, 1, 1, 1, 1), (0.9, 1, 3, 3, 3)], [(0.9, 1, 2, 2, 2)]],
     ]
@@ -83,7 +86,7 @@ def test_a_parameter_is_compared_where_it_is_active() -> None:
 def test_many_numbers_are_told_in_four_bins_with_a_rank_correlation() -> None:
     space = Space((Parameter("lr", Float(0, 1)),))
     trials = [won(i, -abs(i - 7) / 10, lr=i / 16) for i in range(16)]
-    (lr,) = effects(space, trials, maximize=True)
+    (lr,) = effects(space, trials, direction=Direction.MAXIMIZE)
     bins = [(each.low * 16, each.high * 16, each.trials, round(each.mean or 0, 3)) for each in lr.levels]  # type: ignore[operator]
     assert bins == [(0, 3, 4, -0.55), (4, 7, 4, -0.15), (8, 11, 4, -0.25), (12, 15, 4, -0.65)]
     assert lr.steps == ()
@@ -93,7 +96,7 @@ def test_many_numbers_are_told_in_four_bins_with_a_rank_correlation() -> None:
 def test_equal_numbers_stay_in_one_bin() -> None:
     space = Space((Parameter("width", Int(1, 100)),))
     widths = [1] * 30 + list(range(2, 12))
-    (width,) = effects(space, [won(i, float(w), width=w) for i, w in enumerate(widths)], maximize=True)
+    (width,) = effects(space, [won(i, float(w), width=w) for i, w in enumerate(widths)], direction=Direction.MAXIMIZE)
     assert [(each.low, each.high, each.trials) for each in width.levels] == [(1, 1, 30), (2, 11, 10)]
 
 

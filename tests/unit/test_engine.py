@@ -231,7 +231,7 @@ def test_a_deleted_trial_leaves_its_number_and_nothing_else() -> None:
         (
             {"algorithm": Algorithm("random", None, {"duplicates": "no"})},
             "algorithm.settings.duplicates",
-            "'no' is none of allow, resample, reuse",
+            "'no' is not one of allow, resample, reuse",
         ),
         ({"pruning": Pruning("medium")}, "pruning.name", "did you mean median?"),
         ({"pruning": Pruning("median", {"interval": 0})}, "pruning.settings.interval", "use 1 or more"),

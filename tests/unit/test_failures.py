@@ -56,7 +56,7 @@ ENDS = [
         "it said nothing at all",
         seen(code=0, metric="accuracy"),
         None,
-        failed(MISSING, 'exit code 0, but no line of its log reported "accuracy": there is nothing in it'),
+        failed(MISSING, 'exit code 0, but no line of its log reported "accuracy": the log is empty'),
     ),
     (
         "it reported the metric under nearly its name",
@@ -159,13 +159,13 @@ ENDS = [
         "killed, and the system says why",
         seen(signal=KILL, out_of_memory=True),
         None,
-        failed(MEMORY, "the system killed it for memory"),
+        failed(MEMORY, "killed by the system: out of memory"),
     ),
     (
         "137 instead of the signal",
         seen(code=137, out_of_memory=True),
         None,
-        failed(MEMORY, "the system killed it for memory (exit code 137)"),
+        failed(MEMORY, "killed by the system: out of memory (exit code 137)"),
     ),
     (
         "a child was killed for memory, the program coped",
@@ -208,7 +208,7 @@ ENDS = [
         "nobody saw its end",
         seen(unknown=True),
         None,
-        failed(INFRASTRUCTURE, "it is gone and nobody saw its exit code"),
+        failed(INFRASTRUCTURE, "the process is gone and its exit code is unknown"),
     ),
     (
         "it ran too long",

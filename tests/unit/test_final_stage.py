@@ -191,7 +191,7 @@ SENTENCES: list[tuple[str, Snapshot, list[Action]]] = [
             best=0.5,
             final=final_stage(RUNNING),
         ),
-        [AskStop(FINAL, UNWANTED, "the search goes on")],
+        [AskStop(FINAL, UNWANTED, "the search continues")],
     ),
     (
         "whether there is more to try is asked before it is stopped for it",

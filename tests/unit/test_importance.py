@@ -12,8 +12,10 @@ import pytest
 
 from suggest.server import admin
 from suggest.space import Choice, Condition, Float, Int, Parameter, Scale, Space, Value
-from suggest.study import MIN_TRIALS_TO_RANK, Importance
+from suggest.study import MIN_TRIALS_TO_RANK, Direction, Importance
 from suggest.trial import Trial, TrialState
+
+UP, DOWN = Direction.MAXIMIZE, Direction.MINIMIZE
 
 SPACE = Space(
     (
@@ -68,7 +70,7 @@ def told(found: list[Importance]) -> dict[str, float]:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_what_matters_is_found_and_what_does_not_is_within_chance(seed: int) -> None:
-    found = admin.importances(SPACE, trials(300, seed), maximize=True)
+    found = admin.importances(SPACE, trials(300, seed), direction=UP)
     values = told(found)
     assert next(iter(values)) == "lr"
     assert values["lr"] > values["width"] > values["noise"]
@@ -88,7 +90,7 @@ def test_what_matters_is_found_and_what_does_not_is_within_chance(seed: int) -> 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_conditional_parameter_is_judged_by_the_trials_that_have_it(seed: int) -> None:
-    found = admin.importances(SPACE, trials(300, seed, conditional), maximize=True)
+    found = admin.importances(SPACE, trials(300, seed, conditional), direction=UP)
     values = told(found)
     assert set(list(values)[:2]) == {"momentum", "kind"}, "kind decides whether there is a momentum"
     assert values["momentum"] > 3 * values["idle"]
@@ -97,19 +99,19 @@ def test_a_conditional_parameter_is_judged_by_the_trials_that_have_it(seed: int)
 
 @pytest.mark.parametrize("seed", range(3))
 def test_smaller_values_may_be_better(seed: int) -> None:
-    found = admin.importances(SPACE, trials(200, seed, lambda point: -score(point)), maximize=False)
+    found = admin.importances(SPACE, trials(200, seed, lambda point: -score(point)), direction=DOWN)
     assert found[0].name == "lr"
 
 
 def test_more_trials_make_it_surer() -> None:
-    few, many = (admin.importances(SPACE, trials(count, 1), maximize=True)[0] for count in (60, 1000))
+    few, many = (admin.importances(SPACE, trials(count, 1), direction=UP)[0] for count in (60, 1000))
     assert few.spread is not None
     assert many.spread is not None
     assert many.spread < few.spread
 
 
 def test_a_parameter_that_nobody_could_judge_has_no_value() -> None:
-    found = {one.name: one for one in admin.importances(SPACE, trials(60, 1), maximize=True)}
+    found = {one.name: one for one in admin.importances(SPACE, trials(60, 1), direction=UP)}
     momentum = found["momentum"]
     assert 0 < momentum.trials < MIN_TRIALS_TO_RANK
     assert (momentum.value, momentum.spread) == (None, None)
@@ -122,11 +124,11 @@ def test_a_few_trials_rank_nothing_and_import_nothing() -> None:
         Trial(99, TrialState.FAILED, few[0].parameters),
         Trial(98, TrialState.PRUNED, few[0].parameters, value=9.0),
     ]
-    found = admin.importances(SPACE, [*few, *failed], maximize=True)
+    found = admin.importances(SPACE, [*few, *failed], direction=UP)
     assert {one.value for one in found} == {None}
     assert next(one.trials for one in found if one.name == "lr") == len(few)
-    code = "import sys, suggest.space; from suggest.server import admin; "
-    code += "admin.importances(suggest.space.Space(()), [], maximize=True)"
+    code = "import sys, suggest.space, suggest.study; from suggest.server import admin; "
+    code += "admin.importances(suggest.space.Space(()), [], direction=suggest.study.Direction.MAXIMIZE)"
     subprocess.run([sys.executable, "-c", f"{code}; assert 'optuna' not in sys.modules"], check=True)
 
 
@@ -135,29 +137,29 @@ def test_trials_that_did_not_succeed_and_values_outside_of_the_space_count_for_n
     odd = [Trial(200 + n, TrialState.FAILED, {"lr": 0.1, "noise": 0.5}) for n in range(50)]
     odd += [Trial(300 + n, TrialState.INFEASIBLE, {"lr": 0.1}) for n in range(50)]
     odd += [Trial(400 + n, TrialState.PRUNED, {"lr": 0.1, "noise": 0.9}, value=100.0) for n in range(50)]
-    assert admin.importances(SPACE, [*sound, *odd], maximize=True) == admin.importances(SPACE, sound, maximize=True)
+    assert admin.importances(SPACE, [*sound, *odd], direction=UP) == admin.importances(SPACE, sound, direction=UP)
     outside = [Trial(500 + n, TrialState.SUCCEEDED, {**sound[n].parameters, "lr": 50.0}, value=-9.0) for n in range(9)]
-    found = {one.name: one for one in admin.importances(SPACE, [*sound, *outside], maximize=True)}
+    found = {one.name: one for one in admin.importances(SPACE, [*sound, *outside], direction=UP)}
     assert (found["lr"].trials, found["width"].trials) == (100, 109)
 
 
 def test_equal_values_of_all_trials_rank_nothing() -> None:
     same = [Trial(t.number, t.state, t.parameters, value=1.0) for t in trials(100, 1)]
-    assert {one.value for one in admin.importances(SPACE, same, maximize=True)} == {None}
+    assert {one.value for one in admin.importances(SPACE, same, direction=UP)} == {None}
     two = [Trial(t.number, t.state, t.parameters, value=float(t.number == 7)) for t in same]
-    assert admin.importances(SPACE, two, maximize=True)
+    assert admin.importances(SPACE, two, direction=UP)
 
 
 def test_the_same_trials_give_the_same_answer() -> None:
     of = trials(80, 1)
-    assert admin.importances(SPACE, of, maximize=True) == admin.importances(SPACE, of, maximize=True)
+    assert admin.importances(SPACE, of, direction=UP) == admin.importances(SPACE, of, direction=UP)
 
 
 def test_ten_thousand_trials_and_many_parameters_are_sampled() -> None:
-    found = admin.importances(SPACE, trials(10_000, 1), maximize=True)
+    found = admin.importances(SPACE, trials(10_000, 1), direction=UP)
     assert [found[0].name, found[0].trials] == ["lr", 10_000]
     wide = Space(tuple(Parameter(f"p{k}", Float(0, 1)) for k in range(100)))
     rng = random.Random(1)
     points = [{f"p{k}": rng.random() for k in range(100)} for _ in range(500)]
     of = [Trial(n, TrialState.SUCCEEDED, point, value=-abs(point["p7"] - 0.3)) for n, point in enumerate(points)]
-    assert admin.importances(wide, of, maximize=True)[0].name == "p7"
+    assert admin.importances(wide, of, direction=UP)[0].name == "p7"

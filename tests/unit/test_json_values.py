@@ -171,7 +171,7 @@ def test_a_space_grows_by_them_and_keeps_them() -> None:
     old = Space((Parameter("x", Choice((None, {"a": 1, "b": 2}))),))
     assert growth_problems(old, Space((Parameter("x", Choice(({"b": 2, "a": 1}, [3], None))),))) == ()
     (gone,) = growth_problems(old, Space((Parameter("x", Choice((None,))),)))
-    assert gone.message.startswith('{"a":1,"b":2} is gone')
+    assert gone.message.startswith('{"a":1,"b":2} was removed')
 
 
 def test_imported_trials_may_have_them() -> None:

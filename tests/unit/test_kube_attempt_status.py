@@ -164,7 +164,7 @@ def test_killed_for_memory_is_said_beside_the_code() -> None:
 
 @pytest.mark.parametrize("code", [137, 143])
 def test_killed_by_nobody_known_is_the_machines_fault(code: int) -> None:
-    expected = lost(5, f"killed from outside: exit code {code}, not for memory")
+    expected = lost(5, f"killed from outside (exit code {code}), not for lack of memory")
     assert end_of(a_job(), a_pod(ended(code), phase="Failed")) == expected
 
 
@@ -178,10 +178,10 @@ def test_a_signal_counts_where_the_runtime_tells_it() -> None:
     ("reason", "said"),
     [
         ("PreemptionByScheduler", "preempted by a pod of a higher priority"),
-        ("DeletionByTaintManager", "node gpu-7 lost or tainted: its pods were removed"),
+        ("DeletionByTaintManager", "node gpu-7 was lost or tainted: its pods were removed"),
         ("EvictionByEvictionAPI", "evicted from node gpu-7 on request, as when it is drained"),
         ("TerminationByKubelet", "evicted by node gpu-7"),
-        ("DeletionByPodGC", "node gpu-7 is gone, and its pod with it"),
+        ("DeletionByPodGC", "node gpu-7 is gone, and so is its pod"),
     ],
 )
 def test_a_disruption_is_the_clusters_doing_whatever_code_the_program_ended_with(reason: str, said: str) -> None:
@@ -274,14 +274,14 @@ def test_a_pod_that_is_asked_to_end_runs_until_it_has() -> None:
 
 def test_a_pod_deleted_by_hand_is_the_machines_fault() -> None:
     pod = a_pod(ended(143, after=7), phase="Failed", deleted=6)
-    assert end_of(a_job(), pod) == lost(7, "its pod was deleted by somebody else (exit code 143)")
+    assert end_of(a_job(), pod) == lost(7, "its pod was deleted by someone else (exit code 143)")
 
 
 def test_a_job_deleted_by_hand_is_the_machines_fault_once_its_pod_has_ended() -> None:
     assert look(None, a_pod(RUNNING, deleted=6)).exit is None
     pod = a_pod(ended(0, after=7), phase="Succeeded", deleted=6)
-    assert end_of(None, pod) == lost(7, "its Job was deleted by somebody else (exit code 0)")
-    assert end_of(None) == lost(10, "its Job was deleted by somebody else")
+    assert end_of(None, pod) == lost(7, "its Job was deleted by someone else (exit code 0)")
+    assert end_of(None) == lost(10, "its Job was deleted by someone else")
 
 
 def test_what_had_ended_before_its_job_was_deleted_is_judged_by_itself() -> None:
@@ -295,19 +295,19 @@ def test_a_pod_on_a_node_that_does_not_answer_is_given_up() -> None:
     tainted = a_pod(
         RUNNING, deleted=6, conditions=(a_condition("DisruptionTarget", "DeletionByTaintManager", after=6),)
     )
-    assert end_of(a_job(), tainted, now=67) == lost(6, "node gpu-7 lost or tainted: its pods were removed")
+    assert end_of(a_job(), tainted, now=67) == lost(6, "node gpu-7 was lost or tainted: its pods were removed")
     assert end_of(a_job(), pod, stopped=True, now=67) == Exit(at(6), unknown=True, stopped=True)
 
 
 def test_a_pod_of_which_nothing_was_seen_after_we_stopped_it_was_stopped() -> None:
     pod = as_gone(a_pod(RUNNING))
     assert end_of(a_job(), pod, stopped=True) == Exit(at(10), unknown=True, stopped=True)
-    assert end_of(a_job(), pod) == lost(10, "its pod was deleted by somebody else")
+    assert end_of(a_job(), pod) == lost(10, "its pod was deleted by someone else")
 
 
 def test_a_pod_that_is_gone_leaves_what_its_job_says() -> None:
     assert look(a_job(conditions=(FAILED,)), now=12).exit is None
-    assert end_of(a_job(conditions=(FAILED,)), now=15) == lost(9, "its pod is gone, and nobody saw how it ended")
+    assert end_of(a_job(conditions=(FAILED,)), now=15) == lost(9, "its pod is gone, and how it ended is unknown")
     complete = a_job(conditions=(a_condition("Complete", "CompletionsReached"),))
     assert end_of(complete, now=15) == Exit(at(9), code=0)
 
@@ -328,7 +328,7 @@ def test_nothing_is_said_of_what_is_usual() -> None:
 
 def test_a_container_that_takes_long_to_make_is_said_to_be_made() -> None:
     pod = a_pod(waiting("ContainerCreating"), phase="Pending")
-    assert look(a_job(), pod).waiting == "its container is being made on node gpu-7"
+    assert look(a_job(), pod).waiting == "its container is being created on node gpu-7"
 
 
 def an_unschedulable(message: str) -> Raw:
@@ -340,7 +340,7 @@ def test_a_pod_without_a_node_waits_with_the_schedulers_message_for_half_an_hour
     pod = an_unschedulable("0/4 nodes are available: 4 Insufficient nvidia.com/gpu.")
     said = "0/4 nodes are available: 4 Insufficient nvidia.com/gpu."
     assert look(a_job(), pod, now=1000).waiting == f"Unschedulable: {said}"
-    expected = Exit(at(1801), failure_class=CONFIGURATION, reason=f"no node took it for 30 minutes: {said}")
+    expected = Exit(at(1801), failure_class=CONFIGURATION, reason=f"no node accepted it for 30 minutes: {said}")
     assert end_of(a_job(), pod, now=1801) == expected
 
 
@@ -485,7 +485,7 @@ def test_a_volume_that_the_node_cannot_mount_is_named_and_given_two_minutes() ->
 
 def test_a_pod_that_admission_refuses_is_a_mistake_and_one_without_room_waits() -> None:
     policy = 'Error creating: pods "x-0-abc" is forbidden: violates PodSecurity "restricted:latest": privileged'
-    reason = 'the namespace\'s pod security does not let it run: violates PodSecurity "restricted:latest": privileged'
+    reason = 'the namespace\'s pod security does not allow it: violates PodSecurity "restricted:latest": privileged'
     assert look(a_job(), refusal=policy).exit == Exit(at(10), failure_class=CONFIGURATION, reason=reason)
     full = 'Error creating: pods "x-0-abc" is forbidden: exceeded quota: q, requested: pods=1, used: pods=4'
     waits = look(a_job(), refusal=full)
@@ -539,7 +539,7 @@ def test_the_slot_of_workers_is_free_when_the_last_has_ended() -> None:
 def test_a_worker_that_was_lost_is_the_cause_of_those_that_miss_it() -> None:
     gone = a_pod(ended(137), phase="Failed", index=1, node="gpu-8")
     found = workers(a_pod(ended(1), phase="Failed", index=0), gone)
-    assert found.exit == lost(5, "worker 1 of 2: killed from outside: exit code 137, not for memory")
+    assert found.exit == lost(5, "worker 1 of 2: killed from outside (exit code 137), not for lack of memory")
     assert found.node == "gpu-8"
 
 
@@ -547,7 +547,7 @@ def test_who_says_that_it_has_lost_another_is_not_the_cause_though_the_job_had_i
     missing = a_pod(ended(75, after=6), phase="Failed", index=0, deleted=6)
     for after in (6, 7):
         gone = a_pod(ended(143, after=after), phase="Failed", index=1, deleted=5, grace_s=1)
-        expected = lost(after, "worker 1 of 2: its pod was deleted by somebody else (exit code 143)")
+        expected = lost(after, "worker 1 of 2: its pod was deleted by someone else (exit code 143)")
         assert workers(missing, gone).exit == expected
 
 
@@ -561,7 +561,7 @@ def test_the_first_rank_speaks_for_itself_and_infeasible_for_all() -> None:
 
 def test_a_worker_killed_for_memory_is_out_of_memory() -> None:
     killed = a_pod(ended(137, "OOMKilled"), phase="Failed", index=1)
-    reason = "worker 1 of 2 was killed for memory (exit code 137)"
+    reason = "worker 1 of 2 was killed: out of memory (exit code 137)"
     found = workers(a_pod(ended(1, after=6), phase="Failed", index=0), killed)
     assert found.exit == Exit(at(5), failure_class=OUT_OF_MEMORY, reason=reason)
 
@@ -634,7 +634,7 @@ def test_what_its_operator_deletes_when_it_has_failed_is_no_cause() -> None:
     assert end_of(failed, worker, master(9)) == own
     assert end_of(failed, worker, master(12)) == own
     assert end_of(failed, master(12), now=20).reason == "its JobSet failed: first failed job: x-0-w"
-    by_hand = "x-0-m: its pod was deleted by somebody else (exit code 143)"
+    by_hand = "x-0-m: its pod was deleted by someone else (exit code 143)"
     assert end_of(failed, master(8), worker).reason == by_hand
     assert end_of(failed, master(9)) == lost(9, by_hand.removeprefix("x-0-m: "))
 

@@ -85,6 +85,6 @@ def test_a_disk_that_takes_nothing_is_said_and_nothing_is_believed_that_was_not_
     with monkeypatch.context() as disk:
         disk.setattr(os, "write", refuse)
         disk.setattr(Path, "unlink", lambda *_, **__: refuse())
-        with pytest.raises(RuntimeLost, match=r"job\.json: Read-only file system; make room, and it goes on"):
+        with pytest.raises(RuntimeLost, match=r"job\.json: Read-only file system; free some space to continue"):
             records.note(tmp_path, removed=True) if how == "note" else records.forget(tmp_path)
     assert records.of(tmp_path) == Records().of(tmp_path) == Record("u1")

@@ -11,12 +11,13 @@ import pytest
 
 from controller.core.metrics import MAX_NAMES, LogReader, MetricReading
 from controller.core.model import ExperimentObjective, MetricsRule
+from suggest.study import Direction, ValueRule
 
 RECORDINGS = Path(__file__).parents[1] / "fixtures" / "metric_lines"
 
 
 def a_reader(metric: str = "accuracy", *, value: str = "last", step: str = "", start: int = 0) -> LogReader:
-    return LogReader(MetricsRule(step), ExperimentObjective(metric, maximize=True, value=value), start=start)
+    return LogReader(MetricsRule(step), ExperimentObjective(metric, Direction.MAXIMIZE, ValueRule(value)), start=start)
 
 
 def read(*lines: str, metric: str = "accuracy", step: str = "", start: int = 0) -> list[tuple[str, int, float]]:

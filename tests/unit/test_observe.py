@@ -49,7 +49,7 @@ def stopping(cause: StopCause) -> Attempt:
 PREEMPTED = AttemptStatus("digits-x7k2q-0", None, waiting="preempted by Kueue", suspended=True)
 NEW, GOING = attempt(1, CREATED), attempt(1, RUNNING)
 GOOD = "epoch=4 accuracy=0.9"
-VANISHED = "it vanished: the runtime does not know it any more"
+VANISHED = "the attempt disappeared from the runtime"
 TABLE: list[tuple[str, Attempt, AttemptStatus | None, str, AttemptEvent | None]] = [
     ("recorded, not seen: it is started again", NEW, None, "", None),
     ("recorded, and it runs", NEW, shown(), "", Seen(at(1), "gpu-3")),
@@ -117,7 +117,7 @@ TABLE: list[tuple[str, Attempt, AttemptStatus | None, str, AttemptEvent | None]]
             at(9),
             start_time=at(1),
             step=4,
-            reason="it is gone and nobody saw its exit code",
+            reason="the process is gone and its exit code is unknown",
             failure_class=LOST,
             node="gpu-3",
         ),

@@ -107,5 +107,5 @@ def test_what_is_no_database_of_studies_is_said(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("hello " * 99)
     with pytest.raises(Unavailable, match="file is not a database"):
         is_optunas(f"sqlite:///{tmp_path}/text.db")
-    with pytest.raises(InvalidArgument, match="is no URL of a database"):
+    with pytest.raises(InvalidArgument, match="is not a URL of a database"):
         is_optunas("what://ever")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from contextlib import closing
 
 import pytest
 
+from suggest.errors import Unavailable
 from suggest.studies.prefetch import LATE_S, Prefetcher
 
 WITHIN_S = 10
@@ -53,12 +55,16 @@ def test_what_has_waited_too_long_is_left_to_who_asks_for_it() -> None:
     assert "waits" not in done
 
 
-def test_what_cannot_be_prepared_is_logged_and_holds_up_nothing(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("error", "is_bug"), [(ValueError("wrong"), True), (Unavailable("busy"), False)])
+def test_what_cannot_be_prepared_is_logged_and_holds_up_nothing(
+    caplog: pytest.LogCaptureFixture, error: Exception, is_bug: bool
+) -> None:
+    caplog.set_level(logging.INFO)
     done = threading.Event()
 
     def prepare(what: str) -> None:
         if what == "broken":
-            raise ValueError(what)
+            raise error
         done.set()
 
     with closing(Prefetcher(prepare)) as ahead:
@@ -68,6 +74,7 @@ def test_what_cannot_be_prepared_is_logged_and_holds_up_nothing(caplog: pytest.L
             time.sleep(0.01)
         prepared(ahead, "whole", done)
     assert "what=broken could not be prepared" in caplog.text
+    assert ("Traceback" in caplog.text) == is_bug
 
 
 def test_it_leaves_no_thread_and_begins_none_for_nothing() -> None:

@@ -6,12 +6,13 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import product
 
-from controller.core.model import Attempt, AttemptState, ExperimentObjective
+from controller.core.model import Attempt, AttemptState
 from controller.report import ranking
 from controller.report.record import ExperimentRecord, TrialRecord
 from suggest.space import Choice, Float, Parameter, Space
 from suggest.study import Importance
 from suggest.trial import REUSED, Trial, TrialState
+from tests.unit.builders import an_objective
 from tests.unit.test_report import NOW, SPEC, experiment
 
 GRID = Space((
@@ -28,7 +29,7 @@ def ran(number: int, state: TrialState, value: float | None, seconds: float, **p
 
 
 def record(*trials: TrialRecord, space: Space = GRID, maximize: bool = True) -> ExperimentRecord:
-    spec = replace(SPEC, space=space, objective=ExperimentObjective("accuracy", maximize=maximize))
+    spec = replace(SPEC, space=space, objective=an_objective(maximize=maximize))
     return ranking.ranked(ExperimentRecord(replace(experiment(), spec=spec), trials))
 
 

@@ -27,7 +27,7 @@ from controller.core.progress import Progress
 from controller.report import description, documents, ending, formatting, lines, text_tables
 from controller.report.record import ExperimentRecord, TrialRecord, last_values
 from suggest.space import Choice, Float, Parameter, Space
-from suggest.study import Algorithm
+from suggest.study import Algorithm, Direction
 from suggest.trial import REUSED, Measurement, Trial, TrialState
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
@@ -35,7 +35,7 @@ SPEC = ExperimentSpec(
     name="digits",
     namespace="default",
     space=Space((Parameter("lr", Float(0, 1)), Parameter("fast", Choice((True, False))))),
-    objective=ExperimentObjective("accuracy", maximize=True),
+    objective=ExperimentObjective("accuracy", Direction.MAXIMIZE),
     algorithm=Algorithm("random"),
     trial=TrialTemplate(("true",)),
     parallelism=2,
@@ -206,7 +206,7 @@ def test_why_an_experiment_is_as_it_is(state: ExperimentState, reason: str, by: 
 def test_to_be_left_alone_on_a_cluster_is_nothing_that_went_wrong() -> None:
     left = record(by="")
     elsewhere = replace(left.experiment, spec=replace(left.experiment.spec, runtime="kubernetes"))
-    why = "nobody controls it now, and what runs on the cluster runs on; go on with: `tuner resume digits`"
+    why = "no controller is running; its Jobs on the cluster keep running; go on with: `tuner resume digits`"
     assert description.why_experiment(replace(left, experiment=elsewhere)) == why
 
 
@@ -214,7 +214,7 @@ def test_a_description_ends_with_its_why() -> None:
     measurements = [Measurement(1, "accuracy", step, step / 10) for step in range(3)]
     one = TrialRecord(trial(0, TrialState.PRUNED, reason="below the median"), (attempt(1, AttemptState.PRUNED),))
     text = description.describe_trial(record(one, measurements=measurements), one, log=Path("/log.txt"), now=NOW)
-    assert text.splitlines()[-1] == "Why: it was stopped as hopeless: below the median"
+    assert text.splitlines()[-1] == "Why: it was pruned: below the median"
     assert "accuracy  3         0      0.2   0    0.2  ▁▅█" in text
 
 
@@ -255,7 +255,8 @@ def test_a_trial_that_took_over_a_value_is_shown_as_not_run_and_counts_for_nothi
     taken = replace(trial(1, TrialState.SUCCEEDED, 0.9, reason), labels={REUSED: "0"})
     own = TrialRecord(trial(0, TrialState.SUCCEEDED, 0.9), [attempt(1, AttemptState.SUCCEEDED)])
     shown = record(own, TrialRecord(taken))
-    assert [row[1] for row in text_tables.trial_rows(shown, now=NOW)] == ["succeeded", "succeeded (not run)"]
+    state = text_tables.columns_of(shown, now=NOW)["state"]
+    assert [state.shown(one) for one in shown.trials] == ["succeeded", "succeeded (not run)"]
     assert documents.experiment(shown)["trials"] == {"succeeded": 1}
     assert documents.experiment(shown)["best"]["number"] == 0
     page = description.describe_trial(shown, shown.trials[1], log=None, now=NOW)
@@ -266,7 +267,8 @@ def test_imported_trials_are_shown_as_such_and_count_for_the_best_alone() -> Non
     elsewhere = replace(trial(0, TrialState.SUCCEEDED, 0.9), labels={"tuner.dev/imported-from": "notes.csv"})
     own = TrialRecord(trial(1, TrialState.SUCCEEDED, 0.5), [attempt(1, AttemptState.SUCCEEDED, trial=1)])
     shown = record(TrialRecord(elsewhere), own)
-    assert [row[1] for row in text_tables.trial_rows(shown, now=NOW)] == ["succeeded (imported)", "succeeded"]
+    state = text_tables.columns_of(shown, now=NOW)["state"]
+    assert [state.shown(one) for one in shown.trials] == ["succeeded (imported)", "succeeded"]
     assert documents.experiment(shown)["trials"] == {"succeeded": 1}
     assert documents.experiment(shown)["best"]["number"] == 0
     assert "attempts" in documents.trial(shown, shown.trials[0])

@@ -50,7 +50,7 @@ def test_a_trial_whose_attempt_waits_is_queued_for_its_reason() -> None:
     found = record(waiting())
     (shown,) = [documents.trial(found, one) for one in found.trials]
     assert (shown["state"], shown["reason"]) == ("queued", WAITS)
-    assert text_tables.trial_rows(found, now=NOW)[0][1] == "queued"
+    assert text_tables.columns_of(found, now=NOW)["state"].shown(found.trials[0]) == "queued"
     assert found.counts == {TrialState.QUEUED: 1}
 
 

@@ -28,7 +28,7 @@ def test_a_view_that_breaks_says_so_once_and_ends_nothing(caplog: pytest.LogCapt
     asyncio.run(draw(view, lambda: cast(Progress, None)))
     assert view.drawn == 1
     [told] = caplog.records
-    assert told.message == "progress cannot be shown any more; the run goes on"
+    assert told.message == "progress can no longer be displayed; the run continues"
     assert "no such colour" in caplog.text
 
 

@@ -29,7 +29,7 @@ from controller.spec import (
 )
 from suggest.errors import Problem
 from suggest.space import Choice, Condition, Float, Int, Parameter, Scale, Space
-from suggest.study import Algorithm, Pruning
+from suggest.study import Algorithm, Direction, Pruning, ValueRule
 
 SMALL = """\
 apiVersion: tuner.dev/v1
@@ -108,7 +108,7 @@ def document(text: str, *overrides: str) -> dict[str, object]:
 def test_a_whole_file_becomes_the_experiment_it_describes() -> None:
     spec = read(WHOLE, source="experiment.yaml").spec
     assert (spec.name, spec.namespace, spec.labels) == ("cifar", "user1", {"team": "vision"})
-    assert spec.objective == ExperimentObjective("accuracy", True, 0.95, "best")
+    assert spec.objective == ExperimentObjective("accuracy", Direction.MAXIMIZE, ValueRule.BEST, 0.95)
     assert spec.metrics == MetricsRule("epoch", r"(\w+)=(\S+)")
     assert spec.space == Space(
         (

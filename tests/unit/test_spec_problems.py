@@ -59,11 +59,11 @@ SPACE = [
         "8:47 spec.parameters.layers.step: 4 does not lead from min 2 to max 8; use max 6 or 10, or another step",
     ),
     ("[sgd, adam]", "[]", "9:16 spec.parameters.optimizer: no choices; give one or more"),
-    ("[sgd, adam]", "[sgd, adam, sgd]", "9:28 spec.parameters.optimizer[2]: 'sgd' is there twice; leave one out"),
+    ("[sgd, adam]", "[sgd, adam, sgd]", "9:28 spec.parameters.optimizer[2]: 'sgd' occurs twice; remove one"),
     (
         "[sgd, adam]",
         "{type: choice, values: [sgd, sgd]}",
-        "9:45 spec.parameters.optimizer.values[1]: 'sgd' is there twice; leave one out",
+        "9:45 spec.parameters.optimizer.values[1]: 'sgd' occurs twice; remove one",
     ),
     (
         "optimizer: sgd}}",
@@ -73,7 +73,7 @@ SPACE = [
     (
         "optimizer: sgd}}",
         "optimizer: rmsprop}}",
-        "10:65 spec.parameters.momentum.when.optimizer: can never hold: 'rmsprop' is none of the choices 'sgd', 'adam'",
+        "10:65 spec.parameters.momentum.when.optimizer: can never be true: 'rmsprop' is not one of the choices 'sgd', 'adam'",
     ),
     (
         "max: 8, step: 2",
@@ -83,8 +83,8 @@ SPACE = [
     (
         "[sgd, adam]",
         "{type: choice, values: [sgd], when: {momentum: 0.5}}",
-        "9:63 spec.parameters.optimizer.when.momentum: conditions lead in a circle: "
-        "optimizer -> momentum -> optimizer; take one away",
+        "9:63 spec.parameters.optimizer.when.momentum: conditions form a cycle: "
+        "optimizer -> momentum -> optimizer; remove one",
     ),
     (
         "type: int",
@@ -176,7 +176,7 @@ KEYS = [
     ("kind: Experiment\n", "", "1:1 kind: is missing; write Experiment"),
     ("  budget:", "  metrics: {pattern: '(a)(b)(c)'}\n  budget:", "12:22 spec.metrics.pattern: '(a)(b)(c)' has 3 groups where two are needed, name and value; (?:…) groups without one"),
     ("  budget:", "  metrics: {pattern: '(a'}\n  budget:", "12:22 spec.metrics.pattern: '(a' is not a regular expression: missing ), unterminated subpattern at position 0; write one such as '(\\w+)=(\\S+)'"),
-    ("  budget:", "  <<: {a: 1}\n  budget:", "12:3 spec.<<: merge keys are no part of YAML 1.2; write the keys out"),
+    ("  budget:", "  <<: {a: 1}\n  budget:", "12:3 spec.<<: merge keys are not part of YAML 1.2; write the keys out"),
 ]  # fmt: skip
 
 COMMAND = 'command: [python, train.py, "--lr=${lr}", "--layers=${layers}", "--opt=${optimizer}", "--m=${momentum}"]'
@@ -188,7 +188,7 @@ TRIAL = [
     ("--lr=${lr}", "--lr=${learning_rate}", "14:33 spec.trial.command[2]: ${learning_rate} is not a parameter; did you mean ${lr}?"),
     ("--lr=${lr}", "${HOME}", "14:33 spec.trial.command[2]: ${HOME} is not a parameter; environment variables are not substituted; read HOME in the program, or let a shell do it: [sh, -c, 'exec \"$@\" --flag=\"$HOME\"', sh, PROGRAM, …]"),
     ("--lr=${lr}", "--out=${TUNER_OUTPUT_DIR}", "14:33 spec.trial.command[2]: ${TUNER_OUTPUT_DIR} is not a parameter; environment variables are not substituted; read TUNER_OUTPUT_DIR in the program, or let a shell do it: [sh, -c, 'exec \"$@\" --out=\"$TUNER_OUTPUT_DIR\"', sh, PROGRAM, …]"),
-    ("--lr=${lr}", "${HOMES}", "14:33 spec.trial.command[2]: ${HOMES} is not a parameter; there are lr, layers, optimizer, momentum; $${HOMES} stands for a literal ${HOMES}"),
+    ("--lr=${lr}", "${HOMES}", "14:33 spec.trial.command[2]: ${HOMES} is not a parameter; there are lr, layers, optimizer, momentum; write $${HOMES} for a literal ${HOMES}"),
     ("--lr=${lr}", "${}", "14:33 spec.trial.command[2]: ${} is not a parameter; there are lr, layers, optimizer, momentum"),
     ("--m=${momentum}", "${momentum}", "14:91 spec.trial.command[5]: ${momentum} is not always there, and what follows would take its place; write --momentum=${momentum} as one element"),
     ('"--m=${momentum}"', '-m, "${momentum}"', "14:95 spec.trial.command[6]: ${momentum} is not always there, and its flag -m would be left alone; write -m=${momentum} as one element"),
@@ -198,12 +198,12 @@ TRIAL = [
     ("    command", "    cwd: src\n    command", "14:5 spec.trial.cwd: no such key; did you mean workingDir?"),
     ("    command", "    parametersFile: toml\n    command", "14:21 spec.trial.parametersFile: 'toml' is not json or yaml"),
     ("    command", "    devices: [0, a100, -1]\n    command", "14:18 spec.trial.devices[1]: expected the index or UUID of a GPU, got the string 'a100'; write 0 or GPU-5d5b..., as nvidia-smi -L shows them\n14:24 spec.trial.devices[2]: expected the index or UUID of a GPU, got the number -1; write 0 or GPU-5d5b..., as nvidia-smi -L shows them"),
-    ("    command", "    env: {TUNER_PARAMETERS_FILE: x}\n    command", "14:11 spec.trial.env.TUNER_PARAMETERS_FILE: is tuner's to set, for each attempt anew; use another name"),
+    ("    command", "    env: {TUNER_PARAMETERS_FILE: x}\n    command", "14:11 spec.trial.env.TUNER_PARAMETERS_FILE: is set by tuner for each attempt; use another name"),
     ("  trial:\n", "  runtime: kubernetes\n  trial:\n    image: x\n    workingDir: src\n    parametersFile: yaml\n", "16:17 spec.trial.workingDir: 'src' is relative, and a container needs an absolute path; write the path in the image, such as /app/src\n17:5 spec.trial.parametersFile: a pod does not see files of this machine; read TUNER_PARAMETERS, the same as JSON, or omit parametersFile"),
     ("    command", "    timeout: 0s\n    command", "14:14 spec.trial.timeout: '0s' leaves no time at all; write a longer one, or remove the key for no limit"),
     ("    command", "    resources: {memory: 16GB, gpus: 1, cpu: two}\n    command", "14:25 spec.trial.resources.memory: '16GB' is not an amount of memory; write 16Gi\n14:31 spec.trial.resources.gpus: no such key; did you mean gpu?\n14:45 spec.trial.resources.cpu: 'two' is not a number of CPUs; write 2, 0.5 or 500m"),
     ("    command", "    resources: {memory: 512}\n    command", "14:25 spec.trial.resources.memory: 512 is 512 bytes; write 512Mi or 512Gi"),
-    ("    command", "    resources: {nvidia.com/gpu: 1}\n    command", "14:17 spec.trial.resources.nvidia.com/gpu: is what gpu stands for; write gpu: 1"),
+    ("    command", "    resources: {nvidia.com/gpu: 1}\n    command", "14:17 spec.trial.resources.nvidia.com/gpu: is not accepted here; write gpu: 1"),
     ("    command", "    retries: {configuration: 1, oom: 2}\n    command", "14:15 spec.trial.retries.configuration: is never retried: it pauses the experiment; correct the cause, then resume\n14:33 spec.trial.retries.oom: no such key; did you mean outOfMemory?"),
     ("    command", "    volumes: {data: {mount: /data, hostPath: {path: /}}}\n    command", "14:36 spec.trial.volumes.data.hostPath: a trial may not see the disk of its node; use claim, nfs or emptyDir"),
     ("    command", "    volumes: {data: {mount: /data}}\n    command", "14:21 spec.trial.volumes.data: no source given; a volume has one of claim, nfs, emptyDir"),
@@ -243,7 +243,7 @@ def test_conditions_are_checked_among_the_parameters_that_can_be_read() -> None:
     )
     assert complaints(text) == [
         "8:20 spec.parameters.layers.type: 'integer' is not a type of parameter; did you mean int?",
-        "10:65 spec.parameters.momentum.when.optimizer: can never hold: 'rmsprop' is none of the choices 'sgd', 'adam'",
+        "10:65 spec.parameters.momentum.when.optimizer: can never be true: 'rmsprop' is not one of the choices 'sgd', 'adam'",
     ]
 
 
@@ -291,7 +291,7 @@ INITIAL = [
     pytest.param("[sgd, adam]", "[]", "{optimizer: adam, momentum: 5}", ["momentum: 5 is outside 0 to 0.9"], id="what hangs on the wrong"),
     pytest.param("{optimizer: sgd}", "{optimiser: sgd}", "{optimizer: adam, momentum: 0.5, x: 1}", ["x: no parameter of the space"], id="a wrong condition"),
     pytest.param("[sgd, adam]", "{type: choice, values: [sgd], when: {momentum: 0.5}}", "{momentum: 0.5, lr: 5}", ["lr: 5 is outside 0.001 to 1"], id="a circle"),
-    pytest.param("trials: 40", "trials: 0", "{optimizer: [sgd], momentum: 0.5, lr: 5}", ["optimizer: [\"sgd\"] is none of the choices 'sgd', 'adam'", "lr: 5 is outside 0.001 to 1"], id="a value that cannot be read"),
+    pytest.param("trials: 40", "trials: 0", "{optimizer: [sgd], momentum: 0.5, lr: 5}", ["optimizer: [\"sgd\"] is not one of the choices 'sgd', 'adam'", "lr: 5 is outside 0.001 to 1"], id="a value that cannot be read"),
 ]  # fmt: skip
 
 
@@ -310,7 +310,7 @@ def test_what_tuner_tells_each_attempt_is_not_the_files_to_set() -> None:
     text = text.replace(
         "  trial:\n", "  trial:\n    env: {TUNER_OUTPUT_DIR: /models, KATIB_TRIAL_NAME: x, TUNER_MINE: y}\n"
     )
-    begin = "is tuner's to set, for each attempt anew"
+    begin = "is set by tuner for each attempt"
     assert [line.partition(" ")[2] for line in complaints(text)] == [
         f"spec.final.env.TUNER_CHECKPOINT_DIR: {begin}; spec.trial.checkpoints: {{claim: …}} keeps it on a cluster's volume",
         f"spec.trial.env.TUNER_OUTPUT_DIR: {begin}; tell the program of a place of your own by a flag, or by another name",
@@ -460,4 +460,4 @@ def test_a_variable_in_a_script_is_for_the_shell_to_substitute() -> None:
 
 def test_a_variable_that_no_shell_reads_is_warned_of() -> None:
     (warning,) = read(changed("train.py", "train.py, --out=$TUNER_OUTPUT_DIR"), source="experiment.yaml").warnings
-    assert warning.startswith("spec.trial.command[2]: $TUNER_OUTPUT_DIR is passed as it stands: environment variables")
+    assert warning.startswith("spec.trial.command[2]: $TUNER_OUTPUT_DIR is passed unchanged: environment variables")

@@ -80,15 +80,15 @@ ANSWERS = [
         'put quotes around what contains ${…}: "--lr=${lr}"',
     ),
     ("b: 1\na: 1\na: 2\n", "3:1 a: this key is already in line 2; keep one of the two"),
-    ("a: *b\n", "1:4 *b stands for nothing; no &b comes before it"),
-    ("a: &a [*a]\n", "1:8 *a stands inside of &a, so it would never end"),
-    ("a: !!python/none x\n", "1:4 the tag tag:yaml.org,2002:python/none means nothing here; remove it"),
-    ("a: !!map {b: 1}\n", "1:4 the tag tag:yaml.org,2002:map means nothing here; remove it"),
+    ("a: *b\n", "1:4 unknown alias *b; no anchor &b comes before it"),
+    ("a: &a [*a]\n", "1:8 alias *a is inside its own anchor &a"),
+    ("a: !!python/none x\n", "1:4 unsupported tag tag:yaml.org,2002:python/none; remove it"),
+    ("a: !!map {b: 1}\n", "1:4 unsupported tag tag:yaml.org,2002:map; remove it"),
     ("{a: 1}: 2\n", "1:1 a key must be a plain word; put quotes around text that has { or [ in it"),
-    ("a: \x00\n", "1:4 the character '\\x00' may not stand in YAML"),
-    ("b: 1\na: x\x07\n", "2:5 the character '\\x07' may not stand in YAML"),
-    ("a: \ud800\n", "1:4 the character '\\ud800' may not stand in YAML"),
-    ('a: "\\0"\n', "1:4 the character '\\x00' may not stand in a value"),
+    ("a: \x00\n", "1:4 the character '\\x00' is not allowed in YAML"),
+    ("b: 1\na: x\x07\n", "2:5 the character '\\x07' is not allowed in YAML"),
+    ("a: \ud800\n", "1:4 the character '\\ud800' is not allowed in YAML"),
+    ('a: "\\0"\n', "1:4 the character '\\x00' is not allowed in a value"),
     (BOMB, "5:4 more than 50000 values once every alias is written out; write less"),
     ("[" * 5_000, f"1:65 nested more than {MAX_DEPTH} levels deep"),
     ("{a: " * 5_000, f"1:257 nested more than {MAX_DEPTH} levels deep"),
@@ -129,7 +129,7 @@ def test_what_is_no_readable_file_is_said_in_a_sentence(tmp_path: Path) -> None:
         answer(tmp_path / "large.yaml") == "…/large.yaml: 1.0 MB is too large for an experiment; at most 1 MB is read"
     )
     assert answer(tmp_path / "latin.yaml") == (
-        "…/latin.yaml: 1 problem\n  2:7 the byte 0xe9 is no UTF-8; save the file as UTF-8"
+        "…/latin.yaml: 1 problem\n  2:7 the byte 0xe9 is not UTF-8; save the file as UTF-8"
     )
 
 

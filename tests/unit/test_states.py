@@ -62,7 +62,7 @@ def test_every_pair_of_the_table_leads_where_it_should_or_raises(state: AttemptS
     before = attempt(1, state, cause=StopCause.CANCELLED if state is STOPPING else None)
     expected = LIFE.get(state, {}).get(signal)
     if expected is None:
-        with pytest.raises(ImpossibleTransition, match=f"{state.value} does not listen to {signal.value}"):
+        with pytest.raises(ImpossibleTransition, match=f"no transition from {state.value} on {signal.value}"):
             step(before, EVENTS[signal])
     else:
         assert step(before, EVENTS[signal]).state is expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -12,16 +13,18 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import grpc
 import pytest
 
 from suggest import deadline, workers
 from suggest.domain import Scale
 from suggest.engine import Engine
-from suggest.errors import TimedOut, Unavailable
+from suggest.errors import LimitReached, TimedOut, Unavailable
 from suggest.samplers.sampler import PointRequest
 from suggest.space import Float, Parameter, Space
 from suggest.study import Algorithm, Direction, Objective, Study, StudyName, StudySpec
 from suggest.trial import Trial, TrialState
+from suggest.wire.status import code_of
 from suggest.workers import ModelSetup, RemoteModel, Workers
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +39,14 @@ def pool() -> Iterator[Workers]:
     yield pool
     pool.close()
     assert pool.running == 0
+
+
+@pytest.fixture
+def pair() -> Iterator[Workers]:
+    pair = Workers(size=2)
+    yield pair
+    pair.close()
+    assert pair.running == 0
 
 
 def model(pool: Workers, name: str, settings: object = None, *, seed: int = 7) -> RemoteModel:
@@ -169,7 +180,9 @@ def test_a_worker_that_hangs_is_killed_and_replaced(
 
 def test_a_worker_that_reads_no_request_is_killed_and_replaced(pool: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     told = model(pool, "Told")
-    monkeypatch.setattr(workers, "HANG_S", 2.0)
+    with monkeypatch.context() as patched:
+        patched.setattr(workers, "HANG_S", 0.3)
+        pool._workers[0].ensure_started()  # its socket has this limit, and the next one's has not
     (before,) = told.propose([trial(0)], [], NEXT)
     assert isinstance(before["pid"], int)
     os.kill(before["pid"], signal.SIGSTOP)
@@ -215,13 +228,250 @@ def test_a_call_that_runs_out_of_time_leaves_the_worker_to_the_next(pool: Worker
     assert (point["shown"], pool.restarts) == ("1=0.5", 0)
 
 
-def test_a_model_that_was_evicted_is_made_again(pool: Workers, tmp_path: Path) -> None:
-    told, other = model(pool, "Told", seed=1), model(pool, "Told", seed=2)
-    many = [trial(number) for number in range(300_000)]
-    told.propose(many, [], NEXT)
-    other.propose(many, [], NEXT)  # together more values than a worker keeps
-    (point,) = told.propose([*many[:2], trial(2, 0.25)], [], NEXT)
-    assert (point["shown"], pool.restarts) == ("0=0.5,1=0.5,2=0.25", 0)
+def pid_in(file: Path) -> int:
+    """Of a worker whose model has begun to wait for the end of the file."""
+    eventually(lambda: file.exists() and file.read_text() != "")
+    return int(file.read_text())
+
+
+def test_a_call_that_was_given_up_keeps_its_worker_until_the_worker_has_answered(pool: Workers, tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    deaf, told = model(pool, "Deaf", file), model(pool, "Told")
+
+    def impatient() -> None:
+        deadline.begin(0.2)
+        deaf.propose([trial(0)], [], NEXT)
+
+    with ThreadPoolExecutor(1) as thread, pytest.raises(TimedOut):
+        thread.submit(impatient).result(timeout=60)
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(told.propose, [trial(1)], [], NEXT)
+        eventually(lambda: pool.waiting == 1)
+        pid = pid_in(file)
+        file.unlink()
+        (point,) = asked.result(timeout=60)
+    assert (point["shown"], point["pid"], pool.waiting, pool.restarts) == ("1=0.5", pid, 0, 0)
+
+
+def test_a_call_that_was_given_up_ends_its_worker_if_no_thread_can_wait_for_the_answer(
+    pool: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "pid"
+    deaf, told = model(pool, "Deaf", file), model(pool, "Told")
+
+    class NoThread(threading.Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    stopped = threading.Event()
+
+    def given_up() -> None:
+        deadline.begin(60.0, stopped=stopped)
+        deaf.propose([trial(0)], [], NEXT)
+
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(given_up)
+        pid = pid_in(file)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading, "Thread", NoThread)
+            stopped.set()
+            with pytest.raises(Unavailable):
+                asked.result(timeout=60)
+    assert not lives(pid)
+    (point,) = told.propose([trial(1)], [], NEXT)
+    assert point["shown"] == "1=0.5"
+
+
+def test_a_long_proposal_does_not_hold_up_a_study_of_the_same_worker_while_another_is_free(
+    pair: Workers, tmp_path: Path
+) -> None:
+    file = tmp_path / "pid"
+    told, other, waits = model(pair, "Told"), model(pair, "Told"), model(pair, "Waits", file)
+    (before,), (elsewhere,) = told.propose([trial(0)], [], NEXT), other.propose([trial(0)], [], NEXT)
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(waits.propose, [trial(0)], [], NEXT)
+        assert pid_in(file) == before["pid"]
+        (moved,) = told.propose([trial(0), trial(1)], [], NEXT)  # the file is there: the long one goes on
+        assert (moved["shown"], moved["pid"], file.exists()) == ("0=0.5,1=0.5", elsewhere["pid"], True)
+        file.unlink()
+        asked.result(timeout=60)
+    assert (pair.waiting, pair.restarts) == (0, 0)
+
+
+def test_a_study_that_comes_back_to_a_worker_is_shown_what_has_changed_meanwhile(pair: Workers, tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    told, waits = model(pair, "Told"), model(pair, "Waits", file)
+    (first,) = told.propose([trial(0), trial(1), trial(2)], [], NEXT)
+    shown, pids = [], []
+    for finished in ([trial(1), trial(2, 0.25), trial(3)], [trial(3), trial(4)]):
+        with ThreadPoolExecutor(1) as thread:
+            (last,) = told.propose([trial(0)], [], NEXT)
+            for each in pair._workers:  # the study's own one is taken by another request
+                each.models.discard(waits)
+                if told in each.models:
+                    each.models.add(waits)
+            file.with_suffix(".done").unlink(missing_ok=True)
+            asked = thread.submit(waits.propose, [trial(0)], [], NEXT)
+            assert pid_in(file) == last["pid"]
+            (point,) = told.propose(finished, [], NEXT)
+            shown.append(point["shown"])
+            pids.append(point["pid"])
+            file.unlink()
+            asked.result(timeout=60)
+    assert shown == ["1=0.5,2=0.25,3=0.5", "3=0.5,4=0.5"]
+    assert pids[1] == first["pid"] != pids[0]
+
+
+def test_a_request_waits_for_whichever_worker_is_free_first(pair: Workers, tmp_path: Path) -> None:
+    files = [tmp_path / "one", tmp_path / "other"]
+    waiting = [model(pair, "Waits", file) for file in files]
+    told = model(pair, "Told")
+    told.propose([trial(0)], [], NEXT)
+    with ThreadPoolExecutor(3) as thread:
+        asked = [thread.submit(each.propose, [trial(0)], [], NEXT) for each in waiting]
+        pids = [pid_in(file) for file in files]
+        last = thread.submit(told.propose, [trial(0)], [], NEXT)
+        eventually(lambda: pair.waiting == 1)
+        for file, pid in list(zip(files, pids, strict=True))[::-1]:
+            file.unlink()
+            if file is files[1]:
+                (point,) = last.result(timeout=60)
+                assert (point["pid"], point["shown"], files[0].exists()) == (pid, "0=0.5", True)
+        for each in asked:
+            each.result(timeout=60)
+
+
+def test_a_new_model_goes_to_the_worker_that_serves_the_fewest(pair: Workers) -> None:
+    def asked(one: RemoteModel) -> object:
+        (point,) = one.propose([trial(0)], [], NEXT)
+        return point["pid"]
+
+    kept = [model(pair, "Told") for _ in range(4)]
+    pids = [asked(each) for each in kept]
+    assert pids == [pids[0], pids[1], pids[0], pids[1]]
+    assert pids[0] != pids[1]
+    del kept[1]  # its study was closed
+    assert asked(model(pair, "Told")) == pids[1]
+
+
+def test_requests_that_no_worker_takes_in_time_are_refused(pool: Workers, tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    waits, told = model(pool, "Waits", file), model(pool, "Told")
+
+    def impatient() -> None:
+        deadline.begin(0.1)
+        told.propose([trial(0)], [], NEXT)
+
+    with ThreadPoolExecutor(2) as thread:
+        asked = thread.submit(waits.propose, [trial(0)], [], NEXT)
+        pid_in(file)
+        with pytest.raises(TimedOut):
+            thread.submit(impatient).result(timeout=60)
+        assert pool.waiting == 0
+        file.unlink()
+        asked.result(timeout=60)
+
+
+def at_most(monkeypatch: pytest.MonkeyPatch, most_bytes: int) -> None:
+    """Workers that are started from here on have that much memory."""
+    limited = f"import suggest.worker_process as w; w.MOST_BYTES = {most_bytes}; main(int"
+    monkeypatch.setattr(workers, "_BOOT", workers._BOOT.replace("main(int", limited))
+
+
+def test_a_worker_with_too_little_memory_evicts_the_model_that_was_not_used_for_longest(
+    pool: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_most(monkeypatch, 400 << 20)
+    one, other = model(pool, "Keeps", 150 << 20), model(pool, "Keeps", 150 << 20)
+    third = model(pool, "Keeps", 150 << 20)
+    asked = [
+        (*each.propose([trial(0), trial(1)], [], NEXT),)[0] for each in (one, other, one, third, one, third, other)
+    ]
+    assert [point["asked"] for point in asked] == [1, 1, 2, 1, 3, 2, 1]
+    assert {point["shown"] for point in asked} == {"0=0.5,1=0.5"}
+    assert len({point["pid"] for point in asked}) == 1
+
+
+def test_a_worker_whose_only_model_takes_too_much_memory_ends_and_is_replaced(
+    pool: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_most(monkeypatch, 150 << 20)
+    large = model(pool, "Keeps", 200 << 20)
+    points = [(*large.propose([trial(number) for number in range(n)], [], NEXT),)[0] for n in (1, 2, 3)]
+    assert [point["shown"] for point in points] == ["0=0.5", "0=0.5,1=0.5", "0=0.5,1=0.5,2=0.5"]
+    assert len({point["pid"] for point in points}) == 3
+    assert pool.restarts == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the limit is set above what /proc says is mapped")
+def test_a_model_that_exceeds_its_limit_of_memory_fails_its_call_and_the_study_goes_on(
+    pool: Workers, tmp_path: Path
+) -> None:
+    file = tmp_path / "allocates"
+    file.touch()
+    overflows, told = model(pool, "Overflows", file), model(pool, "Told")
+    (before,) = told.propose([trial(0)], [], NEXT)
+    with pytest.raises(LimitReached, match="needs more memory than a worker process of this server may have") as raised:
+        overflows.propose([trial(0)], [], NEXT)
+    assert code_of(raised.value) is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert pool.restarts == 1
+    assert not lives(int(str(before["pid"])))
+    file.unlink()
+    (after,), (other,) = overflows.propose([trial(0)], [], NEXT), told.propose([trial(0), trial(1)], [], NEXT)
+    assert (after["shown"], other["shown"], pool.restarts) == ("0=0.5", "0=0.5,1=0.5", 1)
+
+
+def test_a_worker_that_cannot_be_started_makes_the_server_unavailable_until_it_can(
+    pool: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = model(pool, "Told")
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "executable", "/nowhere/python")
+        with pytest.raises(Unavailable, match=r"a worker process cannot be started: .*/nowhere/python.*; try again"):
+            told.propose([trial(0)], [], NEXT)
+        assert pool.running == 0
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(Unavailable, match=r"a worker process cannot be started: .*Too many open files"):
+            told.propose([trial(0)], [], NEXT)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    (point,) = told.propose([trial(0)], [], NEXT)
+    assert (point["shown"], pool.restarts) == ("0=0.5", 0)
+
+
+def test_a_failed_start_leaves_no_descriptor_open(pool: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = model(pool, "Told")
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+
+    def lowest_free() -> int:
+        descriptor = os.open(os.devnull, os.O_RDONLY)
+        os.close(descriptor)
+        return descriptor
+
+    before = lowest_free()
+    with pytest.raises(Unavailable):
+        told.propose([trial(0)], [], NEXT)
+    assert lowest_free() == before
+
+
+def test_a_model_that_exits_is_not_started_again_without_end(pool: Workers) -> None:
+    with pytest.raises(Unavailable, match=r"a worker process has ended \(exit code 0\), twice in a row"):
+        model(pool, "Exits").propose([trial(0)], [], NEXT)
+
+
+def test_the_time_that_workers_compute_is_counted(pool: Workers, tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(model(pool, "Waits", file).propose, [trial(0)], [], NEXT)
+        pid_in(file)
+        assert pool.busy_s == 0.0
+        began = time.monotonic()
+        eventually(lambda: time.monotonic() - began > 0.01)
+        file.unlink()
+        asked.result(timeout=60)
+    assert pool.busy_s > 0.01
 
 
 def test_closing_ends_a_computation(tmp_path: Path) -> None:
@@ -254,7 +504,7 @@ def test_a_worker_ends_with_its_parent_also_in_the_middle_of_a_proposal(tmp_path
 def test_an_idle_worker_ends_and_the_next_request_starts_another(
     pool: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "_BOOT", workers._BOOT.replace("main(int", "import suggest.workers as w; w.IDLE_S = 0.05; main(int"))  # noqa: E501  # fmt: skip
+    monkeypatch.setattr(workers, "_BOOT", workers._BOOT.replace("main(int", "import suggest.worker_process as w; w.IDLE_S = 0.05; main(int"))  # noqa: E501  # fmt: skip
     told = model(pool, "Told")
     (before,) = told.propose([trial(0)], [], NEXT)
     eventually(lambda: not lives(int(str(before["pid"]))))

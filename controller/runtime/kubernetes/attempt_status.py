@@ -199,7 +199,7 @@ def _without_pods(obj: Raw, reading: Reading, *, stopped: bool, now: datetime) -
     if success is not None:
         return Exit(time, code=0)
     if ends_by_pods(obj, reading):
-        reason = "its pod is gone, and nobody saw how it ended"
+        reason = "its pod is gone, and how it ended is unknown"
         return Exit(time, failure_class=FailureClass.INFRASTRUCTURE, reason=reason)
     said = found.get("message") or found.get("reason") or "it does not say why"
     return Exit(time, failure_class=FailureClass.USER_ERROR, reason=f"its {obj.get('kind', 'Job')} failed: {said}")
@@ -208,7 +208,7 @@ def _without_pods(obj: Raw, reading: Reading, *, stopped: bool, now: datetime) -
 def _gone(stopped: bool, now: datetime) -> Exit:
     if stopped:
         return Exit(now, unknown=True, stopped=True)
-    reason = "its Job was deleted by somebody else"
+    reason = "its Job was deleted by someone else"
     return Exit(now, failure_class=FailureClass.INFRASTRUCTURE, reason=reason)
 
 
@@ -226,7 +226,7 @@ def _as_the_attempts(member: Member, *, main: Member) -> Exit:
     if end.code == INFEASIBLE_EXIT_CODE:
         return replace(end, reason=said)
     if end.out_of_memory:
-        reason = f"{member.label} was killed for memory (exit code {end.code})"
+        reason = f"{member.label} was killed: out of memory (exit code {end.code})"
         return Exit(end.time, failure_class=FailureClass.OUT_OF_MEMORY, reason=reason)
     if end.code is None:
         return end

@@ -1,7 +1,6 @@
 """Requests to an API server: raw JSON in and out, every error one of `errors`, waits bounded. Knows nothing of trials.
 
-aiohttp is the transport; generated models are not used: they drop unknown fields and cost ten times the CPU. Do not
-import aiohttp at the top: it takes 100 ms, and most commands call no API server.
+`http` is the transport. Generated models are not used: they drop unknown fields and cost ten times the CPU.
 
 429, and 503 with Retry-After, are waited for and sent again. Credentials that have expired or are refused are read
 again, once. Only GET and DELETE are repeated, once, when the connection breaks; after a create the caller finds out
@@ -16,15 +15,12 @@ import importlib
 import json
 import logging
 import math
-import os
-import socket
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 from controller.runtime.kubernetes import kubeconfig
@@ -38,10 +34,20 @@ from controller.runtime.kubernetes.errors import (
     Unreachable,
     rule_for,
 )
+from controller.runtime.kubernetes.http import (
+    CannotConnect,
+    HostUnknown,
+    HttpError,
+    HttpPool,
+    HttpResponse,
+    HttpTimeout,
+    ProxyFailed,
+    ServerSilent,
+    TlsFailed,
+    Unsendable,
+    Untrusted,
+)
 from controller.runtime.kubernetes.objects import ListMeta, Raw
-
-if TYPE_CHECKING:
-    import aiohttp
 
 __all__ = [
     "CONFIG_MAPS",
@@ -71,11 +77,8 @@ _SILENCE_S = 120.0  # limit for a stream whose TCP connection is fine; bookmarks
 _TRIES = 6  # one, and five more after a 429
 _LONGEST_PAUSE_S = 10.0
 _RENEWAL_PAUSE_S = 3.0  # after a renewal that brought nothing: hundreds of requests may ask for one
-_CONNECT_S = 5.0
 _ANSWER_S = 15.0
 _REQUEST_S = 60.0  # the server's own limit for what is no watch
-_BUFFER_BYTES = 1 << 16  # per stream, and there are hundreds of logs
-_KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # a peer that vanished is noticed in 30 s
 _log = logging.getLogger(__name__)
 
 
@@ -121,17 +124,17 @@ class Connection:
         self._renewing = asyncio.Lock()
         self._renew_after_s = 0.0  # monotonic
         self._why_not_renewed = ""
-        self._session = _session(access)
-        self._replaced: list[aiohttp.ClientSession] = []  # streams may still use them
+        self._pool = _pool(access)
+        self._replaced: list[HttpPool] = []  # streams still use them
 
     @classmethod
     async def open(cls, context: str | None) -> Connection:
         """Does not call the server. Raises BadKubeconfig, NotAllowed."""
         try:
-            await asyncio.to_thread(importlib.import_module, "aiohttp")
+            await asyncio.to_thread(importlib.import_module, "h11")
         except ModuleNotFoundError as error:
             raise BadKubeconfig(
-                "The Python package `kubernetes` is missing; install it: pip install 'kubernetes>=37,<38'"
+                "The Python package `h11` is missing; install it: pip install 'h11>=0.16,<1'"
             ) from error
         return cls(await kubeconfig.load(context, attended=True), context)
 
@@ -148,28 +151,30 @@ class Connection:
                 repeated = True
 
     async def close(self) -> None:
-        for session in (*self._replaced, self._session):
-            await session.close()
+        for pool in (*self._replaced, self._pool):
+            await pool.close()
 
     @asynccontextmanager
     async def answer(self, method: str, path: str, query: Mapping[str, str], *, body: Raw | None = None,
-                     silence_s: float | None = None) -> AsyncIterator[aiohttp.ClientResponse]:  # fmt: skip
+                     silence_s: float | None = None) -> AsyncIterator[HttpResponse]:  # fmt: skip
         """The server's good answer, its body unread. silence_s: how long a stream may be silent; None: no stream."""
-        url = self.access.server + path + (f"?{urlencode(query)}" if query else "")
+        target = path + (f"?{urlencode(query)}" if query else "")
         tries, renewed = 0, False
         while True:
             if self.access.credentials.expired():
                 await self._renew(self.access, self.access.credentials.authorization())
             access = self.access
             shown = access.credentials.authorization()
-            response = await self._send(access, shown, method, url, body, silence_s)
+            response = await self._send(access, shown, method, target, body, silence_s)
             try:
                 if response.status < 300:
                     yield response
                     return
+                if response.status < 400:
+                    raise self._redirected(response)
                 error = _error_of(_status_of(b"".join([chunk async for chunk in self.chunks(response)])), response)
             finally:
-                response.close() if not response.content.at_eof() else response.release()
+                response.close()
             if error.status == 401 and not renewed and await self._renew(access, shown):
                 renewed = True
                 continue
@@ -182,46 +187,35 @@ class Connection:
             pause_s = 1.0 if error.retry_after_s is None else error.retry_after_s
             await asyncio.sleep(min(pause_s, _LONGEST_PAUSE_S))
 
-    async def _send(self, access: kubeconfig.Access, shown: str, method: str, url: str, body: Raw | None,
-                    silence_s: float | None) -> aiohttp.ClientResponse:  # fmt: skip
-        import aiohttp
-
-        timeout = aiohttp.ClientTimeout(
-            total=_REQUEST_S if silence_s is None else None,
-            sock_connect=_CONNECT_S,
-            sock_read=_ANSWER_S if silence_s is None else silence_s,
-        )
+    async def _send(self, access: kubeconfig.Access, shown: str, method: str, target: str, body: Raw | None,
+                    silence_s: float | None) -> HttpResponse:  # fmt: skip
         headers = {
             "Accept": "application/json",
+            "Accept-Encoding": "gzip" if access.compressed else "identity",
             "User-Agent": "tuner",
             "Content-Type": "application/json",
         }
         if shown:
             headers["Authorization"] = shown
-        if not access.compressed:
-            headers["Accept-Encoding"] = "identity"
         if method == "PATCH":
             headers["Content-Type"] = "application/merge-patch+json"
         try:
-            return await self._session.request(
+            return await self._pool.request(
                 method,
-                url,
-                headers=[*headers.items(), *access.impersonation],  # each group has a header of its own
-                data=None if body is None else json.dumps(body),
-                timeout=timeout,
-                proxy=None if access.proxy is None else access.proxy.url,
-                server_hostname=access.tls_server_name or None,
+                target,
+                [*headers.items(), *access.impersonation],  # each group has a header of its own
+                None if body is None else json.dumps(body).encode(),
+                silence_s=_ANSWER_S if silence_s is None else silence_s,
+                total_s=_REQUEST_S if silence_s is None else None,
             )
-        except (aiohttp.ClientError, OSError) as error:
+        except HttpError as error:
             raise self._unreachable(error) from error
 
-    async def chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        import aiohttp
-
+    async def chunks(self, response: HttpResponse) -> AsyncIterator[bytes]:
         try:
-            async for chunk in response.content.iter_any():
+            while chunk := await response.read_some():
                 yield chunk
-        except (aiohttp.ClientError, OSError) as error:
+        except HttpError as error:
             raise self._unreachable(error) from error
 
     def json_of(self, body: bytes) -> Raw:
@@ -257,8 +251,9 @@ class Connection:
                 if renewed.credentials.authorization() == shown:
                     return False
             else:
-                self._replaced.append(self._session)
-                self._session = _session(renewed)
+                self._pool.retire()
+                self._replaced = [pool for pool in (*self._replaced, self._pool) if pool.in_use]
+                self._pool = _pool(renewed)
             _log.info("context=%s credentials renewed", self.access.context)
             self.access, self._renew_after_s = renewed, 0.0
             return True
@@ -270,32 +265,41 @@ class Connection:
             f"they are wrong or have expired; log in again, and check with: kubectl auth whoami"
         )
 
-    def _unreachable(self, error: Exception) -> Unreachable:
-        import aiohttp
+    def _redirected(self, response: HttpResponse) -> Unreachable:
+        """Not followed: no API server redirects us, and our credentials are for this one only."""
+        where = response.header("Location") or f"an unknown place (HTTP {response.status})"
+        return Unreachable(
+            f"{self._where()} redirects to {where}; is it an API server, and no login page? "
+            "check its cluster's server in the kubeconfig"
+        )
 
-        where = f"{self.access.server} (context {self.access.context!r})"
+    def _where(self) -> str:
+        return f"{self.access.server} (context {self.access.context!r})"
+
+    def _unreachable(self, error: Exception) -> Unreachable:
         said = " ".join(str(error).split()) or type(error).__name__
         match error:
-            case aiohttp.ClientConnectorCertificateError():
-                why = f"is not trusted: {error.certificate_error}; check its cluster's certificate-authority-data"
-            case aiohttp.ClientConnectorSSLError() | aiohttp.ClientSSLError():
+            case Untrusted():
+                why = f"is not trusted: {said}; check its cluster's certificate-authority-data"
+            case TlsFailed():
                 why = f"does not speak TLS as expected: {said}; check its cluster's server in the kubeconfig"
-            case aiohttp.ClientConnectorDNSError():
+            case HostUnknown():
                 why = "cannot be found: no such host; check its cluster's server in the kubeconfig, VPN and network"
-            case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
+            case ProxyFailed():
                 why = f"cannot be reached through its proxy: {said}; check proxy-url and HTTPS_PROXY"
-            case aiohttp.ClientConnectorError():
-                reason = os.strerror(error.errno) if error.errno else said
-                why = f"cannot be reached: {reason}; is the cluster up, and this the right context?"
-            case aiohttp.SocketTimeoutError():
-                return Silent(f"{where} has stopped answering; it may be overloaded or restarting")
-            case TimeoutError():
+            case CannotConnect():
+                why = f"cannot be reached: {said}; is the cluster up, and this the right context?"
+            case ServerSilent():
+                return Silent(f"{self._where()} has stopped answering; it may be overloaded or restarting")
+            case HttpTimeout():
                 why = "does not answer; is the cluster up, and does a VPN or firewall stand between?"
+            case Unsendable():
+                why = f"cannot be asked: {said}; check the token of the user and whom the context impersonates"
             case ValueError():
                 why = f"answers in another language than JSON ({said}); is it an API server, and no login page?"
             case _:
                 why = f"broke the connection off: {said}; it may be restarting"
-        return Unreachable(f"{where} {why}")
+        return Unreachable(f"{self._where()} {why}")
 
 
 class KubernetesClient:
@@ -425,7 +429,7 @@ class KubernetesClient:
             version: Raw = self._connection.json_of(
                 b"".join([chunk async for chunk in self._connection.chunks(response)])
             )
-            date = response.headers.get("Date")
+            date = response.header("Date")
         return version, None if date is None else parsedate_to_datetime(date)
 
     async def whoami(self) -> str:
@@ -461,23 +465,9 @@ def _selecting(labels: str, fields: str) -> dict[str, str]:
     return ({"labelSelector": labels} if labels else {}) | ({"fieldSelector": fields} if fields else {})
 
 
-def _session(access: kubeconfig.Access) -> aiohttp.ClientSession:
-    import aiohttp
-
-    connector = aiohttp.TCPConnector(limit=0, ssl=access.tls, socket_factory=_lasting_socket)
-    # trust_env: else each request reads ~/.netrc in a thread, and a host found there replaces our credentials.
-    return aiohttp.ClientSession(connector=connector, read_bufsize=_BUFFER_BYTES, trust_env=False)
-
-
-def _lasting_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """As aiohttp's own, with keep-alive: a connection whose other end vanished without a word must not look fine."""
-    family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVE.items():
-        if hasattr(socket, name):  # macOS has them under other names
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return made
+def _pool(access: kubeconfig.Access) -> HttpPool:
+    proxy = None if access.proxy is None else access.proxy.url
+    return HttpPool(access.server, access.tls, tls_server_name=access.tls_server_name, proxy=proxy)
 
 
 def _status_of(body: bytes) -> Raw:
@@ -489,11 +479,11 @@ def _status_of(body: bytes) -> Raw:
     return value if isinstance(value, dict) else {"message": str(value)}
 
 
-def _error_of(status: Raw, response: aiohttp.ClientResponse | None = None) -> ApiError:
+def _error_of(status: Raw, response: HttpResponse | None = None) -> ApiError:
     """Of a `Status` object: an answer's body, or the object of an ERROR event."""
     code = int(response.status if response is not None else status.get("code") or 500)
     details = status.get("details") or {}
-    after = (response.headers.get("Retry-After") if response is not None else None) or details.get("retryAfterSeconds")
+    after = (response.header("Retry-After") if response is not None else None) or details.get("retryAfterSeconds")
     message = status.get("message") or f"HTTP {code}"
     return ApiError(
         code,

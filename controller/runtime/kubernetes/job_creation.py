@@ -164,7 +164,8 @@ def other_parameters(wanted: Raw, there: Raw, namespace: str) -> str:
         return ""
     return (
         f"namespace {namespace} has a {there.get('kind', 'Job')} {there['metadata']['name']} with other parameters, "
-        f"{json.dumps(has)} and not {json.dumps(asked)}: it was made before the trials were numbered anew; delete it"
+        f"{json.dumps(has)} and not {json.dumps(asked)}: it "
+        "belongs to an earlier numbering of the trials; delete it"
     )
 
 

@@ -1,7 +1,7 @@
 """The API server of a context and how to log in there: a kubeconfig, or the service account of this pod.
 
-Reads files as kubectl does; `credentials` reads the user and runs plugins. Imports neither the `kubernetes` package nor
-aiohttp: `tuner` reads the namespace of a context in commands that call no API server.
+Reads files as kubectl does; `credentials` reads the user and runs plugins. Sends no requests: `tuner` reads the
+namespace of a context in commands that call no API server.
 
 Proxies follow kubectl too: `proxy-url`, else HTTPS_PROXY and NO_PROXY. Python's rules (urllib.request)
 differ from Go's: they know no address ranges in NO_PROXY, and send requests to loopback addresses, such as those of
@@ -260,6 +260,10 @@ def _cluster(fields: Fields, place: str) -> Fields:
     expect_known(fields, _CLUSTER_FIELDS, place)
     if not fields.get("server"):
         raise BadKubeconfig(f"{place} has no server")
+    if not _is_http(str(fields["server"])):
+        raise BadKubeconfig(
+            f"{place}: server: expected http://HOST:PORT or https://HOST:PORT, got {fields['server']!r}"
+        )
     authority = fields.get("certificate-authority-data") or fields.get("certificate-authority")
     if fields.get("insecure-skip-tls-verify") and authority:
         raise BadKubeconfig(
@@ -380,7 +384,7 @@ def proxy_for(server: str, proxy_url: str, place: str, environ: Mapping[str, str
 
 def _checked(proxy: Proxy, place: str, said: str) -> Proxy:
     parts = urlsplit(proxy.url)
-    if parts.scheme in _SCHEMES and parts.hostname:
+    if _is_http(proxy.url):
         return proxy
     if parts.scheme.startswith("socks"):
         raise BadKubeconfig(
@@ -389,6 +393,17 @@ def _checked(proxy: Proxy, place: str, said: str) -> Proxy:
         )
     shown = proxy.address if parts.hostname else repr(said)
     raise BadKubeconfig(f"{place}: expected http://HOST:PORT or https://HOST:PORT, got {shown}")
+
+
+def _is_http(url: str) -> bool:
+    """Of a host, and of a port if it names one."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        named = host if host.isascii() else host.encode("idna")
+        return parts.scheme in _SCHEMES and len(named) > 0 and (parts.port or 0) >= 0
+    except ValueError:
+        return False
 
 
 def _excepted(host: str, port: int, no_proxy: str) -> bool:

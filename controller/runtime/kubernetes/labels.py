@@ -45,7 +45,7 @@ RAY_NODE_TYPE = "ray.io/node-type"
 VOLCANO_TASK = "volcano.sh/task-spec"
 VOLCANO_TASK_INDEX = "volcano.sh/task-index"
 
-TRIAL_CONTAINER = "trial"  # the name of the container that stands for the trial
+TRIAL_CONTAINER = "trial"  # the name of the trial's container
 
 LONGEST_LABEL = 63  # of a host name, and of a label's value
 

@@ -110,7 +110,7 @@ class FencingLease:
             try:
                 self._holder = self._who()
             except OSError as error:
-                raise RuntimeLost(f"{error.filename}: {error.strerror}; it goes on when that is mended") from error
+                raise RuntimeLost(f"{error.filename}: {error.strerror}; it continues when that is fixed") from error
         for _ in range(_TRIES):
             began_s = time.monotonic()
             try:
@@ -121,11 +121,11 @@ class FencingLease:
                 if error.status not in (_FORBIDDEN, _NOT_FOUND):
                     raise
                 self._off = True
-                _log.warning("a second controller of this experiment would not be noticed: %s", error)
+                _log.warning("a second controller of this experiment would not be detected: %s", error)
                 return
             self._valid_until_s = began_s + DURATION_S - _MARGIN_S
             return
-        raise RuntimeLost(f"lease {self._name} in namespace {self._namespace} is changed all the time by others")
+        raise RuntimeLost(f"lease {self._name} in namespace {self._namespace} is being changed by others all the time")
 
     async def _take(self, now: datetime) -> None:
         try:
@@ -141,8 +141,8 @@ class FencingLease:
             return
         if self._epoch:
             self.lost = Superseded(
-                f"another controller has taken this experiment over ({holder_of(spec) or 'it has ended since'}); what "
-                "runs on the cluster runs on, and nothing more is started or removed from here"
+                f"another controller has taken over this experiment ({holder_of(spec) or 'it has ended since'}); its "
+                "Jobs keep running, and this controller starts and removes nothing more"
             )
             raise self.lost
         if spec.get("holderIdentity") not in (None, "", self._holder) and (left_s := time_left_s(spec, now)) > 0:
@@ -213,7 +213,7 @@ async def wait_until_free(client: KubernetesClient, namespace: str, name: str, *
             raise FailedPrecondition(held(name, namespace, spec, DURATION_S))
         if not first:
             first = str(spec.get("renewTime"))
-            say(f"{holder_of(spec)} has run this experiment; waiting up to {left_s:.0f} s to see whether it still does")
+            say(f"{holder_of(spec)} ran this experiment; waiting up to {left_s:.0f} s to see whether it still runs")
         await asyncio.sleep(min(left_s, _LOOK_S))
 
 

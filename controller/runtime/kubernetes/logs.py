@@ -216,7 +216,7 @@ class LogFollower:
 
     def replaced(self) -> None:
         """Another pod has its name: stop here, for the log of that name is that pod's now. Lines of it that were copied
-        before this was known come once more: whoever reads log.txt has read them, so they cannot be cut off."""
+        before this was known come once more: the reader of log.txt has read them, so they cannot be cut off."""
         if self.done:
             return
         if self._task is not None:
@@ -412,7 +412,7 @@ class LogFollower:
         self._noted_size = self._size
 
     def _disk(self, error: OSError) -> _DiskTrouble:
-        return _DiskTrouble(f"cannot write {self._file}: {error.strerror or error}; it goes on when that is mended")
+        return _DiskTrouble(f"cannot write {self._file}: {error.strerror or error}; it continues when that is fixed")
 
 
 class _Reading:

@@ -11,29 +11,6 @@ from typing import Any, TypeAlias, TypedDict
 Raw: TypeAlias = dict[str, Any]  # an object of unknown kind
 
 
-class OwnerReference(TypedDict, total=False):
-    apiVersion: str
-    kind: str
-    name: str
-    uid: str
-    controller: bool
-
-
-class ObjectMeta(TypedDict, total=False):
-    name: str
-    namespace: str
-    uid: str
-    resourceVersion: str
-    generation: int
-    creationTimestamp: str
-    deletionTimestamp: str
-    deletionGracePeriodSeconds: float
-    labels: dict[str, str]
-    annotations: dict[str, str]
-    finalizers: list[str]
-    ownerReferences: list[OwnerReference]
-
-
 ListMeta = TypedDict("ListMeta", {"resourceVersion": str, "continue": str, "remainingItemCount": int}, total=False)
 
 
@@ -57,16 +34,6 @@ class Container(TypedDict, total=False):
     args: list[str]
     restartPolicy: str
     resources: ResourceRequirements
-
-
-class PodSpec(TypedDict, total=False):
-    containers: list[Container]
-    initContainers: list[Container]
-    nodeName: str
-    overhead: dict[str, str]
-    priorityClassName: str
-    restartPolicy: str
-    activeDeadlineSeconds: int
 
 
 class ContainerStateWaiting(TypedDict, total=False):

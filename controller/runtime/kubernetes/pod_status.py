@@ -55,7 +55,7 @@ def node_of(pod: Shown) -> str:
 
 
 def container_in(pod: Shown, wanted: str = "") -> str:
-    """The name of the container that stands for the trial: the one asked for, ours, or the first, as kubectl has it."""
+    """The name of the trial's container: the one asked for, ours, or the first, as kubectl has it."""
     names = [each["name"] for each in pod.get("spec", {}).get("containers") or ()]
     for name in (wanted, TRIAL_CONTAINER):
         if name in names:
@@ -73,7 +73,7 @@ def started_at(pod: Shown, name: str) -> datetime | None:
     """When the container first started: a container that is restarted in place gets no new time.
 
     Its status tells the present start and the one before. After two restarts the first is not told any more, and the
-    pod's own start stands for it, which is earlier by the pull of the image.
+    pod's own start is used instead, which is earlier by the pull of the image.
     """
     status = container_status(pod, name)
     state, before = status.get("state") or {}, (status.get("lastState") or {}).get("terminated") or {}
@@ -248,10 +248,10 @@ def explain_refusal(message: str) -> str:
     while (shorter := _ADMISSION.sub("", said)) != said:
         said = shorter
     if "violates PodSecurity" in said:
-        return f"the namespace's pod security does not let it run: {said}"
+        return f"the namespace's pod security does not allow it: {said}"
     if "must specify" in said:
         return f"a quota of the namespace asks for trial.resources that are not given: {said}"
-    return f"the cluster does not let its pod be created: {said}"
+    return f"the cluster does not allow its pod to be created: {said}"
 
 
 def _mount(pod: Shown, container: str, name: str, said: str) -> str:
@@ -285,10 +285,10 @@ KILLED = frozenset({137, 143})  # 128 + SIGKILL, 128 + SIGTERM
 
 _DISRUPTIONS = {
     "PreemptionByScheduler": "preempted by a pod of a higher priority",
-    "DeletionByTaintManager": "node {node} lost or tainted: its pods were removed",
+    "DeletionByTaintManager": "node {node} was lost or tainted: its pods were removed",
     "EvictionByEvictionAPI": "evicted from node {node} on request, as when it is drained",
     "TerminationByKubelet": "evicted by node {node}",
-    "DeletionByPodGC": "node {node} is gone, and its pod with it",
+    "DeletionByPodGC": "node {node} is gone, and so is its pod",
 }
 _CONTAINER_FAILED_TO_START = frozenset({"StartError", "ContainerCannotRun"})
 
@@ -315,13 +315,13 @@ def end_of(pod: Shown, container: str, *, stopped: bool, now: datetime, deleted:
     if deleted == ITS_POD and was_ending and (failure := given_up(pod, container)):
         return failure
     if was_ending:
-        return _lost(time, f"{deleted} was deleted by somebody else (exit code {code})")
+        return _lost(time, f"{deleted} was deleted by someone else (exit code {code})")
     if ended.get("reason") == "ContainerStatusUnknown":
         return _lost(time, f"node {node_of(pod)} has lost track of its container")
     if ended.get("signal"):
         return Exit(time, signal=int(ended["signal"]))
     if code in KILLED:
-        return _lost(time, f"killed from outside: exit code {code}, not for memory")
+        return _lost(time, f"killed from outside (exit code {code}), not for lack of memory")
     return Exit(time, code=code)
 
 
@@ -338,7 +338,7 @@ def _without_container(
                 return Exit(asked or now, unknown=True, stopped=True)
             thrown_out = _thrown_out(pod, asked or now) or _start_up(pod, now)
             otherwise = (
-                f"{deleted} was deleted by somebody else" if is_gone(pod) else "its pod failed and does not say why"
+                f"{deleted} was deleted by someone else" if is_gone(pod) else "its pod failed and does not say why"
             )
             return thrown_out or _lost(asked or now, _told(pod, otherwise))
     if asked is None:
@@ -353,7 +353,7 @@ def _without_container(
     if node_of(pod):
         why = f"node {node_of(pod)} does not answer: its pod could not be ended"
         return thrown_out or _lost(asked, why)
-    return thrown_out or _lost(asked, f"{deleted} was deleted by somebody else before it ran")
+    return thrown_out or _lost(asked, f"{deleted} was deleted by someone else before it ran")
 
 
 def _thrown_out(pod: Shown, time: datetime) -> Exit | None:
@@ -489,7 +489,7 @@ NO_CAUSE = "Created worker pod: "
 
 @dataclass(frozen=True, slots=True)
 class WaitingReason:
-    """text: for the table of trials. hopeless: why_waiting it will never run as it stands; "" while there is hope."""
+    """text: for the table of trials. hopeless: why it can never run unless something changes; "" while it may run."""
 
     text: str = ""
     hopeless: str = ""
@@ -509,7 +509,7 @@ def why_waiting(pod: Shown, *, now: datetime, container: str = "", mount_trouble
     if mount_trouble:
         reason = explain_mount(pod, container, mount_trouble)
         return WaitingReason(reason, reason if age_s >= MOUNT_S else "")
-    return WaitingReason(f"its container is being made on node {node_of(pod)}" if age_s >= USUAL_S else "")
+    return WaitingReason(f"its container is being created on node {node_of(pod)}" if age_s >= USUAL_S else "")
 
 
 def why_refused(message: str) -> WaitingReason:
@@ -530,7 +530,7 @@ def _unscheduled(pod: Shown, container: str, now: datetime) -> WaitingReason:
             waited_s = _since(scheduled.get("lastTransitionTime"), now)
             if (missing := missing_claim(pod, container, message)) and waited_s >= CLAIM_S:
                 return WaitingReason(missing, missing)
-            hopeless = f"no node took it for {UNSCHEDULABLE_S / 60:.0f} minutes: {message}"
+            hopeless = f"no node accepted it for {UNSCHEDULABLE_S / 60:.0f} minutes: {message}"
             return WaitingReason(
                 missing or f"Unschedulable: {message}", hopeless if waited_s >= UNSCHEDULABLE_S else ""
             )

@@ -71,11 +71,11 @@ class Records:
 
 @contextlib.contextmanager
 def _waited_for(path: Path) -> Iterator[None]:
-    """A disk that is full or cannot be written may be mended, and the run goes on then."""
+    """A disk that is full or cannot be written may be fixed, and then the run continues."""
     try:
         yield
     except OSError as error:
-        raise RuntimeLost(f"{path}: {error.strerror or error}; make room, and it goes on") from error
+        raise RuntimeLost(f"{path}: {error.strerror or error}; free some space to continue") from error
 
 
 def _read(path: Path) -> Record | None:

@@ -9,8 +9,8 @@ behind the watch of pods; where it is not, the server refuses a pod, and the att
 SETTLE_S after an attempt has ended nothing is on top for it any more: pods of it that were never seen never will be.
 
 What has ended stays charged until the server takes it off `used`: to be faster would only have pods refused. What
-others charge is in `used` too; whoever is faster has the room. `used` can also be too low for a while: when the server
-counts anew, it may not have heard of a pod that was made a moment before. So what we know to be alive is the least.
+others charge is in `used` too; the faster one gets the room. `used` can also be too low for a while: when the server
+recounts, it may not have heard of a pod that was made a moment before. So what we know to be alive is the least.
 """
 
 from __future__ import annotations

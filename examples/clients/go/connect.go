@@ -104,7 +104,7 @@ func untilAnswered(patience time.Duration) grpc.UnaryClientInterceptor {
 	}
 }
 
-// bearer sends the token with each call, and in the clear only to this machine.
+// bearer sends the token with each call, and unencrypted only to this machine.
 type bearer struct {
 	token string
 	local bool

@@ -171,7 +171,7 @@ func (w worker) train(ctx context.Context, trial *pb.Trial) (*pb.Trial, error) {
 			return nil, errors.New("interrupted; the same command carries on")
 		case <-time.After(w.pace):
 		}
-		// A trial that another worker has begun begins anew, as another attempt.
+		// A trial that another worker has begun starts over, as another attempt.
 		measured := &pb.Measurement{Attempt: int64(max(1, trial.Tries)), Metric: "loss", Step: step, Value: loss(trial.Parameters, step)}
 		advice, err := w.service.ReportMeasurements(ctx, &pb.ReportMeasurementsRequest{
 			Name: trial.Name, Measurements: []*pb.Measurement{measured}, Tries: trial.Tries,

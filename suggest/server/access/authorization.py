@@ -31,13 +31,13 @@ class Authorizer:
         given = [value for key, value in metadata if key == KEY]
         if len(given) != 1:
             raise Unauthenticated(
-                "this server asks for a token: name a file with yours in TUNER_TOKEN_FILE or by --token-file, or send "
-                "it as metadata, authorization: Bearer TOKEN"
+                "this server requires a token: name a file with yours in TUNER_TOKEN_FILE or with --token-file, or "
+                "send it as metadata, authorization: Bearer TOKEN"
             )
         scheme, _, token = str(given[0]).partition(" ")
         grant = self._tokens().grant(token.strip()) if scheme.lower() == "bearer" else None
         if grant is None:
-            raise Unauthenticated("this server does not know that token, or not any more; ask its operator for one")
+            raise Unauthenticated("unknown or revoked token; ask the server's operator for one")
         known_as(grant.name)
         hold(grant)
 
@@ -54,7 +54,7 @@ class Authorizer:
         name = method.rpartition("/")[2]
         rpc = RPCS.get(name)
         if rpc is None:
-            raise PermissionDenied(f"no token opens {name}")
+            raise PermissionDenied(f"no token permits {name}")
         if rpc.verb not in grant.verbs:
             raise PermissionDenied(
                 f"the token {grant.name} may not {rpc.verb.value}, which {name} needs; its operator can change that"

@@ -72,7 +72,7 @@ class KeyPair:
         try:
             context.load_cert_chain(certificate, key, password=lambda: "")  # never asks on the terminal
         except (ssl.SSLError, OSError, ValueError) as e:
-            why = "the key does not belong to the certificate" if _mismatch(e) else "one of them is no (plain) PEM"
+            why = "the key does not belong to the certificate" if _mismatch(e) else "one of them is not plain PEM"
             message = f"cannot be used together: {why}; see: openssl x509 -in {certificate} -noout -text"
             raise InvalidArgument([Problem(f"{certificate} and {key}", message)]) from e
         _refuse_readable(key)

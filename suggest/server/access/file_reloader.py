@@ -42,12 +42,12 @@ class FileReloader(Generic[T]):
         except (InvalidArgument, OSError) as e:
             return self._refuse(contents, e)
         self._contents, self.value = contents, value
-        log.warning("%s: read again, and used from now on", self._shown)
+        log.warning("%s: reloaded", self._shown)
         return True
 
     def _refuse(self, contents: list[bytes], error: Exception) -> bool:
         if contents != self._contents:
-            log.error("changed, and cannot be used; what was read before stays: %s", error)
+            log.error("changed and cannot be used; the previous contents stay in effect: %s", error)
         self._contents = contents
         return False
 

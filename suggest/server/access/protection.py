@@ -1,7 +1,7 @@
 """How a server is protected: what its operator says, what is refused for being open by mistake, what follows from it.
 
 A socket belongs to its user and asks for nothing; an address of the network asks for a token, loopback or not. Being
-open to all, or speaking in the clear beyond this machine, takes the word `--insecure`.
+open to all, or serving unencrypted beyond this machine, takes the word `--insecure`.
 """
 
 from __future__ import annotations
@@ -41,12 +41,14 @@ class Protection:
         """Raises InvalidArgument: a server at the address, with its metrics there, would be more open than its operator
         may think."""
         if self.tls_client_ca and not self.tls_cert:
-            raise _refused("tls-client-ca", "goes with --tls-cert and --tls-key, for clients show theirs over TLS only")
+            raise _refused(
+                "tls-client-ca", "goes with --tls-cert and --tls-key, because clients present theirs over TLS only"
+            )
         if metrics is not None and not (metrics.private or self.insecure or self.tls_cert):
             raise _refused(
                 "metrics-address",
-                f"whoever can reach {metrics} could read the metrics there, in the clear; listen at a loopback "
-                "address, add --tls-cert and --tls-key, or let everybody in with --insecure",
+                f"anyone who reaches {metrics} could read the metrics unencrypted; listen at a loopback "
+                "address, add --tls-cert and --tls-key, or accept everyone with --insecure",
             )
         if bool(self.tls_cert) != bool(self.tls_key):
             there, missing = ("cert", "key") if self.tls_cert else ("key", "cert")
@@ -55,8 +57,8 @@ class Protection:
             if self.tokens or self.tls_cert:
                 raise _refused(
                     "address",
-                    f"{address} is a socket of its user, who alone can reach it and needs no token; "
-                    "leave --tokens and --tls-cert away, or listen at HOST:PORT",
+                    f"{address} is a socket that only its user can reach, without a token; "
+                    "leave out --tokens and --tls-cert, or listen at HOST:PORT",
                 )
             return
         if self.insecure or self.tls_client_ca:
@@ -64,15 +66,15 @@ class Protection:
         if not self.tokens:
             raise _refused(
                 "tokens",
-                f"whoever can reach {address} could do everything there; say who may with --tokens FILE, "
-                "or with --tls-client-ca FILE, let everybody in with --insecure, or use unix:PATH, which is its "
-                "user's alone",
+                f"anyone who reaches {address} could do everything; name those who may with --tokens FILE, "
+                "or with --tls-client-ca FILE, accept everyone with --insecure, or use unix:PATH, which "
+                "only its user can reach",
             )
         if not (self.tls_cert or address.private):
             raise _refused(
                 "tls-cert",
-                f"tokens would go to {address} in the clear; add --tls-cert and --tls-key, "
-                "or --insecure if something else keeps the network to yourselves",
+                f"tokens would be sent to {address} unencrypted; add --tls-cert and --tls-key, "
+                "or --insecure if the network is protected otherwise",
             )
 
 
@@ -81,7 +83,7 @@ class LoadedProtection:
 
     def __init__(self, protection: Protection) -> None:
         self.authorizer: Authorizer | None = None  # none: everybody may do everything
-        self.pair: KeyPair | None = None  # none: in the clear
+        self.pair: KeyPair | None = None  # none: no TLS
         self._watched: list[KeyPair | FileReloader[Tokens]] = []
         if protection.tokens:
             from suggest.server.access.authorization import Authorizer
@@ -115,11 +117,11 @@ def watched_tokens(path: Path) -> FileReloader[Tokens]:
         tokens = read_tokens(contents[0], place=str(path))
         rights = path.stat().st_mode
         if rights & stat.S_IWOTH:
-            raise _refused(str(path), f"everybody may write it, and so let themselves in; see: chmod o-w {path}")
+            raise _refused(str(path), f"everybody may write it and grant themselves access; see: chmod o-w {path}")
         if tokens.plain and rights & (stat.S_IRGRP | stat.S_IROTH):
             log.warning(
-                "file=%s: has tokens in it as they are, and others than its owner may read it; "
-                "see: chmod 600 %s, or keep sha256 of them instead",
+                "file=%s: contains tokens in plain text and is readable by others than its owner; "
+                "see: chmod 600 %s, or store their sha256 instead",
                 path,
                 path,
             )

@@ -69,7 +69,7 @@ def _entries(content: bytes, place: str) -> Mapping[Any, Any]:  # what YAML give
     entries = document.get("tokens") if isinstance(document, dict) else None
     if not isinstance(entries, dict) or not entries or len(document) > 1:
         raise InvalidArgument(
-            [Problem(place, "must have `tokens:` and nothing else at the top, with a name for each token below it")]
+            [Problem(place, "must have the key `tokens:` and no other at the top, with a name for each token below it")]
         )
     return entries
 
@@ -93,7 +93,7 @@ def _token(name: Any, entry: Any, at: str, problems: list[Problem]) -> tuple[byt
             problems.append(Problem(f"{at}.namespaces", problem))
     for word in verbs or ():
         if word not in known:
-            message = f"{word[:40]!r} is no verb; use {', '.join(known)}, or all{did_you_mean(word, known)}"
+            message = f"{word[:40]!r} is not a verb; use {', '.join(known)}, or all{did_you_mean(word, known)}"
             problems.append(Problem(f"{at}.verbs", message))
     allowed = frozenset(Verb) if verbs is None else frozenset(Verb(word) for word in verbs if word in known)
     return digest, Grant(str(name), allowed, namespaces)
@@ -127,5 +127,5 @@ def _words(given: Any, at: str, problems: list[Problem]) -> frozenset[str] | Non
         return None
     if isinstance(given, list) and given and all(isinstance(word, str) for word in given):
         return frozenset(given)
-    problems.append(Problem(at, f"must be a list with something in it, or {ALL}"))
+    problems.append(Problem(at, f"must be a non-empty list, or {ALL}"))
     return frozenset()

@@ -58,7 +58,7 @@ def one_too_many_at_once(snapshot: Snapshot) -> int:
 
 
 @mutant("a search that learns knows less than it could", (decide, "_limit"))
-def two_ahead_whoever_learns(snapshot: Snapshot) -> int:
+def two_ahead_although_it_learns(snapshot: Snapshot) -> int:
     return _limit(replace(snapshot, ahead=2))
 
 
@@ -119,7 +119,7 @@ def configuration_does_not_pause(self: Any, attempts: list[Attempt], events: lis
     return Changes(None, attempts, events)
 
 
-@mutant("a mended experiment counts its trial as failed", (decide, "_runs_again"))
+@mutant("a corrected experiment counts its trial as failed", (decide, "_runs_again"))
 def lifting_a_pause_forgets_the_trial(trial: UnfinishedTrial, snapshot: Snapshot) -> bool:
     return failures.may_retry(trial.attempts, snapshot.spec.trial.retries)
 
@@ -157,7 +157,7 @@ def remember_then_store(self: Loop, changes: list[tuple[Any, Attempt]]) -> None:
     self._journal.attempts_changed(pairs, now=self._clock.now())
 
 
-@mutant("after a kill the budget starts anew", (loop.Loop, "open"))
+@mutant("after a kill the budget starts over", (loop.Loop, "open"))
 async def finished_trials_are_forgotten(self: Loop) -> None:
     await _open(self)
     self._memory.counts.clear()
@@ -178,7 +178,7 @@ async def counted_before_it_is_told(self: Loop, number: int, outcome: Outcome) -
     known.running = False
 
 
-@mutant("the search goes on after the target is reached", (budget, "ending"))
+@mutant("the search continues after the target is reached", (budget, "ending"))
 def no_ending_but_the_budget(spec: ExperimentSpec, counts: Mapping[TrialState, int], **known: Any) -> Any:
     if spec.budget.trials is not None and budget.counted(counts) >= spec.budget.trials:
         return budget.Ending(ExperimentState.SUCCEEDED, "done", True)

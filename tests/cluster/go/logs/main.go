@@ -9,7 +9,7 @@
 // {uid} in a line is the number that the first eight digits of the pod's uid make.
 //
 // As with a kubelet, a followed log ends when its pod ends, and lines carry times that sinceTime understands. One
-// watch of all pods tells who runs; nothing is written. It answers whoever asks, so it listens on the loopback only.
+// watch of all pods tells who runs; nothing is written. It answers everyone, so it listens on the loopback only.
 package main
 
 import (

@@ -1,4 +1,7 @@
-"""The signals of a terminal as the controls of a run: the first interrupts or detaches, the second kills."""
+"""Interruptions of a run: the first stops it cleanly or detaches from it, the second kills its trials.
+
+`Interruptions` is told of them by its owner; `SignalControls` takes them from the signals of this process.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from controller.cli.exits import ExitCode
-
 if TYPE_CHECKING:
     from controller.loop import Loop
 
@@ -17,10 +18,10 @@ _NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "ha
 
 
 @dataclass(slots=True)
-class SignalControls:
-    """`controller.app.run.Controls`: installed while used as a context, in the running event loop.
+class Interruptions:
+    """`controller.app.run.Controls`. Those that arrive before there is a loop of the controller are passed on to it.
 
-    Signals that arrive before there is a loop of the controller are passed on when it comes.
+    received: the first signal. All methods are called on the event loop's thread.
     """
 
     say: Callable[[str], None]
@@ -29,23 +30,12 @@ class SignalControls:
     _detaches: bool = False
     _loop: Loop | None = field(default=None)
 
-    def __enter__(self) -> SignalControls:
-        running = asyncio.get_running_loop()
-        for number in _NAMES:
-            running.add_signal_handler(number, self._receive, number)
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        running = asyncio.get_running_loop()
-        for number in _NAMES:
-            running.remove_signal_handler(number)
-
     def attach(self, loop: Loop, *, detaches: bool) -> None:
         self._loop = loop
         self._detaches = detaches
         self._tell(loop)
 
-    def _receive(self, number: signal.Signals) -> None:
+    def receive(self, number: signal.Signals) -> None:
         self.received = self.received or number
         self.times += 1
         progress = None if self._loop is None else self._loop.progress()
@@ -53,9 +43,9 @@ class SignalControls:
             self._tell(self._loop)
         running = 0 if progress is None else len(progress.running)
         if self.times == 1 and progress is not None and progress.stopping:
-            self.say(f"{_NAMES[number]}: it is stopping already, for good (again: kill what still runs)")
+            self.say(f"{_NAMES[number]}: already stopping; once more kills what still runs")
         elif self.times == 1 and self._detaches:
-            self.say(f"{_NAMES[number]}: detaching; what runs goes on (again: kill it)")
+            self.say(f"{_NAMES[number]}: detaching; running trials continue (once more: kill them)")
         elif self.times == 1:
             final = progress is not None and progress.final_runs
             what = "its final stage" if final else f"{running} running trial{'s' if running > 1 else ''}"
@@ -63,7 +53,7 @@ class SignalControls:
             again = again if final else f"{again} and cost{'s' if running == 1 else ''} nothing"
             self.say(f"{_NAMES[number]}: stopping{f'; ending {what}' if running else ''} ({again}; again: kill)")
         elif running:
-            self.say(f"{_NAMES[number]} again: killing what still runs")
+            self.say(f"{_NAMES[number]} again: killing the running trials")
 
     def _tell(self, loop: Loop) -> None:
         from controller.core.snapshot import DesiredState
@@ -75,7 +65,17 @@ class SignalControls:
         if self.times > 1:
             loop.kill()
 
-    @property
-    def exit_code(self) -> ExitCode:
-        """Of an experiment that was stopped: by a signal to this process, or by `tuner stop`."""
-        return ExitCode.INTERRUPTED if self.received is signal.SIGINT else ExitCode.TERMINATED
+
+class SignalControls(Interruptions):
+    """Takes signals while it is used as a context, in the running event loop of the main thread."""
+
+    def __enter__(self) -> SignalControls:
+        running = asyncio.get_running_loop()
+        for number in _NAMES:
+            running.add_signal_handler(number, self.receive, number)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        running = asyncio.get_running_loop()
+        for number in _NAMES:
+            running.remove_signal_handler(number)

@@ -1,0 +1,712 @@
+"""HTTP/1.1 to one server: kept connections, TLS, proxies, streamed answers, every wait bounded. Knows no Kubernetes.
+
+TLS is an `ssl.SSLObject` between two memory BIOs: asyncio's own keeps a buffer of 256 KiB for each connection. All
+connections of a pool receive into one buffer, which is emptied before asyncio calls the next protocol. h11 writes
+requests and reads the heads of answers, `http_body` their bodies. Do not import h11 at the top: it takes 7 ms, and
+belongs to an extra.
+
+An answer that nobody reads takes _HELD_BYTES and what one call receives; then the socket is not read until it is read.
+The end of a TLS stream without close_notify is an error: anybody on the way can end a TCP connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import os
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote, urlsplit
+
+from controller.runtime.kubernetes.http_body import Gunzip, UntilTheEnd, body_of
+
+if TYPE_CHECKING:
+    import h11
+
+_CONNECT_S = 5.0  # for TCP, and for each TLS handshake
+_TUNNEL_S = 15.0  # for a proxy's answer: it has to connect, too
+_NEXT_ADDRESS_S = 0.25  # a host has several addresses and the first does not answer (RFC 8305)
+_IDLE_S = 15.0
+_MOST_IDLE = 100
+_RECEIVED_BYTES = 1 << 16  # at most, by one call
+_HELD_BYTES = 1 << 16
+_PIECE_BYTES = 1 << 13  # memory BIOs never shrink: they are given no more at once
+_HEAD_BYTES = 1 << 14
+_MOST_INFORMATIONAL = 16
+_REPEATABLE = ("GET", "DELETE")
+_KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # a peer that vanished is noticed in 30 s
+_PORTS = {"http": 80, "https": 443}
+_Address = tuple[int, int, int, Any]  # family, kind, protocol, and what `connect` takes
+
+
+class HttpError(Exception):
+    """There is no answer, or no end of it. The message is for people and has no secrets."""
+
+
+class HostUnknown(HttpError):
+    """Its name has no address."""
+
+
+class CannotConnect(HttpError):
+    """There is no connection to it."""
+
+
+class ProxyFailed(HttpError):
+    """There is no connection to the proxy, or none through it."""
+
+
+class Untrusted(HttpError):
+    """Its certificate is not valid for us."""
+
+
+class TlsFailed(HttpError):
+    """The handshake failed for another reason than its certificate."""
+
+
+class ServerSilent(HttpError):
+    """Connected, and nothing comes."""
+
+
+class HttpTimeout(HttpError):
+    """It took too long to connect, or in all."""
+
+
+class BrokenOff(HttpError):
+    """The connection broke, or what came is not HTTP."""
+
+
+class Unsendable(HttpError):
+    """HTTP has no way to say this request."""
+
+
+def _said(error: BaseException) -> str:
+    """Why, in words: those of the system for an error of the system."""
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.errno:
+        return os.strerror(error.errno)
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+class _TlsLayer:
+    """TLS over whatever carries its bytes."""
+
+    def __init__(self, context: ssl.SSLContext, name: str) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
+        self.established = False
+        self.ended = False  # by close_notify
+
+    def shake_hands(self) -> bool:
+        """True: done; else it wants to receive more. Raises ssl.SSLError."""
+        try:
+            self._object.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        self.established = True
+        return True
+
+    def open(self, sealed: bytes | memoryview) -> list[bytes]:
+        """Raises ssl.SSLError."""
+        self._incoming.write(sealed)
+        opened: list[bytes] = []
+        if not self.established:
+            return opened
+        try:
+            while piece := self._object.read(_PIECE_BYTES):
+                opened.append(piece)
+            self.ended = True
+        except ssl.SSLWantReadError:
+            pass
+        return opened
+
+    def seal(self, plain: bytes) -> bytes:
+        """With what else there is to send. Raises ssl.SSLError."""
+        while plain:
+            plain = plain[self._object.write(plain) :]
+        return self._outgoing.read()
+
+    def say_goodbye(self) -> None:
+        if self.established:
+            with contextlib.suppress(ssl.SSLError):
+                self._object.unwrap()
+
+
+class _Link(asyncio.BufferedProtocol):
+    """A connection: bytes to its other end and from there, through layers of TLS. One task at a time waits for them.
+
+    Args:
+        buffer: to receive into; shared by links.
+        gone: called when there is no connection any more, or it is of no use while idle.
+    """
+
+    def __init__(self, buffer: memoryview, gone: Callable[[_Link], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._buffer = buffer
+        self._gone = gone
+        self._layers: list[_TlsLayer] = []
+        self._received: list[bytes] = []
+        self._held_bytes = 0
+        self._paused = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._ended = False
+        self._lost = False
+        self._failure: HttpError | None = None
+        self._transport: asyncio.Transport
+        self.idle_since_s: float | None = None  # None: in use
+        self.heard = False  # something since `send`
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, count: int) -> None:
+        try:
+            opened = self._opened(self._buffer[:count])
+            if self._layers:
+                self._flush()
+        except ssl.SSLError as error:
+            self._fail(BrokenOff(_said(error)))
+            return
+        if opened:
+            if self.idle_since_s is not None:  # nobody has asked
+                self.abort()
+                return
+            self.heard = True
+            self._received += opened
+            self._held_bytes += sum(map(len, opened))
+            if self._held_bytes > _HELD_BYTES and not self._paused:
+                self._paused = True
+                self._transport.pause_reading()
+        if any(layer.ended for layer in self._layers):
+            self._ended = True
+            self._transport.close()
+        self._wake()
+
+    def eof_received(self) -> None:
+        if self._layers and not self._ended:
+            what = "without ending TLS" if self._layers[-1].established else "during the TLS handshake"
+            self._fail(BrokenOff(f"it ended the connection {what}"))
+        else:
+            self._ended = True
+            self._wake()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._lost = True
+        if not self._ended:
+            self._fail(BrokenOff("the connection was closed" if error is None else _said(error)))
+        self._gone(self)
+        self._wake()
+
+    # What we call.
+
+    def send(self, data: bytes) -> None:
+        """Raises BrokenOff. Does not wait: what is sent is in memory anyway, and an answer may come before its end."""
+        if self._failure is not None or self._ended or self._transport.is_closing():
+            raise self._failure or BrokenOff("the connection was closed")
+        self.heard = False
+        try:
+            sealed = []
+            for start in range(0, len(data), _PIECE_BYTES):
+                piece = data[start : start + _PIECE_BYTES]
+                for layer in reversed(self._layers):
+                    piece = layer.seal(piece)
+                sealed.append(piece)
+        except ssl.SSLError as error:
+            self._fail(BrokenOff(_said(error)))
+            raise BrokenOff(_said(error)) from error
+        self._transport.write(b"".join(sealed))
+
+    async def receive(self, silence_s: float, deadline_s: float | None) -> bytes:
+        """b"" at the end. Raises BrokenOff, ServerSilent, HttpTimeout."""
+        while not self._received:
+            if self._failure is not None:
+                raise self._failure
+            if self._ended:
+                return b""
+            await self._wait(silence_s, deadline_s)
+        data = self._received[0] if len(self._received) == 1 else b"".join(self._received)
+        self._received.clear()
+        self._held_bytes = 0
+        if self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+        return data
+
+    async def start_tls(self, context: ssl.SSLContext, name: str) -> None:
+        """Raises Untrusted, TlsFailed, CannotConnect, HttpTimeout."""
+        try:
+            layer = _TlsLayer(context, name)
+        except ValueError as error:
+            raise TlsFailed(f"{name!r} cannot be the name in a certificate") from error
+        self._layers.append(layer)
+        deadline_s = self._loop.time() + _CONNECT_S
+        try:
+            while not layer.shake_hands():
+                self._flush()
+                if self._failure is not None or self._ended:
+                    raise CannotConnect(str(self._failure or "it ended the connection"))
+                await self._wait(_CONNECT_S, deadline_s)
+            self._flush()
+            self._received += layer.open(b"")
+        except ssl.SSLCertVerificationError as error:
+            self._flush()  # it is told why
+            raise Untrusted(_said(error)) from error
+        except ssl.SSLError as error:
+            self._flush()
+            raise TlsFailed(_said(error)) from error
+
+    @property
+    def reusable(self) -> bool:
+        """All is sent and read, and the other end is there."""
+        return not (
+            self._failure or self._ended or self._received or self._transport.is_closing()
+            or self._transport.get_write_buffer_size()
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Of an idle connection: tells the other end."""
+        for layer in self._layers[-1:]:
+            layer.say_goodbye()
+            with contextlib.suppress(ssl.SSLError):
+                self._flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        if not self._lost:  # a transport fails that is aborted after its end
+            self._transport.abort()
+
+    def _opened(self, data: memoryview) -> list[bytes]:
+        if not self._layers:
+            return [bytes(data)]
+        opened: list[bytes] = []
+        for start in range(0, len(data), _PIECE_BYTES):
+            pieces: Sequence[bytes | memoryview] = [data[start : start + _PIECE_BYTES]]
+            for layer in self._layers:
+                pieces = [plain for piece in pieces for plain in layer.open(piece)]
+            opened += pieces  # type: ignore[arg-type]  # there is a layer, so they are bytes
+        return opened
+
+    def _flush(self) -> None:
+        data = b""
+        for layer in reversed(self._layers):
+            data = layer.seal(data)
+        if data:
+            self._transport.write(data)
+
+    def _fail(self, failure: HttpError) -> None:
+        self._failure = self._failure or failure
+        self.abort()
+        self._wake()
+
+    async def _wait(self, silence_s: float, deadline_s: float | None) -> None:
+        """For anything to happen."""
+        until_s = self._loop.time() + silence_s
+        late: type[HttpError] = ServerSilent
+        if deadline_s is not None and deadline_s < until_s:
+            until_s, late = deadline_s, HttpTimeout
+        waiter = self._waiter = self._loop.create_future()
+        timer = self._loop.call_at(until_s, _expire, waiter, late)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+def _expire(waiter: asyncio.Future[None], late: type[HttpError]) -> None:
+    if not waiter.done():
+        waiter.set_exception(late("nothing comes"))
+
+
+class HttpResponse:
+    """An answer whose body is read piece by piece. `close` it, whatever has been read."""
+
+    def __init__(self, pool: HttpPool, link: _Link, head: h11.Response, rest: bytes, silence_s: float,
+                 deadline_s: float | None) -> None:  # fmt: skip
+        self.status = head.status_code
+        self.reason = head.reason.decode("latin-1")
+        self._headers: dict[bytes, bytes] = {}
+        for name, value in head.headers:
+            self._headers[name] = self._headers[name] + b", " + value if name in self._headers else value
+        self._pool = pool
+        self._link = link
+        self._rest = rest
+        self._silence_s = silence_s
+        self._deadline_s = deadline_s
+        self._ended = False
+        self._gunzip = Gunzip() if (self.header("Content-Encoding") or "").lower() == "gzip" else None
+        self._body = body_of(self.status, self.header("Transfer-Encoding"), self.header("Content-Length"))
+        tokens = (self.header("Connection") or "").lower().replace(" ", "").split(",")
+        self._keeps = head.http_version == b"1.1" and "close" not in tokens and not isinstance(self._body, UntilTheEnd)
+
+    def header(self, name: str) -> str | None:
+        value = self._headers.get(name.lower().encode())
+        return None if value is None else value.decode("latin-1")
+
+    async def read_some(self) -> bytes:
+        """b"" at the end. Raises BrokenOff, ServerSilent, HttpTimeout."""
+        try:
+            while not self._ended:
+                if self._gunzip is not None and (found := self._gunzip.take()):
+                    return found
+                if self._body.ended:
+                    self._end()
+                elif found := await self._next():
+                    return found
+            return b""
+        except ValueError as error:
+            self.close()
+            raise BrokenOff(str(error)) from error
+        except BaseException:
+            self.close()
+            raise
+
+    async def _next(self) -> bytes:
+        """b"": what came carries nothing."""
+        data, self._rest = self._rest, b""
+        data = data or await self._link.receive(self._silence_s, self._deadline_s)
+        if not data:
+            self._body.end()
+            return b""
+        found = self._body.take(data)
+        return self._gunzip.take(found) if self._gunzip is not None and found else found
+
+    def _end(self) -> None:
+        if self._gunzip is not None:
+            self._gunzip.end()
+        self._ended = True
+        self._pool.take_back(self._link, keep=self._keeps and not self._rest and not self._body.excess)
+
+    def close(self) -> None:
+        """Breaks the connection off unless all has been read."""
+        if not self._ended:
+            self._ended = True
+            self._link.abort()
+
+
+class HttpPool:
+    """Connections to a server. Use it from one loop, close it.
+
+    Args:
+        server: http:// or https://, perhaps with a path before those of the requests.
+        tls_server_name: what the server's certificate has to bear; "": the host of `server`.
+        proxy: the URL of one, perhaps with a name and password.
+    """
+
+    def __init__(
+        self, server: str, tls: ssl.SSLContext, *, tls_server_name: str = "", proxy: str | None = None
+    ) -> None:
+        there = urlsplit(server)
+        self._tls = tls if there.scheme == "https" else None
+        self._tls_context = tls
+        self._host, self._port = _host_and_port(server)
+        self._tls_server_name = tls_server_name or self._host.rstrip(".")
+        self._prefix = quote(there.path, safe="/%:@!$&'()*+,;=~")
+        self._proxy = proxy
+        host = _bracketed(self._host).encode("ascii" if self._host.isascii() else "idna").decode()
+        self._tunnelled = f"{host}:{self._port}"
+        implied = _PORTS[there.scheme] == self._port
+        self._headers = [("Host", host if implied else self._tunnelled)]
+        if proxy is not None and self._tls is None:
+            self._prefix = f"http://{self._tunnelled}{self._prefix}"
+            self._headers += _proxy_authorization(proxy)
+        self._buffer = memoryview(bytearray(_RECEIVED_BYTES))
+        self._links: set[_Link] = set()
+        self._idle: list[_Link] = []
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._retired = False
+
+    async def request(self, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes | None, *,
+                      silence_s: float, total_s: float | None = None) -> HttpResponse:  # fmt: skip
+        """The head of the answer; a connection that was kept and is dead is replaced once, for GET and DELETE.
+
+        Args:
+            silence_s: how long nothing may come, also later, in its body.
+            total_s: for all of it; None: as long as it takes.
+
+        Raises HttpError.
+        """
+        deadline_s = None if total_s is None else asyncio.get_running_loop().time() + total_s
+        kept = self._kept()
+        if kept is not None:
+            try:
+                return await self._exchange(kept, method, target, headers, body, silence_s, deadline_s)
+            except BrokenOff:
+                if kept.heard or method not in _REPEATABLE:
+                    raise
+        link = await self._connect(deadline_s)
+        return await self._exchange(link, method, target, headers, body, silence_s, deadline_s)
+
+    def retire(self) -> None:
+        """Keep no connection any more; answers that are being read go on."""
+        self._retired = True
+        for link in self._idle:
+            link.close()
+        self._idle.clear()
+
+    @property
+    def in_use(self) -> bool:
+        return len(self._links) > len(self._idle)
+
+    async def close(self) -> None:
+        """Break off what is still read."""
+        self.retire()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for link in self._links:
+            link.abort()
+        await asyncio.sleep(0)  # asyncio closes sockets in its next turn
+
+    def take_back(self, link: _Link, *, keep: bool) -> None:
+        """An answer has been read to its end."""
+        if not keep or self._retired or not link.reusable or len(self._idle) >= _MOST_IDLE:
+            link.close()
+            return
+        loop = asyncio.get_running_loop()
+        link.idle_since_s = loop.time()
+        self._idle.append(link)
+        if self._sweeper is None:
+            self._sweeper = loop.call_later(_IDLE_S, self._sweep)
+
+    def _kept(self) -> _Link | None:
+        """The one used last: the others may become old and be closed."""
+        while self._idle:
+            link = self._idle.pop()
+            link.idle_since_s = None
+            if link.reusable:
+                return link
+            link.abort()
+        return None
+
+    def _sweep(self) -> None:
+        """Close what has not been used for long."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() - _IDLE_S
+        for link in [link for link in self._idle if link.idle_since_s is None or link.idle_since_s <= until_s]:
+            self._idle.remove(link)
+            link.close()
+        first_s = self._idle[0].idle_since_s if self._idle else None
+        self._sweeper = None if first_s is None else loop.call_at(first_s + _IDLE_S, self._sweep)
+
+    def _drop(self, link: _Link) -> None:
+        self._links.discard(link)
+        if link in self._idle:
+            self._idle.remove(link)
+
+    async def _exchange(self, link: _Link, method: str, target: str, headers: Sequence[tuple[str, str]],
+                        body: bytes | None, silence_s: float, deadline_s: float | None) -> HttpResponse:  # fmt: skip
+        try:
+            said = [*self._headers, *headers]
+            head, rest = await _ask(link, method, self._prefix + target, said, body, silence_s, deadline_s)
+            return HttpResponse(self, link, head, rest, silence_s, deadline_s)
+        except BaseException:
+            link.abort()
+            raise
+
+    async def _connect(self, deadline_s: float | None) -> _Link:
+        """Raises HttpError."""
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                return await (self._connect_directly() if self._proxy is None else self._connect_through(self._proxy))
+        except TimeoutError as error:
+            raise HttpTimeout("no connection in time") from error
+
+    async def _connect_directly(self) -> _Link:
+        link = await self._link_to(self._host, self._port)
+        if self._tls is not None:
+            await self._secure(link, self._tls, self._tls_server_name)
+        return link
+
+    async def _connect_through(self, proxy: str) -> _Link:
+        host, port = _host_and_port(proxy)
+        where = f"{_bracketed(host)}:{port}"
+        try:
+            link = await self._link_to(host, port)
+            if proxy.lower().startswith("https:"):
+                await self._secure(link, self._tls_context, host.rstrip("."))
+        except HostUnknown as error:
+            raise ProxyFailed(f"{where}: no such host") from error
+        except HttpTimeout as error:
+            raise ProxyFailed(f"{where} does not answer") from error
+        except HttpError as error:
+            raise ProxyFailed(f"{where}: {error}") from error
+        if self._tls is None:
+            return link
+        try:
+            headers = [("Host", self._tunnelled), ("User-Agent", "tuner"), *_proxy_authorization(proxy)]
+            head, rest = await _ask(link, "CONNECT", self._tunnelled, headers, None, _TUNNEL_S, None)
+            if head.status_code != 200:
+                raise ProxyFailed(f"{where} answers {head.status_code} {head.reason.decode('latin-1')}".rstrip())
+            if rest:
+                raise ProxyFailed(f"{where} says more than that it has connected")
+        except BaseException as error:
+            link.abort()
+            if isinstance(error, HttpError) and not isinstance(error, ProxyFailed):
+                raise ProxyFailed(f"{where}: {error}") from error
+            raise
+        await self._secure(link, self._tls, self._tls_server_name)
+        return link
+
+    async def _secure(self, link: _Link, context: ssl.SSLContext, name: str) -> None:
+        try:
+            await link.start_tls(context, name)
+        except ServerSilent as error:
+            link.abort()
+            raise HttpTimeout(str(error)) from error
+        except BaseException:
+            link.abort()
+            raise
+
+    async def _link_to(self, host: str, port: int) -> _Link:
+        """Raises HostUnknown, CannotConnect, HttpTimeout."""
+        loop = asyncio.get_running_loop()
+        made = await _socket_to(host, port)
+        try:
+            _, link = await loop.create_connection(lambda: _Link(self._buffer, self._drop), sock=made)
+        except BaseException:
+            made.close()
+            raise
+        self._links.add(link)
+        return link
+
+
+async def _ask(link: _Link, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes | None,
+               silence_s: float, deadline_s: float | None) -> tuple[h11.Response, bytes]:  # fmt: skip
+    """The answer's head, and what has come after it. Raises BrokenOff, ServerSilent, HttpTimeout."""
+    import h11
+
+    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
+    try:
+        sized = [] if body is None else [("Content-Length", str(len(body)))]
+        request = h11.Request(
+            method=method,
+            target=target,
+            headers=[(name.encode(), value.encode()) for name, value in (*headers, *sized)],
+        )
+        sent = [connection.send(request)]
+        if body is not None:
+            sent.append(connection.send(h11.Data(data=body)))
+        sent.append(connection.send(h11.EndOfMessage()))
+    except (h11.LocalProtocolError, UnicodeEncodeError):  # its words have the header, which may be a token
+        raise Unsendable("HTTP does not allow a character of the request") from None
+    link.send(b"".join(sent))
+    informational = 0
+    try:
+        while True:
+            event = connection.next_event()
+            if isinstance(event, h11.Response):
+                return event, connection.trailing_data[0]
+            if isinstance(event, h11.InformationalResponse):
+                informational += 1
+                if informational > _MOST_INFORMATIONAL:
+                    raise BrokenOff(f"it answers {event.status_code} without end")
+                continue
+            data = await link.receive(silence_s, deadline_s)
+            if not data:
+                raise BrokenOff("the server disconnected" + (" in the head of its answer" if link.heard else ""))
+            connection.receive_data(data)
+    except h11.RemoteProtocolError as error:
+        raise BrokenOff(f"it does not answer in HTTP: {_said(error)[:200]}") from error
+
+
+async def _socket_to(host: str, port: int) -> socket.socket:
+    """A connected one: all addresses of the host are tried, a quarter of a second apart.
+
+    Raises HostUnknown, CannotConnect, HttpTimeout.
+    """
+    try:
+        addresses = await _addresses_of(host, port)
+    except (OSError, UnicodeError) as error:
+        raise HostUnknown(_said(error)) from error
+    errors: list[OSError] = []
+    trying: set[asyncio.Task[socket.socket]] = set()
+    try:
+        async with asyncio.timeout(_CONNECT_S):
+            while addresses or trying:
+                if addresses:
+                    trying.add(asyncio.create_task(_connected(addresses.pop(0))))
+                pause_s = _NEXT_ADDRESS_S if addresses else None
+                done, trying = await asyncio.wait(trying, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+                for each in done:
+                    failure = each.exception()
+                    if failure is None:
+                        trying |= done - {each}
+                        return each.result()
+                    if not isinstance(failure, OSError):
+                        raise failure
+                    errors.append(failure)
+    except TimeoutError as error:
+        raise HttpTimeout("no connection in time") from error
+    finally:
+        for each in trying:
+            each.add_done_callback(_closed)
+            each.cancel()
+    raise CannotConnect("; ".join(dict.fromkeys(map(_said, errors))))
+
+
+def _closed(attempt: asyncio.Task[socket.socket]) -> None:
+    """An address that answered when another one was in use already."""
+    if not attempt.cancelled() and attempt.exception() is None:
+        attempt.result().close()
+
+
+async def _addresses_of(host: str, port: int) -> list[_Address]:
+    """Families by turns, as RFC 8305 wants. Raises OSError, UnicodeError."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = [(family, kind, protocol, where) for family, kind, protocol, _, where in found]
+    first = [each for each in addresses if each[0] == addresses[0][0]]
+    others = [each for each in addresses if each[0] != addresses[0][0]]
+    by_turns = [each for pair in zip(first, others, strict=False) for each in pair]
+    return [*by_turns, *first[len(others) :], *others[len(first) :]]
+
+
+async def _connected(address: _Address) -> socket.socket:
+    family, kind, protocol, where = address
+    made = socket.socket(family, kind, protocol)
+    try:
+        made.setblocking(False)
+        keep_alive(made)
+        await asyncio.get_running_loop().sock_connect(made, where)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def keep_alive(made: socket.socket) -> None:
+    """A connection whose other end vanished without a word must not look fine."""
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if hasattr(socket, name):  # macOS has them under other names
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _host_and_port(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    return parts.hostname or "", _PORTS[parts.scheme] if parts.port is None else parts.port
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _proxy_authorization(proxy: str) -> list[tuple[str, str]]:
+    parts = urlsplit(proxy)
+    if parts.username is None:
+        return []
+    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return [("Proxy-Authorization", f"Basic {base64.b64encode(pair.encode()).decode()}")]

@@ -1,0 +1,195 @@
+"""A worker process: it makes models, keeps the trials that they were shown, and answers one request after the other.
+
+`suggest.workers` starts it and asks it. It ends when the socket closes, however its parent died, after IDLE_S without a
+request, and when it takes more than MOST_BYTES of memory after all models but one have been evicted. It opens no store
+and no network connection, and imports nothing of the server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import queue
+import resource
+import sys
+import threading
+import time
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from suggest import deadline
+from suggest.errors import LimitReached, TimedOut
+from suggest.space import Assignment
+from suggest.study import StudySpec
+from suggest.trial import Trial
+
+if TYPE_CHECKING:
+    from suggest.samplers.sampler import PointRequest
+
+IDLE_S = 300.0  # without a request, after which a worker ends
+MOST_BYTES = 512 << 20  # resident; Python, NumPy and Optuna take 50 to 90 MB of them, torch 300 MB
+_STATM = Path("/proc/self/statm")
+
+
+class Model(Protocol):
+    """Deterministic in its study's seed, the numbers of `wanted` and the trials shown."""
+
+    def propose(
+        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+    ) -> list[Assignment]:
+        """Points for all of `wanted`; finished and running trials come in the order of their numbers."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSetup:
+    """How a worker makes a model. path: `module:class`, imported there; the class takes (spec, seed, settings)."""
+
+    path: str
+    spec: StudySpec
+    seed: int
+    settings: Any  # the dataclass of the algorithm's settings
+
+    def load(self) -> Callable[[StudySpec, int, Any], Model]:
+        """The class, with all that its module imports."""
+        module, _, name = self.path.partition(":")
+        found: Callable[[StudySpec, int, Any], Model] = getattr(importlib.import_module(module), name)
+        return found
+
+    def model(self) -> Model:
+        return self.load()(self.spec, self.seed, self.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """setup: None where the worker has the model. added, gone: finished trials since the last request."""
+
+    model: int
+    setup: ModelSetup | None
+    added: Sequence[Trial]
+    gone: Sequence[int]
+    running: Sequence[Trial]
+    wanted: Sequence[PointRequest]
+    left_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReply:
+    """Exactly one of points and error, or neither: the worker does not have the model."""
+
+    points: list[Assignment] | None = None
+    error: Exception | None = None
+    cpu_s: float = 0.0
+
+
+def main(descriptor: int) -> None:
+    """Answers requests until the socket closes or IDLE_S have passed."""
+    connection = Connection(descriptor)
+    requests: queue.Queue[ModelRequest] = queue.Queue()
+    threading.Thread(target=_read, args=(connection, requests), daemon=True).start()
+    models = _Models()
+    patience_s: float | None = None  # the first request is on its way
+    while True:
+        try:
+            request = requests.get(timeout=patience_s)
+        except queue.Empty:
+            os._exit(0)
+        reply = _answer(models, request)
+        with contextlib.suppress(OSError):
+            connection.send(reply)
+        del request, reply  # an error's frames and a request's trials may be what takes the memory
+        if not models.shrink():
+            os._exit(0)
+        patience_s = IDLE_S
+
+
+def _read(connection: Connection, requests: queue.Queue[ModelRequest]) -> None:
+    """In a thread, so that the end of the parent is noticed during a computation."""
+    try:
+        while True:
+            requests.put(connection.recv())
+    except (EOFError, OSError):
+        os._exit(0)
+    except BaseException:  # a request that does not fit into memory: without this thread nothing is answered
+        traceback.print_exc()
+        os._exit(1)
+
+
+def _answer(models: _Models, request: ModelRequest) -> ModelReply:
+    try:
+        return models.answer(request)
+    except TimedOut as error:
+        return ModelReply(error=error)
+    except MemoryError:
+        pass  # as long as it is handled, its frames hold what has filled the memory
+    except Exception:  # the server reports it as an internal error, with an id
+        return ModelReply(error=RuntimeError(f"in a worker process:\n{traceback.format_exc()}"))
+    models.clear()
+    return ModelReply(
+        error=LimitReached(
+            "the proposal needs more memory than a worker process of this server may have; ask for fewer trials at "
+            "once, use a smaller window or another algorithm, or have the server's operator allow more memory",
+            limit="worker memory",
+        )
+    )
+
+
+@dataclass(slots=True)
+class _Kept:
+    model: Model
+    trials: dict[int, Trial] = field(default_factory=dict)
+
+    def update(self, request: ModelRequest) -> None:
+        for number in request.gone:
+            del self.trials[number]
+        self.trials.update((trial.number, trial) for trial in request.added)
+
+
+class _Models:
+    """The models of one worker, the least recently used first."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[int, _Kept] = OrderedDict()
+
+    def answer(self, request: ModelRequest) -> ModelReply:
+        if request.setup is not None:
+            self._kept[request.model] = _Kept(request.setup.model())
+        kept = self._kept.get(request.model)
+        if kept is None:
+            return ModelReply()
+        self._kept.move_to_end(request.model)
+        kept.update(request)
+        deadline.begin(request.left_s)
+        learnt = [kept.trials[number] for number in sorted(kept.trials)]
+        began = time.thread_time()
+        points = kept.model.propose(learnt, request.running, request.wanted)
+        return ModelReply(points, cpu_s=time.thread_time() - began)
+
+    def clear(self) -> None:
+        self._kept.clear()
+
+    def shrink(self) -> bool:
+        """Evict models, the older half at a time, until there is enough memory. False: the last one is too large."""
+        while _resident_bytes() > MOST_BYTES:
+            if len(self._kept) <= 1:
+                return False
+            for _ in range(len(self._kept) // 2):
+                self._kept.popitem(last=False)
+            gc.collect()
+        return True
+
+
+def _resident_bytes() -> int:
+    """Of this process now; where there is no /proc, the most that it ever had."""
+    try:
+        return int(_STATM.read_text(encoding="ascii").split()[1]) * resource.getpagesize()
+    except OSError:
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most << 10

@@ -1,0 +1,376 @@
+"""`import tuner`: a function's search survives, is repeated by nothing, and says what went wrong. Real processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.cli import eventually, processes_of
+
+PRELUDE = """
+import os, sys, time, pathlib, tuner
+HERE = pathlib.Path(__file__).parent
+X = {"x": tuner.Float(-5, 5), "kind": ["a", "b"]}
+
+def started(trial):
+    with (HERE / "starts.txt").open("a") as file:
+        file.write(f"{trial.number} {trial.attempt}\\n")
+"""
+
+
+class Scripts:
+    """Scripts in a folder of their own, with one state directory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.env = {key: value for key, value in os.environ.items() if not key.startswith("TUNER_")}
+        self.env |= {"TUNER_STATE_DIR": str(folder / "state")}
+        self.begun: list[subprocess.Popen[str]] = []
+
+    def start(self, body: str, name: str = "script.py") -> subprocess.Popen[str]:
+        (self.folder / name).write_text(PRELUDE + body)
+        process = subprocess.Popen(
+            [sys.executable, name], cwd=self.folder, env=self.env, text=True, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )  # fmt: skip
+        self.begun.append(process)
+        return process
+
+    def output(self, body: str) -> str:
+        """What the script prints on stdout; it has to succeed."""
+        process = self.start(body)
+        out, err = process.communicate(timeout=100)
+        assert process.returncode == 0, err
+        return out
+
+    def starts(self) -> list[str]:
+        file = self.folder / "starts.txt"
+        return file.read_text().split("\n")[:-1] if file.exists() else []
+
+
+@pytest.fixture
+def scripts(tmp_path: Path) -> Iterator[Scripts]:
+    scripts = Scripts(tmp_path)
+    yield scripts
+    for process in scripts.begun:
+        process.kill()
+        process.communicate()
+    (tmp_path / "go").touch()
+    try:
+        eventually(lambda: not processes_of(tmp_path), within_s=15)
+    finally:
+        for pid in processes_of(tmp_path):
+            os.kill(int(pid), signal.SIGKILL)
+
+
+SEARCH = """
+def objective(trial):
+    started(trial)
+    trial.report(0, loss=abs(trial["x"]) + 1)
+    print("value=-99 is not what the objective returned")
+    return abs(trial["x"])
+
+study = tuner.minimize(objective, X, trials=6, parallelism=2, name="abs", seed=1, progress=False)
+print(study.state, len(study.results()), study.best.value == min(abs(r.parameters["x"]) for r in study.results()))
+print(study.measurements(study.best.number)[0][:2], study.best.metrics.keys(), list(study.best.parameters))
+"""
+
+
+def test_a_function_is_searched_and_a_named_search_that_has_ended_is_not_run_again(scripts: Scripts) -> None:
+    expected = "succeeded 6 True\n(0, 'loss') dict_keys(['loss']) ['x', 'kind']\n"
+    assert scripts.output(SEARCH) == expected
+    assert scripts.output(SEARCH) == expected
+    assert sorted(scripts.starts()) == [f"{number} 1" for number in range(6)]
+
+
+def test_a_killed_script_goes_on_where_it_was_when_it_is_started_again(scripts: Scripts) -> None:
+    body = SEARCH.replace(
+        "started(trial)", "started(trial)\n    while not (HERE / 'go').exists() and trial.number > 1: time.sleep(0.01)"
+    )
+    first = scripts.start(body)
+    eventually(lambda: len(scripts.starts()) == 4)  # two have ended, two run
+    first.kill()
+    first.communicate()
+    (scripts.folder / "go").touch()
+    assert scripts.output(body).startswith("succeeded 6 True")
+    assert sorted(scripts.starts()) == [f"{number} 1" for number in range(6)]
+
+
+def test_ctrl_c_ends_trials_and_raises_keyboard_interrupt(scripts: Scripts) -> None:
+    body = """
+def objective(trial):
+    started(trial)
+    while not (HERE / "go").exists():
+        time.sleep(0.01)
+    return 1.0
+
+try:
+    print(tuner.minimize(objective, X, trials=2, name="waits", progress=False).state)
+except KeyboardInterrupt:
+    print("interrupted", tuner.open("waits").state)
+"""
+    first = scripts.start(body)
+    eventually(lambda: scripts.starts() == ["0 1"])
+    first.send_signal(signal.SIGINT)
+    assert first.communicate(timeout=60)[0] == "interrupted stopped\n"
+    (scripts.folder / "go").touch()
+    assert scripts.output(body) == "succeeded\n"
+    assert scripts.starts() == ["0 1", "0 2", "1 1"]
+
+
+@pytest.mark.parametrize(
+    ("objective", "said"),
+    [
+        ("return None", "the objective returned None and reported nothing; return a number"),
+        ("return 'abc'", "the objective's return value: expected a number, got 'abc' (str)"),
+        ("return float('nan')", 'the last "value" was nan, not a finite number'),
+        ("return trial['y']", "trial 1 has no parameter 'y'; it has x, kind"),
+        ("os.kill(os.getpid(), 9)", "killed by SIGKILL, which tuner did not send"),
+        ("trial.report(0.5, loss=1)", "step: expected a whole number, got 0.5"),
+        ("trial.report(0, loss='low')", "loss: expected a number, got 'low' (str)"),
+    ],
+)
+def test_an_objective_that_gives_no_number_stops_the_search_and_says_why(
+    scripts: Scripts, objective: str, said: str
+) -> None:
+    out = scripts.output(f"""
+def objective(trial):
+    {objective}
+
+try:
+    tuner.minimize(objective, X, trials=9, progress=False)
+except tuner.SearchFailed as error:
+    print(error)
+""")
+    assert said in out
+    assert "is paused" in out
+
+
+def test_an_exception_is_shown_once_with_the_traceback_of_the_objective_and_a_corrected_script_goes_on(
+    scripts: Scripts,
+) -> None:
+    body = """
+def helper():
+    raise ValueError("bad data")
+
+def objective(trial):
+    started(trial)
+    helper()
+
+try:
+    print(tuner.maximize(objective, X, trials=3, name="broken", progress=False).best.value)
+except tuner.SearchFailed as error:
+    print(error, error.study.results()[0].state)
+"""
+    out = scripts.output(body)
+    assert out.count("Traceback") == out.count("in helper") == out.count("in objective") == 1
+    assert "worker.py" not in out
+    assert scripts.output(body.replace("    helper()", "    return 7")) == "7.0\n"
+    assert scripts.starts() == ["0 1", "1 1", "0 2", "1 2", "2 1"]
+
+
+def test_what_cannot_be_sent_is_named(scripts: Scripts) -> None:
+    out = scripts.output("""
+import threading
+lock = threading.Lock()
+
+def objective(trial):
+    with lock:
+        return 1
+
+for given, options in ((objective, {}), (7, {}), (objective, {"trails": 3})):
+    try:
+        tuner.minimize(given, X, **options)
+    except TypeError as error:
+        print(error)
+""")
+    first, second, third = out.splitlines()
+    assert first.startswith("the objective cannot be sent to another process: it uses lock, which cannot be pickled")
+    assert second == "minimize: expected a function of one argument, the trial, got 7"
+    assert third.startswith("minimize: unknown argument 'trails'; there are trials,")
+
+
+def test_objectives_that_fork_or_leave_threads_end_like_others(scripts: Scripts) -> None:
+    out = scripts.output("""
+import threading
+
+def objective(trial):
+    pid = os.fork()
+    if pid:
+        os.waitpid(pid, 0)
+        threading.Thread(target=time.sleep, args=(1000,)).start()
+    return trial["x"]
+
+study = tuner.minimize(objective, X, trials=2, progress=False)
+print([(r.state, len(study.measurements(r.number))) for r in study.results()])
+""")
+    assert out == "[('succeeded', 1), ('succeeded', 1)]\n"
+
+
+def test_infeasible_parameters_are_no_failure(scripts: Scripts) -> None:
+    out = scripts.output("""
+def objective(trial):
+    if trial["x"] == 2:
+        raise tuner.Infeasible("x is even")
+    return trial["x"]
+
+study = tuner.minimize(objective, {"x": [1, 2, 3]}, algorithm="grid", trials=3, progress=False)
+print([(r.state, r.reason) for r in study.results()])
+""")
+    assert out == "[('succeeded', ''), ('infeasible', 'x is even'), ('succeeded', '')]\n"
+
+
+def test_a_pruned_objective_gets_pruned_and_may_clean_up(scripts: Scripts) -> None:
+    out = scripts.output("""
+def objective(trial):
+    try:
+        for step in range(3 if trial["x"] < 2 else 1000):
+            trial.report(step, loss=trial["x"])
+            time.sleep(0.02)
+    except tuner.Pruned:
+        (HERE / "cleaned").touch()
+        raise
+    return trial["x"]
+
+study = tuner.minimize(
+    objective, {"x": [0, 2]}, algorithm="grid", trials=2, progress=False,
+    pruning={"name": "median", "minTrials": 1},
+)
+print([r.state for r in study.results()], (HERE / "cleaned").exists())
+""")
+    assert out == "['succeeded', 'pruned'] True\n"
+
+
+def test_it_works_where_an_event_loop_runs_and_in_a_thread(scripts: Scripts) -> None:
+    out = scripts.output("""
+import asyncio, threading
+
+def search():
+    study = tuner.minimize(lambda trial: trial["x"], {"x": [1, 2]}, trials=2, progress=False)
+    print(study.best is not None, study.name.startswith("lambda-"))
+
+async def cell():
+    search()
+
+asyncio.run(cell())
+thread = threading.Thread(target=search)
+thread.start()
+thread.join()
+""")
+    assert out == "True True\nTrue True\n"
+
+
+def test_a_stored_study_is_extended_stopped_and_deleted(scripts: Scripts) -> None:
+    out = scripts.output("""
+study = tuner.minimize(lambda trial: trial["x"], {"x": tuner.Int(1, 9)}, trials=2, name="grows", progress=False)
+study.extend(2, progress=False)
+again = tuner.open("grows")
+print(len(again.results()), again.state, again.reason, repr(again))
+again.stop()
+again.delete()
+try:
+    tuner.open("grows")
+except tuner.TunerError as error:
+    print(type(error).__name__)
+""")
+    assert out == "4 succeeded all 4 trials are done <tuner.Study 'grows'>\nNotFound\n"
+
+
+def test_one_name_is_run_by_one_script_and_keeps_its_search_space(scripts: Scripts) -> None:
+    body = """
+def objective(trial):
+    started(trial)
+    while not (HERE / "go").exists():
+        time.sleep(0.01)
+    return 1.0
+
+try:
+    print(tuner.minimize(objective, X, trials=2, name="shared", progress=False).state)
+except tuner.TunerError as error:
+    print(error)
+"""
+    first = scripts.start(body)
+    eventually(lambda: scripts.starts() == ["0 1"])
+    assert "shared is being run by process" in scripts.output(body)
+    (scripts.folder / "go").touch()
+    assert first.communicate(timeout=60)[0] == "succeeded\n"
+    changed = scripts.output(body.replace("X, trials", "{'x': tuner.Float(-5, 6)}, trials"))
+    assert "tuner.minimize differs from the existing experiment shared" in changed
+    assert "spec.parameters.x.max" in changed
+
+
+def test_an_experiment_is_built_in_python_or_read_from_a_file(scripts: Scripts) -> None:
+    out = scripts.output("""
+built = tuner.Experiment(
+    "built",
+    {"x": tuner.Float(0.1, 1, log=True), "n": tuner.Int(2, 8, step=2, when={"kind": "a"}), "kind": ["a", "b"]},
+    ["sh", "-c", "echo score=$0", "${x}"],
+    metric="score", direction="maximize", trials=2, spec={"algorithm": {"name": "random", "seed": 1}},
+)
+(HERE / "built.yaml").write_text(built.to_yaml())
+print(tuner.run(built, progress=False).best.value)
+print(tuner.run("built.yaml", progress=False).best.value)
+print(tuner.run("built.yaml", progress=False, overrides=["metadata.name=other"]).name)
+try:
+    tuner.run(tuner.Experiment("Bad Name", {"x": tuner.Float(2, 1)}, ["true"], metric="m", direction="up"))
+except tuner.TunerError as error:
+    print(error)
+""")
+    first, second, other, *wrong = out.splitlines()
+    assert (float(first), other) == (float(second), "other")
+    assert wrong[0] == "experiment Bad Name: 3 problems"
+    paths = [line.split()[1] for line in wrong[1:]]
+    assert paths == ["metadata.name:", "spec.objective.direction:", "spec.parameters.x.min:"]
+
+
+def test_pandas_gets_a_table(scripts: Scripts) -> None:
+    (scripts.folder / "pandas.py").write_text("def DataFrame(rows): return rows\n")
+    out = scripts.output("""
+study = tuner.minimize(lambda trial: trial["x"], {"x": [1, 2]}, trials=1, seed=1, progress=False)
+print(list(study.trials()[0])[:4])
+""")
+    assert out == "['number', 'state', 'value', 'x']\n"
+
+
+def test_a_notebooks_interrupt_ends_trials_and_is_raised(scripts: Scripts) -> None:
+    process = scripts.start("""
+import asyncio
+
+def objective(trial):
+    started(trial)
+    time.sleep(1000)
+
+async def cell():
+    try:
+        tuner.minimize(objective, X, trials=2, name="cell", progress=False)
+    except KeyboardInterrupt:
+        print("interrupted", tuner.open("cell").state)
+
+asyncio.get_event_loop_policy().new_event_loop().run_until_complete(cell())
+""")
+    eventually(lambda: scripts.starts() == ["0 1"])
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60)[0] == "interrupted stopped\n"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
+def test_the_shown_programs_run(scripts: Scripts, page: str) -> None:
+    shown = (Path(__file__).parents[2] / page).read_text(encoding="utf-8")
+    programs = [
+        block for block in re.findall(r"```python\n(.*?)```", shown, re.DOTALL) if "suggest.client" not in block
+    ]
+    assert programs
+    scripts.output("\n".join(programs))
+
+
+def test_importing_it_loads_neither_numpy_nor_grpc() -> None:
+    code = "import sys, tuner; tuner.minimize, tuner.Float; print('numpy' in sys.modules, 'grpc' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False False\n"

@@ -1,0 +1,110 @@
+"""An experiment built in Python instead of a file; `to_yaml` writes the file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from suggest.client.search_space import Parameters, named
+from suggest.domain import Choice, Float, Int, Scale
+from suggest.space import Parameter
+
+if TYPE_CHECKING:
+    from controller.app.experiment_file import ExperimentFile
+
+
+class Experiment:
+    """What to search, what to run and when to stop, as in a file.
+
+    Args:
+        name: Lower-case letters, digits and `-`. An experiment of this name that is stored is continued.
+        parameters: Names to `Float`, `Int`, `Choice`, or a list of choices.
+        command: The program of a trial, as a list of words; `${name}` is a parameter.
+        metric: The objective, as the program prints it.
+        direction: `minimize` or `maximize`.
+        trials: The budget; None: 100.
+        parallelism: Trials at a time.
+        spec: Any other keys of the file's `spec`, such as `{"trial": {"timeout": "1h"}}`; mappings are merged.
+        source: What to call it in messages.
+
+    What is wrong is said when it is run or written, with the key's path.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parameters: Parameters,
+        command: Sequence[str],
+        *,
+        metric: str,
+        direction: str,
+        trials: int | None = None,
+        parallelism: int = 1,
+        spec: Mapping[str, Any] | None = None,
+        source: str = "",
+    ) -> None:
+        own: dict[str, Any] = {
+            "objective": {"metric": metric, "direction": direction},
+            "parameters": {parameter.name: _described(parameter) for parameter in named(parameters)},
+            "parallelism": parallelism,
+            "trial": {"command": list(command)},
+        }
+        if trials is not None:
+            own["budget"] = {"trials": trials}
+        self.name = name
+        self._source = source or f"experiment {name}"
+        self._file: dict[str, Any] = {
+            "apiVersion": "tuner.dev/v1",
+            "kind": "Experiment",
+            "metadata": {"name": name},
+            "spec": merged(own, spec or {}),
+        }
+
+    def to_yaml(self) -> str:
+        """The file, with every default. Raises SpecErrors (a TunerError): it cannot be run."""
+        from controller.spec import file_text, read
+
+        return file_text(read(self._text, source=self._source).spec.document)
+
+    def file(self, overrides: Sequence[str] = ()) -> ExperimentFile:
+        """As `tuner run` reads one, relative paths beginning at the current folder. Raises SpecErrors."""
+        from controller.app.experiment_file import ExperimentFile
+        from controller.spec import read
+        from suggest.server.admin import check
+
+        document = read(self._text, source=self._source, overrides=overrides, service=check)
+        return ExperimentFile(document, Path.cwd())
+
+    @property
+    def _text(self) -> str:
+        return json.dumps(self._file, indent=1, ensure_ascii=False) + "\n"
+
+
+def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """The second wins; mappings in both are merged."""
+    both = dict(first)
+    for key, value in second.items():
+        old = both.get(key)
+        both[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return both
+
+
+def _described(parameter: Parameter) -> dict[str, Any]:
+    """As the file has it."""
+    domain = parameter.domain
+    match domain:
+        case Float():
+            found: dict[str, Any] = {"type": "float", "min": domain.min, "max": domain.max}
+            found |= {key: value for key, value in (("step", domain.step), ("points", domain.points)) if value}
+        case Int():
+            found = {"type": "int", "min": domain.min, "max": domain.max}
+            found |= {"step": domain.step} if domain.step != 1 else {}
+        case Choice():
+            found = {"type": "choice", "values": list(domain.values)}
+    if not isinstance(domain, Choice) and domain.scale is Scale.LOG:
+        found["scale"] = "log"
+    if parameter.when:
+        found["when"] = {condition.parameter: list(condition.values) for condition in parameter.when}
+    return found

@@ -1,0 +1,190 @@
+"""`minimize` and `maximize`: the search for the parameters of a Python function, each trial in a process of its own.
+
+The function is pickled by value (cloudpickle), so it may be defined in a script or in a notebook's cell, and kept in
+the experiment's folder. A trial is what it is for a file: an attempt with a log, retries, a timeout and GPUs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import re
+import secrets
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from suggest.client.search_space import Parameters
+from tuner.experiment import Experiment, merged
+from tuner.running import control
+from tuner.study import Study, workspace_of
+from tuner.trial import PATTERN, STEP, Trial
+from tuner.worker import FILE
+
+if TYPE_CHECKING:
+    from controller.core.model import Experiment as StoredExperiment
+
+METRIC = "value"
+
+Objective = Callable[[Trial], Any]
+
+
+class SearchOptions(TypedDict, total=False):
+    """The keyword arguments of `minimize` and `maximize`; docs/python.md has a table of them."""
+
+    trials: int
+    """The budget; 100 by default."""
+    parallelism: int
+    """Trials at a time; 1 by default."""
+    name: str
+    """Of the search: one that was interrupted or killed is continued, one that has ended is not run again. Without a
+    name, each call is a new search."""
+    metric: str
+    """What the objective's value is called; "value" by default."""
+    target: float
+    """A value at which the search ends."""
+    timeout: str | float
+    """Of the whole search: seconds, or text such as "2h"."""
+    algorithm: str
+    """How points are chosen; "default" by default."""
+    seed: int
+    """Makes the search repeatable."""
+    settings: Mapping[str, Any]
+    """Of the algorithm."""
+    pruning: str | Mapping[str, Any]
+    """The name of a rule, such as "median", or a mapping with its name and settings."""
+    initial: Sequence[Mapping[str, Any]]
+    """Points to try first, whole or in part."""
+    trial_timeout: str | float
+    """Of one trial, as `timeout`."""
+    gpu: float
+    """GPUs of one trial; two trials share one at 0.5."""
+    spec: Mapping[str, Any]
+    """Any other keys of an experiment file's `spec`; mappings are merged."""
+    state_dir: str | Path
+    """As `--state-dir`."""
+    progress: bool
+    """Show progress on stderr; true by default."""
+
+
+def minimize(objective: Objective, parameters: Parameters, **options: Unpack[SearchOptions]) -> Study:
+    """Search the parameters for which `objective(trial)` returns the smallest number.
+
+    Args:
+        objective: Is called with a `tuner.Trial`, in a process of its own, and returns a number. What it reports on the
+            way (`trial.report(step, loss=loss)`) is kept, and judged by the pruning rule.
+        parameters: Names to `Float`, `Int`, `Choice`, or a list of choices.
+        options: See `SearchOptions`.
+
+    Raises:
+        TypeError: The objective cannot be sent to another process; the message names what cannot.
+        TunerError: The search is not valid or cannot be run here; the message says what to do.
+        SearchFailed: It failed, or it is paused until a person acts.
+        KeyboardInterrupt: Ctrl-C, after running trials were ended; with a name, calling this again continues.
+    """
+    return _search("minimize", objective, parameters, options)
+
+
+def maximize(objective: Objective, parameters: Parameters, **options: Unpack[SearchOptions]) -> Study:
+    """Search the parameters for which `objective(trial)` returns the largest number. As `minimize` in all else."""
+    return _search("maximize", objective, parameters, options)
+
+
+def _search(direction: str, objective: Objective, parameters: Parameters, options: SearchOptions) -> Study:
+    if unknown := sorted(options.keys() - SearchOptions.__annotations__.keys()):
+        names = ", ".join(SearchOptions.__annotations__)
+        raise TypeError(f"{direction}: unknown argument {unknown[0]!r}; there are {names}")
+    if not callable(objective):
+        raise TypeError(f"{direction}: expected a function of one argument, the trial, got {objective!r}")
+    metric = options.get("metric", METRIC)
+    sent = _pickled(objective, metric)
+    experiment = Experiment(
+        options.get("name") or _new_name(objective),
+        parameters,
+        [sys.executable, "-m", "tuner.worker"],
+        metric=metric,
+        direction=direction,
+        trials=options.get("trials", 100),
+        parallelism=options.get("parallelism", 1),
+        spec=_spec(options),
+        source=f"tuner.{direction}",
+    )
+
+    def keep(stored: StoredExperiment) -> None:
+        file = workspace.state.folders(stored.uid).root / FILE
+        written = file.with_suffix(".new")
+        written.write_bytes(sent)
+        written.replace(file)
+
+    workspace = workspace_of(options.get("state_dir"))
+    file = experiment.file()
+    return control(workspace, file, progress=options.get("progress", True), on_admitted=keep)
+
+
+def _spec(options: SearchOptions) -> dict[str, Any]:
+    """What the options say beside the arguments of `Experiment`, as keys of a file."""
+    trial: dict[str, Any] = {"env": {"PYTHONUNBUFFERED": "1"}}
+    spec: dict[str, Any] = {"metrics": {"step": STEP, "pattern": PATTERN}, "trial": trial}
+    if "target" in options:
+        spec["objective"] = {"target": options["target"]}
+    if "timeout" in options:
+        spec["budget"] = {"wallClock": _duration(options["timeout"])}
+    if "trial_timeout" in options:
+        trial["timeout"] = _duration(options["trial_timeout"])
+    if options.get("gpu"):
+        trial["resources"] = {"gpu": options["gpu"]}
+    algorithm = {key: options[key] for key in ("seed", "settings") if key in options}
+    spec["algorithm"] = {"name": options.get("algorithm", "default"), **algorithm}
+    if pruning := options.get("pruning"):
+        spec["pruning"] = {"name": pruning} if isinstance(pruning, str) else dict(pruning)
+    if initial := options.get("initial"):
+        spec["initial"] = [dict(point) for point in initial]
+    return merged(spec, options.get("spec", {}))
+
+
+def _duration(given: str | float) -> str:
+    return given if isinstance(given, str) else f"{given:g}s"
+
+
+def _new_name(objective: Objective) -> str:
+    """A name that no stored search has: the function's, the time, and some letters."""
+    called = re.sub(r"[^a-z0-9]+", "-", getattr(objective, "__name__", "search").lower()).strip("-") or "search"
+    return f"{called[:30].rstrip('-')}-{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+# The function on its way to a trial
+
+
+def _pickled(objective: Objective, metric: str) -> bytes:
+    """Raises TypeError: it cannot be pickled; the message names the value that cannot."""
+    import cloudpickle  # type: ignore[import-untyped]
+
+    try:
+        function = cloudpickle.dumps(objective)
+    except Exception as error:
+        found = _unpicklable(objective)
+        what = f"it uses {found}, which" if found else "it"
+        raise TypeError(
+            f"the objective cannot be sent to another process: {what} cannot be pickled ({error})"
+        ) from error
+    path = [str(Path(each).absolute()) for each in sys.path]
+    return pickle.dumps({"objective": function, "metric": metric, "path": path})
+
+
+def _unpicklable(objective: Objective) -> str:
+    """The names of the variables that the function uses and that cannot be pickled; "" if it is none of them."""
+    import cloudpickle
+
+    try:
+        used = inspect.getclosurevars(objective)
+    except TypeError:
+        return ""
+    names = []
+    for name, value in {**used.globals, **used.nonlocals}.items():
+        try:
+            cloudpickle.dumps(value)
+        except Exception:
+            names.append(name)
+    return ", ".join(names)

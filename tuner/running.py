@@ -1,0 +1,188 @@
+"""Run an experiment from Python: `run`, and what `minimize` and `Study.resume` have in common.
+
+In the main thread Ctrl-C is taken as on the command line. Elsewhere, and where an event loop runs (a notebook), the run
+has a thread of its own, and KeyboardInterrupt in the waiting thread interrupts it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuner.experiment import Experiment
+from tuner.study import Study, workspace_of
+
+if TYPE_CHECKING:
+    from controller.app.experiment_file import ExperimentFile
+    from controller.app.run import RunResult, Session
+    from controller.app.signals import Interruptions
+    from controller.app.workspace import Workspace
+    from controller.core.model import Experiment as StoredExperiment
+    from controller.report.lines import View
+
+
+class SearchFailed(RuntimeError):
+    """The search failed or is paused until a person acts. `study` has what was found.
+
+    The message has the reason and, where trials failed, what the last one printed.
+    """
+
+    def __init__(self, message: str, study: Study) -> None:
+        super().__init__(message)
+        self.study = study
+
+
+def run(
+    experiment: str | Path | Experiment,
+    *,
+    overrides: Sequence[str] = (),
+    state_dir: str | Path | None = None,
+    progress: bool = True,
+) -> Study:
+    """Run an experiment's file, or one built in Python, to its end; one that is stored under its name is continued.
+    A pause is lifted.
+
+    Args:
+        overrides: As `--set`: `spec.budget.trials=10`.
+        state_dir: As `--state-dir`.
+        progress: Show progress on stderr.
+
+    Raises:
+        TunerError: The file has problems, or the search cannot be run here; the message says what to do.
+        SearchFailed: It failed, or it is paused until a person acts.
+        KeyboardInterrupt: Ctrl-C, after running trials were ended; running it again continues.
+    """
+    workspace = workspace_of(state_dir)
+    return control(workspace, file_of(experiment, overrides, workspace), progress=progress)
+
+
+def file_of(experiment: str | Path | Experiment, overrides: Sequence[str], workspace: Workspace) -> ExperimentFile:
+    """Raises SpecErrors."""
+    from controller.app.experiment_file import ExperimentFile, FileOptions
+
+    if isinstance(experiment, Experiment):
+        return experiment.file(overrides)
+    return ExperimentFile.read(str(experiment), FileOptions(overrides=tuple(overrides)), workspace.state)
+
+
+def control(
+    workspace: Workspace,
+    file: ExperimentFile,
+    *,
+    progress: bool,
+    on_admitted: Callable[[StoredExperiment], None] | None = None,
+) -> Study:
+    """Create the file's experiment or continue it, until it ends. Raises as `run`."""
+    from controller.app.validate import check_runnable
+    from controller.core.model import ExperimentState
+
+    check_runnable(file)
+
+    async def act(session: Session) -> RunResult:
+        spec = file.document.spec
+        stored = session.experiments.experiment(spec.namespace, spec.name)
+        if stored is not None and stored.state is ExperimentState.PAUSED:
+            return await session.resume(file, None)  # a person has corrected something, and calls again
+        return await session.run(file)
+
+    return controlled(workspace, act, progress=progress, on_admitted=on_admitted)
+
+
+def controlled(
+    workspace: Workspace,
+    act: Callable[[Session], Awaitable[RunResult]],
+    *,
+    progress: bool,
+    on_admitted: Callable[[StoredExperiment], None] | None = None,
+) -> Study:
+    """Do `act` with a session, and give the study or raise what became of it."""
+    from controller.app.run import Session
+
+    view = _view(progress)
+    with workspace.opened(make=True) as experiments:
+
+        async def done(controls: Interruptions) -> RunResult:
+            return await act(Session(workspace, experiments, view=view, controls=controls, on_admitted=on_admitted))
+
+        result, interrupted = _waited_for(done, view.say)
+    study = Study(workspace, result.experiment.name, result.experiment.namespace)
+    _raise_if_unfinished(result, study, interrupted)
+    return study
+
+
+def _raise_if_unfinished(result: RunResult, study: Study, interrupted: signal.Signals | None) -> None:
+    from controller.core.model import ExperimentState
+
+    if interrupted is signal.SIGINT:
+        raise KeyboardInterrupt
+    if interrupted is not None:
+        raise SystemExit(128 + interrupted)
+    experiment = result.experiment
+    if experiment.state in (ExperimentState.FAILED, ExperimentState.PAUSED):
+        what = "failed" if experiment.state is ExperimentState.FAILED else "is paused"
+        message = f"{experiment.name} {what}: {experiment.reason}"
+        printed = study.last_failure()
+        raise SearchFailed(message if printed in message else f"{message}\n{printed}", study)
+
+
+def _waited_for(
+    done: Callable[[Interruptions], Awaitable[RunResult]], say: Callable[[str], None]
+) -> tuple[RunResult, signal.Signals | None]:
+    """The result, and the signal that interrupted the run."""
+    from controller.app.signals import Interruptions, SignalControls
+
+    async def with_signals() -> tuple[RunResult, signal.Signals | None]:
+        with SignalControls(say) as controls:
+            return await done(controls), controls.received
+
+    if threading.current_thread() is threading.main_thread() and not _in_event_loop():
+        return asyncio.run(with_signals())
+
+    controls = Interruptions(say)
+    begun: Future[asyncio.AbstractEventLoop] = Future()
+    ended: Future[RunResult] = Future()
+
+    async def without_signals() -> RunResult:
+        begun.set_result(asyncio.get_running_loop())
+        return await done(controls)
+
+    def work() -> None:
+        try:
+            ended.set_result(asyncio.run(without_signals()))
+        except BaseException as error:  # for the thread that waits
+            ended.set_exception(error)
+
+    threading.Thread(target=work, name="tuner-run", daemon=True).start()
+    while True:
+        try:
+            return ended.result(), controls.received
+        except KeyboardInterrupt:
+            if ended.done():
+                raise
+            begun.result().call_soon_threadsafe(controls.receive, signal.SIGINT)
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _view(progress: bool) -> View:
+    from controller.report.lines import Lines, Silence
+
+    if not progress:
+        return Silence()
+    if sys.stderr.isatty():
+        from controller.report.live import Live
+
+        return Live(colour=True)
+    return Lines()

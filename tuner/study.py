@@ -1,0 +1,247 @@
+"""A stored search and what was found: `open` one by name. Reads the stores each time it is asked; keeps nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from controller.app.workspace import Workspace
+    from controller.report.record import ExperimentRecord, TrialRecord
+    from suggest.client import Client
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class TrialResult:
+    """One trial. state: queued, running, succeeded, pruned, infeasible, failed or cancelled.
+
+    value: of a pruned trial, the last it reported; None where there is none. metrics: the last value of each other
+    metric. Times are in UTC.
+    """
+
+    number: int
+    state: str
+    parameters: dict[str, Any]
+    value: float | None = None
+    reason: str = ""
+    attempts: int = 0
+    start_time: datetime | None = None
+    end_time: datetime | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+class Study:
+    """A stored search. Each property reads what is known now, also while another process runs it."""
+
+    def __init__(self, workspace: Workspace, name: str, namespace: str | None = None) -> None:
+        self._workspace = workspace
+        self.name = name
+        self._namespace = namespace
+
+    def __repr__(self) -> str:
+        return f"<tuner.Study {self.name!r}>"
+
+    @property
+    def state(self) -> str:
+        """running, paused, stopping, succeeded, failed or stopped."""
+        return self._record().experiment.state.value
+
+    @property
+    def reason(self) -> str:
+        """Why it ended or is paused."""
+        return self._record().experiment.reason
+
+    @property
+    def best(self) -> TrialResult | None:
+        """The best succeeded trial; None before there is one."""
+        record = self._record()
+        best = record.best
+        if best is None:
+            return None
+        return next(_result(record, one) for one in record.trials if one.trial.number == best.number)
+
+    def trials(self) -> Any:
+        """All trials by number: a pandas DataFrame where pandas is installed, else a list of `TrialResult`."""
+        results = self.results()
+        try:
+            import pandas  # type: ignore[import-untyped,import-not-found,unused-ignore]
+        except ImportError:
+            return results
+        return pandas.DataFrame([_row(result) for result in results])
+
+    def results(self) -> list[TrialResult]:
+        """All trials by number."""
+        record = self._record()
+        return [_result(record, one) for one in record.trials]
+
+    def measurements(self, trial: int) -> list[tuple[int, str, float]]:
+        """What a trial reported: step, metric and value, in the order of steps. Raises NotFound (a TunerError)."""
+        record = self._record(trial=trial, measurements=True)
+        newest = max((one.attempt for one in record.measurements.get(trial, ())), default=0)
+        return [(m.step, m.metric, m.value) for m in record.measurements.get(trial, ()) if m.attempt == newest]
+
+    def log(self, trial: int) -> str:
+        """What the newest attempt of a trial printed; "" if it is not on this machine."""
+        record = self._record(trial=trial)
+        one = next((each for each in record.trials if each.trial.number == trial), None)
+        if one is None or one.newest is None:
+            return ""
+        folders = self._workspace.state.folders(record.experiment.uid)
+        file = folders.attempt(trial, one.newest.number).log
+        return file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+
+    def resume(self, *, progress: bool = True) -> Study:
+        """Continue after an interruption, a stop or a pause. Raises as `tuner.run`."""
+        from tuner.running import controlled
+
+        return controlled(
+            self._workspace, lambda session: session.resume(self.name, self._namespace), progress=progress
+        )
+
+    def extend(self, trials: int = 0, *, overrides: Sequence[str] = (), progress: bool = True) -> Study:
+        """Add `trials` to the budget, or widen the search (`overrides`: as --set), and continue. Raises as `run`."""
+        from controller.app.extend import Extension, extend
+        from controller.app.run import RunResult, Session
+        from tuner.running import controlled
+
+        async def extended(session: Session) -> RunResult:
+            changes = Extension(f"+{trials}" if trials else "", tuple(overrides))
+            admitted = await extend(
+                session.workspace, session.experiments, self.name, changes, namespace=self._namespace,
+                say=session.view.say,
+            )  # fmt: skip
+            return await session.go_on(admitted)
+
+        return controlled(self._workspace, extended, progress=progress)
+
+    def stop(self) -> None:
+        """Cancel running trials and end the search; `resume` continues it with new ones."""
+        from controller.app.signals import Interruptions
+        from controller.app.stop import stop
+
+        waited_for(
+            stop(
+                self._workspace,
+                self.name,
+                self._namespace,
+                controls=lambda: nullcontext(Interruptions(_nothing)),
+                say=_nothing,
+            )
+        )
+
+    def delete(self) -> None:
+        """Delete the search, its trials and their files. Raises FailedPrecondition (a TunerError): it is running."""
+        from controller.app.delete import delete
+
+        waited_for(delete(self._workspace, self.name, self._namespace, confirm=lambda what: True))
+
+    def last_failure(self) -> str:
+        """What the trial that failed last printed at its end: its traceback, else its last lines; "" if none failed."""
+        record = self._record()
+        failed = [one for one in record.trials if one.newest is not None and one.newest.failure_class is not None]
+        ended = [(one.newest.end_time, one.trial.number) for one in failed if one.newest and one.newest.end_time]
+        if not ended:
+            return ""
+        log = self.log(max(ended)[1]).rstrip()
+        _, found, trace = log.rpartition("Traceback (most recent call last):")
+        if found:
+            return found + trace
+        return "\n".join([line for line in log.splitlines() if line and not line.startswith("tuner.")][-10:])
+
+    def _record(self, *, trial: int | None = None, measurements: bool = False) -> ExperimentRecord:
+        from controller.app.query import look_up
+
+        return waited_for(
+            look_up(
+                self._workspace,
+                self.name,
+                self._namespace,
+                latest=trial is None,
+                measurements=measurements,
+                trial=trial,
+            )
+        )
+
+
+def open(name: str, *, namespace: str | None = None, state_dir: str | Path | None = None) -> Study:
+    """A stored search, however it was started. Raises NotFound (a TunerError): there is none of this name."""
+    study = Study(workspace_of(state_dir), name, namespace)
+    study._record()
+    return study
+
+
+def connect(address: str, **options: Any) -> Client:
+    """A client of a running suggestion service: ask for points, tell outcomes. See `suggest.Client`."""
+    from suggest.client import Client
+
+    return Client(address, **options)
+
+
+def workspace_of(state_dir: str | Path | None) -> Workspace:
+    from controller.app.state_directory import StateDirectory
+    from controller.app.workspace import Workspace
+
+    return Workspace(StateDirectory.find(None if state_dir is None else str(state_dir)))
+
+
+def waited_for(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """Its result, also where an event loop runs in this thread (a notebook)."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    results: list[Result] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            results.append(asyncio.run(coroutine))
+        except BaseException as error:  # for the thread that waits
+            errors.append(error)
+
+    thread = threading.Thread(target=work, name="tuner-query")
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+def _result(record: ExperimentRecord, one: TrialRecord) -> TrialResult:
+    trial = one.trial
+    return TrialResult(
+        number=trial.number,
+        state=one.state.value,
+        parameters={name: trial.parameters[name] for name in record.parameter_names if name in trial.parameters},
+        value=trial.value,
+        reason=record.reason_of(one),
+        attempts=len(one.attempts),
+        start_time=one.start_time,
+        end_time=one.end_time,
+        metrics=dict(record.metrics.get(trial.number, {})),
+    )
+
+
+def _row(result: TrialResult) -> dict[str, Any]:
+    """Flat: parameters under their names, other metrics as metrics.NAME."""
+    row = asdict(result)
+    metrics, parameters = row.pop("metrics"), row.pop("parameters")
+    return {
+        "number": row.pop("number"),
+        "state": row.pop("state"),
+        "value": row.pop("value"),
+        **parameters,
+        **{f"metrics.{name}": value for name, value in metrics.items()},
+        **row,
+    }
+
+
+def _nothing(_: str) -> None: ...

@@ -1,0 +1,65 @@
+"""The program of a trial whose objective is a Python function: `python -m tuner.worker`, started by the controller.
+
+Reads the function from the experiment's folder, calls it with the trial, and prints what it returned. An exception ends
+the process with code 1 and its traceback, without the frames of this module.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import sys
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+from tuner.trial import Infeasible, Pruned, Trial
+
+FILE = "objective.pickle"
+INFEASIBLE_EXIT_CODE = 42
+_PRUNED_EXIT_CODE = 143  # as of a process that SIGTERM ended
+
+
+def main() -> int:
+    """The exit code of the trial."""
+    # <experiment>/trials/<n>/<attempt>/output
+    file = Path(os.environ["TUNER_OUTPUT_DIR"]).parents[3] / FILE
+    sent = pickle.loads(file.read_bytes())
+    sys.path.extend(path for path in sent["path"] if path not in sys.path)
+    owner = os.getpid()
+    try:
+        objective = pickle.loads(sent["objective"])
+        trial = Trial(json.loads(os.environ["TUNER_PARAMETERS"]), sent["metric"])
+        signal.signal(signal.SIGTERM, lambda *_: trial.stop())
+        returned = objective(trial)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the value is about to be printed
+        if os.getpid() != owner:  # a child that the objective forked has come back here
+            os._exit(0)
+        trial.end(returned)
+    except Pruned:
+        return _PRUNED_EXIT_CODE
+    except Infeasible as reason:
+        print(f"{reason}" or "infeasible", flush=True)
+        return INFEASIBLE_EXIT_CODE
+    except Exception as error:
+        sys.stdout.flush()
+        traceback.print_exception(type(error), error, _of_the_objective(error.__traceback__))
+        return 1
+    return 0
+
+
+def _of_the_objective(trace: TracebackType | None) -> TracebackType | None:
+    """Without the frames of this module and of `tuner.trial`."""
+    own = {__file__, sys.modules[Trial.__module__].__file__}
+    while trace is not None and trace.tb_frame.f_code.co_filename in own:
+        trace = trace.tb_next
+    return trace
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # threads that the objective left running do not keep the trial alive

@@ -45,6 +45,11 @@ def pytest_xdist_auto_num_workers() -> int:
     return 2 * (os.cpu_count() or 1)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The simulation first: one of its tests takes longest, and begun last it would be waited for alone."""
+    items.sort(key=lambda item: HERE / "sim" not in item.path.parents)
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     if collection_path not in BY_NAME:
         return None

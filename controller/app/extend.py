@@ -37,7 +37,7 @@ from suggest.space import Choice, Space, Value
 from suggest.trial import Trial
 
 MOST_TRIED_FIRST = 16  # new choices; with more, nothing says which are meant to be tried first
-UNGUIDED = ("random", "grid")  # algorithms that try new choices without being told
+UNGUIDED = ("random", "grid", "sobol", "halton")  # algorithms that try new choices without being told
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from suggest.errors import Problem, did_you_mean
 from suggest.samplers.default import GRID, NAME, DefaultSettings, chosen_settings, default
 from suggest.samplers.distinct import ALLOW, REUSE, Distinct, DrawSettings
 from suggest.samplers.grid import GridSampler, grid_problems
+from suggest.samplers.low_discrepancy import halton, sobol, sobol_problems
 from suggest.samplers.sampler import Sampler
 from suggest.samplers.tpe import OwnSettings, TpeSettings, optuna_tpe, tpe
 from suggest.samplers.uniform import RandomSampler
@@ -47,8 +48,17 @@ _FAMILIES = (
     ),
     Family("random", "Independent points, uniform on each parameter's scale.", DrawSettings, RandomSampler, False),
     Family("grid", "Every point of a finite space once, in order.", NoSettings, GridSampler, False, grid_problems),
+    Family(
+        "sobol",
+        "Points that fill the space evenly: a scrambled Sobol' sequence.",
+        DrawSettings,
+        sobol,
+        False,
+        sobol_problems,
+    ),
+    Family("halton", "Points that fill the space evenly: a scrambled Halton sequence.", DrawSettings, halton, False),
     Family("tpe", "Learns from finished trials where good points are dense.", OwnSettings, tpe, True),
-    Family("optuna:tpe", "Optuna's own TPESampler, which `tpe` computes anew.", TpeSettings, optuna_tpe, True),
+    Family("optuna:tpe", "Optuna's own TPESampler, which `tpe` reimplements.", TpeSettings, optuna_tpe, True),
 )
 _BY_NAME = {family.name: family for family in _FAMILIES}
 

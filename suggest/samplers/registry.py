@@ -14,6 +14,7 @@ from suggest.samplers.default import GRID, NAME, DefaultSettings, chosen_setting
 from suggest.samplers.distinct import ALLOW, REUSE, Distinct, DrawSettings
 from suggest.samplers.grid import GridSampler, grid_problems
 from suggest.samplers.low_discrepancy import halton, sobol, sobol_problems
+from suggest.samplers.optuna_family import KINDS, PREFIX, OptunaSampler, missing, missing_message
 from suggest.samplers.sampler import Sampler
 from suggest.samplers.tpe import OwnSettings, TpeSettings, optuna_tpe, tpe
 from suggest.samplers.uniform import RandomSampler
@@ -29,9 +30,12 @@ class Family:
     name: str
     summary: str
     settings_type: type
-    build: Callable[..., Sampler]  # of spec, seed, settings; if it learns, also of `workers`
+    build: Callable[..., Sampler]  # of spec, seed, settings; if it learns or is `in_workers`, also of `workers`
     learns: bool  # from outcomes
     space_problems: Callable[[StudySpec], Iterator[Problem]] | None = None
+    in_workers: bool = False  # it takes `workers` though it does not learn
+    requires: tuple[str, ...] = ()  # packages, each of which is also an extra
+    instead: tuple[str, ...] = ()  # what to use where those are missing
 
     @property
     def settings(self) -> tuple[Setting, ...]:
@@ -59,6 +63,20 @@ _FAMILIES = (
     Family("halton", "Points that fill the space evenly: a scrambled Halton sequence.", DrawSettings, halton, False),
     Family("tpe", "Learns from finished trials where good points are dense.", OwnSettings, tpe, True),
     Family("optuna:tpe", "Optuna's own TPESampler, which `tpe` reimplements.", TpeSettings, optuna_tpe, True),
+    *(
+        Family(
+            PREFIX + kind.name,
+            kind.summary,
+            kind.settings,
+            OptunaSampler,
+            kind.learns,
+            kind.space_problems,
+            in_workers=True,
+            requires=kind.requires,
+            instead=kind.instead,
+        )
+        for kind in KINDS
+    ),
 )
 _BY_NAME = {family.name: family for family in _FAMILIES}
 
@@ -74,6 +92,9 @@ def algorithm_problems(algorithm: Algorithm) -> Iterator[Problem]:
         hint = did_you_mean(algorithm.name, _BY_NAME) or f"; there are {', '.join(_BY_NAME)}"
         yield Problem("name", f"{algorithm.name!r} is not an algorithm{hint}")
         return
+    if packages := missing(family.requires):
+        instead = [name for name in family.instead if name in _BY_NAME]
+        yield Problem("name", missing_message(family.name, packages, instead))
     for problem in checked.problems(family.settings_type, algorithm.settings):
         yield Problem(f"settings.{problem.path}", problem.message)
 
@@ -104,7 +125,7 @@ def new_sampler(spec: StudySpec, seed: int, workers: Workers | None = None) -> S
     spec = chosen(spec)
     family = _BY_NAME[spec.algorithm.name]
     settings: object = checked.read(family.settings_type, spec.algorithm.settings)
-    pool = {"workers": workers} if family.learns else {}
+    pool = {"workers": workers} if family.learns or family.in_workers else {}
     sampler = family.build(spec, seed, settings, **pool)
     if isinstance(settings, DrawSettings) and settings.duplicates != ALLOW:
         return Distinct(spec, seed, sampler, policy=settings.duplicates)

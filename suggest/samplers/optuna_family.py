@@ -1,0 +1,249 @@
+"""Optuna's samplers by name: what each needs, its settings, and the sampler that asks its model in a worker process.
+
+Nothing here imports Optuna; `optuna_model` does, in the worker. `optuna:tpe` is in `tpe`, beside the one of our own.
+A model sees every trial that its sampler learns from, not a window: generations and exhaustive searches need them all.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from suggest.errors import FailedPrecondition, Problem
+from suggest.samplers.axis import axis_of
+from suggest.samplers.distinct import COUNTED, DrawSettings
+from suggest.samplers.sampler import PointRequest
+from suggest.settings import NoSettings, setting
+from suggest.space import Assignment, Choice
+from suggest.study import StudySpec
+from suggest.trial import Trial, TrialState
+from suggest.workers import Model, ModelSetup, RemoteModel, Workers
+
+PREFIX = "optuna:"
+_STARTUP = "finished trials before the model takes over from random search"
+
+
+@dataclass(frozen=True, slots=True)
+class OptunaGpSettings(DrawSettings):
+    startup_trials: int = setting(10, _STARTUP, min=1)
+    deterministic_objective: bool = setting(False, "the same point always has the same value: no noise is modelled")
+
+
+@dataclass(frozen=True, slots=True)
+class OptunaCmaEsSettings(DrawSettings):
+    startup_trials: int = setting(1, _STARTUP, min=0)
+    popsize: int = setting(0, "trials of a generation, 2 or more; 0: 4 + 3 ln(parameters)", min=0, max=10_000)
+    use_separable_cma: bool = setting(False, "a diagonal covariance matrix: for many parameters")
+
+
+@dataclass(frozen=True, slots=True)
+class OptunaGeneticSettings(DrawSettings):
+    population_size: int = setting(50, "trials of a generation", min=2, max=10_000)
+    mutation_prob: float = setting(
+        0.0, "probability that a parameter mutates; 0: 1 / (number of parameters)", min=0.0, max=1.0
+    )
+    crossover_prob: float = setting(0.9, "probability that a point has two parents", min=0.0, max=1.0)
+    swapping_prob: float = setting(0.5, "probability that a value comes from the second parent", min=0.0, max=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class OptunaQmcSettings(DrawSettings):
+    qmc_type: str = setting("sobol", "which sequence", words=("sobol", "halton"))
+    scramble: bool = setting(False, "scramble the sequence, by the study's seed")
+
+
+@dataclass(frozen=True, slots=True)
+class OptunaKind:
+    """One sampler of Optuna. model: the class in `optuna_model`. requires: packages beyond Optuna, each an extra.
+
+    points: it learns from the points of all trials that were not cancelled; else from the values of succeeded ones.
+    instead: what to use where it cannot be used; learns: from outcomes.
+    """
+
+    name: str
+    summary: str
+    settings: type
+    model: str
+    instead: tuple[str, ...]
+    learns: bool = True
+    points: bool = False
+    requires: tuple[str, ...] = ()
+    space_problems: Callable[[StudySpec], Iterator[Problem]] | None = None
+
+
+def _cmaes_problems(spec: StudySpec) -> Iterator[Problem]:
+    free = [p for p in spec.space.parameters if p.domain.count != 1]
+    if free and all(p.when or isinstance(p.domain, Choice) for p in free):
+        why = "is a choice" if isinstance(free[0].domain, Choice) else "has conditions"
+        yield Problem(
+            free[0].name, f"{why}; optuna:cmaes needs a number that is always active, and there is none: use tpe"
+        )
+
+
+def _bruteforce_problems(spec: StudySpec) -> Iterator[Problem]:
+    for parameter in spec.space.parameters:
+        if parameter.domain.count is None:
+            yield Problem(parameter.name, f"{spec.algorithm.name} needs step on a float; add one, or use grid or tpe")
+    yield from _size_problems(spec, [p.domain.count for p in spec.space.parameters])
+
+
+def _grid_problems(spec: StudySpec) -> Iterator[Problem]:
+    axes = [axis_of(p.domain) for p in spec.space.parameters]
+    for parameter, axis in zip(spec.space.parameters, axes, strict=True):
+        if axis is None:
+            yield Problem(
+                parameter.name,
+                f"{spec.algorithm.name} needs points or step on a float; add one (points: 5), or use tpe",
+            )
+    yield from _size_problems(spec, [None if axis is None else axis.count for axis in axes])
+
+
+def _size_problems(spec: StudySpec, counts: Sequence[int | None]) -> Iterator[Problem]:
+    known = [count for count in counts if count is not None]
+    total = math.prod(known)
+    if len(known) == len(counts) and total > COUNTED:
+        shown = f"{total:,}" if total < 10**15 else "more than 10^15"
+        yield Problem("", f"{shown} points; {spec.algorithm.name} takes at most {COUNTED:,}, use grid")
+
+
+KINDS = (
+    OptunaKind("random", "Optuna's RandomSampler.", DrawSettings, "OptunaRandomModel", ("random",), learns=False),
+    OptunaKind(
+        "grid",
+        "Optuna's GridSampler: every point once, in random order.",
+        NoSettings,
+        "OptunaGridModel",
+        ("grid",),
+        learns=False,
+        points=True,
+        space_problems=_grid_problems,
+    ),
+    OptunaKind(
+        "bruteforce",
+        "Optuna's BruteForceSampler: every point once, in random order; conditions are followed.",
+        NoSettings,
+        "OptunaBruteForceModel",
+        ("grid",),
+        learns=False,
+        points=True,
+        space_problems=_bruteforce_problems,
+    ),
+    OptunaKind(
+        "qmc",
+        "Optuna's QMCSampler: a Sobol' or Halton sequence.",
+        OptunaQmcSettings,
+        "OptunaQmcModel",
+        ("sobol", "halton"),
+        learns=False,
+        requires=("scipy",),
+    ),
+    OptunaKind(
+        "gp",
+        "Optuna's GPSampler: a Gaussian process with the expected improvement.",
+        OptunaGpSettings,
+        "OptunaGpModel",
+        ("gp", "tpe"),
+        requires=("torch", "scipy"),
+    ),
+    OptunaKind(
+        "cmaes",
+        "Optuna's CmaEsSampler: the covariance matrix adaptation evolution strategy.",
+        OptunaCmaEsSettings,
+        "OptunaCmaEsModel",
+        ("cmaes", "tpe"),
+        requires=("cmaes",),
+        space_problems=_cmaes_problems,
+    ),
+    OptunaKind(
+        "nsgaii",
+        "Optuna's NSGAIISampler, a genetic algorithm, for one objective.",
+        OptunaGeneticSettings,
+        "OptunaGeneticModel",
+        ("tpe",),
+    ),
+    OptunaKind(
+        "nsgaiii",
+        "Optuna's NSGAIIISampler, a genetic algorithm, for one objective.",
+        OptunaGeneticSettings,
+        "OptunaGeneticModel",
+        ("tpe",),
+    ),
+)
+_BY_NAME = {PREFIX + kind.name: kind for kind in KINDS}
+
+
+def missing(requires: Sequence[str]) -> tuple[str, ...]:
+    """Those of the packages that are not installed."""
+    return tuple(name for name in requires if importlib.util.find_spec(name) is None)
+
+
+def missing_message(algorithm: str, packages: Sequence[str], instead: Sequence[str]) -> str:
+    which = "which is not installed" if len(packages) == 1 else "which are not installed"
+    cure = f"pip install 'tuner[{','.join(packages)}]'"
+    return f"{algorithm} needs {' and '.join(packages)}, {which}; install with {cure}, or use {' or '.join(instead)}"
+
+
+class OptunaSampler:
+    """workers: None where all is computed in this process."""
+
+    def __init__(self, spec: StudySpec, seed: int, settings: object, *, workers: Workers | None = None) -> None:
+        self._name = spec.algorithm.name
+        self._kind = _BY_NAME[self._name]
+        self._setup = ModelSetup(f"suggest.samplers.optuna_model:{self._kind.model}", spec, seed, settings)
+        self._workers = workers
+        self._history = History(points=self._kind.points)
+        self._model: Model | None = None
+
+    def put(self, trial: Trial) -> None:
+        self._history.put(trial)
+
+    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
+        """Raises FailedPrecondition: a package is missing, which was there when the study was created."""
+        if self._model is None:
+            if packages := missing(self._kind.requires):
+                raise FailedPrecondition(missing_message(self._name, packages, ("another algorithm",)))
+            self._model = self._setup.model() if self._workers is None else RemoteModel(self._workers, self._setup)
+        return self._model.propose(self._history.learnt(), self._history.running(), wanted)
+
+    def warm_up(self) -> None:
+        if self._workers is None and not missing(self._kind.requires):
+            self._setup.load()
+
+
+class History:
+    """All trials that a model learns from. points: whatever came of them; else those that succeeded."""
+
+    def __init__(self, *, points: bool) -> None:
+        self._points = points
+        self._numbers: list[int] = []
+        self._finished: dict[int, Trial] = {}
+        self._running: dict[int, Trial] = {}
+
+    def put(self, trial: Trial) -> None:
+        number = trial.number
+        self._running.pop(number, None)
+        if self._finished.pop(number, None) is not None:
+            del self._numbers[bisect_left(self._numbers, number)]
+        # Without what no model asks for: there may be many.
+        kept = Trial(number, trial.state, trial.parameters, value=trial.value, step=trial.step)
+        if trial.state is TrialState.RUNNING:
+            self._running[number] = kept
+        elif self._teaches(trial):
+            self._finished[number] = kept
+            insort(self._numbers, number)
+
+    def _teaches(self, trial: Trial) -> bool:
+        if self._points:
+            return trial.finished and trial.state is not TrialState.CANCELLED
+        return trial.state is TrialState.SUCCEEDED and trial.value is not None and math.isfinite(trial.value)
+
+    def learnt(self) -> Iterator[Trial]:
+        """In the order of their numbers."""
+        return (self._finished[number] for number in self._numbers)
+
+    def running(self) -> Iterator[Trial]:
+        """In the order of their numbers."""
+        return (self._running[number] for number in sorted(self._running))

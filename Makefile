@@ -10,7 +10,7 @@ COMPILE := $(RELEASE)/bin/uv pip compile --universal --python-version 3.11 --gen
   --custom-compile-command 'make lock' --no-annotate --quiet $(LOCK)
 JOBS ?= auto
 OPTUNA_TESTS := $(addprefix tests/,unit/test_sampling_tpe.py unit/test_tpe_density.py unit/test_importance.py \
-  unit/test_optuna_database.py unit/test_default.py unit/test_pruning.py service/test_importing.py)
+  unit/test_optuna_samplers.py unit/test_optuna_database.py unit/test_default.py unit/test_pruning.py service/test_importing.py)
 MUTANTS := $(BIN)/python -m tests.sim.mutants
 .DEFAULT_GOAL := help
 

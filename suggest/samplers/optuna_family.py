@@ -1,7 +1,8 @@
 """Optuna's samplers by name: what each needs, its settings, and the sampler that asks its model in a worker process.
 
 Nothing here imports Optuna; `optuna_model` does, in the worker. `optuna:tpe` is in `tpe`, beside the one of our own.
-A model sees every trial that its sampler learns from, not a window: generations and exhaustive searches need them all.
+A model sees every trial that its sampler learns from, as generations and exhaustive searches need them all; but the
+Gaussian process a window, for its time grows with the third power of them.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import importlib.util
 import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from suggest.errors import FailedPrecondition, Problem
 from suggest.samplers.axis import axis_of
 from suggest.samplers.distinct import COUNTED, DrawSettings
 from suggest.samplers.sampler import PointRequest
+from suggest.samplers.tpe import LIARS, Window
 from suggest.settings import NoSettings, setting
 from suggest.space import Assignment, Choice
 from suggest.study import StudySpec
@@ -23,12 +25,14 @@ from suggest.trial import Trial, TrialState
 from suggest.workers import Model, ModelSetup, RemoteModel, Workers
 
 PREFIX = "optuna:"
+MOST_STEPS = 10**6  # values of a stepped parameter that Optuna's Gaussian process makes an array of
 _STARTUP = "finished trials before the model takes over from random search"
 
 
 @dataclass(frozen=True, slots=True)
 class OptunaGpSettings(DrawSettings):
     startup_trials: int = setting(10, _STARTUP, min=1)
+    window: int = setting(200, "finished trials the model sees: the best 25 and the most recent", min=50, max=500)
     deterministic_objective: bool = setting(False, "the same point always has the same value: no noise is modelled")
 
 
@@ -81,6 +85,14 @@ def _cmaes_problems(spec: StudySpec) -> Iterator[Problem]:
         yield Problem(
             free[0].name, f"{why}; optuna:cmaes needs a number that is always active, and there is none: use tpe"
         )
+
+
+def _gp_problems(spec: StudySpec) -> Iterator[Problem]:
+    for parameter in spec.space.parameters:
+        count = parameter.domain.count
+        if count is not None and count > MOST_STEPS and not parameter.when:
+            why = f"{count:,} values; optuna:gp looks at each of at most {MOST_STEPS:,}"
+            yield Problem(parameter.name, f"{why}, use a larger step, a float without step, or tpe")
 
 
 def _bruteforce_problems(spec: StudySpec) -> Iterator[Problem]:
@@ -147,6 +159,7 @@ KINDS = (
         "OptunaGpModel",
         ("gp", "tpe"),
         requires=("torch", "scipy"),
+        space_problems=_gp_problems,
     ),
     OptunaKind(
         "cmaes",
@@ -194,7 +207,11 @@ class OptunaSampler:
         self._kind = _BY_NAME[self._name]
         self._setup = ModelSetup(f"suggest.samplers.optuna_model:{self._kind.model}", spec, seed, settings)
         self._workers = workers
-        self._history = History(points=self._kind.points)
+        self._history = (
+            ValueWindow(spec, settings.window)
+            if isinstance(settings, OptunaGpSettings)
+            else History(points=self._kind.points)
+        )
         self._model: Model | None = None
 
     def put(self, trial: Trial) -> None:
@@ -211,6 +228,23 @@ class OptunaSampler:
     def warm_up(self) -> None:
         if self._workers is None and not missing(self._kind.requires):
             self._setup.load()
+
+
+class ValueWindow:
+    """The best and the most recent of the trials that succeeded."""
+
+    def __init__(self, spec: StudySpec, size: int) -> None:
+        self._window = Window(spec.objective.direction, size)
+
+    def put(self, trial: Trial) -> None:
+        told = trial.state is not TrialState.PRUNED
+        self._window.put(trial if told else replace(trial, state=TrialState.FAILED))
+
+    def learnt(self) -> Iterator[Trial]:
+        return self._window.learnt()
+
+    def running(self) -> Iterator[Trial]:
+        return self._window.running(LIARS)
 
 
 class History:

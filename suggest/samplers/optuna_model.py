@@ -19,6 +19,7 @@ choice). This module imports Optuna; a worker process imports this.
 from __future__ import annotations
 
 import copy
+import logging
 import math
 import warnings
 from abc import ABC, abstractmethod
@@ -64,6 +65,8 @@ from suggest.settings import NoSettings
 from suggest.space import Assignment, Choice, Value
 from suggest.study import Direction, StudySpec
 from suggest.trial import Trial, TrialState
+
+logging.getLogger("optuna").setLevel(logging.ERROR)  # what is wrong is ours to say
 
 _STATES = {
     TrialState.SUCCEEDED: OptunaState.COMPLETE,
@@ -354,7 +357,8 @@ class OptunaGpModel(OptunaModel):
         settings = self._settings
         there = [t for t in (*finished, *away) if self._relative.keys() <= t.params.keys()]
         numbers: Mapping[str, float | int] = {}
-        if self._relative:
+        told = sum(t.state is OptunaState.COMPLETE for t in there)
+        if self._relative and told >= settings.startup_trials:  # before that nobody waits for torch
             sampler = GPSampler(
                 n_startup_trials=settings.startup_trials,
                 deterministic_objective=settings.deterministic_objective,

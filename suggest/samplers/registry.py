@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from suggest import settings as checked
-from suggest.errors import Problem, did_you_mean
+from suggest.errors import MAX_HINTED, Problem
 from suggest.samplers.default import GRID, NAME, DefaultSettings, chosen_settings, default
 from suggest.samplers.distinct import ALLOW, REUSE, Distinct, DrawSettings
 from suggest.samplers.grid import GridSampler, grid_problems
@@ -89,14 +89,24 @@ def algorithm_problems(algorithm: Algorithm) -> Iterator[Problem]:
     """Paths are the algorithm's fields: `name`, `settings.window`."""
     family = _BY_NAME.get(algorithm.name)
     if family is None:
-        hint = did_you_mean(algorithm.name, _BY_NAME) or f"; there are {', '.join(_BY_NAME)}"
-        yield Problem("name", f"{algorithm.name!r} is not an algorithm{hint}")
+        there = f"; there are {', '.join(_BY_NAME)}"
+        yield Problem("name", f"{algorithm.name!r} is not an algorithm{there}{_did_you_mean(algorithm.name)}")
         return
     if packages := missing(family.requires):
         instead = [name for name in family.instead if name in _BY_NAME]
         yield Problem("name", missing_message(family.name, packages, instead))
     for problem in checked.problems(family.settings_type, algorithm.settings):
         yield Problem(f"settings.{problem.path}", problem.message)
+
+
+def _did_you_mean(name: str) -> str:
+    """Near what is there with or without `optuna:` and hyphens; of those as near, the one of our own."""
+    from difflib import get_close_matches  # costs milliseconds, and only people who mistype need it
+
+    spelled = {family.removeprefix(PREFIX): family for family in reversed(_BY_NAME)} | {name: name for name in _BY_NAME}
+    plain = name[:MAX_HINTED].lower().replace("-", "").replace("_", "")
+    near = [plain] if plain in spelled else get_close_matches(plain, spelled, n=1)
+    return f"; did you mean {spelled[near[0]]}?" if near else ""
 
 
 def space_problems(spec: StudySpec) -> Iterator[Problem]:

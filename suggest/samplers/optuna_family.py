@@ -1,4 +1,4 @@
-"""Optuna's samplers by name: what each needs, its settings, and the sampler that asks its model in a worker process.
+"""Optuna's samplers by name: what each needs, its settings, and how its sampler is made.
 
 Nothing here imports Optuna; `optuna_model` does, in the worker. `optuna:tpe` is in `tpe`, beside the one of our own.
 A model sees every trial that its sampler learns from, as generations and exhaustive searches need them all; but the
@@ -7,22 +7,18 @@ Gaussian process a window, for its time grows with the third power of them.
 
 from __future__ import annotations
 
-import importlib.util
 import math
-from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from suggest.errors import FailedPrecondition, Problem
+from suggest.errors import Problem
 from suggest.samplers.axis import axis_of
 from suggest.samplers.distinct import COUNTED, DrawSettings
-from suggest.samplers.sampler import PointRequest
-from suggest.samplers.tpe import LIARS, Window
+from suggest.samplers.history import History, ModelSampler, ValueWindow
 from suggest.settings import NoSettings, setting
-from suggest.space import Assignment, Choice
+from suggest.space import Choice
 from suggest.study import StudySpec
-from suggest.trial import Trial, TrialState
-from suggest.workers import Model, ModelSetup, RemoteModel, Workers
+from suggest.workers import ModelSetup, Workers
 
 PREFIX = "optuna:"
 MOST_STEPS = 10**6  # values of a stepped parameter that Optuna's Gaussian process makes an array of
@@ -166,7 +162,7 @@ KINDS = (
         "Optuna's CmaEsSampler: the covariance matrix adaptation evolution strategy.",
         OptunaCmaEsSettings,
         "OptunaCmaEsModel",
-        ("cmaes", "tpe"),
+        ("tpe",),
         requires=("cmaes",),
         space_problems=_cmaes_problems,
     ),
@@ -188,96 +184,9 @@ KINDS = (
 _BY_NAME = {PREFIX + kind.name: kind for kind in KINDS}
 
 
-def missing(requires: Sequence[str]) -> tuple[str, ...]:
-    """Those of the packages that are not installed."""
-    return tuple(name for name in requires if importlib.util.find_spec(name) is None)
-
-
-def missing_message(algorithm: str, packages: Sequence[str], instead: Sequence[str]) -> str:
-    which = "which is not installed" if len(packages) == 1 else "which are not installed"
-    cure = f"pip install 'tuner[{','.join(packages)}]'"
-    return f"{algorithm} needs {' and '.join(packages)}, {which}; install with {cure}, or use {' or '.join(instead)}"
-
-
-class OptunaSampler:
-    """workers: None where all is computed in this process."""
-
-    def __init__(self, spec: StudySpec, seed: int, settings: object, *, workers: Workers | None = None) -> None:
-        self._name = spec.algorithm.name
-        self._kind = _BY_NAME[self._name]
-        self._setup = ModelSetup(f"suggest.samplers.optuna_model:{self._kind.model}", spec, seed, settings)
-        self._workers = workers
-        self._history = (
-            ValueWindow(spec, settings.window)
-            if isinstance(settings, OptunaGpSettings)
-            else History(points=self._kind.points)
-        )
-        self._model: Model | None = None
-
-    def put(self, trial: Trial) -> None:
-        self._history.put(trial)
-
-    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
-        """Raises FailedPrecondition: a package is missing, which was there when the study was created."""
-        if self._model is None:
-            if packages := missing(self._kind.requires):
-                raise FailedPrecondition(missing_message(self._name, packages, ("another algorithm",)))
-            self._model = self._setup.model() if self._workers is None else RemoteModel(self._workers, self._setup)
-        return self._model.propose(self._history.learnt(), self._history.running(), wanted)
-
-    def warm_up(self) -> None:
-        if self._workers is None and not missing(self._kind.requires):
-            self._setup.load()
-
-
-class ValueWindow:
-    """The best and the most recent of the trials that succeeded."""
-
-    def __init__(self, spec: StudySpec, size: int) -> None:
-        self._window = Window(spec.objective.direction, size)
-
-    def put(self, trial: Trial) -> None:
-        told = trial.state is not TrialState.PRUNED
-        self._window.put(trial if told else replace(trial, state=TrialState.FAILED))
-
-    def learnt(self) -> Iterator[Trial]:
-        return self._window.learnt()
-
-    def running(self) -> Iterator[Trial]:
-        return self._window.running(LIARS)
-
-
-class History:
-    """All trials that a model learns from. points: whatever came of them; else those that succeeded."""
-
-    def __init__(self, *, points: bool) -> None:
-        self._points = points
-        self._numbers: list[int] = []
-        self._finished: dict[int, Trial] = {}
-        self._running: dict[int, Trial] = {}
-
-    def put(self, trial: Trial) -> None:
-        number = trial.number
-        self._running.pop(number, None)
-        if self._finished.pop(number, None) is not None:
-            del self._numbers[bisect_left(self._numbers, number)]
-        # Without what no model asks for: there may be many.
-        kept = Trial(number, trial.state, trial.parameters, value=trial.value, step=trial.step)
-        if trial.state is TrialState.RUNNING:
-            self._running[number] = kept
-        elif self._teaches(trial):
-            self._finished[number] = kept
-            insort(self._numbers, number)
-
-    def _teaches(self, trial: Trial) -> bool:
-        if self._points:
-            return trial.finished and trial.state is not TrialState.CANCELLED
-        return trial.state is TrialState.SUCCEEDED and trial.value is not None and math.isfinite(trial.value)
-
-    def learnt(self) -> Iterator[Trial]:
-        """In the order of their numbers."""
-        return (self._finished[number] for number in self._numbers)
-
-    def running(self) -> Iterator[Trial]:
-        """In the order of their numbers."""
-        return (self._running[number] for number in sorted(self._running))
+def optuna_sampler(spec: StudySpec, seed: int, settings: object, *, workers: Workers | None = None) -> ModelSampler:
+    kind = _BY_NAME[spec.algorithm.name]
+    setup = ModelSetup(f"suggest.samplers.optuna_model:{kind.model}", spec, seed, settings)
+    if isinstance(settings, OptunaGpSettings):
+        return ModelSampler(setup, ValueWindow(spec, settings.window), requires=kind.requires, workers=workers)
+    return ModelSampler(setup, History(points=kind.points), requires=kind.requires, workers=workers)

@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 
 from suggest import settings as checked
 from suggest.errors import MAX_HINTED, Problem
+from suggest.samplers.cmaes import CmaEsSettings, cmaes, cmaes_problems
 from suggest.samplers.default import GRID, NAME, DefaultSettings, chosen_settings, default
 from suggest.samplers.distinct import ALLOW, REUSE, Distinct, DrawSettings
 from suggest.samplers.grid import GridSampler, grid_problems
+from suggest.samplers.history import missing, missing_message
 from suggest.samplers.low_discrepancy import halton, sobol, sobol_problems
-from suggest.samplers.optuna_family import KINDS, PREFIX, OptunaSampler, missing, missing_message
+from suggest.samplers.optuna_family import KINDS, PREFIX, optuna_sampler
 from suggest.samplers.sampler import Sampler
 from suggest.samplers.tpe import OwnSettings, TpeSettings, optuna_tpe, tpe
 from suggest.samplers.uniform import RandomSampler
@@ -62,13 +64,23 @@ _FAMILIES = (
     ),
     Family("halton", "Points that fill the space evenly: a scrambled Halton sequence.", DrawSettings, halton, False),
     Family("tpe", "Learns from finished trials where good points are dense.", OwnSettings, tpe, True),
+    Family(
+        "cmaes",
+        "Adapts a normal distribution to where good points are: CMA-ES with margin.",
+        CmaEsSettings,
+        cmaes,
+        True,
+        cmaes_problems,
+        requires=("cmaes",),
+        instead=("tpe",),
+    ),
     Family("optuna:tpe", "Optuna's own TPESampler, which `tpe` reimplements.", TpeSettings, optuna_tpe, True),
     *(
         Family(
             PREFIX + kind.name,
             kind.summary,
             kind.settings,
-            OptunaSampler,
+            optuna_sampler,
             kind.learns,
             kind.space_problems,
             in_workers=True,

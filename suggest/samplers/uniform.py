@@ -57,7 +57,7 @@ def draw(domain: Domain, rng: random.Random) -> Value:
     if by_index(domain):
         assert domain.count is not None
         return domain.at(rng.randrange(domain.count))
-    return _at_fraction(domain, rng.random())
+    return at_fraction(domain, rng.random())
 
 
 def at_share(domain: Domain, word: int) -> Value:
@@ -65,7 +65,7 @@ def at_share(domain: Domain, word: int) -> Value:
     if by_index(domain):
         assert domain.count is not None
         return domain.at((word * domain.count) >> BITS)
-    return _at_fraction(domain, (word >> (BITS - 53)) * 2.0**-53)
+    return at_fraction(domain, (word >> (BITS - 53)) * 2.0**-53)
 
 
 def by_index(domain: Domain) -> bool:
@@ -73,8 +73,8 @@ def by_index(domain: Domain) -> bool:
     return domain.count is not None and not (isinstance(domain, Int) and domain.scale is Scale.LOG)
 
 
-def _at_fraction(domain: Domain, fraction: float) -> Value:
-    """fraction: one of the 2^53 evenly spaced values in [0, 1)."""
+def at_fraction(domain: Domain, fraction: float) -> Value:
+    """That quantile where values are not drawn by index; fraction: from 0 to 1."""
     match domain:
         case Float():
             return _between(domain.min, domain.max, domain.scale, fraction)

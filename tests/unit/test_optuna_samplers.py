@@ -21,7 +21,8 @@ from suggest.engine import Engine, check_spec
 from suggest.errors import FailedPrecondition
 from suggest.optuna_storage import OverlayStorage
 from suggest.samplers import optuna_model
-from suggest.samplers.optuna_family import KINDS, PREFIX, History
+from suggest.samplers.history import History
+from suggest.samplers.optuna_family import KINDS, PREFIX
 from suggest.samplers.registry import algorithms
 from suggest.settings import declared
 from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
@@ -445,7 +446,7 @@ def test_a_missing_package_is_refused_with_the_cure(
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
-        ("cma-es", "optuna:cmaes"),
+        ("cma-es", "cmaes"),
         ("nsga2", "optuna:nsgaii"),
         ("NSGA-III", "optuna:nsgaiii"),
         ("brute_force", "optuna:bruteforce"),

@@ -28,9 +28,11 @@ def missing(requires: Sequence[str]) -> tuple[str, ...]:
 
 
 def missing_message(algorithm: str, packages: Sequence[str], instead: Sequence[str]) -> str:
-    which = "which is not installed" if len(packages) == 1 else "which are not installed"
+    one = len(packages) == 1
+    needs = f"{'the package' if one else 'the packages'} {' and '.join(packages)}"
     cure = f"pip install 'tuner[{','.join(packages)}]'"
-    return f"{algorithm} needs {' and '.join(packages)}, {which}; install with {cure}, or use {' or '.join(instead)}"
+    which = "which is not installed" if one else "which are not installed"
+    return f"{algorithm} needs {needs}, {which}; install with {cure}, or use {' or '.join(instead)}"
 
 
 class Shown(Protocol):

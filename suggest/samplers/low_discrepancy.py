@@ -105,13 +105,13 @@ class SequenceSampler:
     """`dimension`: makes one dimension of the sequence, from its index and a source of randomness."""
 
     def __init__(
-        self, spec: StudySpec, seed: int, name: str, dimension: Callable[[int, random.Random], Dimension]
+        self, spec: StudySpec, seed: int, name: str, dimension: Callable[[int, random.Random], Coordinates]
     ) -> None:
         self._space = spec.space
         self._seed = seed
         self._name = name
         self._dimension = dimension
-        self._sequences: dict[int, list[Dimension]] = {}
+        self._sequences: dict[int, list[Coordinates]] = {}
 
     def put(self, trial: Trial) -> None:
         pass
@@ -130,7 +130,7 @@ class SequenceSampler:
         words = [dimension(one.number) for dimension in self._sequence(one.again)]
         return point_at(self._space, words, one.fixed)
 
-    def _sequence(self, again: int) -> list[Dimension]:
+    def _sequence(self, again: int) -> list[Coordinates]:
         """Another draw for the same trial is the same point of a sequence that is scrambled another way."""
         if again not in self._sequences:
             purpose = f"{self._name} again {again}" if again else self._name
@@ -159,7 +159,7 @@ def point_at(space: Space, words: Sequence[int], fixed: Assignment) -> Assignmen
     return {p.name: point[p.name] for p in space.parameters if p.name in point}
 
 
-Dimension = Callable[[int], int]  # the coordinate of the n-th point
+Coordinates = Callable[[int], int]  # of one dimension: that of the n-th point
 
 
 class ScrambledSobol:

@@ -410,18 +410,19 @@ def test_settings_are_optunas_keywords_and_have_their_defaults(name: str) -> Non
         (
             "optuna:gp",
             ("torch", "scipy"),
-            "optuna:gp needs torch and scipy, which are not installed; install with pip install 'tuner[torch,scipy]', "
-            "or use ",
+            "optuna:gp needs the packages torch and scipy, which are not installed; "
+            "install with pip install 'tuner[torch,scipy]', or use ",
         ),
         (
             "optuna:cmaes",
             ("cmaes",),
-            "optuna:cmaes needs cmaes, which is not installed; install with pip install 'tuner[cmaes]', or use ",
+            "optuna:cmaes needs the package cmaes, which is not installed; "
+            "install with pip install 'tuner[cmaes]', or use ",
         ),
         (
             "optuna:qmc",
             ("scipy",),
-            "optuna:qmc needs scipy, which is not installed; install with pip install 'tuner[scipy]', "
+            "optuna:qmc needs the package scipy, which is not installed; install with pip install 'tuner[scipy]', "
             "or use sobol or halton",
         ),
     ],

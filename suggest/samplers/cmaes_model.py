@@ -1,9 +1,8 @@
 """The model behind `cmaes`: CMA-ES with margin, by the package `cmaes`, replayed from the trials.
 
-Hansen 2016 (the tutorial); Hamano et al. 2022 for whole numbers, whose probability never falls below a margin. A
-generation is as many succeeded trials as its size says, in the order of their numbers. Nothing is stored: the
-distribution after generation k follows from that after k-1 and the trials of k, and trial n is a draw from the current
-distribution with the random numbers of (study seed, n).
+Hansen 2016 (the tutorial); Hamano et al. 2022 for whole numbers, whose probability never falls below a margin. The
+generations are those of `generations`, of succeeded trials; what is remembered is the distribution. Trial n is a draw
+from the current one with the random numbers of (study seed, n).
 
 The distribution is to be told the point before it was rounded to whole numbers. A trial does not say it, so its draw is
 repeated with its own random numbers from the recent distributions, and the one that gives the trial's point is taken;
@@ -23,6 +22,7 @@ from cmaes import CMAwM
 from suggest import deadline
 from suggest.domain import number
 from suggest.samplers.cmaes import CmaEsSettings
+from suggest.samplers.generations import Generations
 from suggest.samplers.normal import Floats
 from suggest.samplers.sampler import PointRequest, generator
 from suggest.samplers.uniform import at_fraction, by_index
@@ -31,7 +31,6 @@ from suggest.study import StudySpec
 from suggest.trial import Trial
 
 _RECENT = 3  # distributions that a trial may have been drawn from
-_KEPT = 16  # distributions: a trial that ends late moves the generations after it
 _STEPS = 1000  # values, up to which a whole number has a margin; more are as good as a continuum
 
 
@@ -44,8 +43,7 @@ class CmaEsModel:
         self._axes = [_Coordinate(p.name, p.domain) for p in spec.space.parameters if p.domain.count != 1]
         by_itself = 4 + math.floor(3 * math.log(max(1, len(self._axes))))
         self._size = max(4, settings.population_size) if settings.population_size else by_itself
-        self._generations: list[tuple[int, ...]] = []  # the trials of each
-        self._optimizers: dict[int, CMAwM] = {}  # how many generations each was told
+        self._generations = Generations(self._size, lambda: self._new_optimizer(0), self._told, recent=_RECENT)
 
     def propose(
         self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
@@ -53,7 +51,7 @@ class CmaEsModel:
         if not self._axes:
             return [self._point(one, {}) for one in wanted]
         names = {axis.name for axis in self._axes}
-        optimizer = self._replayed([t for t in learnt if names <= t.parameters.keys()])
+        _, optimizer = self._generations.replay([t for t in learnt if names <= t.parameters.keys()])
         points: list[Assignment] = []
         for one in wanted:
             deadline.check()
@@ -71,32 +69,10 @@ class CmaEsModel:
         rounded, raw = optimizer.ask()
         return {axis.name: axis.value(x) for axis, x in zip(self._axes, rounded.tolist(), strict=True)}, raw
 
-    def _replayed(self, trials: Sequence[Trial]) -> CMAwM:
-        """After all generations that these trials complete."""
-        size = self._size
-        count = len(trials) // size
-        found = [tuple(t.number for t in trials[k * size : (k + 1) * size]) for k in range(count)]
-        same = 0
-        while same < min(count, len(self._generations)) and found[same] == self._generations[same]:
-            same += 1
-        self._generations = found
-        self._optimizers = {k: optimizer for k, optimizer in self._optimizers.items() if k <= same}
-        if not self._optimizers:
-            self._optimizers[0] = self._new_optimizer(0)
-        last = max(self._optimizers)
-        if last > 0 and len(self._optimizers) < min(last + 1, _RECENT):
-            self._optimizers = {0: self._new_optimizer(0)}  # its forebears are needed too: what was drawn from them
-            last = 0
-        for k in range(last, count):
-            deadline.check()
-            self._optimizers[k + 1] = self._told(k, trials[k * size : (k + 1) * size])
-            self._optimizers.pop(k + 1 - _KEPT, None)
-        return self._optimizers[count]
-
-    def _told(self, generation: int, trials: Sequence[Trial]) -> CMAwM:
-        recent = [self._optimizers[k] for k in range(generation, generation - _RECENT, -1) if k in self._optimizers]
+    def _told(self, generation: int, trials: Sequence[Trial], optimizers: Mapping[int, CMAwM]) -> CMAwM:
+        recent = [optimizers[k] for k in range(generation, generation - _RECENT, -1) if k in optimizers]
         solutions = [(self._raw(t, recent), self._sign * (t.value or 0.0)) for t in trials]
-        optimizer = copy.deepcopy(self._optimizers[generation])
+        optimizer = copy.deepcopy(optimizers[generation])
         optimizer.tell(solutions)
         return self._new_optimizer(generation + 1) if optimizer.should_stop() else optimizer
 

@@ -6,10 +6,9 @@ that only reads. What Optuna's samplers would keep in attributes of trials and o
 * `gp`, `random` and `bruteforce` keep nothing that a proposal depends on;
 * `tpe` neither; it is asked group by group over a window of trials;
 * `qmc` counts its points: trial n gets the n-th;
-* `nsgaii`, `nsgaiii` and `cmaes` have generations: those are the succeeded trials in the order of their numbers, so
-  many each. Where trials run one after the other, they are Optuna's; in parallel Optuna also counts what was finished
-  when a trial began, which no trial tells. Parents and the pickled optimizer are computed by the sampler itself, from
-  one generation to the next.
+* `nsgaii`, `nsgaiii` and `cmaes` have generations: those of `generations`, of succeeded trials. Where trials run one
+  after the other, they are Optuna's; in parallel Optuna also counts what was finished when a trial began, which no
+  trial tells. The sampler itself computes what is remembered, parents or the pickled optimizer.
 
 The samplers with a model take the parameters that are always active; others are drawn as `random` draws them, as
 Optuna does. Optuna sees numbers only: a stepped value is its index, and so is a choice (for Optuna, 1 and True are one
@@ -52,6 +51,7 @@ from suggest import deadline
 from suggest.optuna_storage import STUDY_NAME, OverlayStorage, WindowStorage
 from suggest.optuna_storage.distributions import decode, distribution, encode
 from suggest.samplers.axis import axis_of
+from suggest.samplers.generations import Generations
 from suggest.samplers.optuna_family import (
     OptunaCmaEsSettings,
     OptunaGeneticSettings,
@@ -386,50 +386,12 @@ def _with_attributes(trial: FrozenTrial, attributes: Mapping[str, Any]) -> Froze
     return made
 
 
-class GenerationalModel(OptunaModel):
-    """A sampler with generations: `_size` succeeded trials each, in the order of their numbers.
-
-    What the sampler remembers of generations 0 to k is computed from what it remembers of 0 to k-1, and kept while
-    the trials in them stay the same: a late trial with a small number moves those after it.
-    """
-
-    _KEPT = 16  # what was remembered lately: a late trial is mostly a recent one
-
-    def __init__(self, spec: StudySpec, seed: int, size: int) -> None:
-        super().__init__(spec, seed)
-        self._size = size
-        self._chunks: list[tuple[int, ...]] = []
-        self._memories: dict[int, dict[str, Any]] = {}  # generation -> what is remembered of all before it
-
-    @abstractmethod
-    def _next_memory(self, generation: int, trials: Sequence[FrozenTrial], memory: dict[str, Any]) -> dict[str, Any]:
-        """Of this generation, which consists of these trials, and those before it, of which it had `memory`."""
-
-    def _memory(self, trials: Sequence[FrozenTrial]) -> tuple[int, dict[str, Any]]:
-        """How many generations these trials complete, and what the sampler remembers of them."""
-        size = self._size
-        count = len(trials) // size
-        chunks = [tuple(t.number for t in trials[k * size : (k + 1) * size]) for k in range(count)]
-        same = 0
-        while same < min(count, len(self._chunks)) and chunks[same] == self._chunks[same]:
-            same += 1
-        self._chunks = chunks
-        self._memories = {k: memory for k, memory in self._memories.items() if k <= same}
-        generation = max(self._memories, default=0)
-        memory = self._memories.get(generation, {})
-        for k in range(generation, count):
-            deadline.check()
-            memory = self._next_memory(k, trials[k * size : (k + 1) * size], memory)
-            self._memories[k + 1] = memory
-            self._memories.pop(k + 1 - self._KEPT, None)
-        return count, memory
-
-
-class OptunaGeneticModel(GenerationalModel):
+class OptunaGeneticModel(OptunaModel):
     """memory: the study's attributes, which name the parents of the next generation."""
 
     def __init__(self, spec: StudySpec, seed: int, settings: OptunaGeneticSettings) -> None:
-        super().__init__(spec, seed, settings.population_size)
+        super().__init__(spec, seed)
+        self._generations = Generations(settings.population_size, dict[str, Any], self._next_parents)
         self._settings = settings
         self._class = NSGAIIISampler if spec.algorithm.name == "optuna:nsgaiii" else NSGAIISampler
         self._relative = _always_active(spec, self._distributions)
@@ -439,7 +401,7 @@ class OptunaGeneticModel(GenerationalModel):
         self, finished: Sequence[FrozenTrial], away: Sequence[FrozenTrial], wanted: PointRequest
     ) -> Assignment | None:
         there = [t for t in finished if self._relative.keys() <= t.params.keys()]
-        generation, memory = self._memory(there)
+        generation, memory = self._generations.replay(there)
         numbers: Mapping[str, float | int] = {}
         if generation and self._relative:
             sampler = self._sampler(self._random_seed(wanted))
@@ -449,7 +411,10 @@ class OptunaGeneticModel(GenerationalModel):
             numbers = sampler.sample_relative(study, trial, self._relative)
         return self._walk(wanted, _given(numbers))
 
-    def _next_memory(self, generation: int, trials: Sequence[FrozenTrial], memory: dict[str, Any]) -> dict[str, Any]:
+    def _next_parents(
+        self, generation: int, trials: Sequence[FrozenTrial], memories: Mapping[int, dict[str, Any]]
+    ) -> dict[str, Any]:
+        memory = memories[generation]
         sampler = self._sampler(generator(self._seed, generation, f"{self._purpose} parents").getrandbits(32))
         members = [_with_attributes(t, {self._key(): generation}) for t in trials]
         attributes = dict(memory)
@@ -480,15 +445,16 @@ class OptunaGeneticModel(GenerationalModel):
         return [self._frozen[number] for numbers in memory.values() for number in sorted(numbers)]
 
 
-class OptunaCmaEsModel(GenerationalModel):
+class OptunaCmaEsModel(OptunaModel):
     """memory: the attributes of a trial that has the optimizer, pickled by Optuna, as it was after a generation."""
 
     def __init__(self, spec: StudySpec, seed: int, settings: OptunaCmaEsSettings) -> None:
-        distributions = {p.name: distribution(p.domain) for p in spec.space.parameters if p.domain.count != 1}
-        self._relative = _always_active(spec, distributions, choices=False)
+        super().__init__(spec, seed)
+        self._relative = _always_active(spec, self._distributions, choices=False)
         # As the package has it where nothing is said (Hansen 2016, equation 48).
         by_itself = 4 + math.floor(3 * math.log(max(1, len(self._relative))))
-        super().__init__(spec, seed, max(2, settings.popsize) if settings.popsize else by_itself)
+        self._size = max(2, settings.popsize) if settings.popsize else by_itself
+        self._generations = Generations(self._size, dict[str, Any], self._next_optimizer)
         self._settings = settings
         self._generation_key = ""
 
@@ -498,15 +464,17 @@ class OptunaCmaEsModel(GenerationalModel):
         there = [t for t in finished if self._relative.keys() <= t.params.keys()]
         numbers: Mapping[str, float | int] = {}
         if len(there) >= self._settings.startup_trials and self._relative:
-            generation, memory = self._memory(there[self._settings.startup_trials :])
+            generation, memory = self._generations.replay(there[self._settings.startup_trials :])
             carrier = [_with_attributes(there[0], memory)] if generation else []
             numbers, _ = self._asked(self._random_seed(wanted), carrier, wanted.number)
         return self._walk(wanted, _given(numbers))
 
-    def _next_memory(self, generation: int, trials: Sequence[FrozenTrial], memory: dict[str, Any]) -> dict[str, Any]:
+    def _next_optimizer(
+        self, generation: int, trials: Sequence[FrozenTrial], memories: Mapping[int, dict[str, Any]]
+    ) -> dict[str, Any]:
         key = self._key()
         members = [_with_attributes(t, {key: generation}) for t in trials]
-        members[-1].system_attrs.update(memory)
+        members[-1].system_attrs.update(memories[generation])
         _, attributes = self._asked(0, members, trials[-1].number + 1)
         return {name: value for name, value in attributes.items() if name != key}
 

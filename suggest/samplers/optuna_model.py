@@ -145,9 +145,10 @@ class OptunaModel(ABC):
 
     def _freeze(self, trial: Trial) -> FrozenTrial:
         params: dict[str, float | int] = {}
-        for name, value in trial.parameters.items():
-            if name in self._distributions:
-                number = encode(self._space.by_name[name].domain, value)
+        for parameter in self._space.ordered:  # an exhaustive search follows that order
+            name = parameter.name
+            if name in trial.parameters and name in self._distributions:
+                number = encode(parameter.domain, trial.parameters[name])
                 if number is not None:
                     params[name] = number
         state, value = _STATES[trial.state], trial.value
@@ -250,7 +251,7 @@ class OptunaBruteForceModel(OptunaModel):
         self, finished: Sequence[FrozenTrial], away: Sequence[FrozenTrial], wanted: PointRequest
     ) -> Assignment | None:
         sampler = BruteForceSampler(seed=self._random_seed(wanted))
-        others = [t for t in (*finished, *away) if t.number != wanted.number]
+        others = [t for t in (*finished, *away) if t.number != wanted.number and self._is_whole(t)]
         study = self._study(sampler, [*others, self._freeze(Trial(wanted.number, TrialState.RUNNING, {}))], {})
 
         def ask(name: str, among: BaseDistribution, before: Assignment) -> float | int:
@@ -263,6 +264,13 @@ class OptunaBruteForceModel(OptunaModel):
         held = {_key(t.params) for t in others}
         # It proposes a known point only where there is no other; one that a person has asked for is run again.
         return None if not wanted.fixed and _key(self._encoded(point)) in held else point
+
+    def _is_whole(self, trial: FrozenTrial) -> bool:
+        """Not so is one from before the space became another: it is on no path of the search."""
+        values = {name: decode(self._space.by_name[name].domain, number) for name, number in trial.params.items()}
+        ones = {p.name: p.domain.at(0) for p in self._space.parameters if p.domain.count == 1}
+        active = self._space.restricted({**ones, **values})
+        return active.keys() - ones.keys() == trial.params.keys() and not self._space.missing(active)
 
     def _encoded(self, point: Assignment) -> dict[str, float | int]:
         return self._freeze(Trial(0, TrialState.RUNNING, point)).params

@@ -279,6 +279,15 @@ def test_an_exhaustive_search_tries_every_point_once_and_ends(algorithm: str) ->
 
 
 @pytest.mark.parametrize("algorithm", EXHAUSTIVE)
+def test_conditions_may_stand_before_what_they_depend_on(algorithm: str) -> None:
+    space = Space(tuple(reversed(FINITE.parameters)))
+    engine = Engine(study(space, algorithm), (), ())
+    points = [t.parameters for _ in range(FINITE_POINTS) for t in play(engine, 1)]
+    assert len({repr(point) for point in points}) == FINITE_POINTS
+    assert engine.propose(1).exhausted
+
+
+@pytest.mark.parametrize("algorithm", EXHAUSTIVE)
 def test_the_point_of_a_cancelled_trial_is_tried_again(algorithm: str) -> None:
     engine = Engine(study(FINITE, algorithm), (), ())
     trials = play(engine, FINITE_POINTS)

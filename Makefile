@@ -11,6 +11,7 @@ COMPILE := $(RELEASE)/bin/uv pip compile --universal --python-version 3.11 --gen
 JOBS ?= auto
 OPTUNA_TESTS := $(addprefix tests/,unit/test_sampling_tpe.py unit/test_tpe_density.py unit/test_importance.py \
   unit/test_optuna_database.py unit/test_default.py unit/test_pruning.py service/test_importing.py)
+OPTUNA_5_TESTS := tests/unit/test_optuna_samplers.py
 MUTANTS := $(BIN)/python -m tests.sim.mutants
 .DEFAULT_GOAL := help
 
@@ -129,10 +130,11 @@ test-torch: torch-packages  ## run the tests of the programs that train with tor
 	TUNER_TEST_TORCH_REQUIRED=1 $(BIN)/python -m pytest $(or $(TESTS),tests/trial tests/e2e/test_examples.py)
 
 .PHONY: test-optuna
-test-optuna: .venv-optuna-4.4/stamp .venv-optuna-4/stamp .venv-optuna-5/stamp  ## run the tests of Optuna with 4.4, the newest 4.x and the newest 5.x
+test-optuna: .venv-optuna-4.4/stamp .venv-optuna-4/stamp .venv-optuna-5/stamp  ## run the tests of Optuna with 4.4, the newest 4.x and the newest 5.x; all its samplers with 5.x
 	for version in 4.4 4 5; do \
 	  echo "Optuna $$(.venv-optuna-$$version/bin/python -c 'import optuna; print(optuna.__version__)')"; \
-	  .venv-optuna-$$version/bin/python -m pytest $(or $(TESTS),$(OPTUNA_TESTS)) || failed=1; \
+	  test $$version = 5 && more="$(OPTUNA_5_TESTS)" || more=; \
+	  .venv-optuna-$$version/bin/python -m pytest $(or $(TESTS),$(OPTUNA_TESTS) $$more) || failed=1; \
 	done; test -z "$$failed"
 
 .PHONY: image-digits

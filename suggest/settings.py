@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from suggest.domain import Value, number, show
-from suggest.errors import Problem, did_you_mean
+from suggest.errors import MAX_HINTED, Problem, did_you_mean
 
 T = TypeVar("T")
 
@@ -118,11 +118,21 @@ class Catalog(Generic[C]):
         """Paths are `name` and `settings.NAME`."""
         entry = self._by_name.get(name)
         if entry is None:
-            hint = did_you_mean(name, self._by_name) or f"; there are {', '.join(self._by_name)}"
-            yield Problem("name", f"{name!r} is not {self._what}{hint}")
+            there = f"; there are {', '.join(self._by_name)}"
+            yield Problem("name", f"{name!r} is not {self._what}{there}{self._did_you_mean(name)}")
             return
         for problem in problems(entry.settings_type, given):
             yield Problem(f"settings.{problem.path}", problem.message)
+
+    def _did_you_mean(self, name: str) -> str:
+        """Near an entry with or without its prefix (`optuna:`) and hyphens; of those as near, the first one."""
+        from difflib import get_close_matches  # costs milliseconds, and only people who mistype need it
+
+        spelled = {entry.rpartition(":")[2]: entry for entry in reversed(self._by_name)}
+        spelled |= {entry: entry for entry in self._by_name}
+        plain = name[:MAX_HINTED].lower().replace("-", "").replace("_", "")
+        near = [plain] if plain in spelled else get_close_matches(plain, spelled, n=1)
+        return f"; did you mean {spelled[near[0]]}?" if near else ""
 
 
 def _camel(name: str) -> str:

@@ -37,7 +37,14 @@ from suggest.space import Choice, Space, Value
 from suggest.trial import Trial
 
 MOST_TRIED_FIRST = 16  # new choices; with more, nothing says which are meant to be tried first
-UNGUIDED = ("random", "grid")  # algorithms that try new choices without being told
+# Algorithms that try new choices without being told.
+UNGUIDED = (
+    "random",
+    "grid",
+    "sobol",
+    "halton",
+    *(f"optuna:{name}" for name in ("random", "grid", "bruteforce", "qmc")),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ Json = dict[str, Any]  # plain data in the shape that `native.FILE` describes
 
 DEFAULT_TRIALS = 100
 LEAST_FAILED_TRIALS = 5
-ENDS_BY_ITSELF = "grid"
+END_BY_THEMSELVES = ("grid", "optuna:grid", "optuna:bruteforce")  # algorithms
 LABELS = "metadata.labels"
 REVISABLE = ("spec.trial", "spec.final", "spec.parallelism", "spec.budget", "spec.pruning", LABELS)
 
@@ -45,7 +45,7 @@ def fill_defaults(document: Json) -> None:
     budget, trial = spec["budget"], spec["trial"]
     if "template" in trial:
         spec["trial"] = {key: value for key, value in trial.items() if key not in INSTEAD_OF_TEMPLATE}
-    if "trials" not in budget and spec["algorithm"]["name"] != ENDS_BY_ITSELF:
+    if "trials" not in budget and spec["algorithm"]["name"] not in END_BY_THEMSELVES:
         budget["trials"] = DEFAULT_TRIALS
     budget.setdefault("failedTrials", max(LEAST_FAILED_TRIALS, -(-budget.get("trials", 0) // 10)))
 

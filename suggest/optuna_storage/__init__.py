@@ -1,7 +1,7 @@
-"""A study as an Optuna storage: the trials of a window, for one sampler and one proposal.
+"""A study as an Optuna storage: the trials that one sampler is shown for one proposal.
 
-Read-only: attributes that Optuna's samplers set are dropped, as nothing needs them after the proposal; any other write
-raises. There is one study (id 0); a trial's id is its number.
+Read-only, but for the attributes that Optuna's samplers set: `WindowStorage` drops them, `OverlayStorage` keeps them
+for its caller. Any other write raises. There is one study (id 0); a trial's id is its number.
 """
 
 from __future__ import annotations
@@ -89,6 +89,25 @@ class WindowStorage(BaseStorage):
 
     def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> NoReturn:
         _refuse()
+
+
+class OverlayStorage(WindowStorage):
+    """Attributes of trials are set on the given trials themselves, those of the study in `study_attributes`."""
+
+    def __init__(
+        self, direction: StudyDirection, trials: Sequence[FrozenTrial], study_attributes: dict[str, Any]
+    ) -> None:
+        super().__init__(direction, trials)
+        self._study_attributes = study_attributes
+
+    def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
+        return dict(self._study_attributes)
+
+    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
+        self._study_attributes[key] = value
+
+    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
+        self.get_trial(trial_id).system_attrs[key] = value
 
 
 def _refuse() -> NoReturn:

@@ -1,50 +1,96 @@
-"""The model behind `optuna:tpe`: Optuna's own sampler, unchanged, over a window of trials, asked group by group.
+"""The models behind `optuna:NAME`: Optuna's own samplers, unchanged, asked through their public methods.
 
-Only Optuna's public methods are called. This module imports Optuna; the first proposal that needs it imports this.
-Optuna sees numbers only: a stepped value is its index, and so is a choice (for Optuna, 1 and True are one choice).
+A sampler is made for one proposal, with a seed from (study seed, trial number), and sees the study through a storage
+that only reads. What Optuna's samplers would keep in attributes of trials and of the study is derived from the trials:
+
+* `gp`, `random` and `bruteforce` keep nothing that a proposal depends on;
+* `tpe` neither; it is asked group by group over a window of trials;
+* `qmc` counts its points: trial n gets the n-th;
+* `nsgaii`, `nsgaiii` and `cmaes` have generations: those of `generations`, of succeeded trials. Where trials run one
+  after the other, they are Optuna's; in parallel Optuna also counts what was finished when a trial began, which no
+  trial tells. The sampler itself computes what is remembered, parents or the pickled optimizer.
+
+The samplers with a model take the parameters that are always active; others are drawn as `random` draws them, as
+Optuna does. Optuna sees numbers only: a stepped value is its index, and so is a choice (for Optuna, 1 and True are one
+choice). This module imports Optuna; a worker process imports this.
 """
 
 from __future__ import annotations
 
+import copy
+import logging
+import math
 import warnings
+from abc import ABC, abstractmethod
 from bisect import insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from optuna.distributions import BaseDistribution
-from optuna.exceptions import ExperimentalWarning
-from optuna.samplers import TPESampler
+from optuna.samplers import (
+    BaseGASampler,
+    BaseSampler,
+    BruteForceSampler,
+    CmaEsSampler,
+    GPSampler,
+    GridSampler,
+    NSGAIIISampler,
+    NSGAIISampler,
+    QMCSampler,
+    RandomSampler,
+    TPESampler,
+)
 from optuna.study import Study as OptunaStudy
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from suggest import deadline
-from suggest.optuna_storage import STUDY_NAME, WindowStorage
+from suggest.optuna_storage import STUDY_NAME, OverlayStorage, WindowStorage
 from suggest.optuna_storage.distributions import decode, distribution, encode
-from suggest.samplers.sampler import PointRequest
+from suggest.samplers.axis import axis_of
+from suggest.samplers.generations import Generations
+from suggest.samplers.optuna_family import (
+    OptunaCmaEsSettings,
+    OptunaGeneticSettings,
+    OptunaGpSettings,
+    OptunaQmcSettings,
+)
+from suggest.samplers.sampler import PointRequest, generator
 from suggest.samplers.tpe import LIARS, TpeSettings, groups
-from suggest.space import Assignment, Value
+from suggest.samplers.uniform import draw
+from suggest.settings import NoSettings
+from suggest.space import Assignment, Choice, Value
 from suggest.study import Direction, StudySpec
 from suggest.trial import Trial, TrialState
+
+logging.getLogger("optuna").setLevel(logging.ERROR)  # what is wrong is ours to say
 
 _STATES = {
     TrialState.SUCCEEDED: OptunaState.COMPLETE,
     TrialState.PRUNED: OptunaState.PRUNED,
     TrialState.RUNNING: OptunaState.RUNNING,
+    TrialState.FAILED: OptunaState.FAIL,
+    TrialState.INFEASIBLE: OptunaState.FAIL,
 }
 
+# What the sampler says for a parameter, after the values before it; None: it leaves this one to chance.
+Ask = Callable[[str, BaseDistribution, Assignment], float | int | None]
 
-class OptunaTpeModel:
-    def __init__(self, spec: StudySpec, seed: int, settings: TpeSettings) -> None:
+
+class OptunaModel(ABC):
+    """What all have in common: trials become Optuna's once, and each proposal knows those before it."""
+
+    def __init__(self, spec: StudySpec, seed: int) -> None:
         self._space = spec.space
         self._seed = seed
-        self._settings = settings
+        self._purpose = spec.algorithm.name
         maximize = spec.objective.direction is Direction.MAXIMIZE
         self._direction = StudyDirection.MAXIMIZE if maximize else StudyDirection.MINIMIZE
-        self._groups = tuple(groups(spec.space))
         self._distributions = {p.name: distribution(p.domain) for p in spec.space.parameters if p.domain.count != 1}
-        self._frozen: dict[int, FrozenTrial] = {}  # finished trials of the window, each built once
+        self._frozen: dict[int, FrozenTrial] = {}  # finished trials, each built once
 
     def propose(
         self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
@@ -55,23 +101,105 @@ class OptunaTpeModel:
         points: list[Assignment] = []
         for one in wanted:
             deadline.check()
-            storage = WindowStorage(self._direction, [*self._frozen.values(), *away[-LIARS:]])
-            point = self._point(storage, one)
+            with _quiet():
+                point = self._point(list(self._frozen.values()), away, one)
+            if point is None:
+                break
             points.append(point)
             insort(away, self._freeze(Trial(one.number, TrialState.RUNNING, point)), key=lambda t: t.number)
         return points
 
-    def _point(self, storage: WindowStorage, wanted: PointRequest) -> Assignment:
+    @abstractmethod
+    def _point(
+        self, finished: Sequence[FrozenTrial], away: Sequence[FrozenTrial], wanted: PointRequest
+    ) -> Assignment | None:
+        """None: the space is finished. away: running trials, and proposals before this one."""
+
+    def _random_seed(self, wanted: PointRequest) -> int:
+        return wanted.source(self._seed, self._purpose).getrandbits(32)
+
+    def _walk(self, wanted: PointRequest, ask: Ask) -> Assignment:
+        """A point, parameter by parameter."""
+        rng = wanted.source(self._seed, "random")
+        values: dict[str, Value] = {}
+        for parameter in self._space.ordered:
+            if not parameter.active(values):
+                continue
+            name, domain = parameter.name, parameter.domain
+            if name in wanted.fixed:
+                values[name] = wanted.fixed[name]
+            elif name not in self._distributions:
+                values[name] = domain.at(0)
+            else:
+                number = ask(name, self._distributions[name], values)
+                told = number is not None and math.isfinite(number)
+                values[name] = decode(domain, number) if number is not None and told else draw(domain, rng)
+        return self._ordered(values)
+
+    def _ordered(self, values: Assignment) -> Assignment:
+        return {p.name: values[p.name] for p in self._space.parameters if p.name in values}
+
+    def _study(self, sampler: BaseSampler, trials: Sequence[FrozenTrial], attributes: dict[str, Any]) -> OptunaStudy:
+        ordered = sorted(trials, key=lambda t: t.number)
+        return OptunaStudy(STUDY_NAME, OverlayStorage(self._direction, ordered, attributes), sampler=sampler)
+
+    def _freeze(self, trial: Trial) -> FrozenTrial:
+        params: dict[str, float | int] = {}
+        for parameter in self._space.ordered:  # an exhaustive search follows that order
+            name = parameter.name
+            if name in trial.parameters and name in self._distributions:
+                number = encode(parameter.domain, trial.parameters[name])
+                if number is not None:
+                    params[name] = number
+        state, value = _STATES[trial.state], trial.value
+        if state is OptunaState.COMPLETE and (value is None or not math.isfinite(value)):
+            state, value = OptunaState.FAIL, None
+        reported = {} if value is None or trial.step is None else {trial.step: value}
+        return FrozenTrial(
+            number=trial.number,
+            state=state,
+            value=value,
+            datetime_start=None,
+            datetime_complete=None,
+            params=params,
+            distributions={name: self._distributions[name] for name in params},
+            user_attrs={},
+            system_attrs={},
+            intermediate_values=reported,
+            trial_id=trial.number,
+        )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Far from all trials densities underflow to zero, which Optuna means and NumPy would warn of. Optuna warns of
+    experimental classes, and SciPy of sequences whose length is not a power of two."""
+    with (
+        np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        yield
+
+
+class OptunaTpeModel(OptunaModel):
+    def __init__(self, spec: StudySpec, seed: int, settings: TpeSettings) -> None:
+        super().__init__(spec, seed)
+        self._settings = settings
+        self._groups = tuple(groups(spec.space))
+
+    def _point(
+        self, finished: Sequence[FrozenTrial], away: Sequence[FrozenTrial], wanted: PointRequest
+    ) -> Assignment | None:
         settings = self._settings
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ExperimentalWarning)  # Optuna 4 calls two of these settings that
-            sampler = TPESampler(
-                n_startup_trials=0,  # those were drawn before this model was asked
-                n_ei_candidates=settings.candidates,
-                multivariate=settings.multivariate,
-                constant_liar=settings.constant_liar,
-                seed=wanted.source(self._seed, "tpe").getrandbits(32),
-            )
+        sampler = TPESampler(
+            n_startup_trials=0,  # those were drawn before this model was asked
+            n_ei_candidates=settings.candidates,
+            multivariate=settings.multivariate,
+            constant_liar=settings.constant_liar,
+            seed=wanted.source(self._seed, "tpe").getrandbits(32),
+        )
+        storage = WindowStorage(self._direction, [*finished, *away[-LIARS:]])
         study = OptunaStudy(STUDY_NAME, storage, sampler=sampler)
         trial = self._freeze(Trial(wanted.number, TrialState.RUNNING, {}))
         values: dict[str, Value] = {}
@@ -89,38 +217,291 @@ class OptunaTpeModel:
                     values[name] = parameter.domain.at(0)
             for name, number in self._ask(study, trial, free).items():
                 values[name] = decode(self._space.by_name[name].domain, number)
-        return {p.name: values[p.name] for p in self._space.parameters if p.name in values}
+        return self._ordered(values)
 
     def _ask(
         self, study: OptunaStudy, trial: FrozenTrial, free: dict[str, BaseDistribution]
     ) -> Mapping[str, float | int]:
-        # Far from all trials densities underflow to zero, which Optuna means and NumPy would warn of.
-        with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
-            if self._settings.multivariate:
-                return study.sampler.sample_relative(study, trial, free)
-            values: dict[str, float | int] = {}
-            for name, among in free.items():
-                values[name] = study.sampler.sample_independent(study, trial, name, among)
-            return values
+        if self._settings.multivariate:
+            return study.sampler.sample_relative(study, trial, free)
+        values: dict[str, float | int] = {}
+        for name, among in free.items():
+            values[name] = study.sampler.sample_independent(study, trial, name, among)
+        return values
 
-    def _freeze(self, trial: Trial) -> FrozenTrial:
-        params: dict[str, float | int] = {}
-        for name, value in trial.parameters.items():
-            if name in self._distributions:
-                number = encode(self._space.by_name[name].domain, value)
-                if number is not None:
-                    params[name] = number
-        reported = {} if trial.value is None or trial.step is None else {trial.step: trial.value}
-        return FrozenTrial(
-            number=trial.number,
-            state=_STATES[trial.state],
-            value=trial.value,
-            datetime_start=None,
-            datetime_complete=None,
-            params=params,
-            distributions={name: self._distributions[name] for name in params},
-            user_attrs={},
-            system_attrs={},
-            intermediate_values=reported,
-            trial_id=trial.number,
+
+class OptunaRandomModel(OptunaModel):
+    def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
+        super().__init__(spec, seed)
+
+    def _point(
+        self, finished: Sequence[FrozenTrial], away: Sequence[FrozenTrial], wanted: PointRequest
+    ) -> Assignment | None:
+        sampler = RandomSampler(seed=self._random_seed(wanted))
+        trial = self._freeze(Trial(wanted.number, TrialState.RUNNING, {}))
+        study = self._study(sampler, [], {})
+        return self._walk(wanted, lambda name, among, _: sampler.sample_independent(study, trial, name, among))
+
+
+class OptunaBruteForceModel(OptunaModel):
+    def __init__(self, spec: StudySpec, seed: int, settings: NoSettings) -> None:
+        super().__init__(spec, seed)
+
+    def _point(
+        self, finished: Sequence[FrozenTrial], away: Sequence[FrozenTrial], wanted: PointRequest
+    ) -> Assignment | None:
+        sampler = BruteForceSampler(seed=self._random_seed(wanted))
+        others = [t for t in (*finished, *away) if t.number != wanted.number and self._is_whole(t)]
+        study = self._study(sampler, [*others, self._freeze(Trial(wanted.number, TrialState.RUNNING, {}))], {})
+
+        def ask(name: str, among: BaseDistribution, before: Assignment) -> float | int:
+            found: float | int = sampler.sample_independent(
+                study, self._freeze(Trial(wanted.number, TrialState.RUNNING, before)), name, among
+            )
+            return found
+
+        point = self._walk(wanted, ask)
+        held = {_key(t.params) for t in others}
+        # It proposes a known point only where there is no other; one that a person has asked for is run again.
+        return None if not wanted.fixed and _key(self._encoded(point)) in held else point
+
+    def _is_whole(self, trial: FrozenTrial) -> bool:
+        """Not so is one from before the space became another: it is on no path of the search."""
+        values = {name: decode(self._space.by_name[name].domain, number) for name, number in trial.params.items()}
+        ones = {p.name: p.domain.at(0) for p in self._space.parameters if p.domain.count == 1}
+        active = self._space.restricted({**ones, **values})
+        return active.keys() - ones.keys() == trial.params.keys() and not self._space.missing(active)
+
+    def _encoded(self, point: Assignment) -> dict[str, float | int]:
+        return self._freeze(Trial(0, TrialState.RUNNING, point)).params
+
+
+def _given(numbers: Mapping[str, float | int]) -> Ask:
+    return lambda name, among, before: numbers.get(name)
+
+
+def _key(params: Mapping[str, float | int]) -> tuple[tuple[str, float | int], ...]:
+    return tuple(sorted(params.items()))
+
+
+class OptunaGridModel(OptunaModel):
+    """Optuna's order of all points follows from the study's seed; the first that no trial holds is next.
+
+    Optuna knows no conditions: points that differ in inactive parameters only are one point here.
+    """
+
+    def __init__(self, spec: StudySpec, seed: int, settings: NoSettings) -> None:
+        super().__init__(spec, seed)
+        self._points: list[dict[str, float | int]] | None = None
+
+    def _point(
+        self, finished: Sequence[FrozenTrial], away: Sequence[FrozenTrial], wanted: PointRequest
+    ) -> Assignment | None:
+        held = {_key(t.params) for t in (*finished, *away) if t.number != wanted.number}
+        first: Assignment | None = None
+        if self._points is None:
+            self._points = self._all_points()
+        for numbers in self._points:
+            point = self._walk(wanted, _given(numbers))
+            if _key(self._freeze(Trial(0, TrialState.RUNNING, point)).params) not in held:
+                return point
+            first = point if first is None else first
+        return first if wanted.fixed else None
+
+    def _all_points(self) -> list[dict[str, float | int]]:
+        among: dict[str, list[float | int]] = {}
+        for parameter in self._space.parameters:
+            if parameter.name in self._distributions:
+                axis = axis_of(parameter.domain)
+                assert axis is not None
+                assert axis.count is not None
+                found = (encode(parameter.domain, axis.at(k)) for k in range(axis.count))
+                among[parameter.name] = [number for number in found if number is not None]
+        sampler = GridSampler(among, seed=generator(self._seed, 0, self._purpose).getrandbits(32))
+        points: list[dict[str, float | int]] = []
+        for number in range(math.prod(len(numbers) for numbers in among.values())):
+            trial = self._freeze(Trial(number, TrialState.RUNNING, {}))
+            study = self._study(sampler, [trial], {})
+            sampler.before_trial(study, trial)
+            points.append({n: sampler.sample_independent(study, trial, n, self._distributions[n]) for n in among})
+        return points
+
+
+class OptunaQmcModel(OptunaModel):
+    def __init__(self, spec: StudySpec, seed: int, settings: OptunaQmcSettings) -> None:
+        super().__init__(spec, seed)
+        self._settings = settings
+
+    def _point(
+        self, finished: Sequence[FrozenTrial], away: Sequence[FrozenTrial], wanted: PointRequest
+    ) -> Assignment | None:
+        settings = self._settings
+        # The same seed for all trials of the study: it is one sequence.
+        shared = wanted.source(self._seed, self._purpose) if wanted.again else generator(self._seed, 0, self._purpose)
+        sampler = QMCSampler(qmc_type=settings.qmc_type, scramble=settings.scramble, seed=shared.getrandbits(32))
+        trial = self._freeze(Trial(wanted.number, TrialState.RUNNING, {}))
+        attributes: dict[str, Any] = {}
+        study = self._study(sampler, [trial], attributes)
+        numbers: Mapping[str, float | int] = {}
+        if self._distributions:
+            numbers = sampler.sample_relative(study, trial, self._distributions)
+            if wanted.number:
+                # The one attribute is the index of the point that was sampled last.
+                (counter,) = attributes
+                attributes[counter] = wanted.number - 1
+                numbers = sampler.sample_relative(study, trial, self._distributions)
+        return self._walk(wanted, _given(numbers))
+
+
+class OptunaGpModel(OptunaModel):
+    def __init__(self, spec: StudySpec, seed: int, settings: OptunaGpSettings) -> None:
+        super().__init__(spec, seed)
+        self._settings = settings
+        self._relative = _always_active(spec, self._distributions)
+
+    def _point(
+        self, finished: Sequence[FrozenTrial], away: Sequence[FrozenTrial], wanted: PointRequest
+    ) -> Assignment | None:
+        settings = self._settings
+        there = [t for t in (*finished, *away) if self._relative.keys() <= t.params.keys()]
+        numbers: Mapping[str, float | int] = {}
+        told = sum(t.state is OptunaState.COMPLETE for t in there)
+        if self._relative and told >= settings.startup_trials:  # before that nobody waits for torch
+            sampler = GPSampler(
+                n_startup_trials=settings.startup_trials,
+                deterministic_objective=settings.deterministic_objective,
+                seed=self._random_seed(wanted),
+            )
+            trial = self._freeze(Trial(wanted.number, TrialState.RUNNING, {}))
+            study = self._study(sampler, [*(t for t in there if t.number != wanted.number), trial], {})
+            numbers = sampler.sample_relative(study, trial, self._relative)
+        return self._walk(wanted, _given(numbers))
+
+
+def _always_active(
+    spec: StudySpec, distributions: Mapping[str, BaseDistribution], *, choices: bool = True
+) -> dict[str, BaseDistribution]:
+    return {
+        p.name: distributions[p.name]
+        for p in spec.space.parameters
+        if p.name in distributions and not p.when and (choices or not isinstance(p.domain, Choice))
+    }
+
+
+def _with_attributes(trial: FrozenTrial, attributes: Mapping[str, Any]) -> FrozenTrial:
+    made = copy.copy(trial)
+    made.system_attrs = dict(attributes)
+    return made
+
+
+class OptunaGeneticModel(OptunaModel):
+    """memory: the study's attributes, which name the parents of the next generation."""
+
+    def __init__(self, spec: StudySpec, seed: int, settings: OptunaGeneticSettings) -> None:
+        super().__init__(spec, seed)
+        self._generations = Generations(settings.population_size, dict[str, Any], self._next_parents)
+        self._settings = settings
+        self._class = NSGAIIISampler if spec.algorithm.name == "optuna:nsgaiii" else NSGAIISampler
+        self._relative = _always_active(spec, self._distributions)
+        self._generation_key = ""
+
+    def _point(
+        self, finished: Sequence[FrozenTrial], away: Sequence[FrozenTrial], wanted: PointRequest
+    ) -> Assignment | None:
+        there = [t for t in finished if self._relative.keys() <= t.params.keys()]
+        generation, memory = self._generations.replay(there)
+        numbers: Mapping[str, float | int] = {}
+        if generation and self._relative:
+            sampler = self._sampler(self._random_seed(wanted))
+            trial = self._freeze(Trial(wanted.number, TrialState.RUNNING, {}))
+            trial.system_attrs[self._key()] = generation
+            study = self._study(sampler, [*self._parents(memory), trial], dict(memory))
+            numbers = sampler.sample_relative(study, trial, self._relative)
+        return self._walk(wanted, _given(numbers))
+
+    def _next_parents(
+        self, generation: int, trials: Sequence[FrozenTrial], memories: Mapping[int, dict[str, Any]]
+    ) -> dict[str, Any]:
+        memory = memories[generation]
+        sampler = self._sampler(generator(self._seed, generation, f"{self._purpose} parents").getrandbits(32))
+        members = [_with_attributes(t, {self._key(): generation}) for t in trials]
+        attributes = dict(memory)
+        study = self._study(sampler, [*members, *self._parents(memory)], attributes)
+        sampler.get_parent_population(study, generation + 1)
+        return {name: value for name, value in attributes.items() if name not in memory}
+
+    def _sampler(self, seed: int) -> BaseGASampler:
+        settings = self._settings
+        return self._class(
+            population_size=settings.population_size,
+            mutation_prob=settings.mutation_prob or None,
+            crossover_prob=settings.crossover_prob,
+            swapping_prob=settings.swapping_prob,
+            seed=seed,
         )
+
+    def _key(self) -> str:
+        """What Optuna calls the attribute of a trial that is its generation."""
+        if not self._generation_key:
+            trial = self._freeze(Trial(0, TrialState.RUNNING, {}))
+            sampler = self._sampler(0)
+            sampler.get_trial_generation(self._study(sampler, [trial], {}), trial)
+            (self._generation_key,) = trial.system_attrs
+        return self._generation_key
+
+    def _parents(self, memory: Mapping[str, Any]) -> list[FrozenTrial]:
+        return [self._frozen[number] for numbers in memory.values() for number in sorted(numbers)]
+
+
+class OptunaCmaEsModel(OptunaModel):
+    """memory: the attributes of a trial that has the optimizer, pickled by Optuna, as it was after a generation."""
+
+    def __init__(self, spec: StudySpec, seed: int, settings: OptunaCmaEsSettings) -> None:
+        super().__init__(spec, seed)
+        self._relative = _always_active(spec, self._distributions, choices=False)
+        # As the package has it where nothing is said (Hansen 2016, equation 48).
+        by_itself = 4 + math.floor(3 * math.log(max(1, len(self._relative))))
+        self._size = max(2, settings.popsize) if settings.popsize else by_itself
+        self._generations = Generations(self._size, dict[str, Any], self._next_optimizer)
+        self._settings = settings
+        self._generation_key = ""
+
+    def _point(
+        self, finished: Sequence[FrozenTrial], away: Sequence[FrozenTrial], wanted: PointRequest
+    ) -> Assignment | None:
+        there = [t for t in finished if self._relative.keys() <= t.params.keys()]
+        numbers: Mapping[str, float | int] = {}
+        if len(there) >= self._settings.startup_trials and self._relative:
+            generation, memory = self._generations.replay(there[self._settings.startup_trials :])
+            carrier = [_with_attributes(there[0], memory)] if generation else []
+            numbers, _ = self._asked(self._random_seed(wanted), carrier, wanted.number)
+        return self._walk(wanted, _given(numbers))
+
+    def _next_optimizer(
+        self, generation: int, trials: Sequence[FrozenTrial], memories: Mapping[int, dict[str, Any]]
+    ) -> dict[str, Any]:
+        key = self._key()
+        members = [_with_attributes(t, {key: generation}) for t in trials]
+        members[-1].system_attrs.update(memories[generation])
+        _, attributes = self._asked(0, members, trials[-1].number + 1)
+        return {name: value for name, value in attributes.items() if name != key}
+
+    def _asked(
+        self, seed: int, trials: Sequence[FrozenTrial], number: int
+    ) -> tuple[Mapping[str, float | int], dict[str, Any]]:
+        """What the sampler proposes for a trial, and the attributes that it gives it."""
+        sampler = CmaEsSampler(
+            n_startup_trials=0,
+            popsize=self._size,
+            use_separable_cma=self._settings.use_separable_cma,
+            seed=seed,
+        )
+        trial = self._freeze(Trial(number, TrialState.RUNNING, {}))
+        numbers = sampler.sample_relative(self._study(sampler, [*trials, trial], {}), trial, self._relative)
+        return numbers, trial.system_attrs
+
+    def _key(self) -> str:
+        """What Optuna calls the attribute of a trial that is its generation."""
+        if not self._generation_key:
+            (self._generation_key,) = self._asked(0, [], 0)[1]  # of the first there is nothing else to remember
+        return self._generation_key

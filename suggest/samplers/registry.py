@@ -10,9 +10,13 @@ from dataclasses import dataclass, replace
 
 from suggest import settings as checked
 from suggest.errors import Problem
+from suggest.samplers.cmaes import CmaEsSettings, cmaes, cmaes_problems
 from suggest.samplers.default import GRID, NAME, DefaultSettings, chosen_settings, default
 from suggest.samplers.distinct import ALLOW, REUSE, Distinct, DrawSettings
 from suggest.samplers.grid import GridSampler, grid_problems
+from suggest.samplers.history import missing, missing_message
+from suggest.samplers.low_discrepancy import halton, sobol, sobol_problems
+from suggest.samplers.optuna_family import KINDS, PREFIX, optuna_sampler
 from suggest.samplers.sampler import Sampler
 from suggest.samplers.tpe import OwnSettings, TpeSettings, optuna_tpe, tpe
 from suggest.samplers.uniform import RandomSampler
@@ -28,9 +32,12 @@ class Family:
     name: str
     summary: str
     settings_type: type
-    build: Callable[..., Sampler]  # of spec, seed, settings; if it learns, also of `workers`
+    build: Callable[..., Sampler]  # of spec, seed, settings; if it learns or is `in_workers`, also of `workers`
     learns: bool  # from outcomes
     space_problems: Callable[[StudySpec], Iterator[Problem]] | None = None
+    in_workers: bool = False  # it takes `workers` though it does not learn
+    requires: tuple[str, ...] = ()  # packages, each of which is also an extra
+    instead: tuple[str, ...] = ()  # what to use where those are missing
 
     @property
     def settings(self) -> tuple[Setting, ...]:
@@ -48,13 +55,46 @@ _FAMILIES = (
     Family("random", "Independent points, uniform on each parameter's scale.", DrawSettings, RandomSampler, False),
     Family("grid", "Every point of a finite space once, in order.", NoSettings, GridSampler, False, grid_problems),
     Family(
+        "sobol",
+        "Points that fill the space evenly: a scrambled Sobol' sequence.",
+        DrawSettings,
+        sobol,
+        False,
+        sobol_problems,
+    ),
+    Family("halton", "Points that fill the space evenly: a scrambled Halton sequence.", DrawSettings, halton, False),
+    Family(
         "tpe",
         "Models where good points are dense, from finished trials (Tree-structured Parzen Estimator).",
         OwnSettings,
         tpe,
         True,
     ),
+    Family(
+        "cmaes",
+        "Adapts a normal distribution to where good points are: CMA-ES with margin.",
+        CmaEsSettings,
+        cmaes,
+        True,
+        cmaes_problems,
+        requires=("cmaes",),
+        instead=("tpe",),
+    ),
     Family("optuna:tpe", "Optuna's own TPESampler, which `tpe` reimplements.", TpeSettings, optuna_tpe, True),
+    *(
+        Family(
+            PREFIX + kind.name,
+            kind.summary,
+            kind.settings,
+            optuna_sampler,
+            kind.learns,
+            kind.space_problems,
+            in_workers=True,
+            requires=kind.requires,
+            instead=kind.instead,
+        )
+        for kind in KINDS
+    ),
 )
 _BY_NAME = Catalog("an algorithm", _FAMILIES)
 
@@ -65,7 +105,11 @@ def algorithms() -> tuple[Family, ...]:
 
 def algorithm_problems(algorithm: Algorithm) -> Iterator[Problem]:
     """Paths are the algorithm's fields: `name`, `settings.window`."""
-    return _BY_NAME.problems(algorithm.name, algorithm.settings)
+    yield from _BY_NAME.problems(algorithm.name, algorithm.settings)
+    family = _BY_NAME.get(algorithm.name)
+    if family is not None and (packages := missing(family.requires)):
+        instead = [name for name in family.instead if _BY_NAME.get(name) is not None]
+        yield Problem("name", missing_message(family.name, packages, instead))
 
 
 def space_problems(spec: StudySpec) -> Iterator[Problem]:
@@ -94,7 +138,7 @@ def new_sampler(spec: StudySpec, seed: int, workers: Workers | None = None) -> S
     spec = chosen(spec)
     family = _BY_NAME[spec.algorithm.name]
     settings: object = checked.read(family.settings_type, spec.algorithm.settings)
-    pool = {"workers": workers} if family.learns else {}
+    pool = {"workers": workers} if family.learns or family.in_workers else {}
     sampler = family.build(spec, seed, settings, **pool)
     if isinstance(settings, DrawSettings) and settings.duplicates != ALLOW:
         return Distinct(spec, seed, sampler, policy=settings.duplicates)

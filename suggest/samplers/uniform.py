@@ -16,6 +16,8 @@ from suggest.space import Assignment, Domain, Float, Int, Scale, Space, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial
 
+BITS = 64  # of a word, the share word / 2^BITS: enough for each of 2^54 whole numbers
+
 
 class RandomSampler:
     def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
@@ -52,20 +54,40 @@ def draw_point(space: Space, seed: int, wanted: PointRequest) -> Assignment:
 
 def draw(domain: Domain, rng: random.Random) -> Value:
     """Uniform on the domain's scale; countable values are equally likely, but for an int on a log scale."""
+    if by_index(domain):
+        assert domain.count is not None
+        return domain.at(rng.randrange(domain.count))
+    return at_fraction(domain, rng.random())
+
+
+def at_share(domain: Domain, word: int) -> Value:
+    """The quantile of that distribution: the value below which the share word / 2^BITS of all draws lies."""
+    if by_index(domain):
+        assert domain.count is not None
+        return domain.at((word * domain.count) >> BITS)
+    return at_fraction(domain, (word >> (BITS - 53)) * 2.0**-53)
+
+
+def by_index(domain: Domain) -> bool:
+    """Whether its values are equally likely: countably many, but for an int on a log scale."""
+    return domain.count is not None and not (isinstance(domain, Int) and domain.scale is Scale.LOG)
+
+
+def at_fraction(domain: Domain, fraction: float) -> Value:
+    """That quantile where values are not drawn by index; fraction: from 0 to 1."""
     match domain:
-        case Float() if domain.count is None:
-            return _between(domain.min, domain.max, domain.scale, rng)
-        case Int(scale=Scale.LOG):
+        case Float():
+            return _between(domain.min, domain.max, domain.scale, fraction)
+        case Int():
             # Half a step beyond each end, so that the ends get their share too.
-            whole = round(_between(domain.min - 0.5, domain.max + 0.5, Scale.LOG, rng))
+            whole = round(_between(domain.min - 0.5, domain.max + 0.5, Scale.LOG, fraction))
             return min(max(whole, domain.min), domain.max)
-    assert domain.count is not None
-    return domain.at(rng.randrange(domain.count))
+    raise AssertionError(f"{domain} is drawn by index")
 
 
-def _between(low: float, high: float, scale: Scale, rng: random.Random) -> float:
+def _between(low: float, high: float, scale: Scale, fraction: float) -> float:
     if scale is Scale.LOG:
-        x = math.exp(math.log(low) + (math.log(high) - math.log(low)) * rng.random())
+        x = math.exp(math.log(low) + (math.log(high) - math.log(low)) * fraction)
     else:
-        x = low + (high - low) * rng.random()
+        x = low + (high - low) * fraction
     return float(min(max(x, low), high))

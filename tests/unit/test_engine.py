@@ -218,7 +218,7 @@ def test_a_deleted_trial_leaves_its_number_and_nothing_else() -> None:
         ({"objectives": (Objective("a", MAXIMIZE), Objective("b", MAXIMIZE))}, "objectives", "exactly one"),
         ({"objectives": (Objective("", MAXIMIZE),)}, "objectives[0].metric", "name the one"),
         ({"algorithm": Algorithm("randon")}, "algorithm.name", "did you mean random?"),
-        ({"algorithm": Algorithm("zzz")}, "algorithm.name", "there are default, random, grid, tpe"),
+        ({"algorithm": Algorithm("zzz")}, "algorithm.name", "there are default, random, grid"),
         ({"algorithm": Algorithm("tpe", None, {"windov": 100})}, "algorithm.settings.windov", "did you mean window?"),
         ({"algorithm": Algorithm("tpe", None, {"window": 10})}, "algorithm.settings.window", "use 50 or more"),
         ({"algorithm": Algorithm("tpe", None, {"window": "x"})}, "algorithm.settings.window", "not a whole number"),

@@ -1,0 +1,37 @@
+"""`cmaes`: CMA-ES with margin, over the generations that the trials of a study make up.
+
+For numbers that are always active. The model needs the package `cmaes`, and is computed in a worker process; nothing
+here imports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from suggest.errors import Problem
+from suggest.samplers.distinct import DrawSettings
+from suggest.samplers.history import History, ModelSampler
+from suggest.settings import setting
+from suggest.space import Choice
+from suggest.study import StudySpec
+from suggest.workers import ModelSetup, Workers
+
+
+@dataclass(frozen=True, slots=True)
+class CmaEsSettings(DrawSettings):
+    sigma: float = setting(0.3, "standard deviation at the start, as a share of each range", min=0.01, max=1.0)
+    population_size: int = setting(0, "trials of a generation, 4 or more; 0: 4 + 3 ln(parameters)", min=0, max=10_000)
+
+
+def cmaes_problems(spec: StudySpec) -> Iterator[Problem]:
+    for parameter in spec.space.parameters:
+        if isinstance(parameter.domain, Choice) and parameter.domain.count > 1:
+            yield Problem(parameter.name, "a choice has no order, which cmaes needs; make it a number, or use tpe")
+        elif parameter.when:
+            yield Problem(parameter.name, "cmaes has no conditions; remove `when`, or use tpe")
+
+
+def cmaes(spec: StudySpec, seed: int, settings: CmaEsSettings, *, workers: Workers | None = None) -> ModelSampler:
+    setup = ModelSetup("suggest.samplers.cmaes_model:CmaEsModel", spec, seed, settings)
+    return ModelSampler(setup, History(points=False), requires=("cmaes",), workers=workers)

@@ -1,0 +1,60 @@
+"""What an algorithm with generations remembers, replayed from the trials of a study.
+
+A generation is as many trials as its size says, in the order of their numbers. What is remembered after generation k
+follows from its trials and from what was remembered before, so nothing is stored, and a rebuilt model remembers the
+same. It is kept from one proposal to the next: a trial that ends late moves only the generations after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from suggest import deadline
+
+KEPT = 16  # memories: a trial that ends late is mostly a recent one
+
+
+class Numbered(Protocol):
+    @property
+    def number(self) -> int: ...
+
+
+T = TypeVar("T", bound=Numbered)
+M = TypeVar("M")
+
+
+class Generations(Generic[T, M]):
+    """first: what is remembered before any trial. step: what is remembered after generation k, from k, its trials and
+    the last memories, by how many generations they are of; it looks at `recent` of those.
+    """
+
+    def __init__(
+        self, size: int, first: Callable[[], M], step: Callable[[int, Sequence[T], Mapping[int, M]], M], recent: int = 1
+    ) -> None:
+        self._size = size
+        self._first = first
+        self._step = step
+        self._recent = recent
+        self._numbers: list[tuple[int, ...]] = []  # of the trials of each generation
+        self._memories: dict[int, M] = {}
+
+    def replay(self, trials: Sequence[T]) -> tuple[int, M]:
+        """How many generations these trials complete, and what is remembered after them."""
+        size = self._size
+        count = len(trials) // size
+        chunks = [trials[k * size : (k + 1) * size] for k in range(count)]
+        found = [tuple(t.number for t in chunk) for chunk in chunks]
+        same = 0
+        while same < min(count, len(self._numbers)) and found[same] == self._numbers[same]:
+            same += 1
+        self._numbers = found
+        self._memories = {k: memory for k, memory in self._memories.items() if k <= same}
+        last = max(self._memories, default=0)
+        if any(k not in self._memories for k in range(max(0, last + 1 - self._recent), last + 1)):
+            last, self._memories = 0, {0: self._first()}
+        for k in range(last, count):
+            deadline.check()
+            self._memories[k + 1] = self._step(k, chunks[k], self._memories)
+            self._memories.pop(k + 1 - KEPT, None)
+        return count, self._memories[count]

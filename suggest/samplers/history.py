@@ -1,0 +1,127 @@
+"""A sampler whose model is shown the trials of the whole study, or of a window, and runs in a worker process.
+
+Which packages a model needs is checked when a study is created (`registry`), and again before the first proposal: the
+study may have moved to a server without them. Nothing here imports NumPy.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from suggest.errors import FailedPrecondition
+from suggest.samplers.sampler import PointRequest
+from suggest.samplers.tpe import LIARS, Window
+from suggest.space import Assignment
+from suggest.study import StudySpec
+from suggest.trial import Trial, TrialState
+from suggest.workers import Model, ModelSetup, RemoteModel, Workers
+
+
+def missing(requires: Sequence[str]) -> tuple[str, ...]:
+    """Those of the packages that are not installed."""
+    return tuple(name for name in requires if importlib.util.find_spec(name) is None)
+
+
+def missing_message(algorithm: str, packages: Sequence[str], instead: Sequence[str]) -> str:
+    one = len(packages) == 1
+    needs = f"{'the package' if one else 'the packages'} {' and '.join(packages)}"
+    cure = f"pip install 'tuner[{','.join(packages)}]'"
+    which = "which is not installed" if one else "which are not installed"
+    return f"{algorithm} needs {needs}, {which}; install with {cure}, or use {' or '.join(instead)}"
+
+
+class Shown(Protocol):
+    """The trials that a model is shown."""
+
+    def put(self, trial: Trial) -> None: ...
+
+    def learnt(self) -> Iterator[Trial]:
+        """Finished ones, in the order of their numbers."""
+        ...
+
+    def running(self) -> Iterator[Trial]:
+        """In the order of their numbers."""
+        ...
+
+
+class ModelSampler:
+    """requires: packages. workers: None where all is computed in this process."""
+
+    def __init__(self, setup: ModelSetup, shown: Shown, *, requires: Sequence[str], workers: Workers | None) -> None:
+        self._setup = setup
+        self._shown = shown
+        self._requires = requires
+        self._workers = workers
+        self._model: Model | None = None
+
+    def put(self, trial: Trial) -> None:
+        self._shown.put(trial)
+
+    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
+        """Raises FailedPrecondition: a package is missing, which was there when the study was created."""
+        if self._model is None:
+            if packages := missing(self._requires):
+                name = self._setup.spec.algorithm.name
+                raise FailedPrecondition(missing_message(name, packages, ("another algorithm",)))
+            self._model = self._setup.model() if self._workers is None else RemoteModel(self._workers, self._setup)
+        return self._model.propose(self._shown.learnt(), self._shown.running(), wanted)
+
+    def warm_up(self) -> None:
+        if self._workers is None and not missing(self._requires):
+            self._setup.load()
+
+
+class ValueWindow:
+    """The best and the most recent of the trials that succeeded."""
+
+    def __init__(self, spec: StudySpec, size: int) -> None:
+        self._window = Window(spec.objective.direction, size)
+
+    def put(self, trial: Trial) -> None:
+        told = trial.state is not TrialState.PRUNED
+        self._window.put(trial if told else replace(trial, state=TrialState.FAILED))
+
+    def learnt(self) -> Iterator[Trial]:
+        return self._window.learnt()
+
+    def running(self) -> Iterator[Trial]:
+        return self._window.running(LIARS)
+
+
+class History:
+    """All trials that a model learns from. points: whatever came of them; else those that succeeded."""
+
+    def __init__(self, *, points: bool) -> None:
+        self._points = points
+        self._numbers: list[int] = []
+        self._finished: dict[int, Trial] = {}
+        self._running: dict[int, Trial] = {}
+
+    def put(self, trial: Trial) -> None:
+        number = trial.number
+        self._running.pop(number, None)
+        if self._finished.pop(number, None) is not None:
+            del self._numbers[bisect_left(self._numbers, number)]
+        # Without what no model asks for: there may be many.
+        kept = Trial(number, trial.state, trial.parameters, value=trial.value, step=trial.step)
+        if trial.state is TrialState.RUNNING:
+            self._running[number] = kept
+        elif self._teaches(trial):
+            self._finished[number] = kept
+            insort(self._numbers, number)
+
+    def _teaches(self, trial: Trial) -> bool:
+        if self._points:
+            return trial.finished and trial.state is not TrialState.CANCELLED
+        return trial.state is TrialState.SUCCEEDED and trial.value is not None and math.isfinite(trial.value)
+
+    def learnt(self) -> Iterator[Trial]:
+        return (self._finished[number] for number in self._numbers)
+
+    def running(self) -> Iterator[Trial]:
+        return (self._running[number] for number in sorted(self._running))

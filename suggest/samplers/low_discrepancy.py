@@ -1,0 +1,240 @@
+"""`sobol` and `halton`: points that fill a space more evenly than independent ones, scrambled by the study's seed.
+
+Index-based: trial n gets the n-th point of a sequence that follows from the study's seed, so trials in parallel and a
+restart need no care. Each parameter has one dimension; of a point, the values of inactive parameters are dropped.
+Pure Python on whole numbers: no NumPy, no SciPy. A coordinate is a word of BITS bits, a fraction of 2^BITS.
+
+Sobol': Joe and Kuo 2008 (the direction numbers of their file new-joe-kuo-6.21201), points in the order of the Gray code
+as Antonov and Saleev 1979 have it, scrambled by a random lower triangular matrix and a digital shift (Matousek 1998).
+Halton: Owen 2017 ("A randomized Halton algorithm in R"), a random permutation of the digits at each place.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count, islice
+
+from suggest import deadline
+from suggest.errors import Problem
+from suggest.samplers.distinct import DrawSettings
+from suggest.samplers.sampler import PointRequest, generator
+from suggest.samplers.uniform import BITS, at_share
+from suggest.space import Assignment, Space, Value
+from suggest.study import StudySpec
+from suggest.trial import Trial
+
+# Of each dimension beyond the first: the inner coefficients of its primitive polynomial, as bits, and m_1, m_2, ...
+_JOE_KUO = (
+    (0, (1,)),
+    (1, (1, 3)),
+    (1, (1, 3, 1)),
+    (2, (1, 1, 1)),
+    (1, (1, 1, 3, 3)),
+    (4, (1, 3, 5, 13)),
+    (2, (1, 1, 5, 5, 17)),
+    (4, (1, 1, 5, 5, 5)),
+    (7, (1, 1, 7, 11, 19)),
+    (11, (1, 1, 5, 1, 1)),
+    (13, (1, 1, 1, 3, 11)),
+    (14, (1, 3, 5, 5, 31)),
+    (1, (1, 3, 3, 9, 7, 49)),
+    (13, (1, 1, 1, 15, 21, 21)),
+    (16, (1, 3, 1, 13, 27, 49)),
+    (19, (1, 1, 1, 15, 7, 5)),
+    (22, (1, 3, 1, 15, 13, 25)),
+    (25, (1, 1, 5, 5, 19, 61)),
+    (1, (1, 3, 7, 11, 23, 15, 103)),
+    (4, (1, 3, 7, 13, 13, 15, 69)),
+    (7, (1, 1, 3, 13, 7, 35, 63)),
+    (8, (1, 3, 5, 9, 1, 25, 53)),
+    (14, (1, 3, 1, 13, 9, 35, 107)),
+    (19, (1, 3, 1, 5, 27, 61, 31)),
+    (21, (1, 1, 5, 11, 19, 41, 61)),
+    (28, (1, 3, 5, 3, 3, 13, 69)),
+    (31, (1, 1, 7, 13, 1, 19, 1)),
+    (32, (1, 3, 7, 5, 13, 19, 59)),
+    (37, (1, 1, 3, 9, 25, 29, 41)),
+    (41, (1, 3, 5, 13, 23, 1, 55)),
+    (42, (1, 3, 7, 3, 13, 59, 17)),
+    (50, (1, 3, 1, 3, 5, 53, 69)),
+    (55, (1, 1, 5, 5, 23, 33, 13)),
+    (56, (1, 1, 7, 7, 1, 61, 123)),
+    (59, (1, 1, 7, 9, 13, 61, 49)),
+    (62, (1, 3, 3, 5, 3, 55, 33)),
+    (14, (1, 3, 1, 15, 31, 13, 49, 245)),
+    (21, (1, 3, 5, 15, 31, 59, 63, 97)),
+    (22, (1, 3, 1, 11, 11, 11, 77, 249)),
+    (38, (1, 3, 1, 11, 27, 43, 71, 9)),
+    (47, (1, 1, 7, 15, 21, 11, 81, 45)),
+    (49, (1, 3, 7, 3, 25, 31, 65, 79)),
+    (50, (1, 3, 1, 1, 19, 11, 3, 205)),
+    (52, (1, 1, 5, 9, 19, 21, 29, 157)),
+    (56, (1, 3, 7, 11, 1, 33, 89, 185)),
+    (67, (1, 3, 3, 3, 15, 9, 79, 71)),
+    (70, (1, 3, 7, 11, 15, 39, 119, 27)),
+    (84, (1, 1, 3, 1, 11, 31, 97, 225)),
+    (97, (1, 1, 1, 3, 23, 43, 57, 177)),
+    (103, (1, 3, 7, 7, 17, 17, 37, 71)),
+    (115, (1, 3, 1, 5, 27, 63, 123, 213)),
+    (122, (1, 1, 3, 5, 11, 43, 53, 133)),
+    (8, (1, 3, 5, 5, 29, 17, 47, 173, 479)),
+    (13, (1, 3, 3, 11, 3, 1, 109, 9, 69)),
+    (16, (1, 1, 1, 5, 17, 39, 23, 5, 343)),
+    (22, (1, 3, 1, 5, 25, 15, 31, 103, 499)),
+    (25, (1, 1, 1, 11, 11, 17, 63, 105, 183)),
+    (44, (1, 1, 5, 11, 9, 29, 97, 231, 363)),
+    (47, (1, 1, 5, 15, 19, 45, 41, 7, 383)),
+    (52, (1, 3, 7, 7, 31, 19, 83, 137, 221)),
+    (55, (1, 1, 1, 3, 23, 15, 111, 223, 83)),
+    (59, (1, 1, 5, 13, 31, 15, 55, 25, 161)),
+    (62, (1, 1, 3, 13, 25, 47, 39, 87, 257)),
+)
+MOST_DIMENSIONS = len(_JOE_KUO) + 1
+
+
+def sobol_problems(spec: StudySpec) -> Iterator[Problem]:
+    found = len(spec.space.parameters)
+    if found > MOST_DIMENSIONS:
+        yield Problem(
+            "", f"{found} parameters; sobol has {MOST_DIMENSIONS} dimensions, use halton or random for more parameters"
+        )
+
+
+class SequenceSampler:
+    """`dimension`: makes one dimension of the sequence, from its index and a source of randomness."""
+
+    def __init__(
+        self, spec: StudySpec, seed: int, name: str, dimension: Callable[[int, random.Random], Coordinates]
+    ) -> None:
+        self._space = spec.space
+        self._seed = seed
+        self._name = name
+        self._dimension = dimension
+        self._sequences: dict[int, list[Coordinates]] = {}
+
+    def put(self, trial: Trial) -> None:
+        pass
+
+    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
+        points: list[Assignment] = []
+        for one in wanted:
+            deadline.check()
+            points.append(self._point(one))
+        return points
+
+    def warm_up(self) -> None:
+        self._sequence(0)
+
+    def _point(self, one: PointRequest) -> Assignment:
+        words = [dimension(one.number) for dimension in self._sequence(one.again)]
+        return point_at(self._space, words, one.fixed)
+
+    def _sequence(self, again: int) -> list[Coordinates]:
+        """Another draw for the same trial is the same point of a sequence that is scrambled another way."""
+        if again not in self._sequences:
+            purpose = f"{self._name} again {again}" if again else self._name
+            self._sequences[again] = [
+                self._dimension(k, generator(self._seed, k, purpose)) for k in range(len(self._space.parameters))
+            ]
+        return self._sequences[again]
+
+
+def sobol(spec: StudySpec, seed: int, settings: DrawSettings) -> SequenceSampler:
+    return SequenceSampler(spec, seed, "sobol", ScrambledSobol)
+
+
+def halton(spec: StudySpec, seed: int, settings: DrawSettings) -> SequenceSampler:
+    return SequenceSampler(spec, seed, "halton", ScrambledHalton)
+
+
+def point_at(space: Space, words: Sequence[int], fixed: Assignment) -> Assignment:
+    """words: a coordinate for each parameter, in the order of the space."""
+    of = dict(zip((p.name for p in space.parameters), words, strict=True))
+    point: dict[str, Value] = {}
+    for parameter in space.ordered:
+        if parameter.active(point):
+            name = parameter.name
+            point[name] = fixed[name] if name in fixed else at_share(parameter.domain, of[name])
+    return {p.name: point[p.name] for p in space.parameters if p.name in point}
+
+
+Coordinates = Callable[[int], int]  # of one dimension: that of the n-th point
+
+
+class ScrambledSobol:
+    """One dimension of a Sobol' sequence. rng: None: not scrambled."""
+
+    def __init__(self, index: int, rng: random.Random | None) -> None:
+        self._directions = directions(index)
+        self._shift = 0
+        if rng is not None:
+            rows = [(1 << (BITS - 1 - k)) | (rng.getrandbits(k) << (BITS - k) if k else 0) for k in range(BITS)]
+            self._directions = [_product(rows, direction) for direction in self._directions]
+            self._shift = rng.getrandbits(BITS)
+
+    def __call__(self, number: int) -> int:
+        word = self._shift
+        gray = number ^ (number >> 1)
+        for direction in self._directions:
+            if not gray:
+                break
+            if gray & 1:
+                word ^= direction
+            gray >>= 1
+        return word
+
+
+def directions(index: int) -> list[int]:
+    """v_1, v_2, ... of a dimension, as words: Joe and Kuo 2008, equation 2."""
+    if index == 0:
+        return [1 << (BITS - 1 - k) for k in range(BITS)]
+    inner, first = _JOE_KUO[index - 1]
+    degree = len(first)
+    found = [m << (BITS - 1 - k) for k, m in enumerate(first)]
+    for k in range(degree, BITS):
+        word = found[k - degree] ^ (found[k - degree] >> degree)
+        for i in range(1, degree):
+            if (inner >> (degree - 1 - i)) & 1:
+                word ^= found[k - i]
+        found.append(word)
+    return found
+
+
+def _product(rows: Sequence[int], word: int) -> int:
+    """A matrix over GF(2), by its rows, times a word; the most significant bit comes first."""
+    result = 0
+    for row in rows:
+        result = (result << 1) | ((row & word).bit_count() & 1)
+    return result
+
+
+class ScrambledHalton:
+    """One dimension of a Halton sequence: the radical inverse in the index-th prime. rng: None: not scrambled."""
+
+    def __init__(self, index: int, rng: random.Random | None) -> None:
+        self._base = base = prime(index)
+        self._places = 1  # as many digits as a word can tell apart, where all of them matter
+        self._span = base
+        while self._span < 1 << BITS:
+            self._span *= base
+            self._places += 1
+        self._permutations: list[list[int]] | None = None
+        if rng is not None:
+            self._permutations = [rng.sample(range(base), base) for _ in range(self._places)]
+
+    def __call__(self, number: int) -> int:
+        base, numerator = self._base, 0
+        for place in range(self._places):
+            number, digit = divmod(number, base)
+            numerator = numerator * base + (digit if self._permutations is None else self._permutations[place][digit])
+        return (numerator << BITS) // self._span
+
+
+def prime(index: int) -> int:
+    """2, 3, 5, ..."""
+    found: list[int] = []
+    odd = (k for k in count(2) if all(k % p for p in found if p * p <= k))
+    for k in islice(odd, index + 1):
+        found.append(k)
+    return found[index]

@@ -1,0 +1,197 @@
+"""`cmaes`: points of the space, the same after a restart, and what it finds in continua and among whole numbers."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from suggest.engine import Engine, check_spec
+from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
+from suggest.trial import Trial, TrialState
+from suggest.workers import Workers
+from tests.unit.searches import MINIMIZE, MIXED, RUNNING, SUCCEEDED, examples, finish, play, spaces, study
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("cmaes") is None, reason="not installed: cmaes")
+
+NUMBERS = Space(
+    (
+        Parameter("lr", Float(1e-5, 1.0, Scale.LOG)),
+        Parameter("momentum", Float(0.0, 0.99)),
+        Parameter("layers", Int(1, 12)),
+        Parameter("width", Int(16, 1024, Scale.LOG)),
+        Parameter("dropout", Float(0, 0.5, step=0.1)),
+        Parameter("tokens", Int(0, 2**53)),
+        Parameter("constant", Choice(("only",))),
+    )
+)
+CUBE = Space(tuple(Parameter(f"x{k}", Float(-5, 5)) for k in range(5)))
+WHOLE = Space(tuple(Parameter(f"k{k}", Int(-20, 20)) for k in range(5)))
+
+
+def loss(point: Assignment) -> float:
+    return sum(math.tanh(v / 10) for v in point.values() if isinstance(v, int | float))
+
+
+def ended(trial: Trial) -> Trial:
+    others = (TrialState.PRUNED, TrialState.FAILED, TrialState.INFEASIBLE, TrialState.CANCELLED)
+    state = others[trial.number // 5 % 4] if trial.number % 5 == 4 else SUCCEEDED
+    value = loss(trial.parameters) if state in (SUCCEEDED, TrialState.PRUNED) else None
+    if value is not None and trial.number % 17 == 3:
+        value = (math.nan, math.inf, -math.inf)[trial.number % 3]
+    return Trial(trial.number, state, trial.parameters, value=value, step=None if value is None else 3)
+
+
+def searched(count: int, *, parallel: int = 1, restarts: bool = False, workers: Workers | None = None) -> Engine:
+    of = study(NUMBERS, "cmaes", config={"populationSize": 6})
+    engine = Engine(of, (), (), workers=workers)
+    running: list[Trial] = []
+    for k in range(count):
+        if len(running) == parallel:
+            engine.put(ended(running.pop(k * 7 % parallel)))
+        running += play(engine, 1)
+        if restarts:
+            engine = Engine(of, reversed(list(engine.trials())), (), workers=workers)
+    return engine
+
+
+def points(engine: Engine) -> list[Assignment]:
+    return [trial.parameters for trial in engine.trials()]
+
+
+@pytest.mark.parametrize("parallel", [1, 4])
+def test_a_search_stays_in_the_space_and_restarts_change_nothing(parallel: int) -> None:
+    engine = searched(80, parallel=parallel)
+    for point in points(engine):
+        assert NUMBERS.point_problems(point, partial=False) == ()
+        assert repr(NUMBERS.canonical(point)) == repr(dict(point))
+    assert points(searched(80, parallel=parallel, restarts=True)) == points(engine)
+
+
+def test_a_worker_proposes_what_this_process_would() -> None:
+    pool = Workers(size=1)
+    try:
+        assert points(searched(40, parallel=3, workers=pool)) == points(searched(40, parallel=3))
+    finally:
+        pool.close()
+
+
+def test_trials_that_end_late_move_the_generations_after_them() -> None:
+    of = study(NUMBERS, "cmaes", config={"populationSize": 4})
+    engine = Engine(of, (), ())
+    late = play(engine, 3)
+    for _ in range(100):
+        (trial,) = play(engine, 1)
+        finish(engine, [trial], value=loss(trial.parameters))
+        engine.propose(1)
+    for trial in reversed(late):
+        finish(engine, [trial], value=loss(trial.parameters))
+        assert Engine(of, engine.trials(), ()).propose(2) == engine.propose(2)
+
+
+def test_a_batch_is_what_one_by_one_would_be_and_a_fixed_part_is_kept() -> None:
+    engine = searched(30)
+    together = [p.parameters for p in engine.propose(4).trials]
+    assert together == [trial.parameters for _ in range(4) for trial in play(engine, 1)]
+    assert len({repr(point) for point in together}) == 4
+    engine.put(Trial(34, TrialState.QUEUED, {"layers": 3, "lr": 0.5}))
+    (proposed,) = engine.propose(1).trials
+    assert (proposed.parameters["layers"], proposed.parameters["lr"]) == (3, 0.5)
+    assert NUMBERS.point_problems(proposed.parameters, partial=False) == ()
+
+
+@given(space=spaces(), seed=st.integers(0, 2**62))
+@examples(25)
+def test_every_point_of_a_drawn_space_is_a_point(space: Space, seed: int) -> None:
+    of = study(space, "cmaes", config={"populationSize": 4}, seed=seed)
+    if check_spec(of.spec):
+        return
+    engine = Engine(of, (), ())
+    for k in range(14):
+        (trial,) = play(engine, 1)
+        assert space.point_problems(trial.parameters, partial=False) == ()
+        assert repr(space.canonical(trial.parameters)) == repr(dict(trial.parameters))
+        finish(engine, [trial], value=float(k % 5))
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [
+        Float(1e300, math.nextafter(1e300, math.inf), Scale.LOG),
+        Float(0, 5e-324),
+        Float(-8e307, 8e307),
+        Float(5e-324, 1.7e308, Scale.LOG),
+        Int(-(2**53), 2**53),
+        Int(1, 2**53, Scale.LOG),
+        Int(0, 1),
+        Float(2, 2),
+    ],
+)
+def test_the_edges_of_what_a_domain_may_be_are_no_edges_of_the_model(domain: Domain) -> None:
+    space = Space((Parameter("x", domain), Parameter("y", Float(0, 1))))
+    engine = Engine(study(space, "cmaes"), (), ())
+    for _ in range(40):
+        (trial,) = play(engine, 1)
+        assert space.point_problems(trial.parameters, partial=False) == ()
+        y = trial.parameters["y"]
+        assert isinstance(y, float)
+        finish(engine, [trial], value=1e300 * (y - 0.5))
+
+
+def best_of(algorithm: str, space: Space, trials: int, *, parallel: int = 1) -> float:
+    """The median of three searches for a minimum beside the middle."""
+
+    def far(point: Assignment) -> float:
+        return sum((k + 1) * (float(v) - 3) ** 2 for k, v in enumerate(point.values()) if not isinstance(v, str))
+
+    bests = []
+    for seed in range(3):
+        engine = Engine(study(space, algorithm, seed=seed, direction=MINIMIZE), (), ())
+        for _ in range(trials // parallel):
+            batch = play(engine, parallel)
+            for trial in reversed(batch):
+                finish(engine, [trial], value=far(trial.parameters))
+        bests.append(min(t.value for t in engine.trials() if t.value is not None))
+    return statistics.median(bests)
+
+
+@pytest.mark.parametrize("parallel", [1, 5])
+def test_it_converges_where_random_search_does_not(parallel: int) -> None:
+    assert best_of("cmaes", CUBE, 400, parallel=parallel) < 1e-2 < 1 < best_of("random", CUBE, 400)
+    assert best_of("cmaes", WHOLE, 400, parallel=parallel) <= 2 < 40 < best_of("random", WHOLE, 400)
+
+
+def test_a_search_goes_on_elsewhere_once_it_has_converged() -> None:
+    space = Space((Parameter("x", Float(0, 1)),))
+    engine = Engine(study(space, "cmaes", config={"populationSize": 4}, direction=MINIMIZE), (), ())
+    for _ in range(400):
+        (trial,) = play(engine, 1)
+        x = trial.parameters["x"]
+        assert isinstance(x, float)
+        finish(engine, [trial], value=(x - 0.25) ** 2)
+    late = [abs(float(str(t.parameters["x"])) - 0.25) for t in engine.trials()][150:]
+    assert min(late) < 1e-6
+    assert max(late) > 0.1
+
+
+def test_choices_and_conditions_are_refused_with_what_to_use() -> None:
+    child = Parameter("x", Float(0, 1), (Condition("kind", ("a",)),))
+    space = Space((Parameter("kind", Choice(("a", "b"))), child, Parameter("one", Choice((1,)))))
+    found = [(p.path, p.message) for p in check_spec(study(space, "cmaes").spec)]
+    assert found == [
+        ("space.kind", "a choice has no order, which cmaes needs; make it a number, or use tpe"),
+        ("space.x", "cmaes has no conditions; remove `when`, or use tpe"),
+    ]
+    assert check_spec(study(NUMBERS, "cmaes").spec) == ()
+    assert [p.path for p in check_spec(study(MIXED, "cmaes").spec)] == ["space.optimizer"]
+
+
+def test_a_space_of_constants_has_one_point() -> None:
+    space = Space((Parameter("x", Int(3, 3)), Parameter("y", Choice(("only",)))))
+    engine = Engine(study(space, "cmaes"), [Trial(0, RUNNING, {"x": 3, "y": "only"})], ())
+    expected: dict[str, Value] = {"x": 3, "y": "only"}
+    assert [p.parameters for p in engine.propose(2).trials] == [expected, expected]

@@ -12,6 +12,7 @@ from suggest import settings as checked
 from suggest.errors import Problem, did_you_mean
 from suggest.samplers.default import GRID, NAME, DefaultSettings, chosen_settings, default
 from suggest.samplers.distinct import ALLOW, REUSE, Distinct, DrawSettings
+from suggest.samplers.gp import GpSettings, gp
 from suggest.samplers.grid import GridSampler, grid_problems
 from suggest.samplers.sampler import Sampler
 from suggest.samplers.tpe import OwnSettings, TpeSettings, optuna_tpe, tpe
@@ -49,6 +50,9 @@ _FAMILIES = (
     Family("grid", "Every point of a finite space once, in order.", NoSettings, GridSampler, False, grid_problems),
     Family("tpe", "Learns from finished trials where good points are dense.", OwnSettings, tpe, True),
     Family("optuna:tpe", "Optuna's own TPESampler, which `tpe` computes anew.", TpeSettings, optuna_tpe, True),
+    Family(
+        "gp", "Models values by a Gaussian process, for studies of up to some hundreds of trials.", GpSettings, gp, True
+    ),
 )
 _BY_NAME = {family.name: family for family in _FAMILIES}
 

@@ -1,8 +1,8 @@
 """Sixteen problems that no setting of an algorithm was tuned on: what docs/benchmarks.md reports of their quality.
 
-Shifted and rotated functions, conditional spaces, whole numbers, infeasible regions, and models of scikit-learn trained on
-the data that comes with it. Five are noisy. `loss` is what a point is worth: where training is random, its mean over
-fixed seeds, while a trial hears one of another seed.
+Shifted and rotated functions, conditional spaces, whole numbers, infeasible regions, and models of scikit-learn
+trained on the data that comes with it. Five are noisy. `loss` is what a point is worth: where training is random,
+its mean over fixed seeds, while a trial hears one of another seed.
 """
 
 from __future__ import annotations
@@ -149,7 +149,9 @@ def _data(name: str) -> tuple[Any, Any]:
 def _validated(model: Any, data: str, seed: int, scoring: str, folds: int = 3) -> float:
     """Minus the mean score of a cross-validation that is split by the seed."""
     x, y = _data(data)
-    return -float(cross_val_score(model, x, y, cv=KFold(folds, shuffle=True, random_state=seed), scoring=scoring).mean())
+    return -float(
+        cross_val_score(model, x, y, cv=KFold(folds, shuffle=True, random_state=seed), scoring=scoring).mean()
+    )
 
 
 def _mean(at: Callable[[Assignment, int], float], point: Assignment) -> float:

@@ -164,7 +164,9 @@ PROBLEMS = (
     Problem("Rosenbrock 5-D", cube(5, -2, 2), lambda p: rosenbrock(vector(p))),
     Problem("Ackley 10-D", cube(10, -32.768, 32.768), lambda p: ackley(shifted("ackley", vector(p), 20))),
     Problem(
-        "Rastrigin 5-D", cube(5, -5.12, 5.12), lambda p: rastrigin(rotated("rastrigin", shifted("rastrigin", vector(p), 3)))
+        "Rastrigin 5-D",
+        cube(5, -5.12, 5.12),
+        lambda p: rastrigin(rotated("rastrigin", shifted("rastrigin", vector(p), 3))),
     ),
     Problem("Hartmann 6-D", cube(6, 0, 1), lambda p: hartmann(vector(p))),
     Problem(

@@ -22,7 +22,7 @@ from suggest.space import Assignment, Domain, Parameter, Space, Value
 
 Flags = npt.NDArray[np.bool_]
 
-ARC = 0.5 * math.pi  # the angle that a span covers; the distance of neighbors is that of their places
+ARC = 2.5  # the angle that a span covers, in radians; its radius keeps the distance of neighbors that of their places
 FEW = 40  # values of a number, above which it is moved like a continuous one and rounded
 CORNERS = 64  # choices with more values have corners for those that trials have, and one for all others
 MIDDLE = 0.5

@@ -38,6 +38,7 @@ MODEL = "suggest.samplers.gp_model:GpModel"
 LIARS = 64  # running trials, the most recent ones, that a proposal keeps away from
 BARRED = 100  # failed and infeasible trials, the most recent ones, that the model is shown
 MOST_BETWEEN = 50  # trials after which the model is fitted again, at the latest
+SPARE = 2 * LIARS  # trials kept beyond a window: `fitted_below` may fall by so many when an old trial runs again
 
 
 class GpSampler:
@@ -76,6 +77,7 @@ class LearntTrials:
     """The trials of a study that have something to tell the model, and those of them that it is shown."""
 
     def __init__(self, sign: float, window: int) -> None:
+        self.count = 0  # how many there were, those that were forgotten too
         self._sign = sign
         self._window = window
         self._taught: dict[int, Trial] = {}
@@ -85,10 +87,6 @@ class LearntTrials:
         self._open: dict[int, Trial] = {}
         self._running: list[int] = []
         self._others: dict[int, Trial] = {}  # the barred ones
-
-    @property
-    def count(self) -> int:
-        return len(self._taught)
 
     def put(self, trial: Trial) -> None:
         number = trial.number
@@ -103,12 +101,23 @@ class LearntTrials:
             if number not in self._taught:
                 insort(self._numbers, number)
                 insort(self._ranked, (self._sign * (trial.value or 0.0), number))
+                self.count += 1
             self._taught[number] = trial
+            if len(self._numbers) > 2 * (self._window + SPARE):
+                self._forget()
         elif trial.state in BARRED_STATES and number not in self._others:
             insort(self._barred, number)
             self._others[number] = trial
             if len(self._barred) > BARRED:
                 del self._others[self._barred.pop(0)]
+
+    def _forget(self) -> None:
+        """Those that are neither recent nor among the best: no trial that comes later makes them so again."""
+        kept = {number for _, number in self._ranked[: self._window // 2 + SPARE]}
+        kept.update(self._numbers[-self._window - SPARE :])
+        self._taught = {number: trial for number, trial in self._taught.items() if number in kept}
+        self._numbers = sorted(kept)
+        self._ranked = [ranked for ranked in self._ranked if ranked[1] in kept]
 
     def running(self) -> list[Trial]:
         return [self._open[number] for number in self._running[-LIARS:]]

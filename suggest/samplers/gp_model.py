@@ -72,19 +72,18 @@ class GpModel:
         early = numbers < below
         if np.count_nonzero(taught & early) < LEAST:
             early[:] = True
-        losses = self._losses([t for t, has in zip(learnt, taught, strict=True) if has])
+        # What the parameters follow from must not depend on later trials: a fit is kept while its own are the same.
+        first = taught & early
+        found = self._fit(numbers[first], rows[first], scaled(self._losses(learnt, first)))
         pending = self._places.encoded([t.parameters for t in running])
         features = Features(self._places, np.concatenate([rows, pending]))
-        u = scaled(losses)
         known = features.of(rows)
-        first = early[taught]
-        found = self._fit(numbers[taught][first], known[taught][first], features.axis_of, u[first])
-        y, *_ = warped(u, found.log_delta)
+        y, *_ = warped(scaled(self._losses(learnt, taught)), found.log_delta)
         posterior = Posterior(found, known[taught], features.axis_of, y)
         feasible: Posterior | None = None
         if not taught.all():
             labels = np.where(taught, 0.0, INFEASIBLE)
-            chance = self._fit(numbers[early], known[early], features.axis_of, labels[early], warp=False)
+            chance = self._fit(numbers[early], rows[early], labels[early], warp=False)
             feasible = Posterior(chance, known, features.axis_of, labels)
         search = Search(self._places, features, posterior, feasible, rows[taught], known[taught], rows)
         for row in pending:
@@ -97,20 +96,22 @@ class GpModel:
         self._rows = {t.number: rows[t.number] if t.number in rows else self._rows[t.number] for t in trials}
         return np.array([self._rows[t.number] for t in trials])
 
-    def _losses(self, trials: list[Trial]) -> Floats:
+    def _losses(self, learnt: list[Trial], which: Flags) -> Floats:
         """Pruned trials count as no better than the median of those that succeeded: they were stopped for a reason."""
+        trials = [trial for trial, there in zip(learnt, which, strict=True) if there]
         losses = np.array([self._sign * (t.value or 0.0) for t in trials])
         pruned = np.array([t.state is TrialState.PRUNED for t in trials], dtype=np.bool_)
         if pruned.any() and not pruned.all():
             losses[pruned] = np.maximum(losses[pruned], np.median(losses[~pruned]))
         return losses
 
-    def _fit(self, numbers: Indexes, features: Floats, axis_of: Indexes, y: Floats, *, warp: bool = True) -> Fit:
+    def _fit(self, numbers: Indexes, rows: Floats, y: Floats, *, warp: bool = True) -> Fit:
         """Kept for as long as the trials that it follows from are the same."""
         key = (warp, tuple(numbers.tolist()))
         found = self._fits.get(key)
         if found is None:
-            found = gp_process.fit(features, axis_of, self._places.size, y, warp=warp)
+            features = Features(self._places, rows)
+            found = gp_process.fit(features.of(rows), features.axis_of, self._places.size, y, warp=warp)
             self._fits = {k: f for k, f in self._fits.items() if k[0] != warp}
             self._fits[key] = found
         return found

@@ -18,6 +18,7 @@ from suggest.samplers.normal import LOG_ROOT_TAU, Floats, Indexes
 
 JITTER = 1e-8  # of the signal's variance
 BLOCK = 48
+AT_A_TIME = 2**14  # numbers; larger arrays leave the nearest caches
 LENGTH_MEAN, LENGTH_SPREAD = math.log(0.5), 1.0  # of the log of a length, at one axis
 SIGNAL_SPREAD = 1.0
 NOISE_MEAN, NOISE_SPREAD = math.log(1e-3), 2.0
@@ -56,10 +57,13 @@ def matern(squares: Floats) -> tuple[Floats, Floats]:
     """The kernel of squared distances, and its derivative by them: (1 + s + s²/3) exp(-s), s = sqrt(5 squares)."""
     s = np.sqrt(5.0 * squares)
     decay = np.exp(-s)
-    slope = (1.0 + s) * decay
-    kernel = slope + squares * (5.0 / 3.0) * decay
-    slope *= -5.0 / 6.0
-    return kernel, slope
+    s += 1.0
+    s *= decay
+    decay *= squares
+    decay *= 5.0 / 3.0
+    decay += s
+    s *= -5.0 / 6.0
+    return decay, s
 
 
 def squared_distances(a: Floats, b: Floats) -> Floats:
@@ -208,8 +212,14 @@ class Posterior:
 
     def predict(self, features: Floats) -> tuple[Floats, Floats]:
         """Means and standard deviations, without the noise."""
-        _, kernel, _ = self._kernels(features)
-        return kernel @ self._alpha, self._deviations(kernel @ self._inverse.T)
+        mean, deviation = np.empty(len(features)), np.empty(len(features))
+        step = max(16, AT_A_TIME // len(self))
+        for start in range(0, len(features), step):
+            part = slice(start, start + step)
+            kernel = self._kernels(features[part])[1]
+            mean[part] = kernel @ self._alpha
+            deviation[part] = self._deviations(kernel @ self._inverse.T)
+        return mean, deviation
 
     def _deviations(self, explained: Floats) -> Floats:
         left = self._signal - np.einsum("ij,ij->i", explained, explained)

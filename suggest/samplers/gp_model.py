@@ -32,10 +32,12 @@ ANYWHERE, NEAR = 400, 400  # candidates
 CENTERS = 4  # the best trials, near which candidates are drawn
 CLIMBED = 4  # candidates that are moved uphill
 APART = 0.02  # in one axis at least
+SAME, BESIDE = 1e-9, 2e-3  # places as near as that are those of a finished trial, or too near to a running one
 CLIMB_STEPS, CLIMB_TOLERANCE = 30, 1e-4
 ROUNDS = 3  # of steps to neighbors
 LEAST = 3  # trials that the parameters are fitted to
 INFEASIBLE = -2.0  # what the second process is told of a trial without a value; 0 of any other
+DOUBTFUL = -0.5  # an even chance; not half way, for the best point often lies where the feasible region ends
 
 
 class GpModel:
@@ -85,7 +87,14 @@ class GpModel:
             labels = np.where(taught, 0.0, INFEASIBLE)
             chance = self._fit(numbers[early], rows[early], labels[early], warp=False)
             feasible = Posterior(chance, known, features.axis_of, labels)
-        search = Search(self._places, features, posterior, feasible, rows[taught], known[taught], rows)
+            barred = known[~taught]
+            barred = barred[feasible.predict(barred)[0] < 0.5 * INFEASIBLE]  # others failed by chance
+            mean, _ = posterior.predict(barred)
+            believed = np.concatenate([y, np.maximum(mean, np.median(y))])
+            posterior = Posterior(found, np.concatenate([known[taught], barred]), features.axis_of, believed)
+        search = Search(
+            self._places, features, posterior, feasible, rows[taught], known[taught], rows, np.full(len(rows), SAME)
+        )
         for row in pending:
             search.pend(row)
         return search
@@ -121,7 +130,8 @@ class GpModel:
 class Search:
     """A fitted model, and the search for its most promising point.
 
-    trials, known: the rows and features of those with a value. taken: rows that are not proposed again.
+    trials, known: the rows and features of those with a value. taken: rows that are not proposed again; reach: nor what
+    is so near to them in every axis.
     """
 
     places: Places
@@ -131,6 +141,7 @@ class Search:
     trials: Floats
     known: Floats
     taken: Floats
+    reach: Floats
 
     def pend(self, row: Floats) -> None:
         """One more running trial, believed to end as expected."""
@@ -138,6 +149,7 @@ class Search:
         mean, _ = self.posterior.predict(features)
         self.posterior.append(features[0], float(mean[0]))
         self.taken = np.concatenate([self.taken, row[None]])
+        self.reach = np.append(self.reach, BESIDE)
         self.known = np.concatenate([self.known, features])
         self.trials = np.concatenate([self.trials, row[None]])
 
@@ -177,7 +189,7 @@ class Search:
         promise += np.log(deviation)
         if self.feasible is not None:
             mean, deviation = self.feasible.predict(features)
-            promise += log_chance((mean - 0.5 * INFEASIBLE) / deviation)[0]
+            promise += log_chance((mean - DOUBTFUL) / deviation)[0]
         return promise
 
     def _promise_slopes(self, rows: Floats, threshold: float) -> tuple[Floats, Floats]:
@@ -191,7 +203,7 @@ class Search:
         gradient -= (slope / deviation)[:, None] * mean_slope
         if self.feasible is not None:
             mean, deviation, mean_slope, deviation_slope = self.feasible.predict_slopes(features)
-            u = (mean - 0.5 * INFEASIBLE) / deviation
+            u = (mean - DOUBTFUL) / deviation
             chance, slope = log_chance(u)
             promise += chance
             gradient += (slope / deviation)[:, None] * (mean_slope - u[:, None] * deviation_slope)
@@ -246,5 +258,5 @@ class Search:
         return np.array(found)
 
     def _is_taken(self, row: Floats) -> bool:
-        same = (np.abs(self.taken - row) < 1e-9) | (np.isnan(self.taken) & np.isnan(row))
+        same = (np.abs(self.taken - row) < self.reach[:, None]) | (np.isnan(self.taken) & np.isnan(row))
         return bool(same.all(axis=1).any())

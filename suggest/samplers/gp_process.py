@@ -20,6 +20,7 @@ JITTER = 1e-8  # of the signal's variance
 BLOCK = 48
 AT_A_TIME = 2**14  # numbers; larger arrays leave the nearest caches
 LENGTH_MEAN, LENGTH_SPREAD = math.log(0.5), 1.0  # of the log of a length, at one axis
+MANY = 10  # axes, above which lengths vary less: there are more of them than the trials can tell
 SIGNAL_SPREAD = 1.0
 NOISE_MEAN, NOISE_SPREAD = math.log(1e-3), 2.0
 DELTA_MEAN, DELTA_SPREAD = 0.0, 2.0
@@ -90,6 +91,7 @@ class Likelihood:
         self._losses = losses
         self._warp = warp
         self._prior = -2.0 * (LENGTH_MEAN + 0.5 * math.log(axes))
+        self._prior_spread = 2.0 * LENGTH_SPREAD * min(1.0, math.sqrt(MANY / axes))
 
     def at(self, theta: Floats) -> tuple[float, Floats]:
         """The value and its gradient."""
@@ -131,7 +133,7 @@ class Likelihood:
         """How many standard deviations each parameter is away from its prior's mean."""
         mean = np.full(len(theta), self._prior)
         mean[self._axes :] = 0.0, NOISE_MEAN, DELTA_MEAN
-        spread = np.full(len(theta), 2.0 * LENGTH_SPREAD)
+        spread = np.full(len(theta), self._prior_spread)
         spread[self._axes :] = SIGNAL_SPREAD, NOISE_SPREAD, DELTA_SPREAD
         return (theta - mean) / spread, spread
 

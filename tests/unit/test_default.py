@@ -72,7 +72,7 @@ def test_a_choice_is_written_down_whole_and_stands() -> None:
 
 
 def test_other_algorithms_are_left_as_they_are() -> None:
-    for name in ("random", "grid", "tpe", "optuna:tpe"):
+    for name in ("random", "grid", "tpe", "optuna:tpe", "gp"):
         asked = study(SMALL, name).spec
         assert registry.chosen(asked) is asked
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from suggest import deadline
 from suggest.samplers import gp_process
-from suggest.samplers.gp import GpSettings, fitted_below, teaches
+from suggest.samplers.gp import LIARS, GpSettings, fitted_below, teaches
 from suggest.samplers.gp_improvement import log_chance, log_improvement
 from suggest.samplers.gp_process import Fit, Posterior
 from suggest.samplers.gp_space import Features, Flags, Places
@@ -55,19 +55,24 @@ class GpModel:
         if not self._places.size:
             return draw_points(self._spec.space, self._seed, wanted)
         with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
-            search = self._search(list(learnt), list(running))
+            finished, pending = list(learnt), list(running)
+            below = fitted_below(finished[-1].number, [t.number for t in pending])
+            search = self._search(finished, below, pending[-LIARS:])
             points: list[Assignment] = []
             for place, one in enumerate(wanted):
                 if place:
                     deadline.check()
+                if place and place % LIARS == 0:  # so that a large batch does not cost its square
+                    search = self._search(finished, below, pending[-LIARS:])
                 rng = np.random.Generator(np.random.PCG64(one.source(self._seed, "gp").getrandbits(128)))
                 row = search.best(one.fixed, rng)
                 points.append(self._places.decoded(row, one.fixed))
+                pending.append(Trial(one.number, TrialState.RUNNING, points[-1]))
                 search.pend(row)
             return points
 
-    def _search(self, learnt: list[Trial], running: list[Trial]) -> Search:
-        below = fitted_below(learnt[-1].number, [t.number for t in running])
+    def _search(self, learnt: list[Trial], below: int, running: list[Trial]) -> Search:
+        """below: the number of the first trial that does not decide the parameters."""
         rows = self._encoded(learnt)
         numbers = np.array([t.number for t in learnt], dtype=np.intp)
         taught = np.array([teaches(t) for t in learnt], dtype=np.bool_)

@@ -71,6 +71,11 @@ def test_the_points_of_a_batch_differ() -> None:
     assert statistics.median(apart) > 0.1
 
 
+def test_a_large_batch_is_proposed_in_parts_that_know_the_recent_points() -> None:
+    points = [repr(p.parameters) for p in known(12).propose(3 * LIARS // 2).trials]
+    assert len(set(points)) == 3 * LIARS // 2
+
+
 def barred(point: Assignment) -> bool:
     """Where the optimum would be."""
     return float(point["x"]) > 1

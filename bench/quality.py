@@ -1,9 +1,11 @@
 """How good the points are: our algorithms beside Optuna's own and random search, on the ten problems of `problems.py`.
 
-Each contestant plays the same seeds, one trial at a time and 16 in parallel, where it never knows the outcomes of those
-that run. Kept are the loss of the point that looked best after 50, 100 and 200 trials. What was played is kept in
-a file, one line a game, so that a run may be stopped and taken up again: `python bench/quality.py --games FILE`. With
-`--keep` it writes docs/benchmarks.md.
+Each contestant plays the same seeds, one trial at a time and 16 in parallel, where it never knows the outcomes of
+those that run. Kept are the loss of the point that looked best after 50, 100 and 200 trials. What was played is
+kept in a file, one line a game, so that a run may be stopped and taken up again: `python bench/quality.py --games
+FILE`. With `--keep` it writes docs/benchmarks.md. With `--held-out` it is the problems of `held_out.py`, on which
+nothing was tuned, one at a time and 8 in parallel, 100 trials each; Optuna's CMA-ES, which plays there too, needs
+the package `cmaes`.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import math
 import os
 import statistics
 import sys
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,10 +32,12 @@ from suggest.study import Algorithm, Direction, Objective, Study, StudyName, Stu
 from suggest.trial import Trial, TrialState
 
 OURS = ("default", "tpe")
-OPTUNA = "Optuna 5"
+OPTUNA, OPTUNAS_CMA = "Optuna 5", "Optuna 5 CMA-ES"
 CONTESTANTS = (*OURS, "optuna:tpe", OPTUNA, "random")
-PARALLEL = (1, 16)
+HELD_OUT_CONTESTANTS = ("default", "gp", "tpe", OPTUNA, OPTUNAS_CMA, "random")
+PARALLEL, HELD_OUT_PARALLEL = (1, 16), (1, 8)
 LOOKS = (50, 100, 200, 1000)
+HELD_OUT_TRIALS = 100
 SHORT, LONG = 200, 1000  # trials of a game; the long ones on the first three problems, with a quarter of the seeds
 
 Point = tuple[int, Assignment]  # with what its player knows it by
@@ -78,7 +83,9 @@ def optunas(game: Game) -> tuple[Ask, Tell]:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=game.seed))
+    warnings.simplefilter("ignore")  # of parameters that CMA-ES leaves to random search
+    maker = optuna.samplers.CmaEsSampler if game.who == OPTUNAS_CMA else optuna.samplers.TPESampler
+    study = optuna.create_study(sampler=maker(seed=game.seed))
     open_: dict[int, optuna.trial.Trial] = {}
 
     def ask() -> Point:
@@ -93,7 +100,8 @@ def optunas(game: Game) -> tuple[Ask, Tell]:
             elif isinstance(domain, Float):
                 point[name] = trial.suggest_float(name, domain.min, domain.max, log=domain.scale is Scale.LOG)
             else:
-                point[name] = trial.suggest_int(name, domain.min, domain.max, step=domain.step)
+                log = domain.scale is Scale.LOG
+                point[name] = trial.suggest_int(name, domain.min, domain.max, step=domain.step, log=log)
         open_[trial.number] = trial
         return trial.number, point
 
@@ -109,7 +117,7 @@ def optunas(game: Game) -> tuple[Ask, Tell]:
 
 def play(game: Game) -> list[float]:
     """The loss of the point that looked best, at each of LOOKS; of those that run, the oldest ends next."""
-    ask, tell = (optunas if game.who == OPTUNA else ours)(game)
+    ask, tell = (optunas if game.who in (OPTUNA, OPTUNAS_CMA) else ours)(game)
     running: deque[Point] = deque()
     asked, told, best, loss, found = 0, 0, math.inf, math.inf, []
     while told < game.trials:
@@ -142,6 +150,54 @@ def long_games(seeds: int, contestants: Sequence[str]) -> Iterator[Game]:
         for problem in PROBLEMS[:3]:
             for who in contestants:
                 yield Game(problem, 1, who, seed, LONG)
+
+
+def held_out_games(seeds: int, contestants: Sequence[str], only: str) -> Iterator[Game]:
+    from held_out import HELD_OUT
+
+    for seed in range(seeds):
+        for parallel in HELD_OUT_PARALLEL:
+            for problem in HELD_OUT:
+                if only.lower() in problem.name.lower():
+                    for who in contestants:
+                        yield Game(problem, parallel, who, seed, HELD_OUT_TRIALS)
+
+
+def held_out_report(known: dict[str, list[float]]) -> str:
+    """Median regrets; each contestant's geometric mean of them, relative to Optuna's TPE; and where it is ahead."""
+    from held_out import HELD_OUT
+
+    played = losses(known, HELD_OUT_TRIALS)
+    who = HELD_OUT_CONTESTANTS
+    parts = []
+    for parallel in HELD_OUT_PARALLEL:
+        names = [p.name for p in HELD_OUT if all((p.name, parallel, w) in played for w in who)]
+        seeds = min(len(played[n, parallel, w]) for n in names for w in who)
+        for place, look in enumerate((50, 100)):
+            rows, regrets = [], []
+            for name in names:
+                # Of what any of them found in any game of the problem: the best point is mostly not known.
+                best = min(min(x) for (n, _, _), all_seeds in played.items() if n == name for x in all_seeds)
+                at = {w: statistics.median(x[place] - best for x in played[name, parallel, w][:seeds]) for w in who}
+                regrets.append(at)
+                rows.append([name, *(f"{at[w]:.3g}" for w in who)])
+            ahead_of = [sum(at[w] < at[OPTUNA] for at in regrets) for w in who]
+            rows.append([f"ahead of {OPTUNA}, of {len(names)}", *map(str, ahead_of)])
+            first = [sum(at[w] <= min(at.values()) for at in regrets) for w in who]
+            rows.append(["first", *map(str, first)])
+            means = [
+                math.exp(statistics.fmean(_log_ratio(at[w], at[OPTUNA], at["random"]) for at in regrets)) for w in who
+            ]
+            rows.append([f"geometric mean, {OPTUNA} = 1", *(f"{m:.2f}" for m in means)])
+            title = f"{parallel} in parallel, after {look} trials, {seeds} seeds: median regret"
+            parts.append(f"{title}\n\n{table(['problem', *who], rows)}")
+    return "\n\n".join([*parts, machine()])
+
+
+def _log_ratio(mine: float, theirs: float, randoms: float) -> float:
+    """Of regrets, of which less than a thousandth of what random search leaves counts as that."""
+    least = max(randoms * 1e-3, 1e-12)
+    return math.log(max(mine, least) / max(theirs, least))
 
 
 def holm(chances: Sequence[float]) -> list[float]:
@@ -225,20 +281,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--games", type=Path, default=Path("quality.jsonl"), help="what has been played, added to")
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--who", default=",".join(CONTESTANTS), help="the contestants, with commas")
+    parser.add_argument("--who", default="", help="the contestants, with commas")
     parser.add_argument("--only", default="", help="problems whose name has this in it")
     parser.add_argument("--long", action="store_true", help="those of 1,000 trials")
+    parser.add_argument("--held-out", action="store_true", help="the problems on which nothing was tuned")
     parser.add_argument("--keep", action="store_true", help="write the page from what has been played; play nothing")
     asked = parser.parse_args()
     lines = asked.games.read_text().splitlines() if asked.games.exists() else []
     known: dict[str, list[float]] = dict(json.loads(line) for line in lines)
     if asked.keep:
-        keep("quality", report(known))
+        keep("quality-held-out", held_out_report(known)) if asked.held_out else keep("quality", report(known))
         return
-    who = asked.who.split(",")
+    every = HELD_OUT_CONTESTANTS if asked.held_out else CONTESTANTS
+    who = asked.who.split(",") if asked.who else every
+    if asked.held_out:
+        chosen = held_out_games(asked.seeds, who, asked.only)
+    else:
+        chosen = long_games(asked.seeds, who) if asked.long else games(asked.seeds, who, asked.only)
     os.nice(10)
     with asked.games.open("a") as out:
-        for game in long_games(asked.seeds, who) if asked.long else games(asked.seeds, who, asked.only):
+        for game in chosen:
             if game.name not in known:
                 out.write(json.dumps([game.name, play(game)]) + "\n")
                 out.flush()

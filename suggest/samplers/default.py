@@ -1,8 +1,9 @@
-"""`default`: chooses between what is there by the space, the budget and how many trials run at a time.
+"""`default`: chooses an algorithm by the space, the budget and how many trials run at a time.
 
-It chooses once, when the study is created (`chosen_settings`), and what it chose is kept in the study's settings from
-then on, every one of them: a later version may choose otherwise for new studies and changes no old one. What a person
-sets is left unchanged. The rules come from bench/quality.py; why they are as they are: docs/adr.
+It chooses once, when the study is created (`chosen_settings`), and stores what it chose in the study's settings,
+every one of them: a later version may choose otherwise for new studies and changes no old one. Settings that a
+person gives are kept. Earlier versions chose `tpe` with settings of their own, which those studies have stored.
+Reasons: docs/adr.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from dataclasses import dataclass
 
 from suggest import settings as checked
 from suggest.samplers.distinct import RESAMPLE, counted
+from suggest.samplers.gp import GpSettings
 from suggest.samplers.grid import Grid, GridSampler
+from suggest.samplers.hedge import HedgeSampler
 from suggest.samplers.sampler import Sampler
 from suggest.samplers.tpe import OwnSettings, tpe
 from suggest.settings import NoSettings, setting
@@ -21,7 +24,7 @@ from suggest.study import StudySpec
 from suggest.workers import Workers
 
 NAME = "default"
-TO_CHOOSE, GRID, TPE = CHOICES = ("to choose", "grid", "tpe")
+TO_CHOOSE, GRID, TPE, HEDGE = CHOICES = ("to choose", "grid", "tpe", "hedge")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,9 @@ class DefaultSettings(OwnSettings):
 def default(spec: StudySpec, seed: int, settings: DefaultSettings, *, workers: Workers | None = None) -> Sampler:
     if settings.chosen == GRID:
         return GridSampler(spec, seed, NoSettings())
+    if settings.chosen == HEDGE:
+        ours = GpSettings(startup_trials=settings.startup_trials)
+        return HedgeSampler(spec, seed, ours, settings, parallelism=settings.parallelism, workers=workers)
     return tpe(spec, seed, settings, workers=workers)
 
 
@@ -48,19 +54,7 @@ def chosen_settings(space: Space, given: Mapping[str, Value]) -> dict[str, Value
     every = {s.name: s.default for s in checked.declared(DefaultSettings)}
     return {
         **every,
-        **_rules(known.parallelism),
         **({"duplicates": RESAMPLE} if finite else {}),
         **given,
-        "chosen": TPE,
+        "chosen": HEDGE,
     }
-
-
-def _rules(parallelism: int) -> dict[str, Value]:
-    """Kernels narrower than Optuna's in both cases: they decide how close to the best point the search gets.
-
-    One after the other, each point may be chosen greedily among many candidates: the next one knows how it ended.
-    Several at a time must not all go where one would: fewer candidates leave more to chance, and fewer trials are good.
-    """
-    if parallelism == 1:
-        return {"candidates": 200, "sharpness": 2.0}
-    return {"goodShare": 0.04, "sharpness": 4.0}

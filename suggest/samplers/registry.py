@@ -13,6 +13,7 @@ from suggest.errors import Problem
 from suggest.samplers.cmaes import CmaEsSettings, cmaes, cmaes_problems
 from suggest.samplers.default import GRID, NAME, DefaultSettings, chosen_settings, default
 from suggest.samplers.distinct import ALLOW, REUSE, Distinct, DrawSettings
+from suggest.samplers.gp import GpSettings, gp
 from suggest.samplers.grid import GridSampler, grid_problems
 from suggest.samplers.history import missing, missing_message
 from suggest.samplers.low_discrepancy import halton, sobol, sobol_problems
@@ -69,6 +70,9 @@ _FAMILIES = (
         OwnSettings,
         tpe,
         True,
+    ),
+    Family(
+        "gp", "Models values by a Gaussian process, for studies of up to some hundreds of trials.", GpSettings, gp, True
     ),
     Family(
         "cmaes",

@@ -20,6 +20,6 @@ def test_what_default_chose_by_space_budget_and_parallelism_is_told(tmp_path: Pa
         (tmp_path / "other.yaml").write_text(text.replace("tiny", "other").replace("trials: 6", "trials: 5"))
         assert cli.tuner("run", "other.yaml")[0] == 0
         out = cli.tuner("describe", "other")[1]
-        assert "default: tpe (" in out
-        assert "duplicates resample, goodShare 0.04, " in out
+        assert "default: hedge (" in out
+        assert "duplicates resample, goodShare 0.1, " in out
         assert len(set((tmp_path / "starts.txt").read_text().splitlines())) == 5

@@ -4,12 +4,16 @@ from dataclasses import replace
 
 import pytest
 
+from suggest import settings as checked
 from suggest.engine import Engine
 from suggest.samplers import registry
 from suggest.samplers.default import chosen_settings
+from suggest.samplers.hedge import gp_has_turn
+from suggest.samplers.tpe import OwnSettings
 from suggest.space import Choice, Float, Int, Parameter, Space, Value
 from suggest.study import Algorithm, StudySpec
-from tests.unit.searches import MIXED, finish, play, study
+from suggest.trial import Trial
+from tests.unit.searches import MIXED, SUCCEEDED, finish, play, study
 
 SMALL = Space((Parameter("a", Int(1, 4)), Parameter("b", Choice(("x", "y", "z")))))  # 12 points
 REAL = Space((Parameter("x", Float(0, 1)), Parameter("y", Float(0, 1))))
@@ -23,26 +27,36 @@ def spec(space: Space, **settings: Value) -> StudySpec:
     ("space", "given", "chosen", "duplicates"),
     [
         (SMALL, {"trials": 12}, "grid", None),
-        (SMALL, {"trials": 11}, "tpe", "resample"),
-        (SMALL, {}, "tpe", "resample"),
-        (SMALL, {"trials": 11, "duplicates": "allow"}, "tpe", "allow"),
+        (SMALL, {"trials": 11}, "hedge", "resample"),
+        (SMALL, {}, "hedge", "resample"),
+        (SMALL, {"trials": 11, "duplicates": "allow"}, "hedge", "allow"),
         (SMALL, {"trials": 100, "chosen": "tpe"}, "tpe", None),
-        (REAL, {"trials": 100}, "tpe", "allow"),
-        (Space((Parameter("x", Float(0, 1, points=3)),)), {"trials": 100}, "tpe", "allow"),
-        (Space((Parameter("x", Int(1, 10**9)),)), {"trials": 100}, "tpe", "allow"),
+        (REAL, {"trials": 100}, "hedge", "allow"),
+        (Space((Parameter("x", Float(0, 1, points=3)),)), {"trials": 100}, "hedge", "allow"),
+        (Space((Parameter("x", Int(1, 10**9)),)), {"trials": 100}, "hedge", "allow"),
     ],
 )
-def test_a_grid_where_there_is_room_for_every_point_else_tpe(
+def test_a_grid_where_there_is_room_for_every_point_else_a_hedge(
     space: Space, given: dict[str, Value], chosen: str, duplicates: str | None
 ) -> None:
     settings = chosen_settings(space, given)
     assert (settings["chosen"], settings.get("duplicates")) == (chosen, duplicates)
 
 
-def test_one_at_a_time_it_is_greedier_than_several() -> None:
-    alone, together = chosen_settings(REAL, {}), chosen_settings(REAL, {"parallelism": 2})
-    assert (alone["candidates"], alone["goodShare"]) == (200, 0.1)
-    assert (together["candidates"], together["goodShare"]) == (24, 0.04)
+@pytest.mark.parametrize("parallelism", [1, 8, 100])
+def test_tpe_has_optunas_settings(parallelism: int) -> None:
+    settings = chosen_settings(REAL, {"parallelism": parallelism})
+    optunas = {s.name: s.default for s in checked.declared(OwnSettings)}
+    assert {name: settings[name] for name in optunas} == optunas
+
+
+@pytest.mark.parametrize(
+    ("first", "parallelism", "turns"),
+    [(0, 1, "gggt"), (0, 8, "gggt"), (0, 9, "ggtt"), (0, 33, "gttt"), (300, 1, "ggtt"), (1000, 1, "gttt")],
+)
+def test_tpe_has_every_fourth_turn_and_more_in_long_and_wide_studies(first: int, parallelism: int, turns: str) -> None:
+    found = [gp_has_turn(number, parallelism) for number in range(first, first + 8)]
+    assert "".join("g" if gp else "t" for gp in found) == turns * 2
 
 
 def test_a_choice_is_written_down_whole_and_stands() -> None:
@@ -58,7 +72,7 @@ def test_a_choice_is_written_down_whole_and_stands() -> None:
 
 
 def test_other_algorithms_are_left_as_they_are() -> None:
-    for name in ("random", "grid", "tpe", "optuna:tpe"):
+    for name in ("random", "grid", "tpe", "optuna:tpe", "gp"):
         asked = study(SMALL, name).spec
         assert registry.chosen(asked) is asked
 
@@ -72,8 +86,25 @@ def test_a_grid_that_was_chosen_ends_with_the_space_and_depends_on_no_outcome() 
     assert registry.learns(registry.chosen(spec(SMALL)).algorithm)
 
 
-def test_its_points_are_those_of_what_it_chose() -> None:
-    made = registry.chosen(spec(MIXED, trials=100))
+# What an earlier version stored with a study of two trials in parallel.
+EARLIER: dict[str, Value] = {
+    "duplicates": "allow",
+    "startupTrials": 10,
+    "window": 200,
+    "candidates": 24,
+    "multivariate": True,
+    "constantLiar": True,
+    "goodShare": 0.04,
+    "sharpness": 4.0,
+    "trials": 100,
+    "parallelism": 2,
+    "chosen": "tpe",
+}
+
+
+def test_a_study_of_an_earlier_version_keeps_its_choice_and_its_points() -> None:
+    made = registry.chosen(spec(MIXED, **EARLIER))
+    assert made.algorithm.settings == EARLIER
     settings = {k: v for k, v in made.algorithm.settings.items() if k not in ("chosen", "trials", "parallelism")}
     ours = Engine(replace(study(MIXED), spec=made), (), ())
     named = replace(made, algorithm=Algorithm("tpe", None, settings))
@@ -82,3 +113,17 @@ def test_its_points_are_those_of_what_it_chose() -> None:
         for number in range(15):
             finish(engine, play(engine, 1), value=float(number))
     assert ours.propose(2) == theirs.propose(2)
+
+
+def test_the_points_of_a_hedge_are_those_of_its_two_algorithms() -> None:
+    engine = Engine(replace(study(MIXED), spec=registry.chosen(spec(MIXED))), (), ())
+    of = {
+        "gp": Engine(study(MIXED, "gp", config={"startupTrials": 10}), (), ()),
+        "tpe": Engine(study(MIXED, "tpe"), (), ()),
+    }
+    for number in range(20):
+        (proposed,) = engine.propose(1).trials
+        (expected,) = of["gp" if gp_has_turn(number, 1) else "tpe"].propose(1).trials
+        assert proposed == expected
+        for each in (engine, *of.values()):
+            each.put(Trial(number, SUCCEEDED, proposed.parameters, value=-float(number % 7)))

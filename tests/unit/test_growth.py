@@ -160,7 +160,7 @@ def search(engine: Engine, count: int) -> list[Trial]:
     return found
 
 
-@pytest.mark.parametrize("algorithm", ["random", "tpe", "optuna:tpe", "default"])
+@pytest.mark.parametrize("algorithm", ["random", "tpe", "optuna:tpe", "gp", "default"])
 def test_a_search_goes_on_in_a_grown_space_as_one_restarted_right_then(algorithm: str) -> None:
     engine = Engine(study(SMALL, algorithm), (), ())
     before = search(engine, 15)

@@ -127,7 +127,7 @@ def test_brackets_in_quotes_are_not_depth() -> None:
     assert not problems
 
 
-@pytest.mark.parametrize("algorithm", ["random", "grid", "tpe", "optuna:tpe", "default"])
+@pytest.mark.parametrize("algorithm", ["random", "grid", "tpe", "optuna:tpe", "gp", "default"])
 def test_every_algorithm_suggests_them(algorithm: str) -> None:
     space = Space((SPACE.parameters[0],)) if algorithm == "grid" else SPACE
     of = StudySpec(space, (Objective("m", Direction.MINIMIZE),), Algorithm(algorithm, 1, {}))

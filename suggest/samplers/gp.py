@@ -1,0 +1,166 @@
+"""GP: random search first, then a Gaussian process over a bounded window of the study, asked for expected improvement.
+
+This is the part in the server: which trials the model is shown, and when it is fitted again. The model itself is
+computed in a worker process, see `gp_model`. What it is fitted to follows from the numbers of the trials alone,
+never from the order of calls: an engine that was rebuilt from a store proposes what the lost one would have.
+Imports neither NumPy nor Optuna.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from suggest.samplers.distinct import DrawSettings
+from suggest.samplers.sampler import PointRequest
+from suggest.samplers.uniform import draw_points
+from suggest.settings import setting
+from suggest.space import Assignment
+from suggest.study import StudySpec
+from suggest.trial import Trial, TrialState
+from suggest.workers import Model, ModelSetup, RemoteModel, Workers
+
+
+@dataclass(frozen=True, slots=True)
+class GpSettings(DrawSettings):
+    startup_trials: int = setting(
+        0, "finished trials before the model takes over from random search; 0: parameters + 1, from 6 to 12", min=0
+    )
+    window: int = setting(
+        200, "finished trials the model is fitted to: half the best, half the most recent", min=20, max=1000
+    )
+
+
+MODEL = "suggest.samplers.gp_model:GpModel"
+LIARS = 64  # running trials, the most recent ones, that a proposal keeps away from
+BARRED = 100  # failed and infeasible trials, the most recent ones, that the model is shown
+MOST_BETWEEN = 50  # trials after which the model is fitted again, at the latest
+SPARE = 2 * LIARS  # trials kept beyond a window: `fitted_below` may fall by so many when an old trial runs again
+
+
+class GpSampler:
+    """`workers`: None where all is computed in this process."""
+
+    def __init__(self, spec: StudySpec, seed: int, settings: GpSettings, *, workers: Workers | None = None) -> None:
+        self._spec = spec
+        self._seed = seed
+        self._startup = settings.startup_trials or min(max(len(spec.space.parameters) + 1, 6), 12)
+        self._setup = ModelSetup(MODEL, spec, seed, settings)
+        self._workers = workers
+        self._trials = LearntTrials(spec.objective.direction.sign, settings.window)
+        self._model: Model | None = None
+
+    def put(self, trial: Trial) -> None:
+        self._trials.put(trial)
+
+    def propose(self, wanted: Sequence[PointRequest], *, beside: Sequence[Trial] = ()) -> list[Assignment]:
+        """beside: trials that will run too, with higher numbers than all that were put."""
+        if self._trials.count < self._startup:
+            return draw_points(self._spec.space, self._seed, wanted)
+        if self._model is None:
+            self._model = self._setup.model() if self._workers is None else RemoteModel(self._workers, self._setup)
+        return self._model.propose(self._trials.shown(), [*self._trials.running(), *beside], wanted)
+
+    def warm_up(self) -> None:
+        if self._workers is None:
+            self._setup.load()
+
+
+def gp(spec: StudySpec, seed: int, settings: GpSettings, *, workers: Workers | None = None) -> GpSampler:
+    return GpSampler(spec, seed, settings, workers=workers)
+
+
+class LearntTrials:
+    """The trials of a study that have something to tell the model, and those of them that it is shown."""
+
+    def __init__(self, sign: float, window: int) -> None:
+        self.count = 0  # how many there were, those that were forgotten too
+        self._sign = sign
+        self._window = window
+        self._taught: dict[int, Trial] = {}
+        self._numbers: list[int] = []  # of those, rising
+        self._ranked: list[tuple[float, int]] = []  # (loss, number) of those
+        self._barred: list[int] = []
+        self._open: dict[int, Trial] = {}
+        self._running: list[int] = []
+        self._others: dict[int, Trial] = {}  # the barred ones
+
+    def put(self, trial: Trial) -> None:
+        number = trial.number
+        if trial.state is TrialState.RUNNING:
+            if number not in self._open:
+                insort(self._running, number)
+            self._open[number] = trial
+            return
+        if self._open.pop(number, None) is not None:
+            del self._running[bisect_left(self._running, number)]
+        if teaches(trial):
+            if number not in self._taught:
+                insort(self._numbers, number)
+                insort(self._ranked, (self._sign * (trial.value or 0.0), number))
+                self.count += 1
+            self._taught[number] = trial
+            if len(self._numbers) > 2 * (self._window + SPARE):
+                self._forget()
+        elif trial.state in BARRED_STATES and number not in self._others:
+            insort(self._barred, number)
+            self._others[number] = trial
+            if len(self._barred) > BARRED:
+                del self._others[self._barred.pop(0)]
+
+    def _forget(self) -> None:
+        """Those that are neither recent nor among the best: no trial that comes later makes them so again."""
+        kept = {number for _, number in self._ranked[: self._window // 2 + SPARE]}
+        kept.update(self._numbers[-self._window - SPARE :])
+        self._taught = {number: trial for number, trial in self._taught.items() if number in kept}
+        self._numbers = sorted(kept)
+        self._ranked = [ranked for ranked in self._ranked if ranked[1] in kept]
+
+    def running(self) -> list[Trial]:
+        return [self._open[number] for number in self._running[-LIARS:]]
+
+    def shown(self) -> list[Trial]:
+        """In the order of their numbers: the best and the most recent that it is fitted to, and all later ones."""
+        numbers = [*self._numbers[-1:], *self._barred[-1:]]
+        below = fitted_below(max(numbers, default=-1), self._running[-LIARS:])
+        end = bisect_left(self._numbers, below)
+        chosen = set(islice((n for _, n in self._ranked if n < below), self._window // 2))
+        start = end
+        while start and len(chosen) < self._window:  # some of the recent ones are among the best
+            start, stop = max(0, start - (self._window - len(chosen))), start
+            chosen.update(self._numbers[start:stop])
+        chosen.update(self._numbers[end:])
+        found = [self._taught[n] for n in chosen] + list(self._others.values())
+        return sorted(found, key=lambda t: t.number)
+
+
+BARRED_STATES = (TrialState.FAILED, TrialState.INFEASIBLE)
+
+
+def teaches(trial: Trial) -> bool:
+    """It has a finite value: it succeeded, or was pruned after a report."""
+    if trial.state is not TrialState.SUCCEEDED and trial.state is not TrialState.PRUNED:
+        return False
+    return trial.value is not None and math.isfinite(trial.value)
+
+
+def fitted_below(last: int, running: Sequence[int]) -> int:
+    """The number below which trials decide the model's parameters. last: the highest number of a finished trial.
+
+    It grows by a tenth at a time, and waits for running trials with lower numbers, though not for stragglers: each that
+    finished later would change what the model is fitted to.
+    """
+    end = last + 1
+    settled = min([*running, end])
+    return _milestone(max(settled, end * 4 // 5, end - LIARS))
+
+
+def _milestone(count: int) -> int:
+    """The last of 0, 1, ..., 10, 12, 14, ... that is not above the count."""
+    here = 0
+    while (after := here + min(max(here // 10, 1), MOST_BETWEEN)) <= count:
+        here = after
+    return here

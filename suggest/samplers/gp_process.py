@@ -1,0 +1,244 @@
+"""A Gaussian process with a Matérn-5/2 kernel and a weight for each axis: its fit and its posterior.
+
+Rasmussen and Williams 2006, equations 2.30, 5.8 and 5.9 and chapter 4.2.1. The priors' lengths grow with the root
+of the number of axes (Hvarfner et al. 2024, Vanilla Bayesian optimization performs great in high dimensions). NumPy
+alone: the factor's inverse is computed in blocks, which costs about what LAPACK's would.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from suggest.samplers.gp_warp import warped
+from suggest.samplers.minimize import minimize
+from suggest.samplers.normal import LOG_ROOT_TAU, Floats, Indexes
+
+JITTER = 1e-8  # of the signal's variance
+BLOCK = 48
+AT_A_TIME = 2**14  # numbers; larger arrays leave the nearest caches
+LENGTH_MEAN, LENGTH_SPREAD = math.log(0.5), 1.0  # of the log of a length, at one axis
+MANY = 10  # axes, above which lengths vary less: there are more of them than the trials can tell
+SIGNAL_SPREAD = 1.0
+NOISE_MEAN, NOISE_SPREAD = math.log(1e-3), 2.0
+DELTA_MEAN, DELTA_SPREAD = 0.0, 2.0
+WEIGHT_BOUND, SIGNAL_BOUND, NOISE_BOUNDS = 9.0, 4.0, (math.log(1e-6), 0.0)
+DELTA_BOUNDS = (math.log(1e-2), math.log(1e2))
+ITERATIONS, TOLERANCE = 40, 2e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """weights: 1 / length² of each axis. delta: of the warp, its log."""
+
+    weights: Floats
+    signal: float
+    noise: float
+    log_delta: float
+
+
+def triangular_inverse(lower: Floats) -> Floats:
+    """Of a lower triangular matrix, or of a stack of them, by blocks."""
+    n = lower.shape[-1]
+    if n <= BLOCK:
+        found: Floats = np.tril(np.linalg.inv(lower))
+        return found
+    half = n // 2
+    a, c = triangular_inverse(lower[..., :half, :half]), triangular_inverse(lower[..., half:, half:])
+    inverse = np.zeros_like(lower)
+    inverse[..., :half, :half] = a
+    inverse[..., half:, half:] = c
+    inverse[..., half:, :half] = -(c @ (lower[..., half:, :half] @ a))
+    return inverse
+
+
+def matern(squares: Floats) -> tuple[Floats, Floats]:
+    """The kernel of squared distances, and its derivative by them: (1 + s + s²/3) exp(-s), s = sqrt(5 squares)."""
+    s = np.sqrt(5.0 * squares)
+    decay = np.exp(-s)
+    s += 1.0
+    s *= decay
+    decay *= squares
+    decay *= 5.0 / 3.0
+    decay += s
+    s *= -5.0 / 6.0
+    return decay, s
+
+
+def squared_distances(a: Floats, b: Floats) -> Floats:
+    """Of rows with rows."""
+    squares = a @ b.T
+    squares *= -2.0
+    squares += np.einsum("ij,ij->i", a, a)[:, None]
+    squares += np.einsum("ij,ij->i", b, b)
+    return np.maximum(squares, 0.0, out=squares)
+
+
+class Likelihood:
+    """Minus the log of the posterior density of the parameters: log weights, log signal, log noise, log delta.
+
+    features: (trials, columns). axis_of: of each column. losses: as `gp_warp.scaled` makes them, or, where `warp` is
+    False, as they are.
+    """
+
+    def __init__(self, features: Floats, axis_of: Indexes, axes: int, losses: Floats, *, warp: bool) -> None:
+        self._features = features
+        self._squares = features * features
+        self._axis_of = axis_of
+        self._axes = axes
+        self._losses = losses
+        self._warp = warp
+        self._prior = -2.0 * (LENGTH_MEAN + 0.5 * math.log(axes))
+        self._prior_spread = 2.0 * LENGTH_SPREAD * min(1.0, math.sqrt(MANY / axes))
+
+    def at(self, theta: Floats) -> tuple[float, Floats]:
+        """The value and its gradient."""
+        n, axes = len(self._features), self._axes
+        weights = np.exp(theta[:axes])
+        signal, noise = math.exp(theta[axes]), math.exp(theta[axes + 1])
+        if self._warp:
+            y, y_slope, jacobian, jacobian_slope = warped(self._losses, float(theta[axes + 2]))
+        else:
+            y, y_slope, jacobian, jacobian_slope = self._losses, np.zeros(n), 0.0, 0.0
+        scaled = self._features * np.sqrt(weights)[self._axis_of]
+        kernel, slope = matern(squared_distances(scaled, scaled))
+        covariance = signal * kernel
+        covariance.flat[:: n + 1] += noise + JITTER * signal
+        try:
+            lower = np.linalg.cholesky(covariance).astype(np.float64, copy=False)
+        except np.linalg.LinAlgError:
+            return math.inf, np.zeros_like(theta)
+        inverse = triangular_inverse(lower)
+        alpha = inverse.T @ (inverse @ y)
+        # Half the derivative by the covariance.
+        by = inverse.T @ inverse
+        by -= np.outer(alpha, alpha)
+        by *= 0.5
+        gradient = np.empty_like(theta)
+        gradient[axes] = signal * float(np.vdot(by, kernel))
+        gradient[axes + 1] = noise * float(np.trace(by))
+        slope *= by
+        slope *= signal
+        # The sum over pairs of slope * (f - f')², for each column.
+        columns = 2.0 * (slope.sum(axis=1) @ self._squares - np.einsum("ij,ij->j", self._features, slope @ self._features))  # fmt: skip # noqa: E501
+        gradient[:axes] = weights * np.bincount(self._axis_of, columns, axes)
+        gradient[axes + 2] = float(alpha @ y_slope) - jacobian_slope
+        value = 0.5 * float(y @ alpha) + float(np.log(np.diag(lower)).sum()) + n * LOG_ROOT_TAU - jacobian
+        off, spread = self._from_prior(theta)
+        return value + 0.5 * float(off @ off), gradient + off / spread
+
+    def _from_prior(self, theta: Floats) -> tuple[Floats, Floats]:
+        """How many standard deviations each parameter is away from its prior's mean."""
+        mean = np.full(len(theta), self._prior)
+        mean[self._axes :] = 0.0, NOISE_MEAN, DELTA_MEAN
+        spread = np.full(len(theta), self._prior_spread)
+        spread[self._axes :] = SIGNAL_SPREAD, NOISE_SPREAD, DELTA_SPREAD
+        return (theta - mean) / spread, spread
+
+    def together(self, points: Floats, which: Indexes) -> tuple[Floats, Floats]:
+        found = [self.at(theta) for theta in points]
+        return np.array([value for value, _ in found]), np.array([gradient for _, gradient in found])
+
+
+def fit(features: Floats, axis_of: Indexes, axes: int, losses: Floats, *, warp: bool = True) -> Fit:
+    """The most probable parameters, from two starts: short lengths with a strong warp, long ones with a weak one."""
+    likelihood = Likelihood(features, axis_of, axes, losses, warp=warp)
+    starts = np.array([_start(axes, 0.3, 0.3), _start(axes, 1.0, 10.0)])
+    high = np.array([*[WEIGHT_BOUND] * axes, SIGNAL_BOUND, NOISE_BOUNDS[1], DELTA_BOUNDS[1]])
+    low = np.array([*[-WEIGHT_BOUND] * axes, -SIGNAL_BOUND, NOISE_BOUNDS[0], DELTA_BOUNDS[0]])
+    found = minimize(likelihood.together, starts, low, high, iterations=ITERATIONS, tolerance=TOLERANCE)
+    theta = found.points[int(np.argmin(found.values))]
+    return Fit(np.exp(theta[:axes]), math.exp(theta[axes]), math.exp(theta[axes + 1]), float(theta[axes + 2]))
+
+
+def _start(axes: int, length: float, delta: float) -> Floats:
+    weight = -2.0 * math.log(length) - 0.5 * math.log(axes)
+    return np.array([*[weight] * axes, 0.0, math.log(1e-2), math.log(delta)])
+
+
+class Posterior:
+    """A fitted process at its trials. Further ones may be appended; their values are believed."""
+
+    def __init__(self, found: Fit, features: Floats, axis_of: Indexes, y: Floats) -> None:
+        self._axis_of = axis_of
+        self._roots = np.sqrt(found.weights)[axis_of]
+        self._signal, self._noise = found.signal, found.noise
+        self._trials = features * self._roots
+        self._squares = np.einsum("ij,ij->i", self._trials, self._trials)
+        self._y = y
+        kernel, _ = matern(squared_distances(self._trials, self._trials))
+        kernel *= self._signal
+        kernel.flat[:: len(y) + 1] += self._noise + JITTER * self._signal
+        lower = np.linalg.cholesky(kernel).astype(np.float64, copy=False)
+        self._inverse = triangular_inverse(lower)
+        self._alpha = self._inverse.T @ (self._inverse @ y)
+
+    def __len__(self) -> int:
+        return len(self._y)
+
+    def rates(self, axes: int) -> Floats:
+        """1 / length of each axis."""
+        found = np.ones(axes)
+        found[self._axis_of] = self._roots
+        return found
+
+    def append(self, features: Floats, y: float) -> None:
+        """One more trial: (columns,)."""
+        n = len(self._y)
+        trial = features * self._roots
+        kernel, _ = matern(squared_distances(trial[None], self._trials))
+        row = self._inverse @ (self._signal * kernel[0])
+        last = math.sqrt(max(self._signal * (1.0 + JITTER) + self._noise - float(row @ row), 1e-10))
+        inverse = np.zeros((n + 1, n + 1))
+        inverse[:n, :n] = self._inverse
+        inverse[n, :n] = -(row @ self._inverse) / last
+        inverse[n, n] = 1.0 / last
+        self._inverse = inverse
+        self._trials = np.concatenate([self._trials, trial[None]])
+        self._squares = np.append(self._squares, trial @ trial)
+        self._y = np.append(self._y, y)
+        self._alpha = inverse.T @ (inverse @ self._y)
+
+    def _kernels(self, features: Floats) -> tuple[Floats, Floats, Floats]:
+        at = features * self._roots
+        squares = at @ self._trials.T
+        squares *= -2.0
+        squares += np.einsum("ij,ij->i", at, at)[:, None]
+        squares += self._squares
+        kernel, slope = matern(np.maximum(squares, 0.0, out=squares))
+        kernel *= self._signal
+        slope *= self._signal
+        return at, kernel, slope
+
+    def predict(self, features: Floats) -> tuple[Floats, Floats]:
+        """Means and standard deviations, without the noise."""
+        mean, deviation = np.empty(len(features)), np.empty(len(features))
+        step = max(16, AT_A_TIME // len(self))
+        for start in range(0, len(features), step):
+            part = slice(start, start + step)
+            kernel = self._kernels(features[part])[1]
+            mean[part] = kernel @ self._alpha
+            deviation[part] = self._deviations(kernel @ self._inverse.T)
+        return mean, deviation
+
+    def _deviations(self, explained: Floats) -> Floats:
+        left = self._signal - np.einsum("ij,ij->i", explained, explained)
+        found: Floats = np.sqrt(np.maximum(left, 1e-12 * self._signal))
+        return found
+
+    def predict_slopes(self, features: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """Means and standard deviations, and the gradients of both by the features."""
+        at, kernel, slope = self._kernels(features)
+        explained = kernel @ self._inverse.T
+        deviations = self._deviations(explained)
+        mean_slope = self._pulled(at, slope * self._alpha)
+        slope *= explained @ self._inverse
+        deviation_slope = -self._pulled(at, slope) / deviations[:, None]
+        return kernel @ self._alpha, deviations, mean_slope, deviation_slope
+
+    def _pulled(self, at: Floats, by_squares: Floats) -> Floats:
+        """The gradient of a sum over trials by features, of the derivatives by squared distances."""
+        found: Floats = 2.0 * (at * by_squares.sum(axis=1)[:, None] - by_squares @ self._trials) * self._roots
+        return found

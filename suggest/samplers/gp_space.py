@@ -1,0 +1,270 @@
+"""The points of a space as rows of places, for the Gaussian process: features, candidates and moves.
+
+A place is a share of a number's span on its scale, 0 to 1, or the index of a choice; NaN where the parameter is
+inactive. Features embed rows in a Euclidean space, so that any distance of them makes a valid kernel: a number is
+itself, a number that may be inactive lies on an arc around the place of all inactive ones (Swersky et al. 2014,
+Raiders of the lost architecture), and each choice is a corner of a simplex.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from suggest.samplers.columns import decode, dimension, encode
+from suggest.samplers.frame import Dimension
+from suggest.samplers.normal import Floats, Indexes
+from suggest.space import Assignment, Domain, Parameter, Space, Value
+
+Flags = npt.NDArray[np.bool_]
+
+ARC = 2.5  # the angle that a span covers, in radians; its radius keeps the distance of neighbors that of their places
+FEW = 40  # values of a number, above which it is moved like a continuous one and rounded
+CORNERS = 64  # choices with more values have corners for those that trials have, and one for all others
+MIDDLE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One parameter of more than one value."""
+
+    parameter: Parameter
+    dimension: Dimension
+    low: float
+    span: float
+
+    @property
+    def name(self) -> str:
+        return self.parameter.name
+
+    @property
+    def domain(self) -> Domain:
+        return self.parameter.domain
+
+    @property
+    def count(self) -> float:
+        """How many values it has."""
+        return self.dimension.last - self.dimension.first + 1.0 if self.dimension.whole else math.inf
+
+    def places(self, numbers: Floats) -> Floats:
+        """Of numbers as `columns.encode` makes them."""
+        if self.dimension.choice:
+            return numbers
+        scaled = np.log(numbers) if self.dimension.log else numbers
+        found: Floats = np.clip((scaled - self.low) / self.span, 0.0, 1.0)
+        return found
+
+    def numbers(self, places: Floats) -> Floats:
+        """The nearest members."""
+        if self.dimension.choice:
+            return places
+        numbers = self.low + places * self.span
+        numbers = np.exp(numbers) if self.dimension.log else numbers
+        numbers = np.rint(numbers) if self.dimension.whole else numbers
+        found: Floats = np.clip(numbers, self.dimension.first, self.dimension.last)
+        return found
+
+    def snapped(self, places: Floats) -> Floats:
+        return self.places(self.numbers(places)) if self.dimension.whole and not self.dimension.choice else places
+
+
+def _axis(parameter: Parameter) -> Axis:
+    d = dimension(parameter.domain)
+    half = 0.5 if d.whole and not d.choice else 0.0
+    low, high = d.first - half, d.last + half
+    if d.log:
+        low, high = math.log(low), math.log(high)
+    span = high - low
+    return Axis(parameter, d, low, span if span > 0 else 1.0)  # neighboring doubles may have the same logarithm
+
+
+class Places:
+    """The axes of a space, in an order in which parents come first."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self.axes = tuple(_axis(p) for p in space.ordered if p.domain.count != 1)
+        self.size = len(self.axes)
+        self.choice = np.array([a.dimension.choice for a in self.axes], dtype=np.bool_)
+        self.smooth = np.array([not a.dimension.choice and a.count > FEW for a in self.axes], dtype=np.bool_)
+        self.optional = np.array([bool(a.parameter.when) for a in self.axes], dtype=np.bool_)
+        self._row = {a.name: k for k, a in enumerate(self.axes)}
+        # For each axis with conditions: the parents' axes and the places that make it active.
+        self._conditions = [self._parents(p.parameter) for p in self.axes]
+
+    def _parents(self, parameter: Parameter) -> list[tuple[int, Floats]] | None:
+        """None: never active, for a parent's only value is another one."""
+        found: list[tuple[int, Floats]] = []
+        for condition in parameter.when:
+            parent = self._space.by_name[condition.parameter]
+            if parent.name in self._row:
+                k = self._row[parent.name]
+                numbers = np.array([encode(parent.domain, v) for v in condition.values])
+                found.append((k, self.axes[k].places(numbers[~np.isnan(numbers)])))
+            else:
+                only = parent.domain.at(0)
+                if not condition.holds({parent.name: only}):
+                    return None
+                above = self._parents(parent)
+                if above is None:
+                    return None
+                found.extend(above)
+        return found
+
+    def encoded(self, points: Sequence[Assignment]) -> Floats:
+        """(points, axes)."""
+        rows = np.full((len(points), self.size), np.nan)
+        for k, axis in enumerate(self.axes):
+            name, domain = axis.name, axis.domain
+            rows[:, k] = [encode(domain, p[name]) if name in p else np.nan for p in points]
+            rows[:, k] = axis.places(rows[:, k])
+        return rows
+
+    def decoded(self, row: Floats, fixed: Assignment) -> Assignment:
+        """The point of a row; `fixed` has its own values."""
+        values: dict[str, Value] = {}
+        for parameter in self._space.ordered:
+            name = parameter.name
+            if not parameter.active(values):
+                continue
+            if name in fixed:
+                values[name] = fixed[name]
+            elif name in self._row:
+                k = self._row[name]
+                place = row[k : k + 1] if not math.isnan(row[k]) else np.array([0.0 if self.choice[k] else MIDDLE])
+                values[name] = decode(parameter.domain, float(self.axes[k].numbers(place)[0]))
+            else:
+                values[name] = parameter.domain.at(0)
+        return {p.name: values[p.name] for p in self._space.parameters if p.name in values}
+
+    def active(self, rows: Floats) -> Flags:
+        """Which places rows should have."""
+        on = np.ones(rows.shape, dtype=np.bool_)
+        for k, parents in enumerate(self._conditions):
+            if parents is None:
+                on[:, k] = False
+                continue
+            for parent, places in parents:
+                near = np.abs(rows[:, parent, None] - places[None]) < 1e-9
+                on[:, k] &= on[:, parent] & near.any(axis=1)
+        return on
+
+    def completed(self, rows: Floats, quantiles: Floats) -> Floats:
+        """Rows as points have them: numbers at members, NaN where inactive, drawn where active and not there."""
+        for k, axis in enumerate(self.axes):
+            rows[:, k] = axis.snapped(rows[:, k])
+        while True:  # once more for each level of conditions
+            on = self.active(rows)
+            rows[~on] = np.nan
+            new = on & np.isnan(rows)
+            if not new.any():
+                return rows
+            rows[new] = self.uniform(quantiles)[new]
+
+    def uniform(self, quantiles: Floats) -> Floats:
+        """Places for all axes, uniform on their scales, of uniform quantiles in [0, 1)."""
+        rows = quantiles.copy()
+        for k, axis in enumerate(self.axes):
+            if axis.dimension.choice:
+                rows[:, k] = np.floor(rows[:, k] * axis.count)
+            else:
+                rows[:, k] = axis.snapped(rows[:, k])
+        return rows
+
+    def moved(self, rows: Floats, rng: np.random.Generator) -> Floats:
+        """Rows with some places changed, each by its own length: a few of them, or all."""
+        count, size = rows.shape
+        rows = rows.copy()
+        few = max(2.0, size / 4.0) / size if size > 1 else 1.0
+        share = np.where(rng.random(count) < 0.5, 1.0, min(few, 1.0))
+        if size > 20:  # all at once is a jump to nowhere
+            share = np.where(share == 1.0, np.minimum(20.0 / size, 1.0), np.minimum(few, 5.0 / size))
+        move = rng.random((count, size)) < share[:, None]
+        move[np.arange(count), rng.integers(0, size, count)] = True
+        length = 10.0 ** rng.uniform(-3.0, -0.5, count)
+        steps = rng.standard_normal((count, size)) * length[:, None]
+        flip = rng.random((count, size)) < 0.3
+        other = rng.random((count, size))
+        for k, axis in enumerate(self.axes):
+            if axis.dimension.choice:
+                here = move[:, k] & flip[:, k]
+                rows[here, k] = np.floor(other[here, k] * axis.count)
+                continue
+            here = move[:, k]
+            step = steps[here, k]
+            if self.smooth[k]:
+                place = rows[here, k] + step
+            else:
+                place = rows[here, k] + np.sign(step) * np.maximum(np.abs(step), 0.75 / axis.count)
+            place = np.abs(place)  # reflected at the ends
+            rows[here, k] = np.clip(np.where(place > 1.0, 2.0 - place, place), 0.0, 1.0)
+        return rows
+
+    def neighbors(self, row: Floats, free: Flags) -> Floats:
+        """Rows that differ from this one in one axis of few values: numbers by up to three steps, choices by any."""
+        found = []
+        for k, axis in enumerate(self.axes):
+            if self.smooth[k] or not free[k] or math.isnan(row[k]):
+                continue
+            here = row[k : k + 1] if axis.dimension.choice else axis.numbers(row[k : k + 1])
+            if axis.dimension.choice:
+                others = np.arange(min(axis.count, CORNERS))
+            else:
+                others = here[0] + np.array([-3.0, -2.0, -1.0, 1.0, 2.0, 3.0])
+                others = others[(others >= axis.dimension.first) & (others <= axis.dimension.last)]
+            for place in axis.places(others[others != here[0]]):
+                other = row.copy()
+                other[k] = place
+                found.append(other)
+        return np.array(found).reshape(-1, self.size)
+
+
+class Features:
+    """The embedding of rows, made for the trials that are known. Columns belong to axes, whose weight they share."""
+
+    def __init__(self, places: Places, known: Floats) -> None:
+        missing = np.isnan(known).any(axis=0) if len(known) else np.zeros(places.size, dtype=np.bool_)
+        number = ~places.choice
+        arc = number & (places.optional | missing)
+        self._plain: Indexes = np.flatnonzero(number & ~arc)
+        self._arc: Indexes = np.flatnonzero(arc)
+        self._corners: list[tuple[int, Floats, bool]] = []
+        of = [self._plain, self._arc, self._arc]
+        for k in np.flatnonzero(places.choice):
+            count = int(places.axes[k].count)
+            values = np.arange(float(count))
+            if more := count > CORNERS:
+                values = np.unique(known[:, k][~np.isnan(known[:, k])]) if len(known) else values[:0]
+            self._corners.append((int(k), values, more))
+            of.append(np.full(len(values) + more, k))
+        self.axis_of: Indexes = np.concatenate(of).astype(np.intp)  # of each column
+        self._size = places.size
+
+    def of(self, rows: Floats) -> Floats:
+        """(rows, columns)."""
+        angle = ARC * (rows[:, self._arc] - MIDDLE)
+        there = ~np.isnan(angle)
+        angle = np.where(there, angle, 0.0)
+        parts = [rows[:, self._plain], np.where(there, np.cos(angle) / ARC, 0.0), np.sin(angle) / ARC]
+        for k, values, more in self._corners:
+            same = rows[:, k, None] == values[None]
+            if more:
+                same = np.concatenate([same, (~same.any(axis=1) & ~np.isnan(rows[:, k]))[:, None]], axis=1)
+            parts.append(np.where(same, math.sqrt(0.5), 0.0))
+        return np.concatenate(parts, axis=1)
+
+    def pulled_back(self, rows: Floats, gradients: Floats) -> Floats:
+        """Gradients by features as gradients by places: (rows, axes), 0 for choices and for what is inactive."""
+        plain, arc = len(self._plain), len(self._arc)
+        found = np.zeros((len(rows), self._size))
+        found[:, self._plain] = gradients[:, :plain]
+        angle = ARC * (rows[:, self._arc] - MIDDLE)
+        there = ~np.isnan(angle)
+        angle = np.where(there, angle, 0.0)
+        cosine, sine = gradients[:, plain : plain + arc], gradients[:, plain + arc : plain + 2 * arc]
+        found[:, self._arc] = np.where(there, np.cos(angle) * sine - np.sin(angle) * cosine, 0.0)
+        return found

@@ -1,0 +1,209 @@
+"""What every algorithm of the registry promises, whatever the space, the history and the values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from suggest.engine import Engine
+from suggest.samplers import PointRequest, registry
+from suggest.samplers.uniform import draw_point
+from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
+from suggest.study import Study
+from suggest.trial import Trial, TrialState
+from tests.unit.searches import MIXED, RUNNING, SUCCEEDED, examples, play, spaces, study
+
+PRUNED, FAILED, INFEASIBLE = TrialState.PRUNED, TrialState.FAILED, TrialState.INFEASIBLE
+STATES = (SUCCEEDED, PRUNED, SUCCEEDED, FAILED, SUCCEEDED, INFEASIBLE, RUNNING)
+
+TREE = Space(
+    (
+        Parameter("kind", Choice(("a", "b"))),
+        Parameter("x", Float(0, 1), (Condition("kind", ("a",)),)),
+        Parameter("deep", Choice((True, False)), (Condition("kind", ("a",)),)),
+        Parameter("y", Int(1, 3), (Condition("deep", (True,)),)),
+        Parameter("lr", Float(1e-4, 1, Scale.LOG)),
+    )
+)
+FINITE = Space((Parameter("x", Int(1, 20)), Parameter("kind", Choice(("a", "b", "c")))))
+
+
+def study_of(algorithm: str, space: Space, seed: int = 7) -> Study:
+    """Which learns as early as it can, and has no budget."""
+    family = next(f for f in registry.algorithms() if f.name == algorithm)
+    config: dict[str, Value] = {s.name: 3 for s in family.settings if s.name == "startupTrials"}
+    made = study(space, algorithm, config=config, seed=seed)
+    return replace(made, spec=registry.chosen(made.spec))
+
+
+def worth(point: Assignment) -> float:
+    return sum(math.tanh(float(v)) if isinstance(v, int | float) else 0.1 * len(str(v)) for v in point.values())
+
+
+def ended(number: int, point: Assignment, state: TrialState, value: float | None) -> Trial:
+    has = state is SUCCEEDED or state is PRUNED
+    return Trial(number, state, point, value=value if has else None, step=number if has else None)
+
+
+def history(space: Space, count: int, *, states: Sequence[TrialState] = (SUCCEEDED,), first: int = 0) -> list[Trial]:
+    """Trials at random points, as an import brings them."""
+    points = [draw_point(space, 3, PointRequest(k, {})) for k in range(first, first + count)]
+    return [ended(first + k, p, states[k % len(states)], worth(p)) for k, p in enumerate(points)]
+
+
+def proposed(engine: Engine, count: int) -> list[Assignment]:
+    return [one.parameters for one in engine.propose(count).trials]
+
+
+def assert_points(space: Space, points: Sequence[Assignment]) -> None:
+    for point in points:
+        assert space.point_problems(point, partial=False) == ()
+        assert repr(space.canonical(point)) == repr(dict(point))
+
+
+@pytest.mark.parametrize("algorithm", [family.name for family in registry.algorithms()])
+class TestSamplerContract:
+    def test_every_point_is_a_point_of_the_space(self, algorithm: str) -> None:
+        @given(spaces(), st.integers(0, 2**62))
+        @examples(200)
+        def check(space: Space, seed: int) -> None:
+            made = study_of(algorithm, space, seed)
+            if list(registry.space_problems(made.spec)):
+                return
+            engine = Engine(made, history(space, 4, states=(SUCCEEDED, SUCCEEDED, SUCCEEDED, FAILED)), ())
+            assert_points(space, proposed(engine, 2))
+
+        check()
+
+    def test_a_study_that_is_rebuilt_in_any_order_continues_as_it_would_have(self, algorithm: str) -> None:
+        @given(spaces(), st.integers(0, 99))
+        @examples(15)
+        def check(space: Space, seed: int) -> None:
+            made = study_of(algorithm, space, seed)
+            if list(registry.space_problems(made.spec)):
+                return
+            engine = Engine(made, (), ())
+            for k in range(14):
+                for trial in play(engine, 1 + k % 2):
+                    engine.put(ended(trial.number, trial.parameters, STATES[trial.number % 7], worth(trial.parameters)))
+                if k % 5 == 3:
+                    again = Engine(made, reversed(list(engine.trials())), ())
+                    assert again.propose(2) == engine.propose(2)
+
+        check()
+
+    @pytest.mark.parametrize("space", [MIXED, TREE, FINITE], ids=["mixed", "tree", "finite"])
+    def test_late_results_change_nothing_that_a_restart_would_not_know(self, algorithm: str, space: Space) -> None:
+        made = study_of(algorithm, space)
+        if list(registry.space_problems(made.spec)):
+            pytest.skip("not a space for it")
+        engine = Engine(made, (), ())
+        running: list[Trial] = []
+        for k in range(24):
+            running += play(engine, 1)
+            if len(running) == 4:
+                trial = running.pop(k * 7 % 4)
+                engine.put(ended(trial.number, trial.parameters, SUCCEEDED, worth(trial.parameters)))
+        again = Engine(made, list(engine.trials()), ())
+        assert again.propose(3) == engine.propose(3)
+        assert_points(space, proposed(engine, 3))
+
+    @pytest.mark.parametrize(
+        "domain",
+        [
+            Float(1e300, math.nextafter(1e300, math.inf), Scale.LOG),
+            Float(0, 5e-324),
+            Float(-8e307, 8e307),
+            Float(5e-324, 1.7e308, Scale.LOG),
+            Int(-(2**53), 2**53),
+            Int(1, 2**53, Scale.LOG),
+            Choice(tuple(range(10_000))),
+        ],
+        ids=str,
+    )
+    def test_the_edges_of_what_a_domain_may_be(self, algorithm: str, domain: Domain) -> None:
+        if algorithm == "optuna:tpe" and isinstance(domain, Float) and domain.min == 1e300:
+            pytest.skip("Optuna leaves a range of two neighboring doubles")
+        space = Space((Parameter("x", domain), Parameter("y", Choice((1, 2)))))
+        made = study_of(algorithm, space)
+        if list(registry.space_problems(made.spec)):
+            pytest.skip("not a space for it")
+        assert_points(space, proposed(Engine(made, history(space, 12), ()), 3))
+
+    @pytest.mark.parametrize(
+        "values",
+        [
+            [1.0],
+            [0.0],
+            [1e300, -1e300, 1.7e308, -1.7e308],
+            [1e-300, 2e-300, 3e-300],
+            [5e-324, 0.0, 1e-323],
+            [1.0, 1.0 + 2**-52],
+            [0.0, 0.0, 0.0, 0.0, 1e9],
+            [1e-300, 1e300, 0.5],
+        ],
+        ids=str,
+    )
+    def test_values_however_large_small_or_equal(self, algorithm: str, values: list[float]) -> None:
+        space = FINITE
+        trials = [replace(t, value=values[t.number % len(values)]) for t in history(space, 15)]
+        assert_points(space, proposed(Engine(study_of(algorithm, space), trials, ()), 3))
+
+    @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None])
+    @pytest.mark.parametrize("every", [1, 3])
+    def test_pruned_trials_with_any_last_value(self, algorithm: str, value: float | None, every: int) -> None:
+        trials = history(FINITE, 15)
+        trials = [replace(t, state=PRUNED, value=value) if t.number % every == 0 else t for t in trials]
+        assert_points(FINITE, proposed(Engine(study_of(algorithm, FINITE), trials, ()), 3))
+
+    @pytest.mark.parametrize("succeeded", [0, 1])
+    @pytest.mark.parametrize("state", [FAILED, INFEASIBLE, PRUNED, TrialState.CANCELLED])
+    def test_trials_that_all_failed_but_one_at_most(self, algorithm: str, state: TrialState, succeeded: int) -> None:
+        trials = [*history(FINITE, succeeded), *history(FINITE, 20, states=(state,), first=succeeded)]
+        assert_points(FINITE, proposed(Engine(study_of(algorithm, FINITE), trials, ()), 3))
+
+    def test_a_point_that_all_trials_had(self, algorithm: str) -> None:
+        point: Assignment = {"x": 4, "kind": "b"}
+        trials = [ended(k, point, SUCCEEDED, 0.1 * k) for k in range(20)]
+        assert_points(FINITE, proposed(Engine(study_of(algorithm, FINITE), trials, ()), 3))
+
+    def test_fifty_parameters(self, algorithm: str) -> None:
+        space = Space(tuple(Parameter(f"x{k}", Choice((1, 2, 3)) if k % 3 else Int(0, 9)) for k in range(50)))
+        made = study_of(algorithm, space)
+        if list(registry.space_problems(made.spec)):
+            pytest.skip("not a space for it")
+        assert_points(space, proposed(Engine(made, history(space, 30), ()), 2))
+
+    def test_a_parameter_with_one_value_and_a_space_of_one_point(self, algorithm: str) -> None:
+        space = Space((Parameter("x", Float(2, 2)), Parameter("y", Choice(("a",)))))
+        made = study_of(algorithm, space)
+        if list(registry.space_problems(made.spec)):
+            pytest.skip("not a space for it")
+        assert_points(space, proposed(Engine(made, history(space, 5), ()), 3))
+
+    def test_a_long_history_with_many_running_trials(self, algorithm: str) -> None:
+        space = Space((Parameter("x", Int(1, 1000)), Parameter("kind", Choice(("a", "b", "c")))))
+        trials = [*history(space, 1000, states=STATES[:-1]), *history(space, 100, states=(RUNNING,), first=1000)]
+        made = study_of(algorithm, space)
+        engine = Engine(made, trials, ())
+        assert_points(space, proposed(engine, 4))
+        assert Engine(made, reversed(trials), ()).propose(4) == engine.propose(4)
+
+    def test_a_space_that_has_grown(self, algorithm: str) -> None:
+        large = Space((Parameter("x", Int(-5, 40)), Parameter("kind", Choice(("z", "a", "b", "c", "d")))))
+        made = study_of(algorithm, FINITE)
+        trials = history(FINITE, 20)
+        grown = replace(made, spec=replace(made.spec, space=large))
+        assert_points(large, proposed(Engine(grown, trials, ()), 4))
+
+    @pytest.mark.parametrize("fixed", [{"x": 3}, {"kind": "c"}, {"x": 3, "kind": "c"}])
+    def test_a_fixed_part_is_kept(self, algorithm: str, fixed: Assignment) -> None:
+        trials = [*history(FINITE, 12), Trial(12, TrialState.QUEUED, fixed)]
+        (point,) = proposed(Engine(study_of(algorithm, FINITE), trials, ()), 1)
+        assert fixed.items() <= point.items()
+        assert_points(FINITE, [point])

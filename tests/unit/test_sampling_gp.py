@@ -1,0 +1,213 @@
+"""`gp`: what it is shown, when it is fitted again, and that it learns from every kind of outcome."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from suggest.engine import Engine
+from suggest.samplers.gp import BARRED, LIARS, LearntTrials, fitted_below
+from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Scale, Space
+from suggest.trial import Trial, TrialState
+from suggest.workers import Workers
+from tests.unit.searches import MINIMIZE, RUNNING, SUCCEEDED, finish, play, study
+
+SPACE = Space((Parameter("x", Float(-5, 5)), Parameter("y", Float(1e-4, 1, Scale.LOG)), Parameter("k", Int(1, 9))))
+BRANCHES = Space(
+    (
+        Parameter("kind", Choice(("bowl", "slope"))),
+        Parameter("x", Float(-5, 5), (Condition("kind", ("bowl",)),)),
+        Parameter("z", Float(0, 1), (Condition("kind", ("slope",)),)),
+    )
+)
+
+
+def loss(point: Assignment) -> float:
+    return (float(point["x"]) - 2) ** 2 + (math.log10(float(point["y"])) + 2) ** 2 + abs(int(point["k"]) - 7) / 4
+
+
+def searched(algorithm: str, seed: int, trials: int) -> float:
+    engine = Engine(study(SPACE, algorithm, direction=MINIMIZE, seed=seed), (), ())
+    for _ in range(trials):
+        (trial,) = play(engine, 1)
+        finish(engine, [trial], value=loss(trial.parameters))
+    return min(trial.value for trial in engine.trials() if trial.value is not None)
+
+
+def test_it_comes_closer_than_tpe() -> None:
+    gp, tpe = (statistics.median(searched(name, seed, 40) for seed in range(5)) for name in ("gp", "tpe"))
+    assert gp < tpe / 5
+
+
+def test_it_finds_the_better_branch_and_its_best_point() -> None:
+    engine = Engine(study(BRANCHES, "gp", direction=MINIMIZE), (), ())
+    for _ in range(40):
+        (trial,) = play(engine, 1)
+        p = trial.parameters
+        value = (float(p["x"]) - 2) ** 2 if p["kind"] == "bowl" else 0.5 + float(p["z"])
+        finish(engine, [trial], value=value)
+    assert min(t.value for t in engine.trials() if t.value is not None) < 0.01
+
+
+def known(trials: int) -> Engine:
+    engine = Engine(study(SPACE, "gp", direction=MINIMIZE), (), ())
+    for _ in range(trials):
+        (trial,) = play(engine, 1)
+        finish(engine, [trial], value=loss(trial.parameters))
+    return engine
+
+
+def test_the_points_of_a_batch_differ() -> None:
+    points = [p.parameters for p in known(25).propose(16).trials]
+    places = [(float(p["x"]) / 10, math.log10(float(p["y"])) / 4, int(p["k"]) / 9) for p in points]
+    apart = [max(abs(a - b) for a, b in zip(p, q, strict=True)) for p, q in itertools.combinations(places, 2)]
+    assert min(apart) > 1e-3
+    assert statistics.median(apart) > 0.1
+
+
+def test_a_large_batch_is_proposed_in_parts_that_know_the_recent_points() -> None:
+    points = [repr(p.parameters) for p in known(12).propose(3 * LIARS // 2).trials]
+    assert len(set(points)) == 3 * LIARS // 2
+
+
+def barred(point: Assignment) -> bool:
+    """Where the optimum would be."""
+    return float(point["x"]) > 1
+
+
+def searched_beside_a_barrier(seed: int) -> tuple[int, float]:
+    """How many of the second half were infeasible; and the best loss."""
+    engine = Engine(study(SPACE, "gp", direction=MINIMIZE, seed=seed), (), ())
+    for _ in range(50):
+        (trial,) = play(engine, 1)
+        if barred(trial.parameters):
+            finish(engine, [trial], TrialState.INFEASIBLE)
+        else:
+            finish(engine, [trial], value=loss(trial.parameters))
+    trials = list(engine.trials())
+    late = sum(t.state is TrialState.INFEASIBLE for t in trials[25:])
+    return late, min(t.value for t in trials if t.value is not None)
+
+
+def test_it_stays_away_from_where_trials_are_infeasible() -> None:
+    late, best = zip(*(searched_beside_a_barrier(seed) for seed in range(3)), strict=True)
+    assert statistics.median(late) < 14
+    assert statistics.median(best) < 1.5, "the best of the rest is 1"
+
+
+@pytest.mark.parametrize("state", [TrialState.FAILED, TrialState.INFEASIBLE, TrialState.PRUNED])
+def test_a_point_that_brought_no_value_is_not_proposed_again_and_again(state: TrialState) -> None:
+    engine = known(20)
+    points = []
+    for _ in range(6):
+        (trial,) = play(engine, 1)
+        value = 30.0 if state is TrialState.PRUNED else None
+        finish(engine, [trial], state, value)
+        points.append(repr(trial.parameters))
+    assert len(set(points)) == 6
+
+
+def test_a_worker_proposes_what_this_process_would() -> None:
+    pool = Workers(size=1)
+    try:
+        made = known(15)
+        there = Engine(made.study, made.trials(), (), workers=pool)
+        for _ in range(4):
+            assert there.propose(3) == made.propose(3)
+            (trial,) = play(made, 1)
+            there.put(Trial(trial.number, RUNNING, trial.parameters))
+            for engine in (made, there):
+                finish(engine, [trial], value=loss(trial.parameters))
+        assert pool.running == 1
+    finally:
+        pool.close()
+
+
+def test_a_server_with_workers_imports_neither_numpy_nor_the_model() -> None:
+    program = (
+        "import sys\n"
+        "from tests.unit.test_sampling_gp import *\n"
+        "made = study(SPACE, 'gp')\n"
+        "trials = [Trial(k, SUCCEEDED, {'x': k / 9, 'y': 0.1, 'k': 3}, value=1.0 * k) for k in range(12)]\n"
+        "pool = Workers(size=1)\n"
+        "engine = Engine(made, trials, (), workers=pool)\n"
+        "engine.warm_up()\n"
+        "engine.propose(1)\n"
+        "print(pool.running, sorted({'numpy', 'scipy', 'optuna'} & set(sys.modules)))\n"
+        "pool.close()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=120, check=False)  # fmt: skip # noqa: E501
+    assert done.stdout == "1 []\n", done.stderr
+
+
+def test_the_model_needs_neither_scipy_nor_optuna() -> None:
+    code = "import sys, suggest.samplers.gp_model; sys.exit(bool({'optuna', 'scipy'} & set(sys.modules)))"
+    root = Path(__file__).parents[2]
+    assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
+
+
+# The schedule
+
+
+def test_it_is_fitted_again_when_the_study_has_grown_by_a_tenth() -> None:
+    found = sorted({fitted_below(last, []) for last in range(800)})
+    assert found[:12] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
+    assert all(b - a == min(max(a // 10, 1), 50) for a, b in itertools.pairwise(found))
+
+
+@pytest.mark.parametrize(
+    ("last", "running", "expected"),
+    [
+        (19, [], 20),
+        (19, [18, 20], 18),
+        (19, [3], 16),  # a straggler is not waited for
+        (999, [400], 900),
+    ],
+)
+def test_it_waits_for_running_trials_but_not_for_stragglers(last: int, running: list[int], expected: int) -> None:
+    assert fitted_below(last, running) == expected
+
+
+def told(numbers: range, values: list[float], window: int) -> LearntTrials:
+    trials = LearntTrials(1.0, window)
+    for number in numbers:
+        trials.put(Trial(number, SUCCEEDED, {"x": 0.0}, value=values[number]))
+    return trials
+
+
+def test_it_is_shown_the_best_and_the_most_recent() -> None:
+    values = [float(k * 37 % 500) for k in range(500)]
+    shown = {t.number for t in told(range(500), values, 100).shown()}
+    below = fitted_below(499, [])
+    best = sorted(range(below), key=values.__getitem__)[:50]
+    assert shown >= {*best, *range(below, 500)}
+    assert len(shown & set(range(below))) == 100
+    recent = sorted(shown - set(best))
+    assert recent == [k for k in range(recent[0], 500) if k not in best]
+
+
+def test_what_it_forgets_it_would_not_have_been_shown() -> None:
+    values = [float(k * 37 % 3001) for k in range(3000)]
+    long = told(range(3000), values, 50)
+    short = LearntTrials(1.0, 50)
+    for number in reversed(range(3000)):
+        short.put(Trial(number, SUCCEEDED, {"x": 0.0}, value=values[number]))
+    assert [t.number for t in long.shown()] == [t.number for t in short.shown()]
+    assert long.count == short.count == 3000
+    assert len(long._taught) < 800
+
+
+def test_it_is_shown_the_recent_failures_and_running_trials_only() -> None:
+    trials = told(range(30), [float(k) for k in range(30)], 50)
+    for number in range(30, 230):
+        trials.put(Trial(number, TrialState.FAILED, {"x": 0.0}))
+    for number in range(230, 330):
+        trials.put(Trial(number, RUNNING, {"x": 0.0}))
+    assert [t.number for t in trials.shown()] == [*range(30), *range(230 - BARRED, 230)]
+    assert [t.number for t in trials.running()] == list(range(330 - LIARS, 330))

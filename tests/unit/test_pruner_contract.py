@@ -231,7 +231,7 @@ def calls(work: Callable[[], None]) -> int:
         ("hyperband", {"minSteps": 9, "maxSteps": 3}, "settings.maxSteps", "3 is below minSteps, 9"),
         ("threshold", {"lower": 2, "upper": 1}, "settings.lower", "2 is above upper, 1"),
         ("threshold", {"lower": math.nan}, "settings.lower", "not a number"),
-        ("patient", {"rule": "medium"}, "settings.rule", "'medium' is none of none, median"),
+        ("patient", {"rule": "medium"}, "settings.rule", "'medium' is not one of none, median"),
         ("patient", {"rule": "asha", "eta": 1}, "settings.eta", "1 is too small; use 2 or more"),
         ("patient", {"eta": 3}, "settings.eta", "no such setting"),
         ("optuna:hyperband", {"bootstrapCount": 1}, "settings", "Optuna refuses these settings: bootstrap_count"),

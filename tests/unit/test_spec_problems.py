@@ -8,6 +8,7 @@ import pytest
 from controller.spec import SpecErrors, read
 from controller.spec.native import FILE
 from controller.spec.problems import ProblemCollector
+from suggest.pruners import rules
 from suggest.samplers.registry import algorithms
 from suggest.server.admin import check
 
@@ -250,7 +251,7 @@ def test_conditions_are_checked_among_the_parameters_that_can_be_read() -> None:
 
 SERVICE = [
     pytest.param("name: tpe, seed: 7", "name: grd, seed: 7", [f"spec.algorithm.name: 'grd' is not an algorithm; there are {', '.join(known.name for known in algorithms())}; did you mean grid?"], id="an algorithm"),
-    pytest.param("name: tpe, seed: 7}", "name: tpe}\n  pruning: {name: medain}", ["spec.pruning.name: 'medain' is not a pruning rule; did you mean median?"], id="a pruner"),
+    pytest.param("name: tpe, seed: 7}", "name: tpe}\n  pruning: {name: medain}", [f"spec.pruning.name: 'medain' is not a pruning rule; there are {', '.join(known.name for known in rules())}; did you mean median?"], id="a pruner"),
     pytest.param("name: tpe, seed: 7", "name: grid", [f"spec.parameters.{name}: a grid needs points or step on a float; add one (points: 5), or use another algorithm" for name in ("lr", "momentum")], id="a grid"),
     pytest.param("name: tpe, seed: 7", "name: [tpe]", ["spec.algorithm.name: expected the name of an algorithm, got a list"], id="what the reader refuses itself"),
     pytest.param("name: tpe, seed: 7", "name: tpe, seed: -1", ["spec.algorithm.seed: expected a whole number of at least 0, got the number -1"], id="what both would refuse"),

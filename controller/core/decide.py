@@ -100,6 +100,9 @@ def _trip(left: Sequence[UnfinishedTrial], streak: breaker.Streak, snapshot: Sna
     """What still ran when the breaker opened, and then fails likewise, is set aside with the others."""
     if snapshot.state is ExperimentState.PAUSED:
         return breaker.Trip(streak.alike, "") if snapshot.set_aside and streak.alike else None
+    newest = None if snapshot.final is None else snapshot.final.newest
+    if newest is not None and newest.state is not AttemptState.CANCELLED:
+        return None  # the search had ended; after a restart it is not known yet that the space is exhausted
     return breaker.trip(snapshot.spec, streak, alone=not any(trial.occupies_slot for trial in left))
 
 

@@ -66,6 +66,30 @@ LOST = Plan(
 )
 
 
+def test_a_controller_that_is_replaced_during_the_final_stage_does_not_judge_the_search_again(
+    play_plan: Callable[[Plan], ExperimentState],
+) -> None:
+    """The last point of the grid fails as two before it: the space is exhausted, which the next controller must ask."""
+    good, bad = Script(((0.2, "score=0.5"),), 0.3, 0), Script(((0.2, "score=0.5"),), 0.3, 1)
+    template = TrialTemplate(("true",), retries={FailureClass.INFRASTRUCTURE: 0, FailureClass.USER_ERROR: 0})
+    spec = replace(
+        LOST.spec,
+        objective=ExperimentObjective("score", Direction.MAXIMIZE),
+        trial=template,
+        final=template,
+        parallelism=1,
+        budget=Budget(trials=5),
+    )
+    plan = Plan(
+        spec,
+        scripts=[good] * 3 + [bad] * 3,
+        finals=[Script((), 1.1, 0)],
+        last_wishes=[(2.0, "detach")],
+        grows="finished",  # the sixth trial is the last point, and the budget has room for one more
+    )
+    assert play_plan(plan) is ExperimentState.SUCCEEDED
+
+
 @pytest.mark.parametrize("hit", range(1, 6))
 def test_a_trial_whose_handing_out_was_never_heard_of_is_not_left_open(
     play_plan: Callable[[Plan], ExperimentState], hit: int

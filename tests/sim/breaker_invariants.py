@@ -77,7 +77,7 @@ class BreakerInvariants:
         for trial in trials:
             if trial.state is not TrialState.CANCELLED and trial.number in newest and newest[trial.number].rerun:
                 raise InvariantViolation(f"{trial} was to run again, and did not")
-        if spec.canary_s <= 0 or "wall clock" in reason or any(newest[n].reviewed for n in newest):
+        if spec.canary_s <= 0 or "time budget" in reason or any(newest[n].reviewed for n in newest):
             return
         ended = [trial for trial in trials if trial.state is not TrialState.CANCELLED]
         if ended and all(t.state is TrialState.FAILED and t.failure_class in ITS_OWN for t in ended):

@@ -76,20 +76,9 @@ async def gather(
             raise lost(name, experiment.name) from error
         # else its controller was killed before it created the study
     objective = experiment.spec.objective.metric
-    reported: dict[int, list[Measurement]] = {}
-    for number, one in last:
-        if one.metric == objective:
-            reported.setdefault(number, []).append(one)
     return ExperimentRecord(
         experiment=experiment,
-        trials=[
-            _so_far(
-                TrialRecord(each, attempts.get(each.number, ())),
-                reported.get(each.number, ()) if each.state is TrialState.RUNNING else (),
-                objective,
-            )
-            for each in found
-        ],
+        trials=_records(found, attempts, last, objective),
         events=experiments.events(experiment.uid, trial),
         controlled_by="" if holder is None else str(holder),
         measurements=measured,
@@ -97,6 +86,27 @@ async def gather(
         final=_final_record(experiments, experiment),
         metrics=last_values(last, without=objective),
     )
+
+
+def _records(
+    trials: Sequence[Trial],
+    attempts: Mapping[TrialOrFinal, Sequence[Attempt]],
+    last: Sequence[tuple[int, Measurement]],
+    objective: str,
+) -> list[TrialRecord]:
+    """Trials with their attempts; running ones with the objective's last value."""
+    reported: dict[int, list[Measurement]] = {}
+    for number, one in last:
+        if one.metric == objective:
+            reported.setdefault(number, []).append(one)
+    return [
+        _so_far(
+            TrialRecord(each, attempts.get(each.number, ())),
+            reported.get(each.number, ()) if each.state is TrialState.RUNNING else (),
+            objective,
+        )
+        for each in trials
+    ]
 
 
 def _so_far(record: TrialRecord, measured: Sequence[Measurement], metric: str) -> TrialRecord:

@@ -67,7 +67,7 @@ class _Window(WindowStorage):
             self._trials = [each for each in self._trials if each.number != number]
 
 
-class OptunaModel:
+class OptunaPruner:
     def __init__(self, objective: Objective, name: str, settings: OptunaSettings) -> None:
         self._objective = objective
         self._class_name, _ = CLASSES[name]

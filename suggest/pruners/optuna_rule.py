@@ -19,7 +19,7 @@ from suggest.study import Objective
 from suggest.trial import StopAdvice
 
 if TYPE_CHECKING:
-    from suggest.pruners.optuna_pruner import OptunaModel
+    from suggest.pruners.optuna_pruner import OptunaPruner
 
 NONE = "none"
 
@@ -118,7 +118,7 @@ class OptunaRule:
         self._objective = objective
         self._settings = settings
         self._early: dict[int, TrialCurve] = {}  # that came before the first judgement
-        self._model: OptunaModel | None = None
+        self._model: OptunaPruner | None = None
 
     def put(self, trial: TrialCurve) -> None:
         if self._model is None:
@@ -128,9 +128,9 @@ class OptunaRule:
 
     def judge(self, trial: TrialCurve, *, before: int | None) -> StopAdvice:
         if self._model is None:
-            from suggest.pruners.optuna_pruner import OptunaModel
+            from suggest.pruners.optuna_pruner import OptunaPruner
 
-            self._model = OptunaModel(self._objective, _NAMES[type(self._settings)], self._settings)
+            self._model = OptunaPruner(self._objective, _NAMES[type(self._settings)], self._settings)
             for early in self._early.values():
                 self._model.put(early)
             self._early.clear()

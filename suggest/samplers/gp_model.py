@@ -17,7 +17,7 @@ from suggest import deadline
 from suggest.samplers import gp_process
 from suggest.samplers.gp import LIARS, GpSettings, fitted_below, teaches
 from suggest.samplers.gp_improvement import log_chance, log_improvement
-from suggest.samplers.gp_process import Fit, Posterior
+from suggest.samplers.gp_process import Hyperparameters, Posterior
 from suggest.samplers.gp_space import Features, Flags, Places
 from suggest.samplers.gp_warp import scaled, warped
 from suggest.samplers.minimize import minimize
@@ -47,7 +47,7 @@ class GpModel:
         self._sign = spec.objective.direction.sign
         self._places = Places(spec.space)
         self._rows: dict[int, Floats] = {}
-        self._fits: dict[tuple[bool, tuple[int, ...]], Fit] = {}
+        self._fits: dict[tuple[bool, tuple[int, ...]], Hyperparameters] = {}
 
     def propose(
         self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
@@ -71,7 +71,7 @@ class GpModel:
                 search.pend(row)
             return points
 
-    def _search(self, learnt: list[Trial], below: int, running: list[Trial]) -> Search:
+    def _search(self, learnt: list[Trial], below: int, running: list[Trial]) -> CandidateSearch:
         """below: the number of the first trial that does not decide the parameters."""
         rows = self._encoded(learnt)
         numbers = np.array([t.number for t in learnt], dtype=np.intp)
@@ -97,7 +97,7 @@ class GpModel:
             mean, _ = posterior.predict(barred)
             believed = np.concatenate([y, np.maximum(mean, np.median(y))])
             posterior = Posterior(found, np.concatenate([known[taught], barred]), features.axis_of, believed)
-        search = Search(
+        search = CandidateSearch(
             self._places, features, posterior, feasible, rows[taught], known[taught], rows, np.full(len(rows), SAME)
         )
         for row in pending:
@@ -119,7 +119,7 @@ class GpModel:
             losses[pruned] = np.maximum(losses[pruned], np.median(losses[~pruned]))
         return losses
 
-    def _fit(self, numbers: Indexes, rows: Floats, y: Floats, *, warp: bool = True) -> Fit:
+    def _fit(self, numbers: Indexes, rows: Floats, y: Floats, *, warp: bool = True) -> Hyperparameters:
         """Kept for as long as the trials that it follows from are the same."""
         key = (warp, tuple(numbers.tolist()))
         found = self._fits.get(key)
@@ -132,7 +132,7 @@ class GpModel:
 
 
 @dataclass(slots=True)
-class Search:
+class CandidateSearch:
     """A fitted model, and the search for its most promising point.
 
     trials, known: the rows and features of those with a value. taken: rows that are not proposed again; reach: nor what

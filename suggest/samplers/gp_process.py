@@ -30,7 +30,7 @@ ITERATIONS, TOLERANCE = 40, 2e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class Hyperparameters:
     """weights: 1 / length² of each axis. delta: of the warp, its log."""
 
     weights: Floats
@@ -142,7 +142,7 @@ class Likelihood:
         return np.array([value for value, _ in found]), np.array([gradient for _, gradient in found])
 
 
-def fit(features: Floats, axis_of: Indexes, axes: int, losses: Floats, *, warp: bool = True) -> Fit:
+def fit(features: Floats, axis_of: Indexes, axes: int, losses: Floats, *, warp: bool = True) -> Hyperparameters:
     """The most probable parameters, from two starts: short lengths with a strong warp, long ones with a weak one."""
     likelihood = Likelihood(features, axis_of, axes, losses, warp=warp)
     starts = np.array([_start(axes, 0.3, 0.3), _start(axes, 1.0, 10.0)])
@@ -150,7 +150,9 @@ def fit(features: Floats, axis_of: Indexes, axes: int, losses: Floats, *, warp: 
     low = np.array([*[-WEIGHT_BOUND] * axes, -SIGNAL_BOUND, NOISE_BOUNDS[0], DELTA_BOUNDS[0]])
     found = minimize(likelihood.together, starts, low, high, iterations=ITERATIONS, tolerance=TOLERANCE)
     theta = found.points[int(np.argmin(found.values))]
-    return Fit(np.exp(theta[:axes]), math.exp(theta[axes]), math.exp(theta[axes + 1]), float(theta[axes + 2]))
+    return Hyperparameters(
+        np.exp(theta[:axes]), math.exp(theta[axes]), math.exp(theta[axes + 1]), float(theta[axes + 2])
+    )
 
 
 def _start(axes: int, length: float, delta: float) -> Floats:
@@ -161,7 +163,7 @@ def _start(axes: int, length: float, delta: float) -> Floats:
 class Posterior:
     """A fitted process at its trials. Further ones may be appended; their values are believed."""
 
-    def __init__(self, found: Fit, features: Floats, axis_of: Indexes, y: Floats) -> None:
+    def __init__(self, found: Hyperparameters, features: Floats, axis_of: Indexes, y: Floats) -> None:
         self._axis_of = axis_of
         self._roots = np.sqrt(found.weights)[axis_of]
         self._signal, self._noise = found.signal, found.noise

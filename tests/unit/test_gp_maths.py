@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from suggest.samplers.gp_improvement import log_chance, log_improvement
-from suggest.samplers.gp_process import JITTER, Fit, Likelihood, Posterior, fit, matern, triangular_inverse
+from suggest.samplers.gp_process import JITTER, Hyperparameters, Likelihood, Posterior, fit, matern, triangular_inverse
 from suggest.samplers.gp_space import Features, Places
 from suggest.samplers.gp_warp import CLIP, scaled, warped
 from suggest.samplers.minimize import minimize
@@ -101,7 +101,7 @@ def test_the_inverse_by_blocks_is_the_inverse(size: int) -> None:
     assert triangular_inverse(lower) @ lower == pytest.approx(np.eye(size), abs=1e-10)
 
 
-FOUND = Fit(np.array([0.5, 2.0, 1.0, 3.0, 0.7]), 1.3, 1e-3, 0.0)
+FOUND = Hyperparameters(np.array([0.5, 2.0, 1.0, 3.0, 0.7]), 1.3, 1e-3, 0.0)
 
 
 def dense(known: Floats, y: Floats, at: Floats, axis_of: Indexes) -> tuple[Floats, Floats]:

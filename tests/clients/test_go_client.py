@@ -197,7 +197,7 @@ def test_what_is_wrong_is_said_in_lines(tune: Path, served: Served) -> None:
 def test_without_its_token_it_is_sent_away_in_words(tune: Path, served: Served) -> None:
     done = run(tune, f"--address={served.address}", f"--ca={served.ca}")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("tune: Unauthenticated: this server asks for a token")
+    assert done.stderr.startswith("tune: Unauthenticated: this server requires a token")
 
 
 def test_token_and_authority_may_stand_in_the_environment(tune: Path, served: Served) -> None:

@@ -458,7 +458,7 @@ class Simulation:
         name = attempt_name(self.experiment.name, self.experiment.uid, attempt.trial, attempt.number)
         script = self._script_of(name)
         mended = self.plan.scripts == [GOOD]
-        if "vanished" in attempt.reason and script.vanishes_at is None and not mended:
+        if "disappeared" in attempt.reason and script.vanishes_at is None and not mended:
             raise InvariantViolation(f"it vanished by our own hand: {attempt}")
 
     def _script_refused_once(self) -> bool:

@@ -103,7 +103,8 @@ def test_two_workers_train_one_network_and_a_lost_one_is_replaced(level_c: RealN
     first, second = me.trials("digits-distributed")
     assert [attempt["state"] for attempt in first["attempts"]][-1] == "succeeded"
     assert first["attempts"][0].get("failureClass") == "infrastructure"
-    assert "worker 1 of 2" in first["attempts"][0]["reason"]
+    # Pods tell whole seconds: the other worker, which the Job then deletes, may have ended in the same one.
+    assert re.match(r"worker [01] of 2: ", first["attempts"][0]["reason"])
     assert second["state"] == "succeeded"
 
 

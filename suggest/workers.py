@@ -39,7 +39,7 @@ from suggest.worker_process import Model, ModelReply, ModelRequest, ModelSetup
 if TYPE_CHECKING:
     from suggest.samplers.sampler import PointRequest
 
-__all__ = ["Model", "ModelSetup", "RemoteModel", "Workers", "thread_cpu_s"]
+__all__ = ["Model", "ModelSetup", "RemoteModel", "Workers", "model_of", "thread_cpu_s"]
 
 SIZE = max(1, min(2, os.cpu_count() or 1))  # processes; each one computes for many studies
 HANG_S = 60.0  # for one request; a worker that takes longer is killed
@@ -128,6 +128,11 @@ class RemoteModel:
             if reply.error is not None:
                 raise reply.error
             # It has evicted the model, and is shown everything.
+
+
+def model_of(setup: ModelSetup, workers: Workers | None) -> Model:
+    """The model in a worker process; without workers, in this one."""
+    return setup.model() if workers is None else RemoteModel(workers, setup)
 
 
 def _outcome(trial: Trial) -> Trial:

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from itertools import islice
 
 from suggest.samplers.distinct import DrawSettings
+from suggest.samplers.running import LIARS, RunningTrials
 from suggest.samplers.sampler import PointRequest
 from suggest.samplers.uniform import draw_points
 from suggest.settings import setting
 from suggest.space import Assignment
 from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
-from suggest.workers import Model, ModelSetup, RemoteModel, Workers
+from suggest.workers import Model, ModelSetup, Workers, model_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,6 @@ class GpSettings(DrawSettings):
 
 
 MODEL = "suggest.samplers.gp_model:GpModel"
-LIARS = 64  # running trials, the most recent ones, that a proposal keeps away from
 BARRED = 100  # failed and infeasible trials, the most recent ones, that the model is shown
 MOST_BETWEEN = 50  # trials after which the model is fitted again, at the latest
 SPARE = 2 * LIARS  # trials kept beyond a window: `fitted_below` may fall by so many when an old trial runs again
@@ -61,7 +61,7 @@ class GpSampler:
         if self._trials.count < self._startup:
             return draw_points(self._spec.space, self._seed, wanted)
         if self._model is None:
-            self._model = self._setup.model() if self._workers is None else RemoteModel(self._workers, self._setup)
+            self._model = model_of(self._setup, self._workers)
         return self._model.propose(self._trials.shown(), [*self._trials.running(), *beside], wanted)
 
     def warm_up(self) -> None:
@@ -84,19 +84,13 @@ class LearntTrials:
         self._numbers: list[int] = []  # of those, rising
         self._ranked: list[tuple[float, int]] = []  # (loss, number) of those
         self._barred: list[int] = []
-        self._open: dict[int, Trial] = {}
-        self._running: list[int] = []
+        self._running = RunningTrials()
         self._others: dict[int, Trial] = {}  # the barred ones
 
     def put(self, trial: Trial) -> None:
         number = trial.number
-        if trial.state is TrialState.RUNNING:
-            if number not in self._open:
-                insort(self._running, number)
-            self._open[number] = trial
+        if self._running.put(trial):
             return
-        if self._open.pop(number, None) is not None:
-            del self._running[bisect_left(self._running, number)]
         if teaches(trial):
             if number not in self._taught:
                 insort(self._numbers, number)
@@ -120,12 +114,12 @@ class LearntTrials:
         self._ranked = [ranked for ranked in self._ranked if ranked[1] in kept]
 
     def running(self) -> list[Trial]:
-        return [self._open[number] for number in self._running[-LIARS:]]
+        return self._running.trials
 
     def shown(self) -> list[Trial]:
         """In the order of their numbers: the best and the most recent that it is fitted to, and all later ones."""
         numbers = [*self._numbers[-1:], *self._barred[-1:]]
-        below = fitted_below(max(numbers, default=-1), self._running[-LIARS:])
+        below = fitted_below(max(numbers, default=-1), self._running.numbers)
         end = bisect_left(self._numbers, below)
         chosen = set(islice((n for _, n in self._ranked if n < below), self._window // 2))
         start = end

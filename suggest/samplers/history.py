@@ -15,11 +15,11 @@ from typing import Protocol
 
 from suggest.errors import FailedPrecondition
 from suggest.samplers.sampler import PointRequest
-from suggest.samplers.tpe import LIARS, Window
+from suggest.samplers.tpe import Window
 from suggest.space import Assignment
 from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
-from suggest.workers import Model, ModelSetup, RemoteModel, Workers
+from suggest.workers import Model, ModelSetup, Workers, model_of
 
 
 def missing(requires: Sequence[str]) -> tuple[str, ...]:
@@ -68,7 +68,7 @@ class ModelSampler:
             if packages := missing(self._requires):
                 name = self._setup.spec.algorithm.name
                 raise FailedPrecondition(missing_message(name, packages, ("another algorithm",)))
-            self._model = self._setup.model() if self._workers is None else RemoteModel(self._workers, self._setup)
+            self._model = model_of(self._setup, self._workers)
         return self._model.propose(self._shown.learnt(), self._shown.running(), wanted)
 
     def warm_up(self) -> None:
@@ -90,7 +90,7 @@ class ValueWindow:
         return self._window.learnt()
 
     def running(self) -> Iterator[Trial]:
-        return self._window.running(LIARS)
+        return iter(self._window.running())
 
 
 class History:

@@ -58,8 +58,9 @@ from suggest.samplers.optuna_family import (
     OptunaGpSettings,
     OptunaQmcSettings,
 )
+from suggest.samplers.running import LIARS
 from suggest.samplers.sampler import PointRequest, generator
-from suggest.samplers.tpe import LIARS, TpeSettings, groups
+from suggest.samplers.tpe import TpeSettings, groups
 from suggest.samplers.uniform import draw
 from suggest.settings import NoSettings
 from suggest.space import Assignment, Choice, Value

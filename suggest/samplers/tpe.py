@@ -9,11 +9,12 @@ Importing this brings neither NumPy nor Optuna; the first proposal beyond the ra
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, insort
+from bisect import insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from suggest.samplers.distinct import DrawSettings
+from suggest.samplers.running import LIARS, RunningTrials
 from suggest.samplers.sampler import PointRequest
 from suggest.samplers.uniform import draw_points
 from suggest.settings import setting
@@ -21,8 +22,6 @@ from suggest.space import Assignment, Parameter, Space
 from suggest.study import Direction, StudySpec
 from suggest.trial import Trial, TrialState
 from suggest.workers import Model, ModelSetup, RemoteModel, Workers
-
-LIARS = 64  # running trials, the most recent ones, that a proposal keeps away from
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ class TpeSampler:
         if self._window.finished < self._settings.startup_trials:
             return draw_points(self._spec.space, self._seed, wanted)
         model = self._model_for(len(wanted))
-        return model.propose(self._window.learnt(), self._window.running(LIARS), wanted)
+        return model.propose(self._window.learnt(), self._window.running(), wanted)
 
     def warm_up(self) -> None:
         if self._workers is None or not self._is_optunas:
@@ -124,19 +123,11 @@ class Window:
         self._numbers: list[int] = []
         self._succeeded: list[tuple[float, int]] = []  # (loss, number), the BEST lowest
         self._pruned: list[tuple[float, float, int]] = []  # (-step, loss, number): Optuna's order of pruned trials
-        self._running: list[int] = []
-        self._open: dict[int, Trial] = {}
+        self._running = RunningTrials()
 
     def put(self, trial: Trial) -> None:
         number = trial.number
-        if trial.state is TrialState.RUNNING:
-            if number not in self._open:
-                insort(self._running, number)
-            self._open[number] = trial
-            return
-        if self._open.pop(number, None) is not None:
-            del self._running[bisect_left(self._running, number)]
-        if _teaches(trial):
+        if not self._running.put(trial) and _teaches(trial):
             self.finished += 1
             self._finished[number] = trial
             insort(self._numbers, number)
@@ -172,9 +163,9 @@ class Window:
             chosen.update(self._numbers[earliest:latest])
         return (self._finished[number] for number in sorted(chosen))
 
-    def running(self, most: int) -> Iterator[Trial]:
-        """The `most` recent running trials, in the order of their numbers."""
-        return (self._open[number] for number in self._running[-most:])
+    def running(self) -> list[Trial]:
+        """The most recent running trials, in the order of their numbers."""
+        return self._running.trials
 
 
 def _teaches(trial: Trial) -> bool:

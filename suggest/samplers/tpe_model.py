@@ -20,9 +20,10 @@ from suggest.samplers.columns import Columns, decode, dimension, encode
 from suggest.samplers.frame import CandidatePoints, Frame, points
 from suggest.samplers.normal import Floats, Indexes, log_mass
 from suggest.samplers.parzen import Mixture, coefficients, correction, narrowest
+from suggest.samplers.running import LIARS
 from suggest.samplers.sampler import PointRequest
 from suggest.samplers.split import good_and_other
-from suggest.samplers.tpe import LIARS, OwnSettings, groups
+from suggest.samplers.tpe import OwnSettings, groups
 from suggest.space import Assignment, Value
 from suggest.study import StudySpec
 from suggest.trial import Trial

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from hypothesis import HealthCheck, settings
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from suggest.engine import Engine
 from suggest.samplers.axis import axis_of
-from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
+from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
 from suggest.study import Algorithm, Direction, Objective, Pruning, Study, StudyName, StudySpec, ValueRule
 from suggest.trial import Measurement, Trial, TrialState
 
@@ -49,6 +50,13 @@ def play(engine: Engine, count: int) -> list[Trial]:
     return trials
 
 
+def assert_points(space: Space, points: Iterable[Assignment]) -> None:
+    """Each is a point of the space, written as the space writes it."""
+    for point in points:
+        assert space.point_problems(point, partial=False) == ()
+        assert repr(space.canonical(point)) == repr(dict(point))
+
+
 def finish(engine: Engine, trials: Iterable[Trial], state: TrialState = SUCCEEDED, value: float | None = None) -> None:
     for trial in trials:
         engine.put(Trial(trial.number, state, trial.parameters, value=value))
@@ -63,6 +71,25 @@ MIXED = Space(
         Parameter("width", Int(16, 1024, Scale.LOG)),
         Parameter("optimizer", Choice(("sgd", "adam", "lamb"))),
     )
+)
+
+TREE = Space(
+    (
+        Parameter("optimizer", Choice(("sgd", "adam"))),
+        Parameter("momentum", Float(0, 0.9), (Condition("optimizer", ("sgd",)),)),
+        Parameter("nesterov", Choice((True, False)), (Condition("optimizer", ("sgd",)),)),
+        Parameter("damping", Int(1, 3), (Condition("nesterov", (True,)),)),
+        Parameter("lr", Float(1e-4, 1, Scale.LOG)),
+    )
+)
+# The widest, narrowest and most distant ranges that a domain may be.
+EDGES: tuple[Domain, ...] = (
+    Float(1e300, math.nextafter(1e300, math.inf), Scale.LOG),
+    Float(0, 5e-324),
+    Float(-8e307, 8e307),
+    Float(5e-324, 1.7e308, Scale.LOG),
+    Int(-(2**53), 2**53),
+    Int(1, 2**53, Scale.LOG),
 )
 
 CHOICES = Choice((True, 1, "1", 2.5, False, 0, "relu"))

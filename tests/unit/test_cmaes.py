@@ -14,7 +14,19 @@ from suggest.engine import Engine, check_spec
 from suggest.space import Assignment, Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
 from suggest.trial import Trial, TrialState
 from suggest.workers import Workers
-from tests.unit.searches import MINIMIZE, MIXED, RUNNING, SUCCEEDED, examples, finish, play, spaces, study
+from tests.unit.searches import (
+    EDGES,
+    MINIMIZE,
+    MIXED,
+    RUNNING,
+    SUCCEEDED,
+    assert_points,
+    examples,
+    finish,
+    play,
+    spaces,
+    study,
+)
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("cmaes") is None, reason="not installed: cmaes")
 
@@ -113,24 +125,11 @@ def test_every_point_of_a_drawn_space_is_a_point(space: Space, seed: int) -> Non
     engine = Engine(of, (), ())
     for k in range(14):
         (trial,) = play(engine, 1)
-        assert space.point_problems(trial.parameters, partial=False) == ()
-        assert repr(space.canonical(trial.parameters)) == repr(dict(trial.parameters))
+        assert_points(space, [trial.parameters])
         finish(engine, [trial], value=float(k % 5))
 
 
-@pytest.mark.parametrize(
-    "domain",
-    [
-        Float(1e300, math.nextafter(1e300, math.inf), Scale.LOG),
-        Float(0, 5e-324),
-        Float(-8e307, 8e307),
-        Float(5e-324, 1.7e308, Scale.LOG),
-        Int(-(2**53), 2**53),
-        Int(1, 2**53, Scale.LOG),
-        Int(0, 1),
-        Float(2, 2),
-    ],
-)
+@pytest.mark.parametrize("domain", [*EDGES, Int(0, 1), Float(2, 2)])
 def test_the_edges_of_what_a_domain_may_be_are_no_edges_of_the_model(domain: Domain) -> None:
     space = Space((Parameter("x", domain), Parameter("y", Float(0, 1))))
     engine = Engine(study(space, "cmaes"), (), ())

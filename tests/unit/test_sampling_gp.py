@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from suggest.engine import Engine
-from suggest.samplers.gp import BARRED, LIARS, LearntTrials, fitted_below
+from suggest.samplers.gp import BARRED, LearntTrials, fitted_below
+from suggest.samplers.running import LIARS
 from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Scale, Space
 from suggest.trial import Trial, TrialState
 from suggest.workers import Workers

@@ -9,8 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from suggest.samplers import PointRequest, parzen
+from suggest.samplers.running import LIARS
 from suggest.samplers.sampler import generator
-from suggest.samplers.tpe import LIARS, OwnSettings
+from suggest.samplers.tpe import OwnSettings
 from suggest.samplers.tpe_model import TOGETHER, TpeModel
 from suggest.samplers.uniform import draw
 from suggest.space import Assignment, Choice, Condition, Float, Int, Parameter, Scale, Space

@@ -1,0 +1,37 @@
+"""The running trials of a study, from which a model keeps new points away. Pure; decides nothing about points."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+from suggest.trial import Trial, TrialState
+
+LIARS = 64  # running trials, the most recent ones, that a proposal keeps away from
+
+
+class RunningTrials:
+    def __init__(self) -> None:
+        self._numbers: list[int] = []  # rising
+        self._trials: dict[int, Trial] = {}
+
+    def put(self, trial: Trial) -> bool:
+        """Keep the trial while it runs, and forget it afterwards. Return whether it runs."""
+        number = trial.number
+        if trial.state is TrialState.RUNNING:
+            if number not in self._trials:
+                insort(self._numbers, number)
+            self._trials[number] = trial
+            return True
+        if self._trials.pop(number, None) is not None:
+            del self._numbers[bisect_left(self._numbers, number)]
+        return False
+
+    @property
+    def numbers(self) -> list[int]:
+        """Those of the LIARS most recent trials, rising."""
+        return self._numbers[-LIARS:]
+
+    @property
+    def trials(self) -> list[Trial]:
+        """The LIARS most recent trials, in the order of their numbers."""
+        return [self._trials[number] for number in self.numbers]

@@ -1,0 +1,52 @@
+"""Katib's file: what it becomes, and what is refused with which place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from controller.spec import SpecErrors, file_text, read, read_path
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "katib" / "random.yaml"
+TEXT = EXAMPLE.read_text()
+
+
+def test_an_experiment_of_katib_means_the_same_as_its_native_file() -> None:
+    spec = read_path(EXAMPLE).spec
+    native = read(file_text(spec.document), source="native.yaml").spec
+    assert native.document == spec.document
+    assert (spec.budget.trials, spec.budget.failed_trials, spec.parallelism) == (4, 2, 2)
+    assert (spec.objective.target, spec.objective.value.value, spec.algorithm.seed) == (0.99, "best", 7)
+    assert spec.trial.args[0] == "--lr=${lr}"
+
+
+BAD = [
+    ('min: "0.001"', 'min: "0.9"', "spec.parameters[0].feasibleSpace: min 0.9 is above max 0.5"),
+    ('min: "0.001"', 'min: "0"', "spec.parameters[0].feasibleSpace.min: must be above 0"),
+    ('min: "0.001"', 'min: "few"', "spec.parameters[0].feasibleSpace.min: expected a number in quotes"),
+    ('min: "16"', 'min: "1.5"', "spec.parameters[1].feasibleSpace.min: expected a whole number in quotes"),
+    ("logUniform", "normal", "spec.parameters[0].feasibleSpace.distribution: 'normal' is not read"),
+    ("name: width", "name: lr", "spec.parameters[1].name: lr is there twice"),
+    ("list: [relu, tanh]", "list: [relu, tanh], min: '1'", "spec.parameters[2].feasibleSpace.min: a categorical"),
+    ("type: maximize", "type: highest", "spec.objective.type: must be minimize or maximize"),
+    ("[loss]", "[accuracy]", "spec.objective.additionalMetricNames: should not contain"),
+    ("algorithmName: random", "algorithmName: enas", "spec.algorithm.algorithmName: 'enas' is not read"),
+    ("random_state", "seed", "spec.algorithm.algorithmSettings[0]: the setting 'seed' of random is not read"),
+    ("parallelTrialCount: 2", "parallelTrialCount: 5", "spec.parallelTrialCount: should be less than or equal"),
+    ("maxTrialCount: 4", "maxTrialCount: 0", "spec.maxTrialCount: expected a whole number from 1, got 0"),
+    ("maxFailedTrialCount: 2", "maxFailedTrialCount: -1", "spec.maxFailedTrialCount: expected a whole number from 0"),
+    ("reference: lr", "reference: rate", "spec.trialTemplate.trialParameters[0].reference: rate is not a parameter"),
+    ("kind: Job", "kind: TFJob", "spec.trialTemplate.trialSpec.kind: TFJob needs a cluster"),
+    ("primaryContainerName: training", "primaryContainerName: main", "spec.trialTemplate.primaryContainerName: 'main'"),
+    ("${trialParameters.function}", "tanh", "spec.trialTemplate.trialParameters: function is not used"),
+]
+
+
+@pytest.mark.parametrize(("good", "bad", "message"), BAD)
+def test_what_katib_refuses_or_hangs_on_is_refused_with_its_place(good: str, bad: str, message: str) -> None:
+    assert good in TEXT
+    with pytest.raises(SpecErrors) as caught:
+        read(TEXT.replace(good, bad, 1), source="katib.yaml")
+    assert message in str(caught.value)
+    assert all(placed.mark.line > 1 for placed in caught.value.placed)

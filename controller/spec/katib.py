@@ -75,6 +75,9 @@ class KatibReader:
     def _list(self, parent: Json, key: str, at: str) -> list[Any]:
         return self._taken(parent, key, at, list, "a list") or []
 
+    def _optional(self, parent: Json, key: str, at: str) -> list[Any]:
+        return [] if parent.get(key) is None else self._list(parent, key, at)
+
     def _taken(self, parent: Json, key: str, at: str, kind: type, what: str) -> Any:  # Any: of `kind`, or None
         below = f"{at}.{key}" if at else key
         value = parent.get(key)
@@ -100,11 +103,11 @@ class KatibReader:
             self._problems.add(f"{at}.objectiveMetricName", "must be specified; write the name of a metric")
         if given.get("type") not in ("minimize", "maximize"):
             self._problems.add(f"{at}.type", "must be minimize or maximize")
-        if metric and metric in (given.get("additionalMetricNames") or []):
+        if metric and metric in self._optional(given, "additionalMetricNames", at):
             self._problems.add(f"{at}.additionalMetricNames", f"should not contain the objective's metric, {metric}")
         native = {"metric": metric, "direction": given.get("type"), "value": "best"}
         best = "min" if given.get("type") == "minimize" else "max"
-        for i, strategy in enumerate(given.get("metricStrategies") or []):
+        for i, strategy in enumerate(self._optional(given, "metricStrategies", at)):
             if not isinstance(strategy, dict) or strategy.get("value") not in ("min", "max", "latest"):
                 self._problems.add(f"{at}.metricStrategies[{i}]", "must have a name, and value: min, max or latest")
             elif strategy.get("name") == metric and strategy["value"] == "latest":
@@ -118,11 +121,11 @@ class KatibReader:
         given = self._mapping(spec, "algorithm", "spec")
         self._only(given, at, ("algorithmName", "algorithmSettings"))
         name = given.get("algorithmName")
-        if name not in ALGORITHMS:
+        if not isinstance(name, str) or name not in ALGORITHMS:
             self._problems.add(f"{at}.algorithmName", f"{name!r} is not read; write {', '.join(ALGORITHMS)}")
             return {}
         native: Json = {"name": ALGORITHMS[name]}
-        for i, setting in enumerate(given.get("algorithmSettings") or []):
+        for i, setting in enumerate(self._optional(given, "algorithmSettings", at)):
             below = f"{at}.algorithmSettings[{i}]"
             key, value = (setting.get("name"), setting.get("value")) if isinstance(setting, dict) else (None, None)
             if key != "random_state" or name in _WITHOUT_SEED:
@@ -272,7 +275,7 @@ class KatibReader:
             if isinstance(given_words := container.get(key), list)
         }
         env = {}
-        for i, one in enumerate(container.get("env") or []):
+        for i, one in enumerate(self._optional(container, "env", f"{at}[{index}]")):
             below = f"{at}[{index}].env[{i}]"
             if not isinstance(one, dict) or not isinstance(one.get("name"), str) or "valueFrom" in one:
                 self._problems.add(below, "only a name with a value is read; write the value out")

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from controller.spec import SpecErrors, file_text, read, read_path
+from controller.spec.katib import KatibReader
+from controller.spec.problems import ProblemCollector
+from controller.spec.yaml_text import parse
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "katib" / "random.yaml"
 TEXT = EXAMPLE.read_text()
@@ -39,6 +42,8 @@ BAD = [
     ("reference: lr", "reference: rate", "spec.trialTemplate.trialParameters[0].reference: rate is not a parameter"),
     ("kind: Job", "kind: TFJob", "spec.trialTemplate.trialSpec.kind: TFJob needs a cluster"),
     ("primaryContainerName: training", "primaryContainerName: main", "spec.trialTemplate.primaryContainerName: 'main'"),
+    ("[loss]", "3", "spec.objective.additionalMetricNames: expected a list"),
+    ("algorithmName: random", "algorithmName: [random]", "spec.algorithm.algorithmName: ['random'] is not read"),
     ("${trialParameters.function}", "tanh", "spec.trialTemplate.trialParameters: function is not used"),
 ]
 
@@ -50,3 +55,23 @@ def test_what_katib_refuses_or_hangs_on_is_refused_with_its_place(good: str, bad
         read(TEXT.replace(good, bad, 1), source="katib.yaml")
     assert message in str(caught.value)
     assert all(placed.mark.line > 1 for placed in caught.value.placed)
+
+
+def test_a_file_with_anything_in_place_of_any_value_is_read_or_refused() -> None:
+    def replaced(data: object) -> list[object]:
+        found: list[object] = [3, "", None, [None], {"x": 1}]
+        if isinstance(data, dict):
+            found += [{**data, key: new} for key in data for new in replaced(data[key])]
+        if isinstance(data, list):
+            found += [[*data[:i], new, *data[i + 1 :]] for i in range(len(data)) for new in replaced(data[i])]
+        return found
+
+    good, _ = parse(TEXT, "katib.yaml")
+    assert isinstance(good, dict)
+    refused = 0
+    for data in replaced(good["spec"]):
+        problems = ProblemCollector()
+        native = KatibReader({**good, "spec": data}, problems).native()
+        assert (native is None) == bool(problems.found)
+        refused += native is None
+    assert refused > 100

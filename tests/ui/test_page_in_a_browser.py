@@ -52,7 +52,7 @@ def test_trials_appear_while_a_search_runs(cli: Cli, tab: Any) -> None:
         tab.wait_for_selector("tbody .state.running")
         cli.let_go()
         tab.wait_for_selector("#state .state.succeeded")
-        tab.wait_for_function("document.querySelectorAll('tbody .state.succeeded').length === 3")
+        tab.locator("tbody .state.succeeded").nth(2).wait_for()
     ended(running)
 
 
@@ -113,7 +113,7 @@ def test_an_open_page_misses_nothing_while_the_server_restarts(cli: Cli, tab: An
     assert ended(running)[0] == 0
     with served(cli):
         tab.wait_for_selector("#connection.live")
-        tab.wait_for_function("document.querySelectorAll('tbody .state.succeeded').length === 2")
+        tab.locator("tbody .state.succeeded").nth(1).wait_for()
 
 
 def test_trials_are_compared(cli: Cli, tab: Any) -> None:

@@ -57,7 +57,9 @@ class Constraint:
         return max(0.0, below, above)
 
     def __str__(self) -> str:
-        bounds = [f"at {word} {bound:g}" for word, bound in (("least", self.min), ("most", self.max)) if bound is not None]
+        bounds = [
+            f"at {word} {bound:g}" for word, bound in (("least", self.min), ("most", self.max)) if bound is not None
+        ]
         return f"{self.metric} {' and '.join(bounds)}"
 
 
@@ -105,6 +107,12 @@ class StudySpec:
     @property
     def objective(self) -> Objective:
         return self.objectives[0]
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Those that a trial must report to succeed."""
+        named = [each.metric for each in self.objectives] + [each.metric for each in self.constraints]
+        return tuple(dict.fromkeys(named))
 
     @property
     def is_plain(self) -> bool:

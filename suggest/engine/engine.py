@@ -349,6 +349,7 @@ def _spec_problems(spec: StudySpec) -> Iterator[Problem]:
     yield from _under("space", space)
     yield from _objective_problems(spec)
     yield from _under("algorithm", samplers.algorithm_problems(spec.algorithm))
+    yield from _under("algorithm", samplers.objective_problems(spec))
     if not space:
         yield from _under("space", samplers.space_problems(spec))
     if spec.pruning is not None:

@@ -496,7 +496,8 @@ def _difference(there: StudySpec, wanted: StudySpec) -> str:
     old, new = spec_document(there), spec_document(wanted)
     parts = [
         key
-        for key in ("parameters", "objectives", "constraints", "algorithm", "pruning") if old.get(key) != new.get(key)
+        for key in ("parameters", "objectives", "constraints", "algorithm", "pruning")
+        if old.get(key) != new.get(key)
     ]
     return f" with other {' and '.join(parts)}" if parts else ", created by another request"
 
@@ -507,6 +508,9 @@ def finished_trial(engine: Engine, trial: Trial, outcome: Outcome, measurements:
     Raises FailedPrecondition: it succeeded, and an objective or a constraint has no finite value.
     """
     spec = engine.study.spec
+    if outcome.further and len(outcome.further) != len(spec.objectives) - 1:
+        told = f"{len(outcome.further) + 1} values; the study has {len(spec.objectives)} objectives"
+        raise InvalidArgument([Problem("outcome.succeeded.values", f"{told}, give one value for each")])
     measured, step = engine.value_of(trial.number, spec.objective, measurements)
     value = measured if outcome.value is None else outcome.value
     others = [engine.value_of(trial.number, each, measurements)[0] for each in spec.objectives[1:]]
@@ -554,7 +558,7 @@ def taken(engine: Engine, trial: FinishedTrial, *, number: int, source: str) -> 
         finished = finished_trial(engine, opened, trial.outcome, engine.fresh(number, trial.measurements))
     except FailedPrecondition:
         spec = engine.study.spec
-        metrics = " and ".join(repr(each.metric) for each in (*spec.objectives, *spec.constraints))
+        metrics = " and ".join(map(repr, spec.metrics))
         message = f"has no finite value of {metrics}; give one, or measurements, or import it as failed"
         return None, ImportResult(None, problems=(Problem("outcome", message),))
     return finished, ImportResult(number, problems=fitting.remarks)

@@ -74,6 +74,48 @@ def better(objectives: Sequence[Objective], values: Sequence[float], than: Seque
 
 
 @dataclass(frozen=True, slots=True)
+class Criteria:
+    """What makes one trial better than another one: the objectives, and the constraints that come before them."""
+
+    objectives: tuple[Objective, ...]
+    constraints: tuple[Constraint, ...] = ()
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Those that a trial must report to succeed."""
+        named = [each.metric for each in self.objectives] + [each.metric for each in self.constraints]
+        return tuple(dict.fromkeys(named))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether trials are ordered by one value alone: one objective, no constraint."""
+        return len(self.objectives) == 1 and not self.constraints
+
+    def losses(self, trial: Trial) -> tuple[float, ...] | None:
+        """Return a loss for each objective, the smaller the better; None unless the trial has them all, finite."""
+        values = trial.values
+        if len(values) != len(self.objectives) or not all(map(math.isfinite, values)):
+            return None
+        return tuple(o.direction.sign * value for o, value in zip(self.objectives, values, strict=True))
+
+    def violation(self, trial: Trial) -> float:
+        """Return by how much the trial breaks the constraints, summed: 0 if it keeps them, infinity if unknown."""
+        if len(trial.constraint_values) != len(self.constraints):
+            return math.inf
+        return sum(c.excess(v) for c, v in zip(self.constraints, trial.constraint_values, strict=True))
+
+    def best(self, trials: Iterable[Trial]) -> list[Trial]:
+        """Return the best of the succeeded trials that keep the constraints, in the order of their numbers.
+
+        With one objective that is one trial, the first of equals; with several it is the Pareto front: each trial that
+        no other one dominates. Of equal values the first trial counts.
+        """
+        ordered = sorted((t for t in trials if t.state is TrialState.SUCCEEDED), key=lambda t: t.number)
+        scored = [(losses, t) for t in ordered if (losses := self.losses(t)) is not None and self.violation(t) == 0]
+        return [scored[place][1] for place in pareto.front([losses for losses, _ in scored])]
+
+
+@dataclass(frozen=True, slots=True)
 class Algorithm:
     """`name` is a key of `suggest.samplers.registry`; `settings` are checked there; camelCase keys."""
 
@@ -109,38 +151,8 @@ class StudySpec:
         return self.objectives[0]
 
     @property
-    def metrics(self) -> tuple[str, ...]:
-        """Those that a trial must report to succeed."""
-        named = [each.metric for each in self.objectives] + [each.metric for each in self.constraints]
-        return tuple(dict.fromkeys(named))
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether trials are ordered by one value alone: one objective, no constraint."""
-        return len(self.objectives) == 1 and not self.constraints
-
-    def losses(self, trial: Trial) -> tuple[float, ...] | None:
-        """Return a loss for each objective, the smaller the better; None unless the trial has them all, finite."""
-        values = trial.values
-        if len(values) != len(self.objectives) or not all(map(math.isfinite, values)):
-            return None
-        return tuple(o.direction.sign * value for o, value in zip(self.objectives, values, strict=True))
-
-    def violation(self, trial: Trial) -> float:
-        """Return by how much the trial breaks the constraints, summed: 0 if it keeps them, infinity if unknown."""
-        if len(trial.constraint_values) != len(self.constraints):
-            return math.inf
-        return sum(c.excess(v) for c, v in zip(self.constraints, trial.constraint_values, strict=True))
-
-    def best(self, trials: Iterable[Trial]) -> list[Trial]:
-        """Return the best of the succeeded trials that keep the constraints, in the order of their numbers.
-
-        With one objective that is one trial, the first of equals; with several it is the Pareto front: each trial that
-        no other one dominates. Of equal values the first trial counts.
-        """
-        ordered = sorted((t for t in trials if t.state is TrialState.SUCCEEDED), key=lambda t: t.number)
-        scored = [(losses, t) for t in ordered if (losses := self.losses(t)) is not None and self.violation(t) == 0]
-        return [scored[place][1] for place in pareto.front([losses for losses, _ in scored])]
+    def criteria(self) -> Criteria:
+        return Criteria(self.objectives, self.constraints)
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,10 +213,12 @@ class Engine:
         self.put(trial)
 
     def value_of(
-        self, number: int, objective: Objective, further: Sequence[Measurement] = ()
+        self, number: int, further: Sequence[Measurement] = (), *, objective: Objective | None = None
     ) -> tuple[float | None, int | None]:
         """Return the trial's value by the objective's rule, None when that is not finite; and the value's step,
-        without a value the last one. `further` counts too: measurements that are not stored yet."""
+        without a value the last one. `further` counts too: measurements that are not stored yet. objective: by
+        default the first."""
+        objective = objective or self._study.spec.objective
         curve = self._report(number).newest_with(further, objective.metric)
         if curve is None:
             return None, None

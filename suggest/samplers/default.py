@@ -56,5 +56,5 @@ def chosen_settings(spec: StudySpec, given: Mapping[str, Value]) -> dict[str, Va
         **every,
         **({"duplicates": RESAMPLE} if finite else {}),
         **given,
-        "chosen": HEDGE if spec.is_plain else TPE,  # the Gaussian process has one value of a trial
+        "chosen": HEDGE if spec.criteria.is_plain else TPE,  # the Gaussian process has one value of a trial
     }

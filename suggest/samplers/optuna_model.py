@@ -90,7 +90,7 @@ class OptunaModel(ABC):
         self._space = spec.space
         self._seed = seed
         self._purpose = spec.algorithm.name
-        self._spec = spec
+        self._criteria = spec.criteria
         self._directions = [StudyDirection[o.direction.name] for o in spec.objectives]
         self._constraints = _excesses if spec.constraints else None
         self._distributions = {p.name: distribution(p.domain) for p in spec.space.parameters if p.domain.count != 1}
@@ -156,10 +156,10 @@ class OptunaModel(ABC):
                 if number is not None:
                     params[name] = number
         state, value = _STATES[trial.state], trial.value
-        several = len(self._spec.objectives) > 1
+        several = len(self._criteria.objectives) > 1
         # With several objectives Optuna has no place for a pruned trial.
         is_complete = state is OptunaState.COMPLETE
-        if (is_complete and self._spec.losses(trial) is None) or (several and state is OptunaState.PRUNED):
+        if (is_complete and self._criteria.losses(trial) is None) or (several and state is OptunaState.PRUNED):
             state, value, is_complete = OptunaState.FAIL, None, False
         reported = {} if value is None or trial.step is None else {trial.step: value}
         return FrozenTrial(
@@ -179,9 +179,9 @@ class OptunaModel(ABC):
 
     def _attributes(self, trial: Trial) -> dict[str, Any]:
         """What Optuna keeps of the constraints: a number for each bound, above 0 where the trial breaks it."""
-        if len(trial.constraint_values) != len(self._spec.constraints) or not self._spec.constraints:
+        if len(trial.constraint_values) != len(self._criteria.constraints) or not self._criteria.constraints:
             return {}
-        pairs = zip(self._spec.constraints, trial.constraint_values, strict=True)
+        pairs = zip(self._criteria.constraints, trial.constraint_values, strict=True)
         found = [
             excess
             for c, value in pairs

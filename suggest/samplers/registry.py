@@ -148,7 +148,7 @@ def algorithm_problems(algorithm: Algorithm) -> Iterator[Problem]:
 def objective_problems(spec: StudySpec) -> Iterator[Problem]:
     """Yield what keeps the algorithm from this study's objectives and constraints. Paths are the algorithm's fields."""
     family = _BY_NAME.get(spec.algorithm.name)
-    if family is None or family.several or spec.is_plain:
+    if family is None or family.several or spec.criteria.is_plain:
         return
     what = "constraints" if len(spec.objectives) == 1 else f"{len(spec.objectives)} objectives"
     others = ", ".join(f.name for f in _FAMILIES if f.several)

@@ -12,7 +12,7 @@ import numpy as np
 
 from suggest import pareto
 from suggest.samplers.normal import Flags, Floats, Indexes
-from suggest.study import StudySpec
+from suggest.study import Criteria
 from suggest.trial import Trial, TrialState
 
 MOST_GOOD = 25
@@ -20,15 +20,15 @@ MOST_MEASURED = 4  # objectives
 AS_RECENT = 25  # so many of the most recent trials count fully
 
 
-def rank(trial: Trial, spec: StudySpec) -> tuple[float, float, float]:
+def rank(trial: Trial, criteria: Criteria) -> tuple[float, float, float]:
     """What good trials are least in; of equals, the smaller number.
 
     Succeeded ones come first, by their first loss; then pruned ones, those that came farther first; then those that
     were pruned without a value; last those that break a constraint, by how much (Optuna's order).
     """
-    sign = spec.objective.direction.sign
+    sign = criteria.objectives[0].direction.sign
     if trial.state is TrialState.SUCCEEDED:
-        violation, loss = spec.violation(trial), 0.0 if trial.value is None else sign * trial.value
+        violation, loss = criteria.violation(trial), 0.0 if trial.value is None else sign * trial.value
         return (0.0, loss, 0.0) if violation == 0 else (2.0, violation, loss)
     if trial.value is None or trial.step is None:
         return 1.0, 1.0, 0.0

@@ -123,7 +123,7 @@ class Window:
 
     def __init__(self, spec: StudySpec, size: int) -> None:
         self.finished = 0  # how many trials there were to learn from, those that have left the window too
-        self._spec = spec
+        self._criteria = spec.criteria
         self._sign = spec.objective.direction.sign
         self._size = size
         self._finished: dict[int, Trial] = {}
@@ -149,10 +149,10 @@ class Window:
                 return
             insort(self._pruned, (-trial.step, self._sign * trial.value, trial.number))
             del self._pruned[BEST:]
-        elif len(self._spec.objectives) > 1 and self._spec.violation(trial) == 0:
-            self._front = self._spec.best([*self._front, trial])
+        elif len(self._criteria.objectives) > 1 and self._criteria.violation(trial) == 0:
+            self._front = self._criteria.best([*self._front, trial])
         elif trial.value is not None:
-            insort(self._succeeded, (self._spec.violation(trial), self._sign * trial.value, trial.number))
+            insort(self._succeeded, (self._criteria.violation(trial), self._sign * trial.value, trial.number))
             del self._succeeded[BEST:]
 
     def _forget(self) -> None:
@@ -183,4 +183,4 @@ class Window:
         """Succeeded with finite values, or pruned; failed, infeasible and cancelled ones have nothing to tell."""
         if trial.state is TrialState.PRUNED:
             return trial.value is None or math.isfinite(trial.value)
-        return trial.state is TrialState.SUCCEEDED and self._spec.losses(trial) is not None
+        return trial.state is TrialState.SUCCEEDED and self._criteria.losses(trial) is not None

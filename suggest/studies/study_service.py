@@ -125,7 +125,7 @@ class StudyService:
 
     def _best(self, study: Study) -> list[Trial]:
         spec = study.spec
-        if spec.is_plain:
+        if spec.criteria.is_plain:
             best = self._store.best_trial(study.name, spec.objective.direction)
             return [] if best is None else [best]
         found: list[Trial] = []
@@ -134,7 +134,7 @@ class StudyService:
         while page := self._store.trials(
             study.name, states=[TrialState.SUCCEEDED], client_id="", after=after, limit=PAGE
         ):
-            found, after = spec.best([*found, *page]), page[-1].number
+            found, after = spec.criteria.best([*found, *page]), page[-1].number
         return found
 
     def update_study(
@@ -511,9 +511,9 @@ def finished_trial(engine: Engine, trial: Trial, outcome: Outcome, measurements:
     if outcome.further and len(outcome.further) != len(spec.objectives) - 1:
         told = f"{len(outcome.further) + 1} values; the study has {len(spec.objectives)} objectives"
         raise InvalidArgument([Problem("outcome.succeeded.values", f"{told}, give one value for each")])
-    measured, step = engine.value_of(trial.number, spec.objective, measurements)
+    measured, step = engine.value_of(trial.number, measurements)
     value = measured if outcome.value is None else outcome.value
-    others = [engine.value_of(trial.number, each, measurements)[0] for each in spec.objectives[1:]]
+    others = [engine.value_of(trial.number, measurements, objective=each)[0] for each in spec.objectives[1:]]
     further = tuple(v for v in outcome.further or others if v is not None)
     bounded = [engine.constraint_value(trial.number, each, measurements) for each in spec.constraints]
     constrained = tuple(v for v in bounded if v is not None)
@@ -558,7 +558,7 @@ def taken(engine: Engine, trial: FinishedTrial, *, number: int, source: str) -> 
         finished = finished_trial(engine, opened, trial.outcome, engine.fresh(number, trial.measurements))
     except FailedPrecondition:
         spec = engine.study.spec
-        metrics = " and ".join(map(repr, spec.metrics))
+        metrics = " and ".join(map(repr, spec.criteria.metrics))
         message = f"has no finite value of {metrics}; give one, or measurements, or import it as failed"
         return None, ImportResult(None, problems=(Problem("outcome", message),))
     return finished, ImportResult(number, problems=fitting.remarks)

@@ -79,11 +79,11 @@ def test_no_points_have_no_hypervolume() -> None:
 
 def test_the_best_are_the_front_by_each_direction() -> None:
     trials = [ended(0, 1.0, 0.9), ended(1, 2.0, 0.95), ended(2, 2.0, 0.9), ended(3, 1.0, 0.9), ended(4, 0.5, 0.1)]
-    assert [t.number for t in spec(LOSS, ACCURACY).best(trials)] == [0, 1, 4]
+    assert [t.number for t in spec(LOSS, ACCURACY).criteria.best(trials)] == [0, 1, 4]
 
 
 def test_what_breaks_a_constraint_is_never_best() -> None:
-    one = spec(LOSS, constraints=[LATENCY])
+    one = spec(LOSS, constraints=[LATENCY]).criteria
     trials = [ended(0, 1.0, bounded=[30]), ended(1, 3.0, bounded=[20]), ended(2, 2.0, bounded=[10])]
     assert [t.number for t in one.best(trials)] == [2]
     assert one.best(trials[:1]) == []
@@ -91,7 +91,7 @@ def test_what_breaks_a_constraint_is_never_best() -> None:
 
 def test_a_trial_without_all_values_is_not_best() -> None:
     pruned = replace(ended(0, 1.0), state=TrialState.PRUNED)
-    assert spec(LOSS, SIZE).best([pruned, ended(1, 1.0)]) == []
+    assert spec(LOSS, SIZE).criteria.best([pruned, ended(1, 1.0)]) == []
 
 
 def test_constraint_excess_is_the_distance_to_the_bound() -> None:
@@ -181,7 +181,7 @@ def test_searching_for_two_objectives_beats_chance(algorithm: str) -> None:
 @pytest.mark.parametrize("algorithm", ["tpe", "default", "optuna:tpe", "optuna:nsgaii"])
 def test_a_search_moves_to_where_the_constraint_holds(algorithm: str) -> None:
     engine = searched(algorithm, 60, several=False, constraints=[Constraint("size", max=0.8)])
-    it = engine.study.spec
+    it = engine.study.spec.criteria
     late = [t for t in engine.trials() if t.number >= 30]
     chance = [t for t in searched("random", 60, several=False, constraints=it.constraints).trials() if t.number >= 30]
     assert sum(it.violation(t) == 0 for t in late) > sum(it.violation(t) == 0 for t in chance)
@@ -202,7 +202,7 @@ def test_of_a_front_that_is_too_large_the_spread_points_count_as_good() -> None:
 
 
 def test_pruned_trials_come_after_those_that_succeeded_and_before_those_that_break_a_constraint() -> None:
-    it = spec(LOSS, SIZE, constraints=[LATENCY])
+    it = spec(LOSS, SIZE, constraints=[LATENCY]).criteria
     trials = [
         ended(0, 1.0, 1.0, bounded=[99]),
         replace(ended(1, 0.0), state=TrialState.PRUNED),

@@ -39,6 +39,23 @@ def hypervolume(points: Sequence[Losses], reference: Losses) -> float:
     return _volume([inside[place] for place in front(inside)], tuple(reference))
 
 
+def dominated_share(points: Sequence[Losses]) -> float:
+    """Return the share of a box that the points dominate, 0 to 1: of the box between the best and the worst value of
+    each objective among all of them.
+
+    It needs no reference point of a person's, and says nothing across studies: the box is this study's own.
+    """
+    if not points:
+        return 0.0
+    axes = list(zip(*points, strict=True))
+    sides = [(min(axis), max(axis)) for axis in axes]
+    scaled = [
+        [(x - low) / (high - low) if high > low else 0.0 for x, (low, high) in zip(point, sides, strict=True)]
+        for point in points
+    ]
+    return hypervolume(scaled, [1.0] * len(sides))
+
+
 def _volume(points: list[tuple[float, ...]], reference: tuple[float, ...]) -> float:
     """points: none of them dominates another one, and each dominates the reference."""
     if not points:

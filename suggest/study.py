@@ -104,6 +104,11 @@ class Criteria:
             return math.inf
         return sum(c.excess(v) for c, v in zip(self.constraints, trial.constraint_values, strict=True))
 
+    def first_best(self, best: Iterable[Trial]) -> Trial | None:
+        """Return that of the best trials that has the best value of the first objective; None of none."""
+        sign = self.objectives[0].direction.sign
+        return min(best, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None)
+
     def best(self, trials: Iterable[Trial]) -> list[Trial]:
         """Return the best of the succeeded trials that keep the constraints, in the order of their numbers.
 

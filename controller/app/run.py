@@ -279,8 +279,8 @@ async def _best(experiment: Experiment, own: Trial | None, client: SessionClient
     from suggest.errors import TunerError
 
     with suppress(TunerError):
-        for found in await client.optimal_trials(study_name(experiment)):
-            return found
+        best = experiment.spec.criteria.first_best(await client.optimal_trials(study_name(experiment)))
+        return own if best is None else best
     return own
 
 

@@ -115,13 +115,8 @@ class StudyService:
 
     def summaries(self, studies: Sequence[Study]) -> list[StudySummary]:
         counts = self._store.trial_counts([study.name for study in studies]) if studies else {}
-        best = [self._first_best(study) for study in studies]
+        best = [study.spec.criteria.first_best(self._best(study)) for study in studies]
         return [StudySummary(counts[study.name], one) for study, one in zip(studies, best, strict=True)]
-
-    def _first_best(self, study: Study) -> Trial | None:
-        """Return the trial that is best in the first objective, of those that are best at all."""
-        sign = study.spec.objective.direction.sign
-        return min(self._best(study), key=lambda t: sign * (t.value or 0.0), default=None)
 
     def _best(self, study: Study) -> list[Trial]:
         spec = study.spec

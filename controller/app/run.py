@@ -62,7 +62,9 @@ class RunResult:
 
     @property
     def some_succeeded(self) -> bool:
-        return self.counts.get(TrialState.SUCCEEDED, 0) > 0 or self.best is not None
+        """And may be told of: a trial that breaks a constraint is no result."""
+        some = self.counts.get(TrialState.SUCCEEDED, 0) > 0 and not self.experiment.spec.constraints
+        return some or self.best is not None
 
 
 @dataclass(slots=True)

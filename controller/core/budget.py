@@ -65,7 +65,7 @@ def ending(
         reached = f"{objective.metric} {best:g} (objective.target: {objective.target:g})"
     if reached:
         return Ending(ExperimentState.SUCCEEDED, f"the target was reached: {reached}", False)
-    succeeded = best is not None or counts.get(TrialState.SUCCEEDED, 0) > 0
+    succeeded = best is not None or (not spec.criteria.is_plain and counts.get(TrialState.SUCCEEDED, 0) > 0)
     if budget.wall_clock_s is not None and running_s >= budget.wall_clock_s:
         return _spent(
             f"the time budget is used up (budget.wallClock: {budget.wall_clock_s:g} s)", succeeded, drain=False

@@ -28,7 +28,7 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
         ("Uid", it.uid),
         ("State", shown_state(record)),
         ("Objectives" if spec.further else "Objective", "; ".join(map(_objective, spec.objectives))),
-        ("Constraints", "; ".join(map(str, spec.constraints))),
+        ("Subject to", "; ".join(map(str, spec.constraints))),
         ("Algorithm", _algorithm(record) + (f", pruning {spec.pruning.name}" if spec.pruning else "")),
         ("Revision", str(it.revision)),
         ("Directory", it.directory),
@@ -351,7 +351,7 @@ def _events(events: Sequence[Event]) -> list[str]:
 
 
 def _facts(facts: Sequence[tuple[str, str]]) -> str:
-    return "".join(f"{name + ':':<13}{value}\n" for name, value in facts if value)
+    return "".join(f"{name + ':':<12}{value}\n" for name, value in facts if value)
 
 
 def _indented(text: str) -> str:

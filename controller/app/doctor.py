@@ -21,7 +21,7 @@ from controller.app.workspace import Workspace
 from controller.core.model import FINAL, ExperimentSpec
 from controller.runtime import gpu_claims, gpus
 from controller.runtime.kubernetes.errors import ApiError, BadKubeconfig, NotAllowed, Unreachable
-from controller.runtime.kubernetes.findings import Finding, Level, fail, ok, warn
+from controller.runtime.kubernetes.preflight import Finding, Level, fail, ok, warn
 from controller.spec import Document
 from suggest.errors import TunerError
 

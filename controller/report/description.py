@@ -27,7 +27,7 @@ def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime
         ("Namespace", it.namespace),
         ("Uid", it.uid),
         ("State", shown_state(record)),
-        ("Objectives" if spec.further else "Objective", "; ".join(map(_objective, spec.objectives))),
+        ("Objectives" if spec.further else "Objective", "; ".join(map(describe_objective, spec.objectives))),
         ("Subject to", "; ".join(map(str, spec.constraints))),
         ("Algorithm", _algorithm(record) + (f", pruning {spec.pruning.name}" if spec.pruning else "")),
         ("Revision", str(it.revision)),
@@ -320,7 +320,7 @@ def _best(record: ExperimentRecord) -> str:
     return f"{front}; best {spec.objective.metric}: {told}"
 
 
-def _objective(it: ExperimentObjective) -> str:
+def describe_objective(it: ExperimentObjective) -> str:
     target = "" if it.target is None else f", target {formatting.number(it.target)}"
     return f"{it.direction.value} {it.metric}{target}"
 

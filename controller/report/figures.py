@@ -72,7 +72,7 @@ def history(record: ExperimentRecord) -> Json:
     }
     line: Json = {
         "transform": [{"filter": "datum.best != null"}],
-        "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2, "color": "#1d3d63"},
+        "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2, "color": "#d9822b"},
         "encoding": {"x": x, "y": {"field": "best", **y}},
     }
     return _figure(f"{metric} by trial; the line is the best so far", rows, {"layer": [points, line]})
@@ -158,7 +158,7 @@ def parallel(record: ExperimentRecord) -> Json:
             "x": {"field": "parameter", "type": "ordinal", "sort": names, "title": None, "axis": {"labelAngle": -30}},
             "y": {"field": "place", "type": "quantitative", "title": "place in its range", "scale": {"domain": [0, 1]}},
             "detail": {"field": "trial", "type": "nominal"},
-            "color": color,
+            "color": {**color, "legend": None},  # the strip shows it
             "tooltip": [_told("trial"), _told("value", metric), _told("parameter"), _told("is")],
         },
     }
@@ -294,7 +294,7 @@ def importance(record: ExperimentRecord, importances: Sequence[Importance]) -> J
         },
     }
     errors: Json = {
-        "mark": {"type": "rule", "color": "#1d3d63", "strokeWidth": 2},
+        "mark": {"type": "rule", "color": "#d9822b", "strokeWidth": 2},
         "encoding": {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}, "y": y},
     }
     figure = _figure(f"How much each parameter matters for a good {metric}", rows, {"layer": [bars, errors]})
@@ -321,7 +321,7 @@ def timeline(record: ExperimentRecord) -> Json:
         }
         for one, each in shown
     ]
-    title = "Attempts over time" + (f"; every {stride}th of {len(attempts)}" if stride > 1 else "")
+    title = "Attempts over time" + (f"; one of {stride}, {len(attempts)} in all" if stride > 1 else "")
     figure = _figure(
         title,
         rows,

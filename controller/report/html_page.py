@@ -70,7 +70,10 @@ function draw() {
   for (const [name, spec] of Object.entries(figures)) {
     vegaEmbed("#figure-" + name, spec, {
       theme: dark.matches ? "dark" : undefined, actions: false, renderer: "svg",
-      config: {background: "transparent", view: {stroke: null}},
+      config: {
+        background: "transparent", view: {stroke: null},
+        axis: {gridColor: dark.matches ? "#313943" : "#e3e6ea"},
+      },
     }).catch(error => { document.getElementById("figure-" + name).textContent = String(error); });
   }
 }

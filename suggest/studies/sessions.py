@@ -12,6 +12,7 @@ import math
 import resource
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -20,9 +21,10 @@ from datetime import UTC, datetime, timedelta
 from suggest import events
 from suggest.curves import Report, TrialCurve
 from suggest.deadline import locked
-from suggest.engine import Engine
+from suggest.engine import Draft, Engine
 from suggest.errors import LimitReached, NotFound, NotOwner, OutOfFiles, TunerError, Unavailable
 from suggest.storage.store import Lease, StudyRecord, StudyStore
+from suggest.studies.next_point import Computations, NextPoint
 from suggest.studies.prefetch import Prefetcher
 from suggest.studies.trial_leases import AwakeClock, TrialLeases
 from suggest.study import StudyName
@@ -59,6 +61,8 @@ class _Session:
     wanted: bool = False  # a further proposal is, soon
     trial_leases: TrialLeases = field(default_factory=TrialLeases)
     prepares: bool = True  # its proposals are quick enough to be made on the chance that they are wanted
+    next_point: NextPoint = field(default_factory=NextPoint)
+    proposing: threading.Lock = field(default_factory=threading.Lock)  # taken before `lock`, never within it
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,16 @@ class Writer:
     engine: Engine
     _clock: AwakeClock
     _session: _Session
+    _computations: Computations
+    points_given: Counter[str]  # by kind, of all studies
+
+    @property
+    def next_point(self) -> NextPoint:
+        return self._session.next_point
+
+    def compute(self, draft: Draft) -> None:
+        """In the background: `next_point` gets the result."""
+        self._computations.begin(self._session, self.engine, draft)
 
     def hold(self, trial: Trial) -> None:
         """Its lease, if it has one, begins now."""
@@ -135,6 +149,13 @@ class Writer:
         """Somebody has room for a further trial: the next proposal is made as soon as this is done."""
         self._session.wanted = not self.engine.is_prepared
 
+    def given(self, *, own: bool) -> None:
+        """Trials were handed out. own: their points are the study's sampler's, which would give the same again."""
+        if own:
+            self.next_point.drop()
+        if self.next_point.is_used and self.next_point.ahead(self.engine):
+            self.expect_more()
+
     def warm_up(self) -> None:
         """Load in the background, once, what the algorithm will need when it is first asked in earnest."""
         if not self._session.warm:
@@ -153,7 +174,9 @@ class StudySessions:
         self._sessions: dict[StudyName, _Session] = {}  # the least recently used first
         self._sessions_lock = threading.Lock()
         self._prefetcher = Prefetcher(self._prepare)
+        self._computations = Computations()
         self.workers = Workers()
+        self.points_given: Counter[str] = Counter()
         self._clock = clock
         self._closing = threading.Event()
         self._closer: threading.Thread | None = None
@@ -165,10 +188,23 @@ class StudySessions:
             lease = self._lease(session)
             if session.engine is None:
                 session.engine = self._loaded(session)
-            yield Writer(lease, session.engine, self._clock, session)
+            yield Writer(lease, session.engine, self._clock, session, self._computations, self.points_given)
             if session.wanted:
                 session.wanted = False
-                self._prefetcher.later(name)
+                if session.next_point.is_used:  # a worker computes it, so it is worth while on a busy machine, too
+                    self._computations.later(session)
+                else:
+                    self._prefetcher.later(name)
+
+    @contextmanager
+    def proposing(self, name: StudyName) -> Iterator[None]:
+        """The caller alone proposes trials of the study; in between, others may be `writing` it."""
+        session = self._pin(name)
+        try:
+            with locked(session.proposing, late=Unavailable(f"{name} is busy with other calls; try again")):
+                yield
+        finally:
+            self._unpin(session)
 
     @contextmanager
     def deleting(self, name: StudyName) -> Iterator[Lease]:
@@ -184,6 +220,7 @@ class StudySessions:
         if self._closer is not None:
             self._closer.join()
         self.workers.close()
+        self._computations.close()
         self._prefetcher.close()
         self._clock.close()
         for session in list(self._sessions.values()):
@@ -223,8 +260,10 @@ class StudySessions:
         try:
             if session.engine is not None and session.prepares:
                 began = time.thread_time()
-                session.engine.prepare()
+                draft = session.engine.prepare()
                 session.prepares = time.thread_time() - began < WORTH_S
+                if draft is not None:
+                    self._computations.begin(session, session.engine, draft)
         finally:
             session.lock.release()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from suggest.errors import TunerError, Unavailable
 from suggest.workers import thread_cpu_s
 
 FRESH_S = 0.05  # how long a call waits for a point that knows all results
+MAY_MISS = 1  # results that a point need not know, where several trials run
 THREADS = 8  # computations at a time; most wait for one of the worker processes
 _LOOK_S = 0.05  # how soon a waiting call notices that its deadline has passed or the server stops
 
@@ -64,19 +66,24 @@ class Situation:
         """The ready point is as good as a fresh one, or the fresh one would come too late."""
         if self.missed is None:
             return False
-        may_miss = 1 if not self.is_exact and (self.running or self.slow) else 0
+        may_miss = MAY_MISS if not self.is_exact and (self.running or self.slow) else 0
         return self.missed <= may_miss
+
+    @property
+    def patience_s(self) -> float:
+        """How long to wait for a fresh point from here on."""
+        if self.is_exact or (self.missed is None and not self.has_cheaper):
+            return math.inf
+        return FRESH_S - self.waited_s
 
 
 def choose(now: Situation) -> NextStep:
     """A good point at once; else a fresh one, if it comes within FRESH_S; else the ready one; else a cheaper one."""
     if now.is_good:
         return NextStep.GIVE
-    if now.is_exact or now.waited_s < FRESH_S:
+    if now.patience_s > 0:
         return NextStep.WAIT
-    if now.missed is not None:
-        return NextStep.GIVE
-    return NextStep.CHEAPER if now.has_cheaper else NextStep.WAIT
+    return NextStep.CHEAPER if now.missed is None else NextStep.GIVE
 
 
 def computes_ahead(now: Situation) -> bool:

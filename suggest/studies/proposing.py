@@ -7,13 +7,12 @@ proposal that no longer fits the study is made again. Whoever uses this is the o
 
 from __future__ import annotations
 
-import math
 import time
 
 from suggest import workers
 from suggest.engine import Draft, Engine, Proposal
 from suggest.space import Assignment
-from suggest.studies.next_point import FRESH_S, NextPoint, NextStep, choose
+from suggest.studies.next_point import NextPoint, NextStep, choose
 from suggest.studies.sessions import Writer
 
 TRIES = 3  # after so many proposals that no longer fitted, the study's lock is kept for one
@@ -74,8 +73,7 @@ class Proposing:
             writer.compute(draft)
         if self._began is None:
             self._began = time.monotonic()
-        bounded = not situation.is_exact and (situation.has_cheaper or situation.missed is not None)
-        self._awaited = next_point, next_point.landings, FRESH_S - waited_s if bounded else math.inf
+        self._awaited = next_point, next_point.landings, situation.patience_s
         return None
 
     def _computed(self, writer: Writer, count: int, *, to_run: bool) -> Proposal | None:

@@ -238,23 +238,37 @@ class Computations:
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="computation")
+        self._queued = 0  # those that no thread has begun
+        self._queued_lock = threading.Lock()
 
     def begin(self, study: ComputingStudy, engine: Engine, draft: Draft) -> None:
         """The caller holds the study's lock. Raises Unavailable: the server is being stopped."""
         try:
             if not study.next_point.is_used and engine.has_cheaper:
-                self._pool.submit(engine.warm_up_cheaper)
-            self._pool.submit(self._compute, study, engine, draft)
+                self._submit(engine.warm_up_cheaper)
+            self._submit(partial(self._compute, study, engine, draft))
         except RuntimeError as error:  # it is closed, or no thread is left
             raise Unavailable("this server computes no more points; send the request again") from error
         study.next_point.begun(engine, draft)
 
     def later(self, study: ComputingStudy) -> None:
-        """Soon, if it is wanted then. The caller may hold the study's lock."""
+        """Soon, if it is wanted then, unless there is enough to do for those who wait. The study's lock may be held."""
+        if self._queued >= THREADS:
+            return
         try:
-            self._pool.submit(self._prepare, study)
+            self._submit(partial(self._prepare, study))
         except RuntimeError:
             log.debug("no point is computed ahead of need: there is no thread")
+
+    def _submit(self, work: Callable[[], None]) -> None:
+        def begun() -> None:
+            with self._queued_lock:
+                self._queued -= 1
+            work()
+
+        with self._queued_lock:
+            self._pool.submit(begun)
+            self._queued += 1
 
     def close(self) -> None:
         """Computations in progress must have been ended: by closing the worker processes."""

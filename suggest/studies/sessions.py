@@ -213,6 +213,7 @@ class StudySessions:
             yield self._lease(session)
             session.lease = session.engine = None
             session.trial_leases = TrialLeases()
+            session.next_point.drop()
 
     def close(self) -> None:
         """Give back every study."""
@@ -258,12 +259,13 @@ class StudySessions:
         if session is None or not session.lock.acquire(blocking=False):
             return  # its user asks for a trial or ends one, and gets here
         try:
-            if session.engine is not None and session.prepares:
+            engine = session.engine
+            if engine is not None and session.prepares and not session.next_point.is_computing(engine):
                 began = time.thread_time()
-                draft = session.engine.prepare()
+                draft = engine.prepare()
                 session.prepares = time.thread_time() - began < WORTH_S
                 if draft is not None:
-                    self._computations.begin(session, session.engine, draft)
+                    self._computations.begin(session, engine, draft)
         finally:
             session.lock.release()
 
@@ -386,6 +388,7 @@ class StudySessions:
     def _leave(self, session: _Session, event: str) -> None:
         lease, session.lease, session.engine, session.doubtful = session.lease, None, None, False
         session.trial_leases = TrialLeases()
+        session.next_point.drop()
         if lease is not None:
             self._store.release(lease)
             events.tell(event, study=session.name, uid=lease.uid, epoch=lease.epoch)

@@ -46,9 +46,9 @@ class Gate:
     def open(self) -> None:
         (self._folder / "closed").unlink(missing_ok=True)
 
-    def answer(self) -> None:
-        """One request, and keep those after it waiting."""
-        (self._folder / "answer").touch()
+    def answer(self, *wanted: int) -> None:
+        """One request, and keep all others waiting."""
+        (self._folder / "answer {}".format(",".join(map(str, wanted)))).touch()
 
     def spoil(self, broken: bool = True) -> None:
         (self._folder / "broken").touch() if broken else (self._folder / "broken").unlink()
@@ -195,7 +195,7 @@ def test_a_study_that_changes_all_the_time_gets_its_proposal_at_last(
     for number in (2, 3, 4):
         eventually(gate.is_asked_for(number, number + 1))
         studies.add_trial(NAME, {"x": 1.0, "kind": "a"}, request_id=f"added {number}", outcome=DONE)
-        gate.answer()
+        gate.answer(number, number + 1)
     gate.open()
     assert [t.number for t in asking.result(60)] == [5, 6]
     assert len(gate.asked_for(5, 6)) == 1
@@ -396,5 +396,5 @@ def test_closing_ends_a_call_that_waits_for_its_point(tmp_path: Path, gate: Gate
         asking: Future[list[Trial]] = threads.submit(suggested, studies, "next")
         eventually(gate.is_asked_for(1))
         studies.close()
-        with pytest.raises(Exception, match="worker process has ended|server is stopping|no more points"):
+        with pytest.raises(Exception, match=r"worker process has ended|server is stopping|no more points"):
             asking.result(60)

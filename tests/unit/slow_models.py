@@ -130,7 +130,7 @@ GATE = "TUNER_TEST_GATE"  # in the environment: the folder of `Gated`
 class Gated:
     """Random points of the study's space. Its folder gets a line for each request, in `asked`: the numbers wanted, of
     the finished and of the running trials, and the upper end of the first parameter. As long as `closed` is there, it
-    waits, but for one request when `answer` is there; while `broken` is there, it fails."""
+    waits, but for a request for 2 and 3 when `answer 2,3` is there; while `broken` is there, it fails."""
 
     def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
         self._space = spec.space
@@ -148,16 +148,16 @@ class Gated:
         }
         with (self._folder / "asked").open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-        while (self._folder / "closed").exists() and not self._may_answer():
+        while (self._folder / "closed").exists() and not self._may_answer(wanted):
             deadline.check()
             time.sleep(0.002)  # the test decides how long it takes
         if (self._folder / "broken").exists():
             raise ZeroDivisionError("in the model")
         return draw_points(self._space, self._seed + 1, wanted)  # no points that random search would give
 
-    def _may_answer(self) -> bool:
+    def _may_answer(self, wanted: Sequence[PointRequest]) -> bool:
         try:
-            (self._folder / "answer").unlink()
+            (self._folder / "answer {}".format(",".join(str(one.number) for one in wanted))).unlink()
         except FileNotFoundError:
             return False
         return True

@@ -89,28 +89,25 @@ async def measured(client: AsyncClient, *, history: int, slots: int, trials: int
     return taken
 
 
-async def all_rows(folder: Path, *, quick: bool) -> tuple[str, str]:
-    address = f"unix:{folder}/s"
-    command = [str(TUNER), "serve", "--address", address, "--storage", f"sqlite:///{folder}/studies.db"]
-    histories = (100,) if quick else (100, 250, 1_000, 10_000)
-    rows, alone, several, most = [], 0.0, 0.0, 0.0
-    with (folder / "serve.log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as server:
-        client = await connected(address, server)
-        try:
-            for history in histories:
-                for slots in SLOTS:
-                    trials, trial_s = (6, 0.2) if quick else (40, 1.0)
-                    taken = await measured(client, history=history, slots=slots, trials=trials, trial_s=trial_s)
-                    p50, p90 = (1e3 * quantile(taken.seconds, share) for share in (0.5, 0.9))
-                    highest = 1e3 * max(taken.seconds)
-                    most = max(most, highest)
-                    alone, several = (max(alone, p50), several) if slots == 1 else (alone, max(several, p50))
-                    cells = [f"{p50:.1f}", f"{p90:.1f}", f"{highest:.0f}", f"{taken.cheaper}", str(len(taken.seconds))]
-                    rows.append([f"{history:,}", str(slots), *cells])
-                    print(rows[-1], file=sys.stderr)
-        finally:
-            await client.close()
-            server.terminate()
+async def all_rows(address: str, server: subprocess.Popen[bytes], *, quick: bool) -> tuple[str, str]:
+    """The table, and what becomes of the claims."""
+    rows: list[list[str]] = []
+    alone, several, most = 0.0, 0.0, 0.0
+    client = await connected(address, server)
+    try:
+        for history in (100,) if quick else (100, 250, 1_000, 10_000):
+            for slots in SLOTS:
+                trials, trial_s = (6, 0.2) if quick else (40, 1.0)
+                taken = await measured(client, history=history, slots=slots, trials=trials, trial_s=trial_s)
+                p50, p90 = (1e3 * quantile(taken.seconds, share) for share in (0.5, 0.9))
+                highest = 1e3 * max(taken.seconds)
+                most = max(most, highest)
+                alone, several = (max(alone, p50), several) if slots == 1 else (alone, max(several, p50))
+                cells = [f"{p50:.1f}", f"{p90:.1f}", f"{highest:.0f}", f"{taken.cheaper}", str(len(taken.seconds))]
+                rows.append([f"{history:,}", str(slots), *cells])
+                print(rows[-1], file=sys.stderr)
+    finally:
+        await client.close()
     head = ["finished trials", "run at a time", "p50 in ms", "p90 in ms", "most in ms", "of them tpe's", "suggestions"]
     claim = (
         f"Claims: p50 at most {ALONE_MS:g} ms one at a time: {alone:.1f} ms, {verdict(alone, ALONE_MS)}; at most "
@@ -124,8 +121,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few and short trials; keeps nothing")
     quick = parser.parse_args().quick
-    with tempfile.TemporaryDirectory(prefix="tuner-") as name:
-        found, claim = asyncio.run(all_rows(Path(name), quick=quick))
+    with tempfile.TemporaryDirectory(prefix="tuner-") as name, Path(name, "serve.log").open("wb") as log:
+        address = f"unix:{name}/s"
+        command = [str(TUNER), "serve", "--address", address, "--storage", f"sqlite:///{name}/studies.db"]
+        with subprocess.Popen(command, stdout=log, stderr=log) as server:
+            try:
+                found, claim = asyncio.run(all_rows(address, server, quick=quick))
+            finally:
+                server.terminate()
     print(f"{found}\n\n{claim}") if quick else keep("suggest-ahead", f"{found}\n\n{claim}\n\n{machine()}")
 
 

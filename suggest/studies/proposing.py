@@ -57,11 +57,11 @@ class Proposing:
                 if self._began is not None:
                     workers.charge(next_point.ready_cpu_s)
                 kind = "ready" if self._began is None else "outdated" if situation.missed else "fresh"
-                writer.points_given[kind] += 1
+                writer.count_point(kind)
                 self._began = None
                 return next_point.ready(engine)
             case NextStep.CHEAPER:
-                writer.points_given["cheaper"] += 1
+                writer.count_point("cheaper")
                 self._began = None
                 return engine.propose_cheaper()
             case NextStep.WAIT:

@@ -13,7 +13,7 @@ import resource
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -97,7 +97,7 @@ class Writer:
     _clock: AwakeClock
     _session: _Session
     _computations: Computations
-    points_given: Counter[str]  # by kind, of all studies
+    count_point: Callable[[str], None]  # by kind: ready, fresh, outdated or cheaper
 
     @property
     def next_point(self) -> NextPoint:
@@ -176,7 +176,8 @@ class StudySessions:
         self._prefetcher = Prefetcher(self._prepare)
         self._computations = Computations()
         self.workers = Workers()
-        self.points_given: Counter[str] = Counter()
+        self._points_given: Counter[str] = Counter()
+        self._points_lock = threading.Lock()
         self._clock = clock
         self._closing = threading.Event()
         self._closer: threading.Thread | None = None
@@ -188,7 +189,7 @@ class StudySessions:
             lease = self._lease(session)
             if session.engine is None:
                 session.engine = self._loaded(session)
-            yield Writer(lease, session.engine, self._clock, session, self._computations, self.points_given)
+            yield Writer(lease, session.engine, self._clock, session, self._computations, self._count_point)
             if session.wanted:
                 session.wanted = False
                 if session.next_point.is_used:  # a worker computes it, so it is worth while on a busy machine, too
@@ -232,6 +233,15 @@ class StudySessions:
         """Studies held in memory, and their trials: how many there were just now."""
         engines = [engine for session in list(self._sessions.values()) if (engine := session.engine) is not None]
         return len(engines), sum(engine.size for engine in engines)
+
+    def points_given(self) -> Counter[str]:
+        """Points for requests for one trial, by kind, of all studies whose sampler asks worker processes."""
+        with self._points_lock:
+            return self._points_given.copy()
+
+    def _count_point(self, kind: str) -> None:
+        with self._points_lock:
+            self._points_given[kind] += 1
 
     def with_expiry(self, name: StudyName, trials: list[Trial]) -> list[Trial]:
         """The same, with the times at which their leases expire; those of a study that others write have none."""

@@ -70,7 +70,7 @@ class StudyService:
 
         Of algorithms that compute in worker processes, and requests for one trial.
         """
-        return self._sessions.points_given
+        return self._sessions.points_given()
 
     @property
     def workers(self) -> Workers:

@@ -9,11 +9,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from suggest import deadline
 from suggest.client import Client
-from suggest.errors import NotFound, TimedOut
+from suggest.errors import NotFound, NotOwner, TimedOut
 from suggest.server.admin import open_store
 from suggest.space import Choice, Float, Parameter, Space
 from suggest.studies import StudyService, next_point
@@ -238,6 +239,26 @@ def test_a_trial_deleted_meanwhile_is_not_what_the_proposal_comes_from(
     gate.open()
     asking.result(60)
     assert [line["finished"] for line in gate.asked_for(2, 3)] == [[0, 1], [0]]
+
+
+def test_a_study_that_another_server_takes_meanwhile_gets_no_trial_from_this_one(postgres_url: str, gate: Gate) -> None:
+    with (
+        closing(open_store(postgres_url)) as store,
+        closing(StudyService(store, address="here:1")) as studies,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        begun(studies, running=1)
+        gate.shut()
+        asking = several(threads, studies)
+        try:
+            eventually(gate.is_asked_for(2, 3))
+            with psycopg.connect(postgres_url.replace("+psycopg", ""), autocommit=True) as connection:
+                connection.execute("UPDATE studies SET owner_epoch = owner_epoch + 1, owner_address = 'there:1'")
+        finally:
+            gate.open()
+        with pytest.raises(NotOwner, match="taken over by there:1"):
+            asking.result(60)
+        assert numbers(studies) == [0, 1]
 
 
 # One trial at a time, with a seed: exact

@@ -183,15 +183,23 @@ class NextPoint:
             self._error = error
             if error is None and engine.renumbered(draft) is not None:
                 self._ready = _Ready(engine, draft, engine.next_number, cpu_s)
-        with self._landed:
-            self._landings += 1
-            self._landed.notify_all()
+        self._wake()
         return current is engine and void and again
 
     def drop(self) -> None:
         """What is ready or being computed: it does not know a point that was handed out."""
         self._ready = None
         self._void = self._computing is not None
+
+    def forget(self) -> None:
+        """The study was closed: what is being computed is of no use, and nobody waits for it any longer."""
+        self._ready = self._computing = self._error = None
+        self._wake()
+
+    def _wake(self) -> None:
+        with self._landed:
+            self._landings += 1
+            self._landed.notify_all()
 
     def take_error(self) -> Exception | None:
         """Of the last computation; told once, to the call that waits or comes next."""

@@ -1,8 +1,11 @@
 """Study sessions: the studies that this process writes, each with its lease and engine, opened by the first write.
 
-A study has one writer at a time; studies do not wait for each other. An engine is a cache of the store: one that may
-have run ahead of the store is dropped and loaded again on demand. So are idle engines, and the least recently used
-when there are too many: each lease on SQLite takes a file descriptor, each engine memory.
+A study has one writer at a time; studies do not wait for each other. Nobody writes while a worker process computes for
+the study: `proposing` keeps other proposals out meanwhile, and its lock is taken before the study's.
+
+An engine is a cache of the store: one that may have run ahead of the store is dropped and loaded again on demand. So
+are idle engines, and the least recently used when there are too many: each lease on SQLite takes a file descriptor,
+each engine memory.
 """
 
 from __future__ import annotations
@@ -214,7 +217,7 @@ class StudySessions:
             yield self._lease(session)
             session.lease = session.engine = None
             session.trial_leases = TrialLeases()
-            session.next_point.drop()
+            session.next_point.forget()
 
     def close(self) -> None:
         """Give back every study."""
@@ -398,7 +401,7 @@ class StudySessions:
     def _leave(self, session: _Session, event: str) -> None:
         lease, session.lease, session.engine, session.doubtful = session.lease, None, None, False
         session.trial_leases = TrialLeases()
-        session.next_point.drop()
+        session.next_point.forget()
         if lease is not None:
             self._store.release(lease)
             events.tell(event, study=session.name, uid=lease.uid, epoch=lease.epoch)

@@ -31,7 +31,7 @@ from suggest.studies.sessions import IDLE_S, StudySessions, Writer
 from suggest.studies.space_growth import grown
 from suggest.studies.trial_leases import MAX_TRIES, AwakeClock
 from suggest.study import Pruning, Study, StudyName, StudySpec
-from suggest.trial import IMPORTED_FROM, NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
+from suggest.trial import IMPORTED_FROM, NO_LABELS, PROPOSED_BY, Measurement, Outcome, StopAdvice, Trial, TrialState
 from suggest.workers import Workers
 
 INFRASTRUCTURE = "infrastructure"  # the failure class of a trial whose clients all went silent
@@ -418,8 +418,11 @@ class StudyService:
         with self._sessions.writing(name) as writer:
             engine = writer.engine
             there = engine.trial(number)
-            if IMPORTED_FROM in there.labels:  # where it comes from, nobody changes
-                labels = {**labels, IMPORTED_FROM: there.labels[IMPORTED_FROM]}
+            # Where it and its point come from, nobody changes.
+            labels = {
+                **labels,
+                **{key: there.labels[key] for key in (IMPORTED_FROM, PROPOSED_BY) if key in there.labels},
+            }
             trial = replace(there, labels=dict(labels))
             self._existing(name, number)
             with writer.changing():

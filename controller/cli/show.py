@@ -22,6 +22,7 @@ from controller.report.record import ExperimentRecord, StudyTrials
 from controller.report.top import top as top_text
 from controller.spec import redacted_document
 from suggest.errors import NotFound
+from suggest.trial import TrialState
 
 if TYPE_CHECKING:
     from suggest.client import StudySummary
@@ -179,7 +180,7 @@ def _importances(record: ExperimentRecord) -> list[Importance]:
 
 def best(arguments: argparse.Namespace) -> ExitCode:
     """NO_RESULT without a succeeded trial, as a run."""
-    from controller.report.ending import final_stage, result
+    from controller.report.ending import final_stage, front, result
 
     found = asyncio.run(query.look_up(workspace_of(arguments), arguments.name, arguments.namespace))
     record = query.with_outputs(found)
@@ -187,7 +188,8 @@ def best(arguments: argparse.Namespace) -> ExitCode:
     if trial is None:
         name = record.experiment.name
         see = rendered(command("get", "trials", name), arguments)
-        print(f"tuner: no trial of {name} has succeeded; see {see}", file=sys.stderr)
+        kept = "" if not record.counts.get(TrialState.SUCCEEDED) else " and kept the constraints"
+        print(f"tuner: no trial of {name} has succeeded{kept}; see {see}", file=sys.stderr)
         return ExitCode.NO_RESULT
     match arguments.output:
         case "json":
@@ -195,7 +197,7 @@ def best(arguments: argparse.Namespace) -> ExitCode:
         case "yaml":
             sys.stdout.write(formatting.yaml_text(documents.best(record, query.find_trial(record, trial.number))))
         case _:
-            print(result(record.experiment, trial))
+            print(front(record) if record.experiment.spec.further else result(record.experiment, trial))
             if said := final_stage(record):
                 print(said)
     return ExitCode.OK

@@ -21,9 +21,12 @@ from suggest.errors import NotFound, Problem
 from suggest.pruners import Pruner
 from suggest.samplers import Computation, Computed, Distinct, PointRequest, Sampler, registry
 from suggest.space import Assignment
-from suggest.study import Study, StudySpec, ValueRule
+from suggest.study import Constraint, Objective, Study, StudySpec, ValueRule
 from suggest.trial import IMPORTED_FROM, Measurement, StopAdvice, Trial, TrialState
 from suggest.workers import Workers
+
+MOST_OBJECTIVES = 8  # of which a Pareto front of any use can be made
+MOST_CONSTRAINTS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,10 +345,13 @@ class Engine:
             report.add_all(measurements)
         self.put(trial)
 
-    def value_of(self, number: int, further: Sequence[Measurement] = ()) -> tuple[float | None, int | None]:
-        """The trial's value by the objective's rule, None when that is not finite; and the value's step, without a
-        value the last one. `further` counts too: measurements that are not stored yet."""
-        objective = self._study.spec.objective
+    def value_of(
+        self, number: int, further: Sequence[Measurement] = (), *, objective: Objective | None = None
+    ) -> tuple[float | None, int | None]:
+        """Return the trial's value by the objective's rule, None when that is not finite; and the value's step,
+        without a value the last one. `further` counts too: measurements that are not stored yet. objective: by
+        default the first."""
+        objective = objective or self._study.spec.objective
         curve = self._report(number).newest_with(further, objective.metric)
         if curve is None:
             return None, None
@@ -354,6 +360,13 @@ class Engine:
             best = curve.best(objective.direction)
             return best, step if best is None else curve.steps[curve.values.index(best)]
         return (last if math.isfinite(last) else None), step
+
+    def constraint_value(
+        self, number: int, constraint: Constraint, further: Sequence[Measurement] = ()
+    ) -> float | None:
+        """Return the last value of the constraint's metric, None when that is not finite."""
+        curve = self._report(number).newest_with(further, constraint.metric)
+        return curve.values[-1] if curve is not None and math.isfinite(curve.values[-1]) else None
 
     def last_step(self, number: int, further: Sequence[Measurement] = ()) -> int | None:
         """Of the objective's metric, with what is not stored yet."""
@@ -479,16 +492,38 @@ def check_spec(spec: StudySpec) -> tuple[Problem, ...]:
 def _spec_problems(spec: StudySpec) -> Iterator[Problem]:
     space = spec.space.problems()
     yield from _under("space", space)
-    if len(spec.objectives) != 1:
-        yield Problem("objectives", f"{len(spec.objectives)} objectives; a study has exactly one for now")
-    for place, objective in enumerate(spec.objectives):
-        if not objective.metric:
-            yield Problem(f"objectives[{place}].metric", "no metric; name the one that trials report")
+    yield from _objective_problems(spec)
     yield from _under("algorithm", samplers.algorithm_problems(spec.algorithm))
+    yield from _under("algorithm", samplers.objective_problems(spec))
     if not space:
         yield from _under("space", samplers.space_problems(spec))
     if spec.pruning is not None:
         yield from _under("pruning", pruners.pruning_problems(spec.pruning))
+
+
+def _objective_problems(spec: StudySpec) -> Iterator[Problem]:
+    if not 1 <= len(spec.objectives) <= MOST_OBJECTIVES:
+        yield Problem("objectives", f"{len(spec.objectives)} objectives; a study has 1 to {MOST_OBJECTIVES}")
+    known: set[str] = set()
+    for place, objective in enumerate(spec.objectives):
+        if not objective.metric:
+            yield Problem(f"objectives[{place}].metric", "no metric; name the one that trials report")
+        elif objective.metric in known:
+            yield Problem(f"objectives[{place}].metric", f"{objective.metric} is an objective already; name it once")
+        known.add(objective.metric)
+    if len(spec.constraints) > MOST_CONSTRAINTS:
+        yield Problem("constraints", f"{len(spec.constraints)} constraints; a study has at most {MOST_CONSTRAINTS}")
+    for place, constraint in enumerate(spec.constraints):
+        here, bounds = f"constraints[{place}]", (constraint.min, constraint.max)
+        if not constraint.metric:
+            yield Problem(f"{here}.metric", "no metric; name the one that trials report")
+        if bounds == (None, None):
+            yield Problem(here, "no bound; set min, max or both")
+        for word, bound in zip(("min", "max"), bounds, strict=True):
+            if bound is not None and not math.isfinite(bound):
+                yield Problem(f"{here}.{word}", f"{bound} is not finite; leave it out where there is no bound")
+        if constraint.min is not None and constraint.max is not None and constraint.min > constraint.max:
+            yield Problem(here, f"min {constraint.min:g} is above max {constraint.max:g}; no value keeps both")
 
 
 def _under(place: str, problems: Iterable[Problem]) -> Iterator[Problem]:

@@ -7,6 +7,7 @@ from suggest.samplers.registry import (
     algorithms,
     cheaper_sampler,
     new_sampler,
+    objective_problems,
     space_problems,
 )
 from suggest.samplers.sampler import Computation, Computed, PointRequest, Sampler, completed, steps_of
@@ -23,6 +24,7 @@ __all__ = [
     "cheaper_sampler",
     "completed",
     "new_sampler",
+    "objective_problems",
     "space_problems",
     "steps_of",
 ]

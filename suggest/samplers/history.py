@@ -83,7 +83,7 @@ class ValueWindow:
     """The best and the most recent of the trials that succeeded."""
 
     def __init__(self, spec: StudySpec, size: int) -> None:
-        self._window = Window(spec.objective.direction, size)
+        self._window = Window(spec, size)
 
     def put(self, trial: Trial) -> None:
         told = trial.state is not TrialState.PRUNED
@@ -111,7 +111,15 @@ class History:
         if self._finished.pop(number, None) is not None:
             del self._numbers[bisect_left(self._numbers, number)]
         # Without what no model asks for: there may be many.
-        kept = Trial(number, trial.state, trial.parameters, value=trial.value, step=trial.step)
+        kept = Trial(
+            number,
+            trial.state,
+            trial.parameters,
+            value=trial.value,
+            step=trial.step,
+            further=trial.further,
+            constraint_values=trial.constraint_values,
+        )
         if trial.state is TrialState.RUNNING:
             self._running[number] = kept
         elif self._teaches(trial):

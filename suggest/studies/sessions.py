@@ -1,7 +1,7 @@
 """Study sessions: the studies that this process writes, each with its lease and engine, opened by the first write.
 
-A study has one writer at a time; studies do not wait for each other. While a worker process computes for a study, others
-may write it: only `proposing` lasts until there is a proposal. Its lock is taken before the study's, never within it.
+A study has one writer at a time; studies do not wait for each other. While a worker process computes for a study,
+others may write it: only `proposing` lasts until there is a proposal. Its lock is taken before the study's.
 
 An engine is a cache of the store: one that may have run ahead of the store is dropped and loaded again on demand. So
 are idle engines, and the least recently used when there are too many: each lease on SQLite takes a file descriptor,

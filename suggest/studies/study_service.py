@@ -34,6 +34,7 @@ from suggest.study import Pruning, Study, StudyName, StudySpec
 from suggest.trial import IMPORTED_FROM, NO_LABELS, PROPOSED_BY, Measurement, Outcome, StopAdvice, Trial, TrialState
 from suggest.workers import Workers
 
+PAGE = 1000  # trials that are read at a time
 INFRASTRUCTURE = "infrastructure"  # the failure class of a trial whose clients all went silent
 
 
@@ -123,8 +124,22 @@ class StudyService:
 
     def summaries(self, studies: Sequence[Study]) -> list[StudySummary]:
         counts = self._store.trial_counts([study.name for study in studies]) if studies else {}
-        best = [self._store.best_trial(study.name, study.spec.objective.direction) for study in studies]
+        best = [study.spec.criteria.first_best(self._best(study)) for study in studies]
         return [StudySummary(counts[study.name], one) for study, one in zip(studies, best, strict=True)]
+
+    def _best(self, study: Study) -> list[Trial]:
+        spec = study.spec
+        if spec.criteria.is_plain:
+            best = self._store.best_trial(study.name, spec.objective.direction)
+            return [] if best is None else [best]
+        found: list[Trial] = []
+        after = -1
+        # What is best of a page's trials and the best before it: a study's trials are never in memory all at once.
+        while page := self._store.trials(
+            study.name, states=[TrialState.SUCCEEDED], client_id="", after=after, limit=PAGE
+        ):
+            found, after = spec.criteria.best([*found, *page]), page[-1].number
+        return found
 
     def update_study(
         self,
@@ -404,6 +419,8 @@ class StudyService:
                     failure_class="",
                     end_time=None,
                     lease_s=None,
+                    further=(),
+                    constraint_values=(),
                 )
                 for t in found
                 if t.finished
@@ -471,8 +488,8 @@ class StudyService:
         return found
 
     def optimal_trials(self, name: StudyName) -> list[Trial]:
-        best = self._store.best_trial(name, self._sessions.record(name).study.spec.objective.direction)
-        return [] if best is None else [best]
+        """The best trial, or with several objectives the Pareto front, in the order of their numbers."""
+        return self._best(self._sessions.record(name).study)
 
     def _existing(self, name: StudyName, number: int) -> Trial:
         """The trial, unless it was deleted (an engine still knows those)."""
@@ -499,22 +516,41 @@ def _setting_words(setting: Setting) -> str:
 
 def _difference(there: StudySpec, wanted: StudySpec) -> str:
     old, new = spec_document(there), spec_document(wanted)
-    parts = [key for key in ("parameters", "objectives", "algorithm", "pruning") if old.get(key) != new.get(key)]
+    parts = [
+        key
+        for key in ("parameters", "objectives", "constraints", "algorithm", "pruning")
+        if old.get(key) != new.get(key)
+    ]
     return f" with other {' and '.join(parts)}" if parts else ", created by another request"
 
 
 def finished_trial(engine: Engine, trial: Trial, outcome: Outcome, measurements: Sequence[Measurement]) -> Trial:
-    """`trial` as it ended; with these last measurements, which the engine does not know yet."""
+    """`trial` as it ended; with these last measurements, which the engine does not know yet.
+
+    Raises FailedPrecondition: it succeeded, and an objective or a constraint has no finite value.
+    """
+    spec = engine.study.spec
+    if outcome.further and len(outcome.further) != len(spec.objectives) - 1:
+        told = f"{len(outcome.further) + 1} values; the study has {len(spec.objectives)} objectives"
+        raise InvalidArgument([Problem("outcome.succeeded.values", f"{told}, give one value for each")])
     measured, step = engine.value_of(trial.number, measurements)
     value = measured if outcome.value is None else outcome.value
-    if outcome.state is TrialState.SUCCEEDED and value is None:
-        metric = engine.study.spec.objective.metric
-        raise FailedPrecondition(
-            f"{engine.study.name}: trial {trial.number} has no finite value of {metric!r}, so it has not succeeded; "
-            "report one, give a value, or complete it as failed"
-        )
+    others = [engine.value_of(trial.number, measurements, objective=each)[0] for each in spec.objectives[1:]]
+    further = tuple(v for v in outcome.further or others if v is not None)
+    bounded = [engine.constraint_value(trial.number, each, measurements) for each in spec.constraints]
+    constrained = tuple(v for v in bounded if v is not None)
+    if outcome.state is TrialState.SUCCEEDED:
+        metrics = [o.metric for o in spec.objectives[1:]]
+        lacking = [] if value is not None else [spec.objective.metric]
+        lacking += [m for m, v in zip(metrics, outcome.further or others, strict=True) if v is None]
+        lacking += [c.metric for c, v in zip(spec.constraints, bounded, strict=True) if v is None]
+        if lacking:
+            raise FailedPrecondition(
+                f"{engine.study.name}: trial {trial.number} has no finite value of {' and '.join(map(repr, lacking))}, "
+                "so it has not succeeded; report one, give a value, or complete it as failed"
+            )
     if outcome.state not in (TrialState.SUCCEEDED, TrialState.PRUNED):
-        value = None
+        value, further, constrained = None, (), ()
     return replace(
         trial,
         state=outcome.state,
@@ -523,6 +559,8 @@ def finished_trial(engine: Engine, trial: Trial, outcome: Outcome, measurements:
         reason=outcome.reason,
         failure_class=outcome.failure_class,
         end_time=datetime.now(UTC),
+        further=further if value is not None and len(further) == len(others) else (),
+        constraint_values=constrained if len(constrained) == len(bounded) else (),
     )
 
 
@@ -541,8 +579,9 @@ def taken(engine: Engine, trial: FinishedTrial, *, number: int, source: str) -> 
     try:
         finished = finished_trial(engine, opened, trial.outcome, engine.fresh(number, trial.measurements))
     except FailedPrecondition:
-        metric = engine.study.spec.objective.metric
-        message = f"has no finite value of {metric!r}; give one, or measurements, or import it as failed"
+        spec = engine.study.spec
+        metrics = " and ".join(map(repr, spec.criteria.metrics))
+        message = f"has no finite value of {metrics}; give one, or measurements, or import it as failed"
         return None, ImportResult(None, problems=(Problem("outcome", message),))
     return finished, ImportResult(number, problems=fitting.remarks)
 
@@ -550,6 +589,7 @@ def taken(engine: Engine, trial: FinishedTrial, *, number: int, source: str) -> 
 def same_way(trial: Trial, outcome: Outcome) -> bool:
     """Reasons are prose and may differ."""
     same_value = outcome.value is None or outcome.value == trial.value
+    same_value &= not outcome.further or outcome.further == trial.further
     return trial.state is outcome.state and same_value and trial.failure_class == outcome.failure_class
 
 

@@ -19,6 +19,9 @@ from suggest.space import Assignment
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 IMPORTED_FROM = "tuner.dev/imported-from"  # the label that says where a trial comes from
 REUSED = "tuner.dev/value-of-trial"  # the label of a trial that was not run: whose value it took over
+PROPOSED_BY = (
+    "tuner.dev/proposed-by"  # the label of a trial whose point another sampler gave: the study's was not ready
+)
 
 
 class TrialState(enum.Enum):

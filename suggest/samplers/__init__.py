@@ -5,20 +5,26 @@ from suggest.samplers.registry import (
     Family,
     algorithm_problems,
     algorithms,
+    cheaper_sampler,
     new_sampler,
     objective_problems,
     space_problems,
 )
-from suggest.samplers.sampler import PointRequest, Sampler
+from suggest.samplers.sampler import Computation, Computed, PointRequest, Sampler, completed, steps_of
 
 __all__ = [
+    "Computation",
+    "Computed",
     "Distinct",
     "Family",
     "PointRequest",
     "Sampler",
     "algorithm_problems",
     "algorithms",
+    "cheaper_sampler",
+    "completed",
     "new_sampler",
     "objective_problems",
     "space_problems",
+    "steps_of",
 ]

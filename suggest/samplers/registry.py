@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from suggest import settings as checked
 from suggest.errors import Problem
 from suggest.samplers.cmaes import CmaEsSettings, cmaes, cmaes_problems
-from suggest.samplers.default import GRID, NAME, DefaultSettings, chosen_settings, default
+from suggest.samplers.default import GRID, HEDGE, NAME, DefaultSettings, chosen_settings, default
 from suggest.samplers.distinct import ALLOW, REUSE, Distinct, DrawSettings
 from suggest.samplers.gp import GpSettings, gp
 from suggest.samplers.grid import GridSampler, grid_problems
@@ -186,3 +186,17 @@ def new_sampler(spec: StudySpec, seed: int, workers: Workers | None = None) -> S
     if isinstance(settings, DrawSettings) and settings.duplicates != ALLOW:
         return Distinct(spec, seed, sampler, policy=settings.duplicates)
     return sampler
+
+
+CHEAPER = "tpe"
+
+
+def cheaper_sampler(spec: StudySpec, seed: int) -> Sampler | None:
+    """`tpe` at its own settings, computed in this process: for a trial that cannot wait for the study's algorithm.
+
+    None where it is no cheaper, or the algorithm visits points in an order of its own.
+    """
+    name, settings = spec.algorithm.name, chosen(spec).algorithm.settings
+    if name == CHEAPER or not _BY_NAME[name].learns or settings.get("chosen", HEDGE) != HEDGE:
+        return None
+    return tpe(spec, seed, OwnSettings())

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 from suggest.samplers.distinct import DrawSettings
 from suggest.samplers.running import LIARS, RunningTrials
-from suggest.samplers.sampler import PointRequest
+from suggest.samplers.sampler import PointRequest, Steps, completed
 from suggest.samplers.uniform import draw_points
 from suggest.settings import setting
 from suggest.space import Assignment, Parameter, Space
 from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
-from suggest.workers import Model, ModelSetup, RemoteModel, Workers
+from suggest.workers import Model, ModelSetup, RemoteModel, Workers, asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +66,13 @@ class TpeSampler:
         self._window.put(trial)
 
     def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
+        return completed(self.steps(wanted))
+
+    def steps(self, wanted: Sequence[PointRequest]) -> Steps:
         if self._window.finished < self._settings.startup_trials:
             return draw_points(self._spec.space, self._seed, wanted)
         model = self._model_for(len(wanted))
-        return model.propose(self._window.learnt(), self._window.running(), wanted)
+        return (yield from asked(model, self._window.learnt(), self._window.running(), wanted))
 
     def warm_up(self) -> None:
         if self._workers is None or not self._is_optunas:

@@ -8,6 +8,7 @@ caller, which is `suggest.server.service`; here is only what depends on the stud
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -25,11 +26,12 @@ from suggest.storage.store import Addition, StudyRecord, StudyStore
 from suggest.storage.study_json import fingerprint, spec_document
 from suggest.studies import request_keys, spec_rules
 from suggest.studies.dispatch import TURNS, Dispatch, ReplyBudget, revived
+from suggest.studies.proposing import Proposing
 from suggest.studies.sessions import IDLE_S, StudySessions, Writer
 from suggest.studies.space_growth import grown
 from suggest.studies.trial_leases import MAX_TRIES, AwakeClock
 from suggest.study import Pruning, Study, StudyName, StudySpec
-from suggest.trial import IMPORTED_FROM, NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
+from suggest.trial import IMPORTED_FROM, NO_LABELS, PROPOSED_BY, Measurement, Outcome, StopAdvice, Trial, TrialState
 from suggest.workers import Workers
 
 PAGE = 1000  # trials that are read at a time
@@ -63,6 +65,13 @@ class StudyService:
     def in_memory(self) -> tuple[int, int]:
         """(studies, trials) that are held in memory just now."""
         return self._sessions.in_memory()
+
+    def points_given(self) -> Counter[str]:
+        """How many new trials got a point that was `ready`, `fresh`, `outdated` or `cheaper`, since the server began.
+
+        Of algorithms that compute in worker processes, and requests for one trial.
+        """
+        return self._sessions.points_given()
 
     @property
     def workers(self) -> Workers:
@@ -184,25 +193,40 @@ class StudyService:
         expired_only: bool = False,
         size_of: Callable[[Trial], int] = _nothing,
     ) -> Suggestions:
-        """`size_of`: of a trial in the reply, in bytes, of which there is a limit."""
-        with self._sessions.writing(name) as writer:
-            engine = writer.engine
-            independent = not registry.learns(engine.study.spec.algorithm)
-            budget = ReplyBudget(size_of)
-            handout = Dispatch(self._store, writer, client_id, request_id, labels, lease_s, budget)
-            if known := engine.trials_of_request(request_id):
-                # A replay says nothing of the search: a client that wants more trials than it brings asks again.
-                replayed = self._sessions.with_expiry(name, handout.again(known))
-                return Suggestions(tuple(replayed), exhausted=False, independent=independent)
-            self._requeue_expired(name, writer)
-            trials: list[Trial] = []
-            for turn in range(TURNS):
-                proposal = engine.propose(count - len(trials), to_run=turn == TURNS - 1, expired_only=expired_only)
-                trials += handout.begin(proposal.trials)
-                if proposal.exhausted or len(trials) == count or budget.full or expired_only:
-                    break
-            exhausted = proposal.exhausted and not budget.full
-            return Suggestions(tuple(self._sessions.with_expiry(name, trials)), exhausted, independent)
+        """`size_of`: of a trial in the reply, in bytes, of which there is a limit.
+
+        The study's lock is not held while a worker process computes; then its other calls go on.
+        """
+        budget, proposing, trials, turn = ReplyBudget(size_of), Proposing(), list[Trial](), 0
+        with self._sessions.proposing(name):
+            while True:
+                with self._sessions.writing(name) as writer:
+                    engine = writer.engine
+                    independent = not registry.learns(engine.study.spec.algorithm)
+                    handout = Dispatch(self._store, writer, client_id, request_id, labels, lease_s, budget)
+                    if not trials and (known := engine.trials_of_request(request_id)):
+                        # A replay says nothing of the search: a client that wants more trials asks again.
+                        replayed = self._sessions.with_expiry(name, handout.again(known))
+                        return Suggestions(tuple(replayed), exhausted=False, independent=independent)
+                    self._requeue_expired(name, writer)
+                    while True:
+                        wanted, to_run = count - len(trials), turn == TURNS - 1
+                        proposal = (
+                            engine.propose(wanted, expired_only=True)
+                            if expired_only
+                            else proposing.step(writer, wanted, to_run=to_run)
+                        )
+                        if proposal is None:
+                            break
+                        trials += handout.begin(proposal.trials)
+                        if proposal.trials:
+                            writer.given(own=not any(p.proposed_by for p in proposal.trials))
+                        turn += 1
+                        if proposal.exhausted or len(trials) == count or budget.full or expired_only or turn == TURNS:
+                            exhausted = proposal.exhausted and not budget.full
+                            given = self._sessions.with_expiry(name, trials)
+                            return Suggestions(tuple(given), exhausted, independent)
+                proposing.wait()
 
     def renew_leases(self, name: StudyName, leases: Mapping[int, int]) -> frozenset[int]:
         """`leases`: the tries of trials, by their numbers. Those that could not be renewed."""
@@ -411,8 +435,11 @@ class StudyService:
         with self._sessions.writing(name) as writer:
             engine = writer.engine
             there = engine.trial(number)
-            if IMPORTED_FROM in there.labels:  # where it comes from, nobody changes
-                labels = {**labels, IMPORTED_FROM: there.labels[IMPORTED_FROM]}
+            # Where it and its point come from, nobody changes.
+            labels = {
+                **labels,
+                **{key: there.labels[key] for key in (IMPORTED_FROM, PROPOSED_BY) if key in there.labels},
+            }
             trial = replace(there, labels=dict(labels))
             self._existing(name, number)
             with writer.changing():

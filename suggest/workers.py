@@ -163,7 +163,16 @@ def asked(model: Model, learnt: Iterable[Trial], running: Iterable[Trial], wante
 
 def _outcome(trial: Trial) -> Trial:
     """What a model learns from; labels, owners and times are not sent."""
-    return Trial(trial.number, trial.state, dict(trial.parameters), value=trial.value, step=trial.step, labels={})
+    return Trial(
+        trial.number,
+        trial.state,
+        dict(trial.parameters),
+        value=trial.value,
+        step=trial.step,
+        labels={},
+        further=trial.further,
+        constraint_values=trial.constraint_values,
+    )
 
 
 class Workers:

@@ -16,6 +16,7 @@ from suggest.samplers import registry, split
 from suggest.space import Float, Parameter, Space
 from suggest.study import Algorithm, Constraint, Direction, Objective, Study, StudyName, StudySpec
 from suggest.trial import Trial, TrialState
+from suggest.workers import Workers
 
 X, Y = (Parameter(name, Float(0, 1)) for name in "xy")
 PLANE = Space((X, Y))
@@ -168,6 +169,17 @@ def test_a_rebuilt_engine_proposes_the_same_of_several_objectives(algorithm: str
     engine = searched(algorithm, 25)
     again = Engine(engine.study, list(engine.trials()), ())
     assert [p.parameters for p in again.propose(3).trials] == [p.parameters for p in engine.propose(3).trials]
+
+
+@pytest.mark.parametrize("algorithm", ["optuna:tpe", "optuna:nsgaii"])
+def test_a_worker_process_is_told_all_values(algorithm: str) -> None:
+    pool = Workers(size=1)
+    try:
+        engine = searched(algorithm, 25, constraints=[Constraint("size", max=0.8)])
+        there = Engine(engine.study, list(engine.trials()), (), workers=pool)
+        assert [p.parameters for p in there.propose(2).trials] == [p.parameters for p in engine.propose(2).trials]
+    finally:
+        pool.close()
 
 
 @pytest.mark.parametrize("algorithm", ["tpe", "default", "optuna:tpe", "optuna:nsgaii"])

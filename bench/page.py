@@ -94,8 +94,10 @@ def measured(trials: int, folder: Path) -> dict[str, object]:
                 tab.click("main a:text-is('page')")
             delays = tab.evaluate(WATCH, 8)  # the trial prints for 15 s
             figures["update_s"] = {
-                "median": round(statistics.median(delays), 3), "max": round(max(delays), 3), "min": round(min(delays), 3)
-            }  # fmt: skip
+                "median": round(statistics.median(delays), 3),
+                "max": round(max(delays), 3),
+                "min": round(min(delays), 3),
+            }
             browser.close()
     finally:
         if running is not None:

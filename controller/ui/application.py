@@ -10,6 +10,7 @@ import json
 import mimetypes
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -24,7 +25,7 @@ from controller.app import query
 from controller.app.delete import delete
 from controller.app.detached import control_detached
 from controller.core.model import Experiment
-from controller.report import documents
+from controller.report import documents, drawing, figures
 from controller.search import study_name
 from controller.spec import redacted_document
 from controller.ui.board import Board, Json, trial_document
@@ -45,6 +46,7 @@ RETRY_MS = 500  # before a page connects again
 LOG_POLL_S = 0.1
 LOG_PORTION = 1 << 16
 LOG_BEGIN = 1 << 18  # bytes: of a long log, its end
+SHOWN_FIGURES = ("history", "curves", "parallel")
 MOST_TRIALS_ADDED = 100_000
 Events: TypeAlias = AsyncIterator[tuple[str, Json]]
 _STATUS: dict[type[TunerError], int] = {
@@ -74,6 +76,7 @@ def application(board: Board, access: Access, closing: asyncio.Event) -> Starlet
             Route("/api/stream", page.stream_list),
             Route(f"{one}/stream", page.stream_experiment),
             Route(f"{one}/file", page.file),
+            Route(f"{one}/figures/{{figure}}.svg", page.figure),
             Route(trial, page.trial),
             Route(f"{trial}/log", page.stream_log),
             Route(f"{one}/stop", page.stop, methods=["POST"]),
@@ -125,6 +128,23 @@ class _Page:
     async def file(self, request: Request) -> Response:
         experiment = self._experiment(request)
         return JSONResponse(redacted_document(experiment.spec.document))
+
+    async def figure(self, request: Request) -> Response:
+        """A figure of the experiment, or of the curves of one `trial`."""
+        name = request.path_params["figure"]
+        if name not in SHOWN_FIGURES:
+            raise NotFound(f"no figure {name}; there are {', '.join(SHOWN_FIGURES)}")
+        experiment = self._experiment(request)
+        number = request.query_params.get("trial")
+        trial = None if number is None else _whole_number(number, "trial", least=0, most=1 << 31)
+        client = await self._board.client(experiment)
+        record = await query.gather(
+            self._board.experiments(), experiment, client, measurements=name == "curves", trial=trial
+        )
+        if trial is not None:
+            record = replace(record, trials=[query.find_trial(record, trial)])
+        drawn = await asyncio.to_thread(lambda: drawing.svg(figures.FIGURES[name](record, ())))
+        return Response(drawn, media_type="image/svg+xml")
 
     async def trial(self, request: Request) -> Response:
         number = request.path_params["number"]
@@ -222,11 +242,13 @@ async def _body(request: Request) -> dict[str, Any]:  # Any: what JSON holds
     return body
 
 
-def _whole_number(given: object, what: str, *, most: int) -> int:
+def _whole_number(given: object, what: str, *, most: int, least: int = 1) -> int:
     """Raises InvalidArgument."""
     text = str(given)
-    if isinstance(given, bool) or not (text.isascii() and text.isdigit() and len(text) < 12 and 1 <= int(text) <= most):
-        raise InvalidArgument([Problem(what, f"expected a whole number from 1 to {most}")])
+    if isinstance(given, bool) or not (
+        text.isascii() and text.isdigit() and len(text) < 12 and least <= int(text) <= most
+    ):
+        raise InvalidArgument([Problem(what, f"expected a whole number from {least} to {most}")])
     return int(text)
 
 

@@ -78,6 +78,15 @@ def test_a_search_is_stopped_and_resumed_by_clicking(cli: Cli, tab: Any) -> None
         tab.wait_for_selector("#state .state.succeeded")
 
 
+def test_figures_are_shown(cli: Cli, tab: Any) -> None:
+    assert cli.tuner("run", cli.write(trials=3))[0] == 0
+    with served(cli) as page:
+        opened(tab, page.link)
+        for figure in ("history", "curves", "parallel"):
+            tab.wait_for_selector(f"[data-figure={figure}] img")
+            assert tab.eval_on_selector(f"[data-figure={figure}] img", "it => it.naturalWidth") > 100
+
+
 def test_an_experiment_is_deleted_by_clicking(cli: Cli, tab: Any) -> None:
     assert cli.tuner("run", cli.write(trials=1))[0] == 0
     with served(cli) as page:

@@ -87,6 +87,7 @@ function experimentPage(namespace, name) {
   const why = h("p", { class: "why" });
   const facts = h("div", { class: "facts" });
   const history = h("div");
+  const pictures = h("div", { class: "figures" });
   const compare = h("button", { type: "button", disabled: true, onclick: () => { location.hash = address(namespace, name, "compare", chosen.join(",")); } }, "Compare");
   let chosen = [];
   let summary = null;
@@ -125,9 +126,31 @@ function experimentPage(namespace, name) {
   main.replaceChildren(
     h("div", { class: "head" }, title, state, h("div", { class: "actions" }, Object.values(buttons))),
     why, said.element, facts,
+    pictures,
     h("section", { class: "card" }, h("h2", {}, "Trials"), table.element),
     h("section", { class: "card" }, h("h2", {}, "Events"), history), file);
 
+  let drawn = "";
+  let drawing = 0;
+  // Again when a trial has ended, and not while the last ones are being drawn.
+  function draw(it) {
+    const wanted = `${it.revision}.${it.done}`;
+    if (!it.done || wanted === drawn || Date.now() < drawing) return;
+    drawn = wanted;
+    drawing = Date.now() + 5000;
+    setTimeout(() => summary && draw(summary), 5100);
+    for (const [figure, words] of [["history", "Values of the trials, and the best so far"], ["curves", "Learning curves"], ["parallel", "Parameters and values"]]) {
+      const picture = new Image();
+      picture.alt = words;
+      picture.onload = () => {
+        const before = pictures.querySelector(`[data-figure=${figure}]`);
+        const card = h("figure", { class: "card figure", "data-figure": figure }, picture);
+        if (before) before.replaceWith(card);
+        else pictures.append(card);
+      };
+      picture.src = `${at}/figures/${figure}.svg?${drawn}`; // without the package that draws, the page has none
+    }
+  }
   function fact(words, value, ...more) {
     return h("div", { class: "fact" }, h("div", { class: "name" }, words), h("div", { class: "value" }, value), more.map((each) => h("div", { class: "more" }, each)));
   }
@@ -148,6 +171,7 @@ function experimentPage(namespace, name) {
       fact("search", it.algorithm, `${it.runtime}, ${it.parallelism} at a time, revision ${it.revision}`),
     );
     history.replaceChildren(events(it.events));
+    draw(it);
     const controlled = Boolean(it.controlledBy);
     buttons.stop.disabled = it.state === "succeeded" || it.state === "failed" || it.state === "stopping" || (it.state === "stopped" && !controlled);
     buttons.resume.disabled = controlled || it.state === "succeeded";

@@ -85,6 +85,10 @@ def test_figures_are_shown(cli: Cli, tab: Any) -> None:
         for figure in ("history", "curves", "parallel"):
             tab.wait_for_selector(f"[data-figure={figure}] img")
             assert tab.eval_on_selector(f"[data-figure={figure}] img", "it => it.naturalWidth") > 100
+        tab.click("tbody a")
+        tab.wait_for_selector("figure img[alt='Learning curve of the trial']")
+        tab.wait_for_selector("pre.log:has-text('score=')")
+        assert tab.eval_on_selector("figure img", "it => it.decode().then(() => it.naturalWidth)") > 100
 
 
 def test_an_experiment_is_deleted_by_clicking(cli: Cli, tab: Any) -> None:

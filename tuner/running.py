@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.experiment import Experiment
-from tuner.study import Study, TrialResult, workspace_of
+from tuner.study import Study, TrialResult, in_event_loop, workspace_of
 
 if TYPE_CHECKING:
     from controller.app.experiment_file import ExperimentFile
@@ -188,7 +188,7 @@ def _waited_for(
         with SignalControls(say) as controls:
             return await done(controls), controls.received
 
-    if threading.current_thread() is threading.main_thread() and not _in_event_loop():
+    if threading.current_thread() is threading.main_thread() and not in_event_loop():
         return asyncio.run(with_signals())
 
     controls = Interruptions(say)
@@ -213,14 +213,6 @@ def _waited_for(
             if ended.done():
                 raise
             begun.result().call_soon_threadsafe(controls.receive, signal.SIGINT)
-
-
-def _in_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _view(progress: bool) -> View:

@@ -214,9 +214,7 @@ def workspace_of(state_dir: str | Path | None) -> Workspace:
 
 def waited_for(coroutine: Coroutine[Any, Any, Result]) -> Result:
     """Its result, also where an event loop runs in this thread (a notebook)."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not in_event_loop():
         return asyncio.run(coroutine)
     results: list[Result] = []
     errors: list[BaseException] = []
@@ -233,6 +231,15 @@ def waited_for(coroutine: Coroutine[Any, Any, Result]) -> Result:
     if errors:
         raise errors[0]
     return results[0]
+
+
+def in_event_loop() -> bool:
+    """Whether one runs in this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _result(record: ExperimentRecord, one: TrialRecord) -> TrialResult:

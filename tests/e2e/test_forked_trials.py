@@ -196,3 +196,19 @@ print(tuner.minimize(objective, X, trials=4, parallelism=2, progress=False).stat
     os.kill(victim(), signal.SIGKILL)
     out, err = process.communicate(timeout=100)
     assert out == "succeeded\n", err
+
+
+def test_forked_trials_have_gpus_of_their_own(scripts: Scripts) -> None:
+    scripts.env |= {"TUNER_GPUS": "0,1", "TUNER_LOCK_DIR": str(scripts.folder / "locks")}
+    out = scripts.output("""
+def objective(trial):
+    gpu = os.environ["CUDA_VISIBLE_DEVICES"]
+    (HERE / f"held-{gpu}").mkdir()
+    time.sleep(0.05)
+    (HERE / f"held-{gpu}").rmdir()
+    return int(gpu)
+
+study = tuner.minimize(objective, X, trials=8, parallelism=2, gpu=1, progress=False)
+print(study.state, {result.value for result in study.results()} == {0, 1})
+""")
+    assert out == "succeeded True\n"

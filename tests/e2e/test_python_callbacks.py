@@ -1,4 +1,4 @@
-"""`callbacks=`: called in the script's process with what is stored; may end a search; an exception is raised to the caller."""
+"""`callbacks=`: called in the script with what is stored; may end a search; an exception is raised to the caller."""
 
 from __future__ import annotations
 

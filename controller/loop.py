@@ -267,6 +267,8 @@ class Loop:
             desired=self._desired,
             without_grace=self._without_grace,
             best=memory.best_value,
+            since_best=memory.since_best,
+            reached=memory.reached,
             exhausted=memory.exhausted,
             running_s=self.experiment.running_s,
             slots=self._runtime.slots(spec.trial.resources.gpu, spec.trial.workers),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from controller.app.workspace import Workspace
     from controller.report.record import ExperimentRecord, TrialRecord
     from suggest.client import Client
+    from tuner.plots import Plots
 
 Result = TypeVar("Result")
 
@@ -101,6 +102,13 @@ class Study:
         record = self._record(trial=trial, measurements=True)
         newest = max((one.attempt for one in record.measurements.get(trial, ())), default=0)
         return [(m.step, m.metric, m.value) for m in record.measurements.get(trial, ()) if m.attempt == newest]
+
+    @property
+    def plot(self) -> Plots:
+        """Figures: `study.plot.history()` in a notebook, `study.plot.history().save("history.svg")` in a script."""
+        from tuner.plots import Plots
+
+        return Plots(lambda: self._record(measurements=True))
 
     def log(self, trial: int) -> str:
         """What the newest attempt of a trial printed; "" if it is not on this machine."""

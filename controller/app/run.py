@@ -62,7 +62,9 @@ class RunResult:
 
     @property
     def some_succeeded(self) -> bool:
-        return self.counts.get(TrialState.SUCCEEDED, 0) > 0 or self.best is not None
+        """And may be told of: a trial that breaks a constraint is no result."""
+        some = self.counts.get(TrialState.SUCCEEDED, 0) > 0 and not self.experiment.spec.constraints
+        return some or self.best is not None
 
 
 @dataclass(slots=True)
@@ -282,8 +284,8 @@ async def _best(experiment: Experiment, own: Trial | None, client: SessionClient
     from suggest.errors import TunerError
 
     with suppress(TunerError):
-        for found in await client.optimal_trials(study_name(experiment)):
-            return found
+        best = experiment.spec.criteria.first_best(await client.optimal_trials(study_name(experiment)))
+        return own if best is None else best
     return own
 
 

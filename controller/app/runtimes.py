@@ -80,10 +80,10 @@ def same_context(experiment: Experiment, asked: str | None) -> None:
 def _on_cluster(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: KubernetesClient) -> KubernetesRuntime:
     from controller.runtime.kubernetes.admission import AdmissionQueue, FairShares
     from controller.runtime.kubernetes.lease import identity
-    from controller.runtime.kubernetes.runtime import KubernetesRuntime, Place
+    from controller.runtime.kubernetes.runtime import ClusterTarget, KubernetesRuntime
 
     folders = state.folders(uid)
-    place = Place(
+    target = ClusterTarget(
         client=client,
         namespace=spec.namespace,
         uid=uid,
@@ -93,7 +93,7 @@ def _on_cluster(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: K
         holder=lambda: identity(folders.root),
     )
     shares = FairShares(state.root, server=client.server, namespace=spec.namespace, uid=uid)
-    return KubernetesRuntime(place, queue=AdmissionQueue(own=spec.trial.cluster.get("queue") is None, shares=shares))
+    return KubernetesRuntime(target, queue=AdmissionQueue(own=spec.trial.cluster.get("queue") is None, shares=shares))
 
 
 def anchor(spec: ExperimentSpec, uid: Uid) -> dict[str, Any]:

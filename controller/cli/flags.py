@@ -165,6 +165,9 @@ def reporting(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", choices=("table", "json", "yaml", "csv"), default="table", help="(default table)"
     )
     parser.add_argument("--all", action="store_true", help="show all trials in the table, not only the first 20")
+    parser.add_argument("--html", metavar="FILE", help="write a page with figures that needs no network")
+    parser.add_argument("--figure", metavar="FIGURE", help="write one figure to --to; a wrong name lists them")
+    parser.add_argument("--to", metavar="FILE", help="of --figure: an .svg, .png or .json (Vega-Lite) file")
 
 
 def log_part(parser: argparse.ArgumentParser) -> None:

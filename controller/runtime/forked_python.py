@@ -1,7 +1,7 @@
 """Trials of a Python module without a new interpreter: the supervisor imports the module once and forks for each trial.
 
 The child is a process like any other: same session, log, gate, signals, environment and mark, but it calls the module
-instead of executing a command (docs/adr/0025-forked-function-trials.md). The module is imported in the supervisor, so
+instead of executing a command (docs/adr/0026-forked-function-trials.md). The module is imported in the supervisor, so
 it must start no thread and import nothing large. Imported by the supervisor: standard library only.
 """
 

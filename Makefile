@@ -117,6 +117,7 @@ bench: $(VENV)/dev.stamp  ## measure, and write the figures to docs/benchmarks.m
 	PYTHONPATH=. $(BIN)/python bench/studies.py $(BENCH)
 	PYTHONPATH=. $(BIN)/python bench/slow_study.py $(BENCH)
 	$(BIN)/python bench/tpe_cost.py
+	$(BIN)/python bench/function_overhead.py $(BENCH)
 
 .PHONY: bench-cluster
 bench-cluster: cluster-binaries cluster-images  ## as root: measure on a cluster made here, and write the figures there too

@@ -152,6 +152,12 @@ def watch(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def page(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--port", metavar="PORT", type=int, help="on 127.0.0.1 (default: that of the last time, or a free one)"
+    )
+
+
 def best_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table", help="(default table)")
 

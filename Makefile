@@ -11,6 +11,7 @@ COMPILE := $(RELEASE)/bin/uv pip compile --universal --python-version 3.11 --gen
 JOBS ?= auto
 OPTUNA_TESTS := $(addprefix tests/,unit/test_sampling_tpe.py unit/test_tpe_density.py unit/test_importance.py \
   unit/test_optuna_database.py unit/test_default.py unit/test_pruning.py service/test_importing.py)
+AXE := build/axe
 OPTUNA_5_TESTS := tests/unit/test_optuna_samplers.py
 MUTANTS := $(BIN)/python -m tests.sim.mutants
 .DEFAULT_GOAL := help
@@ -71,6 +72,19 @@ postgres-packages:  ## as root, on Debian: install what the tests on PostgreSQL 
 test-clients: $(VENV)/dev.stamp  ## run the tests of clients in other languages, where Go is; TESTS=tests/clients/test_x.py
 	$(BIN)/python -m pytest $(or $(TESTS),tests/clients)
 
+.PHONY: ui-packages
+ui-packages: $(VENV)/dev.stamp  ## as root, on Debian: install what the tests of the page in a browser need
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium </dev/null
+	command -v npm >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends npm </dev/null
+	$(PIP) install 'playwright>=1.55,<2'
+	mkdir -p $(AXE)
+	cd $(AXE) && npm pack --silent axe-core@4.14.1 && tar -xzf axe-core-4.14.1.tgz package/axe.min.js
+
+.PHONY: test-ui
+test-ui: $(VENV)/dev.stamp  ## run the tests of the page in a browser, where chromium is; TESTS=tests/ui/test_x.py
+	$(BIN)/python -m pytest $(or $(TESTS),tests/ui)
+
 .PHONY: check
 check: $(VENV)/dev.stamp  ## format, lint, types, who may import whom, stubs fresh
 	$(BIN)/ruff format --check
@@ -100,9 +114,11 @@ mutants: $(VENV)/dev.stamp  ## plant bugs and see that the simulation catches ea
 bench: $(VENV)/dev.stamp  ## measure, and write the figures to docs/benchmarks.md
 	$(BIN)/python bench/throughput.py $(BENCH)
 	$(BIN)/python bench/suggest_latency.py $(BENCH)
+	$(BIN)/python bench/suggest_ahead.py $(BENCH)
 	PYTHONPATH=. $(BIN)/python bench/studies.py $(BENCH)
 	PYTHONPATH=. $(BIN)/python bench/slow_study.py $(BENCH)
 	$(BIN)/python bench/tpe_cost.py
+	$(BIN)/python bench/function_overhead.py $(BENCH)
 
 .PHONY: bench-cluster
 bench-cluster: cluster-binaries cluster-images  ## as root: measure on a cluster made here, and write the figures there too
@@ -157,7 +173,7 @@ sbom: $(RELEASE)/stamp  ## write the software bill of materials of that image (C
 
 .PHONY: lock
 lock: $(RELEASE)/stamp  ## bring the lock files up to pyproject.toml; LOCK=--upgrade takes the newest versions
-	$(COMPILE) pyproject.toml --extra examples --extra kubernetes --extra postgres --group dev -o requirements.lock
+	$(COMPILE) pyproject.toml --extra examples --extra kubernetes --extra postgres --extra ui --group dev -o requirements.lock
 	$(COMPILE) pyproject.toml --extra examples --extra cifar10 -c requirements.lock -o requirements-torch.lock
 	$(COMPILE) pyproject.toml --extra postgres -c requirements.lock -o deploy/requirements.lock
 	$(COMPILE) --group docs -o docs/requirements.lock

@@ -63,6 +63,10 @@ Launcher = Callable[[Experiment, Trial, Sequence[Attempt]], Launch]
 """Makes the folder of the newest of the trial's attempts and says what to execute there. Raises CannotStart."""
 
 
+OnTrial = Callable[[Trial], DesiredState]
+"""Told of a trial that has ended, when the study has its outcome; what it returns is requested of the loop."""
+
+
 class Loop:
     """One experiment's controller. Belongs to one event loop; `run` once."""
 
@@ -76,6 +80,7 @@ class Loop:
         launcher: Launcher,
         clock: Clock,
         on_event: Callable[[Event], None] = lambda _event: None,
+        on_trial: OnTrial = lambda _trial: DesiredState.RUN,
         patience_s: float = GIVE_UP_S,
     ) -> None:
         """patience_s: how long runtime, store or service may be away before `run` gives up; what runs goes on."""
@@ -83,6 +88,7 @@ class Loop:
         self._search = ExperimentStudy(experiment, studies)
         self._uploads = MeasurementUploader(self._search, at_once=experiment.spec.pruning is not None)
         self._runtime = runtime
+        self._on_trial = on_trial
         self._launcher = launcher
         self._clock = clock
         self._patience_for_trouble_s = patience_s
@@ -261,6 +267,8 @@ class Loop:
             desired=self._desired,
             without_grace=self._without_grace,
             best=memory.best_value,
+            since_best=memory.since_best,
+            reached=memory.reached,
             exhausted=memory.exhausted,
             running_s=self.experiment.running_s,
             slots=self._runtime.slots(spec.trial.resources.gpu, spec.trial.workers),
@@ -435,8 +443,10 @@ class Loop:
         known = self._memory.opened[number]
         await self._uploads.send(self._memory, number, leave=MAX_REPORT)
         if known.running:
-            self._memory.count(await self._search.complete(number, outcome, known.unreported))
+            trial = await self._search.complete(number, outcome, known.unreported)
+            self._memory.count(trial)
             known.running = False  # the next turn forgets it, after it has filled the slot that this one left
+            self.request(self._on_trial(trial))
 
     async def _close(self, number: TrialOrFinal) -> None:
         for attempt in self._memory.opened[number].attempts:

@@ -57,6 +57,9 @@ class Memory:
         self.opened: dict[TrialOrFinal, Opened] = {}
         self.counts: dict[TrialState, int] = {}
         self.best: Trial | None = None
+        self.front: list[Trial] = []  # the best trials where the experiment has several objectives or constraints
+        self.reached = ""  # the targets of several objectives, once a trial has reached them all
+        self.since_best = 0  # trials that have ended since one was the best, or joined the front
         self.trend: list[float] = []  # the best value after each succeeded trial
         self.handed_out = 0  # trials that the study has given us: the number of our next request
         self.exhausted = False
@@ -79,7 +82,8 @@ class Memory:
     def new_log(self, attempts: Sequence[Attempt]) -> LogReader:
         """Of the newest attempt. The steps of earlier ones are stored, so that a restarted controller counts alike."""
         reached = next((each.step for each in reversed(attempts[:-1]) if each.step is not None), 0)
-        return LogReader(self._spec.metrics, self._spec.objective, start=reached)
+        spec = self._spec
+        return LogReader(spec.metrics, spec.objective, others=spec.other_metrics, start=reached)
 
     def open(self, trial: Trial, attempts: list[Attempt], *, running: bool = True) -> None:
         self.opened[trial.number] = Opened(trial, attempts, self.new_log(attempts), running)
@@ -132,13 +136,26 @@ class Memory:
         self.counts[trial.state] = self.counts.get(trial.state, 0) + 1
         known = self.opened.get(trial.number)
         self._follow(trial, known.newest if known is not None else newest)
+        self.since_best += trial.state is not TrialState.CANCELLED
         if trial.state is not TrialState.SUCCEEDED or trial.value is None:
+            return
+        if not self._spec.criteria.is_plain:
+            self._join_front(trial)
             return
         so_far = self.best_value
         value = self._spec.objective.better(so_far, trial.value)
         if value is not None and value != so_far:
-            self.best = trial
+            self.best, self.since_best = trial, 0
         self.trend.append(trial.value if value is None else value)
+
+    def _join_front(self, trial: Trial) -> None:
+        self.front = self._spec.criteria.best([*self.front, trial])
+        if any(one.number == trial.number for one in self.front):
+            self.since_best = 0
+            self.reached = self.reached or self._spec.targets_reached(trial)
+        self.best = self._spec.criteria.first_best(self.front)
+        if self.best is not None and self.best.value is not None:
+            self.trend.append(self.best.value)
 
     def _follow(self, trial: Trial, newest: Attempt | None) -> None:
         """The streak of failures; what did not run says nothing about it."""

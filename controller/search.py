@@ -73,10 +73,10 @@ def lost(study: StudyName, experiment: str) -> StoreBroken:
 
 
 def study_spec(spec: ExperimentSpec) -> StudySpec:
-    objective = spec.objective
     return StudySpec(
         space=spec.space,
-        objectives=(Objective(objective.metric, objective.direction, objective.value),),
+        objectives=tuple(Objective(one.metric, one.direction, one.value) for one in spec.objectives),
+        constraints=spec.constraints,
         algorithm=Algorithm(spec.algorithm.name, spec.algorithm.seed, _settings(spec)),
         pruning=_pruning(spec.pruning),
     )
@@ -148,10 +148,12 @@ class ExperimentStudy:
         return found
 
     async def best(self) -> Trial:
-        """Of all that succeeded, imported ones too. Raises FailedPrecondition: there is none."""
-        for found in await self._studies.optimal_trials(self._name):
-            return found
-        raise FailedPrecondition(f"{self._name} has no succeeded trial")
+        """Of all that succeeded, imported ones too; with several objectives the one of the Pareto front that is best in
+        the first. Raises FailedPrecondition: there is none."""
+        best = self._spec.criteria.first_best(await self._studies.optimal_trials(self._name))
+        if best is None:
+            raise FailedPrecondition(f"{self._name} has no succeeded trial that keeps the constraints")
+        return best
 
     async def trial(self, number: int) -> Trial:
         return await self._studies.get_trial(self._name, number)

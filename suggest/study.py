@@ -6,12 +6,14 @@ The nouns of the API; protobuf stays in `suggest.wire`, SQL in `suggest.storage`
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from suggest import pareto
 from suggest.space import Space, Value
-from suggest.trial import NO_LABELS
+from suggest.trial import NO_LABELS, Trial, TrialState
 
 
 class Direction(enum.Enum):
@@ -40,6 +42,27 @@ class Objective:
     value: ValueRule = ValueRule.LAST
 
 
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A bound that the last value of a metric must keep: at least `min`, at most `max`, or both."""
+
+    metric: str
+    min: float | None = None
+    max: float | None = None
+
+    def excess(self, value: float) -> float:
+        """Return by how much a finite value breaks the bound: 0 if it keeps it."""
+        below = 0.0 if self.min is None else self.min - value
+        above = 0.0 if self.max is None else value - self.max
+        return max(0.0, below, above)
+
+    def __str__(self) -> str:
+        bounds = [
+            f"at {word} {bound:g}" for word, bound in (("least", self.min), ("most", self.max)) if bound is not None
+        ]
+        return f"{self.metric} {' and '.join(bounds)}"
+
+
 def better(objectives: Sequence[Objective], values: Sequence[float], than: Sequence[float]) -> bool:
     """Whether a trial with these values, one per objective, is better than one with those: the one definition.
 
@@ -48,6 +71,53 @@ def better(objectives: Sequence[Objective], values: Sequence[float], than: Seque
     """
     pairs = [(o.direction.sign * a, o.direction.sign * b) for o, a, b in zip(objectives, values, than, strict=True)]
     return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Criteria:
+    """What makes one trial better than another one: the objectives, and the constraints that come before them."""
+
+    objectives: tuple[Objective, ...]
+    constraints: tuple[Constraint, ...] = ()
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Those that a trial must report to succeed."""
+        named = [each.metric for each in self.objectives] + [each.metric for each in self.constraints]
+        return tuple(dict.fromkeys(named))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether trials are ordered by one value alone: one objective, no constraint."""
+        return len(self.objectives) == 1 and not self.constraints
+
+    def losses(self, trial: Trial) -> tuple[float, ...] | None:
+        """Return a loss for each objective, the smaller the better; None unless the trial has them all, finite."""
+        values = trial.values
+        if len(values) != len(self.objectives) or not all(map(math.isfinite, values)):
+            return None
+        return tuple(o.direction.sign * value for o, value in zip(self.objectives, values, strict=True))
+
+    def violation(self, trial: Trial) -> float:
+        """Return by how much the trial breaks the constraints, summed: 0 if it keeps them, infinity if unknown."""
+        if len(trial.constraint_values) != len(self.constraints):
+            return math.inf
+        return sum(c.excess(v) for c, v in zip(self.constraints, trial.constraint_values, strict=True))
+
+    def first_best(self, best: Iterable[Trial]) -> Trial | None:
+        """Return that of the best trials that has the best value of the first objective; None of none."""
+        sign = self.objectives[0].direction.sign
+        return min(best, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None)
+
+    def best(self, trials: Iterable[Trial]) -> list[Trial]:
+        """Return the best of the succeeded trials that keep the constraints, in the order of their numbers.
+
+        With one objective that is one trial, the first of equals; with several it is the Pareto front: each trial that
+        no other one dominates. Of equal values the first trial counts.
+        """
+        ordered = sorted((t for t in trials if t.state is TrialState.SUCCEEDED), key=lambda t: t.number)
+        scored = [(losses, t) for t in ordered if (losses := self.losses(t)) is not None and self.violation(t) == 0]
+        return [scored[place][1] for place in pareto.front([losses for losses, _ in scored])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +139,25 @@ class Pruning:
 
 @dataclass(frozen=True, slots=True)
 class StudySpec:
-    """Exactly one objective for now; the tuple keeps the place of several."""
+    """What is searched, for which objectives, and how.
+
+    The first objective is the one that pruning watches, and `Trial.value` is its value. With several objectives the
+    best trials are the Pareto front. A trial that breaks a constraint is never among the best.
+    """
 
     space: Space
     objectives: tuple[Objective, ...]
     algorithm: Algorithm
     pruning: Pruning | None = None
+    constraints: tuple[Constraint, ...] = ()
 
     @property
     def objective(self) -> Objective:
         return self.objectives[0]
+
+    @property
+    def criteria(self) -> Criteria:
+        return Criteria(self.objectives, self.constraints)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,9 @@ from suggest.space import Assignment
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 IMPORTED_FROM = "tuner.dev/imported-from"  # the label that says where a trial comes from
 REUSED = "tuner.dev/value-of-trial"  # the label of a trial that was not run: whose value it took over
+PROPOSED_BY = (
+    "tuner.dev/proposed-by"  # the label of a trial whose point another sampler gave: the study's was not ready
+)
 
 
 class TrialState(enum.Enum):
@@ -58,17 +61,27 @@ class Measurement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a trial ended. `value` is finite when succeeded, optional when pruned, absent otherwise."""
+    """How a trial ended.
+
+    value: of the first objective: finite when succeeded, optional when pruned, absent otherwise.
+    further: of the other objectives, in their order; empty where they are to be taken from the measurements.
+    """
 
     state: TrialState
     value: float | None = None
     reason: str = ""
     failure_class: str = ""
+    further: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """`parameters` holds active parameters only; a queued trial's may be partial until it is handed out."""
+    """`parameters` holds active parameters only; a queued trial's may be partial until it is handed out.
+
+    value: of the study's first objective; further: of the other objectives, in their order.
+    constraint_values: of the metrics of the study's constraints, in their order. Both are empty where not all are
+    known.
+    """
 
     number: int
     state: TrialState
@@ -85,6 +98,13 @@ class Trial:
     tries: int = 0  # how many times it was handed out: the fencing token of its lease
     lease_s: float | None = None  # how long its lease lasts from each renewal on; None: it has none
     lease_expire_time: datetime | None = None  # of a running trial, where it is known; not stored
+    further: tuple[float, ...] = ()
+    constraint_values: tuple[float, ...] = ()
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """One for each objective; empty without a value of the first."""
+        return () if self.value is None else (self.value, *self.further)
 
     @property
     def finished(self) -> bool:

@@ -37,9 +37,9 @@ from suggest.trial import Trial
 from suggest.worker_process import Model, ModelReply, ModelRequest, ModelSetup
 
 if TYPE_CHECKING:
-    from suggest.samplers.sampler import PointRequest
+    from suggest.samplers.sampler import Computation, PointRequest, Steps
 
-__all__ = ["Model", "ModelSetup", "RemoteModel", "Workers", "model_of", "thread_cpu_s"]
+__all__ = ["Model", "ModelSetup", "RemoteModel", "Workers", "asked", "charge", "model_of", "thread_cpu_s"]
 
 SIZE = max(1, min(2, os.cpu_count() or 1))  # processes; each one computes for many studies
 HANG_S = 60.0  # for one request; a worker that takes longer is killed
@@ -58,7 +58,8 @@ def thread_cpu_s() -> float:
     return time.thread_time() + getattr(_elsewhere, "cpu_s", 0.0)
 
 
-def _charge(cpu_s: float) -> None:
+def charge(cpu_s: float) -> None:
+    """Add to what `thread_cpu_s` says of this thread."""
     _elsewhere.cpu_s = getattr(_elsewhere, "cpu_s", 0.0) + cpu_s
 
 
@@ -71,31 +72,46 @@ class _Lost(Exception):
 
 
 class RemoteModel:
-    """A model in a worker: the same points as `setup.model()` would propose here."""
+    """A model in a worker: the same points as `setup.model()` would propose here. Thread-safe."""
 
     def __init__(self, workers: Workers, setup: ModelSetup) -> None:
         self._workers = workers
         self._setup = setup
         self._id = next(workers.model_ids)
         self._shown: dict[tuple[int, int], dict[int, Trial]] = {}  # by worker and its life: what it was shown
+        self._shown_lock = threading.Lock()
 
     def propose(
         self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
-        """Raises Unavailable: no worker is free in time or can be started, or two in a row died or hung over this;
-        LimitReached: it takes too much memory; TimedOut."""
+        """Raises what `computation` raises."""
+        return self.computation(learnt, running, wanted)()
+
+    def computation(
+        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+    ) -> Computation:
+        """What asks a worker, from these trials as they are now.
+
+        It raises Unavailable: no worker is free in time or can be started, or two in a row died or hung over this;
+        LimitReached: it takes too much memory; TimedOut.
+        """
         finished = {trial.number: trial for trial in learnt}
         pending = [_outcome(trial) for trial in running]
-        with self._workers.one_for(self) as worker:
-            failures = 0
-            while True:
-                try:
-                    return self._asked(worker, finished, pending, tuple(wanted))
-                except _Lost as lost:
-                    self._workers.lost(worker, lost)
-                    failures += not lost.planned
-                    if failures == _TRIES:
-                        raise Unavailable(f"{lost}, twice in a row, over a proposal; try again later") from lost
+        points = tuple(wanted)
+
+        def computed() -> list[Assignment]:
+            with self._workers.one_for(self) as worker:
+                failures = 0
+                while True:
+                    try:
+                        return self._asked(worker, finished, pending, points)
+                    except _Lost as lost:
+                        self._workers.lost(worker, lost)
+                        failures += not lost.planned
+                        if failures == _TRIES:
+                            raise Unavailable(f"{lost}, twice in a row, over a proposal; try again later") from lost
+
+        return computed
 
     def _asked(
         self,
@@ -106,9 +122,11 @@ class RemoteModel:
     ) -> list[Assignment]:
         worker.ensure_started()
         life = worker.number, worker.life
-        self._shown = {there: shown for there, shown in self._shown.items() if there[0] != life[0] or there == life}
         while True:
-            known = self._shown.pop(life, {})  # until it has answered, what it knows is not known
+            with self._shown_lock:
+                known = self._shown.pop(life, {})  # until it has answered, what it knows is not known
+                for there in [there for there in self._shown if there[0] == life[0]]:
+                    del self._shown[there]  # of a process that has ended
             request = ModelRequest(
                 self._id,
                 None if known else self._setup,
@@ -120,7 +138,8 @@ class RemoteModel:
             )
             reply = worker.ask(request)
             if reply.points is not None:
-                self._shown[life] = finished
+                with self._shown_lock:
+                    self._shown[life] = finished
                 return reply.points
             if isinstance(reply.error, LimitReached):
                 self._workers.lost(worker, _Lost("a worker process has run out of memory"))
@@ -135,9 +154,25 @@ def model_of(setup: ModelSetup, workers: Workers | None) -> Model:
     return setup.model() if workers is None else RemoteModel(workers, setup)
 
 
+def asked(model: Model, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]) -> Steps:
+    """The steps of a sampler that asks a model: one computation if it is in a worker, else none."""
+    if isinstance(model, RemoteModel):
+        return (yield model.computation(learnt, running, wanted))
+    return model.propose(learnt, running, wanted)
+
+
 def _outcome(trial: Trial) -> Trial:
     """What a model learns from; labels, owners and times are not sent."""
-    return Trial(trial.number, trial.state, dict(trial.parameters), value=trial.value, step=trial.step, labels={})
+    return Trial(
+        trial.number,
+        trial.state,
+        dict(trial.parameters),
+        value=trial.value,
+        step=trial.step,
+        labels={},
+        further=trial.further,
+        constraint_values=trial.constraint_values,
+    )
 
 
 class Workers:
@@ -301,9 +336,9 @@ class _Worker:
             try:
                 reply = self._reply(deadline.check)
             except TunerError:
-                _charge(time.monotonic() - began)
+                charge(time.monotonic() - began)
                 raise
-        _charge(reply.cpu_s)
+        charge(reply.cpu_s)
         return reply
 
     def settle(self) -> None:

@@ -1,6 +1,6 @@
 """Some tests run where they are named, and not among all others. Those of a cluster (`make test-cluster`) and of
 operators beside one (`make test-operators`) need programs that take ten minutes each to build, and root; those of
-clients in other languages (`make test-clients`) need Go."""
+clients in other languages (`make test-clients`) need Go; those of the page (`make test-ui`) a browser."""
 
 import logging
 import os
@@ -25,7 +25,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 HERE = Path(__file__).parent
-BY_NAME = (HERE / "cluster", HERE / "operators", HERE / "clients")
+BY_NAME = (HERE / "cluster", HERE / "operators", HERE / "clients", HERE / "ui")
 
 # A shell that runs the tests in the background has them ignore Ctrl-C, and so would every program that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from suggest.client.search_space import Parameters
 from tuner.experiment import Experiment, merged
-from tuner.running import control
+from tuner.running import Callback, control
 from tuner.study import Study, workspace_of
 from tuner.trial import PATTERN, STEP, Trial
 from tuner.worker import FILE
@@ -63,6 +63,9 @@ class SearchOptions(TypedDict, total=False):
     """GPUs of one trial; two trials share one at 0.5."""
     spec: Mapping[str, Any]
     """Any other keys of an experiment file's `spec`; mappings are merged."""
+    callbacks: Sequence[Callback]
+    """Functions that are called here, as `callback(study, result)`, when a trial has ended. `study.stop()` in one ends
+    the search; an exception ends it as Ctrl-C does, and is raised."""
     state_dir: str | Path
     """As `--state-dir`."""
     progress: bool
@@ -120,7 +123,13 @@ def _search(direction: str, objective: Objective, parameters: Parameters, option
 
     workspace = workspace_of(options.get("state_dir"))
     file = experiment.file()
-    return control(workspace, file, progress=options.get("progress", True), on_admitted=keep)
+    return control(
+        workspace,
+        file,
+        progress=options.get("progress", True),
+        on_admitted=keep,
+        callbacks=options.get("callbacks", ()),
+    )
 
 
 def _spec(options: SearchOptions) -> dict[str, Any]:

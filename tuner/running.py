@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.experiment import Experiment
-from tuner.study import Study, workspace_of
+from tuner.study import Study, TrialResult, in_event_loop, workspace_of
 
 if TYPE_CHECKING:
     from controller.app.experiment_file import ExperimentFile
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from controller.app.signals import Interruptions
     from controller.app.workspace import Workspace
     from controller.core.model import Experiment as StoredExperiment
+    from controller.core.snapshot import DesiredState
     from controller.report.lines import View
+    from suggest.trial import Trial as StoredTrial
+
+Callback = Callable[[Study, TrialResult], object]
 
 
 class SearchFailed(RuntimeError):
@@ -36,6 +40,40 @@ class SearchFailed(RuntimeError):
     def __init__(self, message: str, study: Study) -> None:
         super().__init__(message)
         self.study = study
+
+
+class Callbacks:
+    """Functions that are called in this process, between two turns of the controller, when a trial has ended.
+
+    An exception in one ends the search as Ctrl-C does; `error` keeps it to be raised when running trials have ended.
+    """
+
+    def __init__(self, functions: Sequence[Callback], workspace: Workspace, name: str, namespace: str | None) -> None:
+        from controller.core.snapshot import DesiredState
+
+        self._functions = functions
+        self._study = Study(workspace, name, namespace, stop=self._stop)
+        self._desired = DesiredState.RUN
+        self.error: BaseException | None = None
+
+    def __call__(self, trial: StoredTrial) -> DesiredState:
+        from controller.core.snapshot import DesiredState
+
+        if self.error is not None:
+            return self._desired
+        try:
+            result = self._study.result(trial.number)
+            for function in self._functions:
+                function(self._study, result)
+        except BaseException as error:  # of any kind: what it says belongs to the caller of minimize
+            self.error = error
+            self._desired = max(self._desired, DesiredState.INTERRUPT, key=list(DesiredState).index)
+        return self._desired
+
+    def _stop(self) -> None:
+        from controller.core.snapshot import DesiredState
+
+        self._desired = DesiredState.STOP
 
 
 def run(
@@ -77,6 +115,7 @@ def control(
     *,
     progress: bool,
     on_admitted: Callable[[StoredExperiment], None] | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Study:
     """Create the file's experiment or continue it, until it ends. Raises as `run`."""
     from controller.app.validate import check_runnable
@@ -91,7 +130,9 @@ def control(
             return await session.resume(file, None)  # a person has corrected something, and calls again
         return await session.run(file)
 
-    return controlled(workspace, act, progress=progress, on_admitted=on_admitted)
+    spec = file.document.spec
+    called = Callbacks(callbacks, workspace, spec.name, spec.namespace) if callbacks else None
+    return controlled(workspace, act, progress=progress, on_admitted=on_admitted, callbacks=called)
 
 
 def controlled(
@@ -100,6 +141,7 @@ def controlled(
     *,
     progress: bool,
     on_admitted: Callable[[StoredExperiment], None] | None = None,
+    callbacks: Callbacks | None = None,
 ) -> Study:
     """Do `act` with a session, and give the study or raise what became of it."""
     from controller.app.run import Session
@@ -108,9 +150,14 @@ def controlled(
     with workspace.opened(make=True) as experiments:
 
         async def done(controls: Interruptions) -> RunResult:
-            return await act(Session(workspace, experiments, view=view, controls=controls, on_admitted=on_admitted))
+            session = Session(
+                workspace, experiments, view=view, controls=controls, on_admitted=on_admitted, on_trial=callbacks
+            )
+            return await act(session)
 
         result, interrupted = _waited_for(done, view.say)
+    if callbacks is not None and callbacks.error is not None:
+        raise callbacks.error
     study = Study(workspace, result.experiment.name, result.experiment.namespace)
     _raise_if_unfinished(result, study, interrupted)
     return study
@@ -141,7 +188,7 @@ def _waited_for(
         with SignalControls(say) as controls:
             return await done(controls), controls.received
 
-    if threading.current_thread() is threading.main_thread() and not _in_event_loop():
+    if threading.current_thread() is threading.main_thread() and not in_event_loop():
         return asyncio.run(with_signals())
 
     controls = Interruptions(say)
@@ -166,14 +213,6 @@ def _waited_for(
             if ended.done():
                 raise
             begun.result().call_soon_threadsafe(controls.receive, signal.SIGINT)
-
-
-def _in_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _view(progress: bool) -> View:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from controller.app.workspace import Workspace
     from controller.report.record import ExperimentRecord, TrialRecord
     from suggest.client import Client
+    from tuner.plots import Plots
 
 Result = TypeVar("Result")
 
@@ -41,8 +42,17 @@ class TrialResult:
 class Study:
     """A stored search. Each property reads what is known now, also while another process runs it."""
 
-    def __init__(self, workspace: Workspace, name: str, namespace: str | None = None) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        name: str,
+        namespace: str | None = None,
+        *,
+        stop: Callable[[], None] | None = None,
+    ) -> None:
+        """stop: how to stop it from within a callback, where nobody else can be waited for."""
         self._workspace = workspace
+        self._stop = stop
         self.name = name
         self._namespace = namespace
 
@@ -82,11 +92,23 @@ class Study:
         record = self._record()
         return [_result(record, one) for one in record.trials]
 
+    def result(self, trial: int) -> TrialResult:
+        """One trial. Raises NotFound (a TunerError): there is no trial of this number."""
+        record = self._record(trial=trial)
+        return next(_result(record, one) for one in record.trials if one.trial.number == trial)
+
     def measurements(self, trial: int) -> list[tuple[int, str, float]]:
         """What a trial reported: step, metric and value, in the order of steps. Raises NotFound (a TunerError)."""
         record = self._record(trial=trial, measurements=True)
         newest = max((one.attempt for one in record.measurements.get(trial, ())), default=0)
         return [(m.step, m.metric, m.value) for m in record.measurements.get(trial, ()) if m.attempt == newest]
+
+    @property
+    def plot(self) -> Plots:
+        """Figures: `study.plot.history()` in a notebook, `study.plot.history().save("history.svg")` in a script."""
+        from tuner.plots import Plots
+
+        return Plots(lambda: self._record(measurements=True))
 
     def log(self, trial: int) -> str:
         """What the newest attempt of a trial printed; "" if it is not on this machine."""
@@ -123,7 +145,13 @@ class Study:
         return controlled(self._workspace, extended, progress=progress)
 
     def stop(self) -> None:
-        """Cancel running trials and end the search; `resume` continues it with new ones."""
+        """Cancel running trials and end the search; `resume` continues it with new ones.
+
+        In a callback it returns at once, and the search ends when the callbacks have returned.
+        """
+        if self._stop is not None:
+            self._stop()
+            return
         from controller.app.signals import Interruptions
         from controller.app.stop import stop
 
@@ -194,9 +222,7 @@ def workspace_of(state_dir: str | Path | None) -> Workspace:
 
 def waited_for(coroutine: Coroutine[Any, Any, Result]) -> Result:
     """Its result, also where an event loop runs in this thread (a notebook)."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not in_event_loop():
         return asyncio.run(coroutine)
     results: list[Result] = []
     errors: list[BaseException] = []
@@ -213,6 +239,15 @@ def waited_for(coroutine: Coroutine[Any, Any, Result]) -> Result:
     if errors:
         raise errors[0]
     return results[0]
+
+
+def in_event_loop() -> bool:
+    """Whether one runs in this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _result(record: ExperimentRecord, one: TrialRecord) -> TrialResult:

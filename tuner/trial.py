@@ -95,11 +95,14 @@ class Trial(Mapping[str, Any]):
 
 
 def as_number(name: str, value: object) -> float:
-    """Of Python, NumPy, or a tensor with one element. Raises TypeError."""
+    """Of Python, NumPy, or a tensor with one element. Raises TypeError.
+
+    `suggest.client.search_space.measured` does the same; importing it would bring asyncio into every trial.
+    """
     if not isinstance(value, str | bytes):
         try:
             return float(value)  # type: ignore[arg-type]  # what it cannot take is refused
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RuntimeError):  # RuntimeError: of a tensor of PyTorch with several elements
             pass
     shown = repr(value)
     shown = shown if len(shown) <= 80 else shown[:77] + "..."

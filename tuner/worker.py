@@ -1,11 +1,14 @@
 """The program of a trial whose objective is a Python function: `python -m tuner.worker`, started by the controller.
 
+On this machine the experiment's supervisor imports this module once and forks for each trial, so it imports little.
+
 Reads the function from the experiment's folder, calls it with the trial, and prints what it returned. An exception ends
 the process with code 1 and its traceback, without the frames of this module.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
@@ -14,6 +17,9 @@ import sys
 import traceback
 from pathlib import Path
 from types import TracebackType
+from typing import NoReturn
+
+import cloudpickle  # type: ignore[import-untyped]  # noqa: F401 - what unpickles the function, imported before the fork
 
 from tuner.trial import Infeasible, Pruned, Trial
 
@@ -58,8 +64,27 @@ def _of_the_objective(trace: TracebackType | None) -> TracebackType | None:
     return trace
 
 
-if __name__ == "__main__":
-    code = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
+def run() -> NoReturn:
+    """End the process as `main` says."""
+    try:
+        code = main()
+    except SystemExit as end:
+        code = _exit_code(end)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # the objective may have closed or replaced it
+            stream.flush()
     os._exit(code)  # threads that the objective left running do not keep the trial alive
+
+
+def _exit_code(end: SystemExit) -> int:
+    if end.code is None or isinstance(end.code, int):
+        return (end.code or 0) & 0xFF
+    print(end.code, file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    run()

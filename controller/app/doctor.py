@@ -21,7 +21,7 @@ from controller.app.workspace import Workspace
 from controller.core.model import FINAL, ExperimentSpec
 from controller.runtime import gpu_claims, gpus
 from controller.runtime.kubernetes.errors import ApiError, BadKubeconfig, NotAllowed, Unreachable
-from controller.runtime.kubernetes.findings import Finding, Level, fail, ok, warn
+from controller.runtime.kubernetes.preflight import Finding, Level, check_cluster, check_needs, fail, ok, warn
 from controller.spec import Document
 from suggest.errors import TunerError
 
@@ -118,7 +118,6 @@ def _found(program: str) -> Iterator[Finding]:
 
 async def _cluster(spec: ExperimentSpec | None, options: FileOptions) -> AsyncIterator[Finding]:
     from controller.runtime.kubernetes.client import KubernetesClient
-    from controller.runtime.kubernetes.preflight import check_cluster
 
     try:
         client = await KubernetesClient.connect(options.context or None)
@@ -144,7 +143,6 @@ async def _cluster(spec: ExperimentSpec | None, options: FileOptions) -> AsyncIt
 
 async def _needs(client: KubernetesClient, spec: ExperimentSpec) -> AsyncIterator[Finding]:
     from controller.app.runtimes import anchor
-    from controller.runtime.kubernetes.preflight import check_needs
 
     try:
         objects = manifests_of(spec)

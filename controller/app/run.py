@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from controller.app.local_experiments import LocalExperiments
     from controller.app.suggestion_service import SessionClient
     from controller.core.progress import Progress
-    from controller.loop import Loop
+    from controller.loop import Loop, OnTrial
     from controller.runtime.kubernetes.client import KubernetesClient
     from controller.runtime.protocol import Runtime
     from suggest.trial import Trial
@@ -62,7 +62,9 @@ class RunResult:
 
     @property
     def some_succeeded(self) -> bool:
-        return self.counts.get(TrialState.SUCCEEDED, 0) > 0 or self.best is not None
+        """And may be told of: a trial that breaks a constraint is no result."""
+        some = self.counts.get(TrialState.SUCCEEDED, 0) > 0 and not self.experiment.spec.constraints
+        return some or self.best is not None
 
 
 @dataclass(slots=True)
@@ -105,10 +107,12 @@ class Session:
         controls: Controls,
         context: str | None = None,
         on_admitted: Callable[[Experiment], None] | None = None,
+        on_trial: OnTrial | None = None,
     ) -> None:
         """context: of the Kubernetes configuration, where one was asked for.
 
         on_admitted: is called when the experiment is this process's, before any of its trials is started.
+        on_trial: see `controller.loop.OnTrial`.
         """
         self.workspace = workspace
         self.experiments = experiments
@@ -116,6 +120,7 @@ class Session:
         self._controls = controls
         self._context = context
         self._on_admitted = on_admitted
+        self._on_trial = on_trial
 
     async def run(self, file: ExperimentFile) -> RunResult:
         """Create the experiment of the file, or continue it."""
@@ -222,7 +227,7 @@ class Session:
                 self._on_admitted(admitted.experiment)
             experiment, progress = await control(
                 admitted, experiments=self.experiments, client=client, controls=self._controls, view=self.view,
-                runtime=beside.runtime, git=beside.git,
+                runtime=beside.runtime, git=beside.git, on_trial=self._on_trial,
             )  # fmt: skip
             if experiment.state is ExperimentState.PAUSED and experiment.spec.runtime != "local":
                 await self._free_quota(experiment, beside.runtime)
@@ -279,19 +284,20 @@ async def _best(experiment: Experiment, own: Trial | None, client: SessionClient
     from suggest.errors import TunerError
 
     with suppress(TunerError):
-        for found in await client.optimal_trials(study_name(experiment)):
-            return found
+        best = experiment.spec.criteria.first_best(await client.optimal_trials(study_name(experiment)))
+        return own if best is None else best
     return own
 
 
 async def control(
     admitted: Admitted, *, experiments: LocalExperiments, client: SessionClient, controls: Controls, view: View,
-    runtime: Runtime, git: asyncio.Task[dict[str, object]] | None = None,
+    runtime: Runtime, git: asyncio.Task[dict[str, object]] | None = None, on_trial: OnTrial | None = None,
 ) -> tuple[Experiment, Progress]:  # fmt: skip
     """Run the experiment until it ends, pauses or is stopped. Raises what `Loop.run` does. Closes nothing."""
     from controller.app.provenance import AttemptLauncher
     from controller.app.runtimes import PATIENCE_S
     from controller.clock import SystemClock
+    from controller.core.snapshot import DesiredState
     from controller.loop import Loop
 
     experiment = admitted.experiment
@@ -306,6 +312,7 @@ async def control(
         clock=SystemClock(),
         on_event=view.event,
         patience_s=PATIENCE_S[experiment.spec.runtime],
+        on_trial=on_trial or (lambda _trial: DesiredState.RUN),
     )
     controls.attach(loop, detaches=experiment.spec.runtime != "local")
     drawing = asyncio.create_task(draw(view, loop.progress))

@@ -15,6 +15,8 @@ from controller.runtime.local import LocalRuntime
 from controller.runtime.protocol import Runtime
 from suggest.errors import FailedPrecondition
 
+FUNCTION_WORKER = "tuner.worker"  # the program of trials whose objective is a Python function
+
 if TYPE_CHECKING:
     from controller.runtime.kubernetes.client import KubernetesClient
     from controller.runtime.kubernetes.runtime import KubernetesRuntime
@@ -35,7 +37,8 @@ async def connect(spec: ExperimentSpec, context: str | None) -> KubernetesClient
 def make(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: KubernetesClient | None) -> Runtime:
     """client: of its cluster, if it has one; the runtime closes it."""
     if client is None:
-        return LocalRuntime(state.folders(uid).root, devices=spec.trial.devices)
+        module = FUNCTION_WORKER if spec.trial.command[1:] == ("-m", FUNCTION_WORKER) else ""
+        return LocalRuntime(state.folders(uid).root, devices=spec.trial.devices, module=module)
     return _on_cluster(state, spec, uid, client)
 
 
@@ -77,10 +80,10 @@ def same_context(experiment: Experiment, asked: str | None) -> None:
 def _on_cluster(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: KubernetesClient) -> KubernetesRuntime:
     from controller.runtime.kubernetes.admission import AdmissionQueue, FairShares
     from controller.runtime.kubernetes.lease import identity
-    from controller.runtime.kubernetes.runtime import KubernetesRuntime, Place
+    from controller.runtime.kubernetes.runtime import ClusterTarget, KubernetesRuntime
 
     folders = state.folders(uid)
-    place = Place(
+    target = ClusterTarget(
         client=client,
         namespace=spec.namespace,
         uid=uid,
@@ -90,7 +93,7 @@ def _on_cluster(state: StateDirectory, spec: ExperimentSpec, uid: Uid, client: K
         holder=lambda: identity(folders.root),
     )
     shares = FairShares(state.root, server=client.server, namespace=spec.namespace, uid=uid)
-    return KubernetesRuntime(place, queue=AdmissionQueue(own=spec.trial.cluster.get("queue") is None, shares=shares))
+    return KubernetesRuntime(target, queue=AdmissionQueue(own=spec.trial.cluster.get("queue") is None, shares=shares))
 
 
 def anchor(spec: ExperimentSpec, uid: Uid) -> dict[str, Any]:

@@ -305,6 +305,11 @@ def _verbs(verbs: _Verbs) -> Iterator[argparse.ArgumentParser]:
         example="tuner top digits -w",
     )  # fmt: skip
     yield verb(
+        "ui", "watch searches in a browser, on this machine", "ui:ui", flags.page, flags.service,
+        example="tuner ui",
+        more="Prints a link that is valid once. Served to this machine only; from elsewhere: ssh -L. Needs tuner[ui].",
+    )  # fmt: skip
+    yield verb(
         "doctor", "find out what would keep trials from running: machine, cluster, file", "check:doctor",
         flags.optional_file, flags.overrides, flags.where, flags.service,
         example="tuner doctor experiment.yaml --context lab",

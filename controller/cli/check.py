@@ -18,7 +18,7 @@ from suggest.errors import FailedPrecondition
 
 if TYPE_CHECKING:
     from controller.core.model import ExperimentSpec
-    from controller.runtime.kubernetes.findings import Finding
+    from controller.runtime.kubernetes.preflight import Finding
     from controller.spec import Document
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from controller.app.run import RunResult
     from controller.app.validate import ServerVerdicts
-    from controller.runtime.kubernetes.findings import Finding
+    from controller.runtime.kubernetes.preflight import Finding
     from suggest.server.admin import StartFinding
 
 
@@ -117,7 +117,7 @@ def of_verdicts(answer: ServerVerdicts) -> ExitCode:
 
 def of_findings(findings: Iterable[Finding]) -> ExitCode:
     """Of `tuner doctor`: a missing right outweighs everything else that fails."""
-    from controller.runtime.kubernetes.findings import Level
+    from controller.runtime.kubernetes.preflight import Level
 
     failed = [finding for finding in findings if finding.level is Level.FAIL]
     if any(finding.rights for finding in failed):

@@ -152,6 +152,12 @@ def watch(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def page(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--port", metavar="PORT", type=int, help="on 127.0.0.1 (default: that of the last time, or a free one)"
+    )
+
+
 def best_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table", help="(default table)")
 
@@ -165,6 +171,9 @@ def reporting(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", choices=("table", "json", "yaml", "csv"), default="table", help="(default table)"
     )
     parser.add_argument("--all", action="store_true", help="show all trials in the table, not only the first 20")
+    parser.add_argument("--html", metavar="FILE", help="write a page with figures that needs no network")
+    parser.add_argument("--figure", metavar="FIGURE", help="write one figure to --to; a wrong name lists them")
+    parser.add_argument("--to", metavar="FILE", help="of --figure: an .svg, .png or .json (Vega-Lite) file")
 
 
 def log_part(parser: argparse.ArgumentParser) -> None:

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller.app import query
@@ -21,7 +22,8 @@ from controller.report import description, documents, formatting, ranking, text_
 from controller.report.record import ExperimentRecord, StudyTrials
 from controller.report.top import top as top_text
 from controller.spec import redacted_document
-from suggest.errors import NotFound
+from suggest.errors import InvalidArgument, NotFound, Problem, did_you_mean
+from suggest.trial import TrialState
 
 if TYPE_CHECKING:
     from suggest.client import StudySummary
@@ -154,6 +156,8 @@ def top(arguments: argparse.Namespace) -> ExitCode:
 
 
 def report(arguments: argparse.Namespace) -> ExitCode:
+    if arguments.html or arguments.figure or arguments.to:
+        return _drawn(arguments)
     found = asyncio.run(query.look_up(workspace_of(arguments), arguments.name, arguments.namespace, latest=True))
     record = ranking.ranked(found)
     match arguments.output:
@@ -170,6 +174,34 @@ def report(arguments: argparse.Namespace) -> ExitCode:
     return ExitCode.OK
 
 
+def _drawn(arguments: argparse.Namespace) -> ExitCode:
+    """The report as a page, or one figure of it."""
+    from controller.report import drawing, figures
+
+    if bool(arguments.figure) != bool(arguments.to):
+        raise InvalidArgument([Problem("--figure", "goes with --to: write both, as --figure history --to history.svg")])
+    found = asyncio.run(
+        query.look_up(workspace_of(arguments), arguments.name, arguments.namespace, measurements=True, latest=True)
+    )
+    record = ranking.ranked(found)
+    if arguments.figure:
+        known = figures.available(record)
+        if arguments.figure not in known:
+            meant = did_you_mean(arguments.figure, known) or f"; the figures are {', '.join(known)}"
+            raise InvalidArgument([Problem("--figure", f"no figure {arguments.figure!r}{meant}")])
+        drawing.check_format(Path(arguments.to))
+        drawing.write(figures.FIGURES[arguments.figure](record, _importances(record)), Path(arguments.to))
+        print(arguments.to)
+    if arguments.html:
+        from controller.report import html_page
+
+        javascript, now = drawing.bundle(), datetime.now(UTC)
+        page = html_page.page(record, _importances(record), javascript=javascript, now=now)
+        Path(arguments.html).write_text(page, encoding="utf-8")
+        print(arguments.html)
+    return ExitCode.OK
+
+
 def _importances(record: ExperimentRecord) -> list[Importance]:
     from suggest.server import admin
 
@@ -179,7 +211,7 @@ def _importances(record: ExperimentRecord) -> list[Importance]:
 
 def best(arguments: argparse.Namespace) -> ExitCode:
     """NO_RESULT without a succeeded trial, as a run."""
-    from controller.report.ending import final_stage, result
+    from controller.report.ending import final_stage, front, result
 
     found = asyncio.run(query.look_up(workspace_of(arguments), arguments.name, arguments.namespace))
     record = query.with_outputs(found)
@@ -187,7 +219,8 @@ def best(arguments: argparse.Namespace) -> ExitCode:
     if trial is None:
         name = record.experiment.name
         see = rendered(command("get", "trials", name), arguments)
-        print(f"tuner: no trial of {name} has succeeded; see {see}", file=sys.stderr)
+        kept = "" if not record.counts.get(TrialState.SUCCEEDED) else " and kept the constraints"
+        print(f"tuner: no trial of {name} has succeeded{kept}; see {see}", file=sys.stderr)
         return ExitCode.NO_RESULT
     match arguments.output:
         case "json":
@@ -195,7 +228,7 @@ def best(arguments: argparse.Namespace) -> ExitCode:
         case "yaml":
             sys.stdout.write(formatting.yaml_text(documents.best(record, query.find_trial(record, trial.number))))
         case _:
-            print(result(record.experiment, trial))
+            print(front(record) if record.experiment.spec.further else result(record.experiment, trial))
             if said := final_stage(record):
                 print(said)
     return ExitCode.OK

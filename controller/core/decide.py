@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from controller.core import breaker, budget
 from controller.core.failures import may_retry
@@ -42,7 +43,7 @@ def decide(snapshot: Snapshot) -> list[Action]:
     left: list[UnfinishedTrial] = []  # trials that stay open after what ends here
     forgets: list[Action] = []  # last: nobody waits for them, and a free slot waits for what comes before
     counts = dict(snapshot.counts)
-    best = snapshot.best
+    best, since_best, improved = snapshot.best, snapshot.since_best, False
     streak = snapshot.streak
     for trial in snapshot.trials:
         closing = _close(trial, snapshot)
@@ -55,9 +56,22 @@ def decide(snapshot: Snapshot) -> list[Action]:
             counts[outcome.state] = counts.get(outcome.state, 0) + 1
             streak = streak.after(closing.trial, outcome)
             if outcome.state is TrialState.SUCCEEDED:
-                best = snapshot.spec.objective.better(best, outcome.value)
+                better = snapshot.spec.objective.better(best, outcome.value)
+                improved = improved or better != best
+                best = better
+            since_best += outcome.state is not TrialState.CANCELLED
     # Judged with what ends in this very turn: nothing new is asked for after the last failure, or past the target.
-    ending = budget.ending(snapshot.spec, counts, best=best, exhausted=snapshot.exhausted, running_s=snapshot.running_s)
+    spec, running_s = snapshot.spec, snapshot.running_s
+    if not spec.criteria.is_plain:
+        # Whether one of them joined the front is known in the next turn, once the study has all its values.
+        improved = improved or counts.get(TrialState.SUCCEEDED, 0) > snapshot.counts.get(TrialState.SUCCEEDED, 0)
+    limit = spec.budget.no_improvement
+    undecided = improved and limit is not None and since_best >= limit and not spec.criteria.is_plain
+    since_best = 0 if improved else since_best
+    limits = partial(
+        budget.ending, spec, counts, best=best, running_s=running_s, since_best=since_best, reached=snapshot.reached
+    )
+    ending = limits(exhausted=snapshot.exhausted)
     # The breaker comes before every ending that would be a failure: what it sets aside is not one.
     trip = _trip(left, streak, snapshot)
     one_more = _one_more(left, counts, streak, snapshot)
@@ -65,8 +79,7 @@ def decide(snapshot: Snapshot) -> list[Action]:
     suspended = failing and (trip is not None or one_more or _undecided(left, streak, snapshot))
     ended = ending is not None
     if suspended or snapshot.set_aside:
-        spec = snapshot.spec
-        ending = budget.ending(spec, counts, best=best, exhausted=False, running_s=snapshot.running_s, suspended=True)
+        ending = limits(exhausted=False, suspended=True)
     trip = None if ending is not None else trip
     stopping = _stop_cause(snapshot, ending)
     if stopping is None or stopping[0] is StopCause.INTERRUPTED:  # else its trial is closed, and with it all attempts
@@ -76,7 +89,7 @@ def decide(snapshot: Snapshot) -> list[Action]:
     else:
         actions += _stops(left, snapshot)
         # Where only the breaker keeps it from ending, what runs decides, or else one more.
-        suggest = ending is None and trip is None and not (ended and left)
+        suggest = ending is None and trip is None and not (ended and left) and not undecided
         starts = list(_starts(left, counts, snapshot, suggest=suggest, one_more=one_more))
         if trip is not None:
             starts = [action for action in starts if isinstance(action, StartAttempt)]

@@ -33,14 +33,16 @@ REASON_LENGTH = 500
 class LogSummary:
     """What the log of an ended attempt said.
 
-    value: the objective's, by the experiment's rule; may be non-finite. near_misses: names in the log that are nearly
-    `metric`, and in how many lines.
+    value: of `metric`, by the experiment's rule; may be non-finite. metric: the first of those that the trial must
+    report that has no finite value, else the objective's. near_misses: names in the log that are nearly `metric`, and
+    in how many lines. place: where the file names the metric.
     """
 
     value: float | None = None
     metric: str = ""
     last_line: str = ""
     near_misses: Sequence[tuple[str, int]] = ()
+    place: str = "spec.objective.metric"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ def _no_metric(log: LogSummary) -> str:
         missing = f'no line of its log reported "{log.metric}"'
         return missing if log.last_line else f"{missing}: the log is empty"
     names = ", ".join(f'"{name}" ({times} time{"" if times == 1 else "s"})' for name, times in log.near_misses)
-    cure = f'set spec.objective.metric to the name that is printed, or print "{log.metric}"'
+    cure = f'set {log.place} to the name that is printed, or print "{log.metric}"'
     return f'no "{log.metric}" in the log; it has {names}: {cure}'
 
 

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from controller.core.metric_lines import MAX_NAME, LineParser, MetricCandidates, Said, end_of_bar
@@ -65,8 +66,18 @@ class _Provisional:
 class LogReader:
     """Reads one attempt's log in portions. Knows the objective's last and best value so far."""
 
-    def __init__(self, rule: MetricsRule, objective: ExperimentObjective, *, start: int = 0) -> None:
-        """start: the last step of the trial's earlier attempts, where the counter goes on."""
+    def __init__(
+        self,
+        rule: MetricsRule,
+        objective: ExperimentObjective,
+        *,
+        others: Mapping[str, ValueRule] = MappingProxyType({}),
+        start: int = 0,
+    ) -> None:
+        """others: further metrics that the trial must report. start: the last step of the trial's earlier attempts,
+        where the counter goes on."""
+        self._others = others
+        self._values: dict[str, float] = {}  # of the others
         self._objective = objective
         self._start = start
         self._parser = LineParser(rule, objective.metric)
@@ -95,6 +106,16 @@ class LogReader:
         return self._last
 
     @property
+    def lacking(self) -> str:
+        """The first metric that the trial must report and that has no finite value; "" if all have."""
+        values = {self._objective.metric: self.value, **{metric: self._values.get(metric) for metric in self._others}}
+        return next((m for m, value in values.items() if value is None or not math.isfinite(value)), "")
+
+    def value_of(self, metric: str) -> float | None:
+        """What counts of a metric that the trial must report; None before the first value."""
+        return self.value if metric == self._objective.metric else self._values.get(metric)
+
+    @property
     def last(self) -> float | None:
         """The objective's newest value, also while it is provisional."""
         provisional = self._provisional.get(self._objective.metric)
@@ -111,20 +132,22 @@ class LogReader:
         """The first percentage that was read as the objective's value, as it was written; empty before it."""
         return self._parser.percentage
 
-    def near_misses(self) -> list[tuple[str, int]]:
-        """Which of the printed names could be the objective's, and in how many lines they are; the likeliest first."""
+    def near_misses(self, metric: str = "") -> list[tuple[str, int]]:
+        """Which of the printed names could be the metric's, and in how many lines they are; the likeliest first.
+        metric: by default the objective's."""
+        metric = metric or self._objective.metric
         import difflib  # of no use until a trial has failed
 
         def letters(name: str) -> str:
             return "".join(filter(str.isalnum, name.casefold()))
 
         def likeness(name: str) -> float:
-            shorter, longer = sorted((letters(self._objective.metric), letters(name)), key=len)
+            shorter, longer = sorted((letters(metric), letters(name)), key=len)
             part = len(shorter) > 2 and (longer.startswith(shorter) or longer.endswith(shorter))
             ratio = difflib.SequenceMatcher(None, shorter, longer).ratio()
             return max(ratio, 0.9) if part else ratio
 
-        likely = {name: likeness(name) for name in self._names if name != self._objective.metric}
+        likely = {name: likeness(name) for name in self._names if name != metric}
         near = [name for name in likely if likely[name] >= NEAR]
         near.sort(key=lambda name: (-likely[name], -self._names[name]))
         return [(name, self._names[name]) for name in near[:3]]
@@ -249,7 +272,8 @@ class LogReader:
             self._settle(metrics, readings)
 
     def _admit(self, metric: str) -> bool:
-        if metric != self._objective.metric and (len(self._counters) >= MAX_METRICS or not _is_name(metric)):
+        needed = metric == self._objective.metric or metric in self._others
+        if not needed and (len(self._counters) >= MAX_METRICS or not _is_name(metric)):
             return False
         self._counters[metric] = self._start
         return True
@@ -295,6 +319,10 @@ class LogReader:
         if metric == self._objective.metric:
             self._step, self._last = step, value
             self._best = self._better(self._best, value)
+        elif metric in self._others and (
+            self._others[metric] is ValueRule.LAST or math.isfinite(value) or metric not in self._values
+        ):
+            self._values[metric] = value
         if self._emitted.get(metric) != step:  # else the store has the first
             self._emitted[metric] = step
             readings.append(MetricReading(metric, step, value))

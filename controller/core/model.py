@@ -12,7 +12,8 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 from suggest.space import Assignment, Space
-from suggest.study import Algorithm, Objective, Pruning
+from suggest.study import Algorithm, Constraint, Criteria, Objective, Pruning, ValueRule
+from suggest.trial import Trial
 
 
 class Stage(enum.Enum):
@@ -114,6 +115,7 @@ class Budget:
     trials: int | None = None
     failed_trials: int | None = None
     wall_clock_s: float | None = None
+    no_improvement: int | None = None  # trials that end, one after the other, without a new best one
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +183,39 @@ class ExperimentSpec:
     canary_s: float = 10.0
     runtime: str = "local"
     final: TrialTemplate | None = None  # what the best parameters run as once more, at the end
+    further: tuple[ExperimentObjective, ...] = ()  # objectives after the first
+    constraints: tuple[Constraint, ...] = ()
     document: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def objectives(self) -> tuple[ExperimentObjective, ...]:
+        return (self.objective, *self.further)
+
+    @property
+    def criteria(self) -> Criteria:
+        return Criteria(self.objectives, self.constraints)
+
+    @property
+    def other_metrics(self) -> Mapping[str, ValueRule]:
+        """Those that a trial must report beside the first objective's, each with what counts of it."""
+        constrained = {each.metric: ValueRule.LAST for each in self.constraints}
+        found = constrained | {each.metric: each.value for each in self.further}
+        return {metric: rule for metric, rule in found.items() if metric != self.objective.metric}
+
+    def targets_reached(self, trial: Trial) -> str:
+        """Say which targets a succeeded trial reaches; "" unless it keeps the constraints and reaches all there are."""
+        told = [
+            f"{one.metric} {value:g} ({self.place_of(one)}.target: {one.target:g})"
+            for one, value in zip(self.objectives, trial.values, strict=False)
+            if one.target is not None and one.reaches_target(value)
+        ]
+        wanted = sum(one.target is not None for one in self.objectives)
+        is_whole = self.criteria.losses(trial) is not None and self.criteria.violation(trial) == 0
+        return " and ".join(told) if told and len(told) == wanted and is_whole else ""
+
+    def place_of(self, objective: ExperimentObjective) -> str:
+        """Where the file has it, below `spec`."""
+        return f"objectives[{self.objectives.index(objective)}]" if self.further else "objective"
 
     def template_of(self, trial: TrialOrFinal) -> TrialTemplate:
         """What an attempt of it executes."""

@@ -44,11 +44,21 @@ def _missing(attempt: Attempt, log: LogReader, now: datetime) -> Ended | None:
     return Ended(AttemptState.FAILED, now, step=log.step, reason=reason, failure_class=FailureClass.INFRASTRUCTURE)
 
 
+def _place_of(metric: str, spec: ExperimentSpec) -> str:
+    """Where the file names the metric."""
+    for one in spec.objectives:
+        if one.metric == metric:
+            return f"spec.{spec.place_of(one)}.metric"
+    return f"spec.constraints[{[one.metric for one in spec.constraints].index(metric)}].metric"
+
+
 def _ended(attempt: Attempt, status: AttemptStatus, end: Exit, log: LogReader, spec: ExperimentSpec) -> Ended:
-    near_misses = log.near_misses() if log.value is None else ()
+    metric = log.lacking or spec.objective.metric
+    told = log.value_of(metric)
+    near_misses = log.near_misses(metric) if told is None else ()
     judged = judge(
         end,
-        LogSummary(log.value, spec.objective.metric, log.last_line, near_misses),
+        LogSummary(told, metric, log.last_line, near_misses, _place_of(metric, spec)),
         attempt.stop_cause,
         of_trial=attempt.trial is not FINAL,
         asked_because=attempt.reason,

@@ -105,6 +105,8 @@ class Snapshot:
     desired: DesiredState = DesiredState.RUN
     without_grace: bool = False
     best: float | None = None
+    since_best: int = 0  # see `budget.ending`, as is `reached`
+    reached: str = ""
     exhausted: bool = False
     running_s: float = 0.0
     slots: int | None = None

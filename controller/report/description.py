@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from controller.core.model import Attempt, Event, Experiment, ExperimentState, FailureClass
+from controller.core.model import Attempt, Event, Experiment, ExperimentObjective, ExperimentState, FailureClass
 from controller.phrases import command, quantity
 from controller.report import formatting
 from controller.report.final import FinalRecord, where_it_lies
@@ -22,14 +22,13 @@ MOST_WAITING = 8
 def describe_experiment(record: ExperimentRecord, *, folder: Path, now: datetime) -> str:
     it = record.experiment
     spec = it.spec
-    direction = spec.objective.direction.value
-    target = "" if spec.objective.target is None else f", target {formatting.number(spec.objective.target)}"
     facts = [
         ("Name", it.name),
         ("Namespace", it.namespace),
         ("Uid", it.uid),
         ("State", shown_state(record)),
-        ("Objective", f"{direction} {spec.objective.metric}{target}"),
+        ("Objectives" if spec.further else "Objective", "; ".join(map(describe_objective, spec.objectives))),
+        ("Subject to", "; ".join(map(str, spec.constraints))),
         ("Algorithm", _algorithm(record) + (f", pruning {spec.pruning.name}" if spec.pruning else "")),
         ("Revision", str(it.revision)),
         ("Directory", it.directory),
@@ -309,11 +308,21 @@ def _imported(record: ExperimentRecord) -> str:
 
 
 def _best(record: ExperimentRecord) -> str:
-    best = record.best
+    spec, best = record.experiment.spec, record.best
     if best is None:
-        return "none yet"
-    metric = record.experiment.spec.objective.metric
-    return f"trial {best.number}, {metric} {formatting.number(best.value)}: {formatting.parameters(best.parameters)}"
+        kept = spec.constraints and record.counts.get(TrialState.SUCCEEDED)
+        return "none yet: no trial keeps the constraints" if kept else "none yet"
+    told = f"trial {best.number}, {formatting.scores(spec.criteria, best)}: {formatting.parameters(best.parameters)}"
+    share = record.dominated_share
+    if share is None:
+        return told
+    front = f"Pareto front of {quantity(len(record.front), 'trial')}, {share:.1%} of the box between best and worst"
+    return f"{front}; best {spec.objective.metric}: {told}"
+
+
+def describe_objective(it: ExperimentObjective) -> str:
+    target = "" if it.target is None else f", target {formatting.number(it.target)}"
+    return f"{it.direction.value} {it.metric}{target}"
 
 
 def _measured(measured: Sequence[Measurement]) -> list[list[str]]:

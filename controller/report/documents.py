@@ -13,7 +13,7 @@ from controller.core.model import FINAL, Attempt, Event
 from controller.report.final import FinalRecord
 from controller.report.formatting import json_number, timestamp
 from controller.report.record import ExperimentRecord, StudyTrials, TrialList, TrialRecord, best_of
-from suggest.study import Study
+from suggest.study import Criteria, Study
 from suggest.trial import Measurement, Trial, TrialState
 
 Json = dict[str, Any]
@@ -29,7 +29,9 @@ def experiment(record: ExperimentRecord) -> Json:
         state=it.state.value,
         reason=it.reason or None,
         trials={state.value: n for state, n in record.counts.items()},
-        best=None if (best := record.best) is None else _best(best),
+        best=None if (best := record.best) is None else _best(best, it.spec.criteria),
+        front=[_best(each, it.spec.criteria) for each in record.front] if it.spec.further else None,
+        dominatedShare=record.dominated_share,
         final=None if record.final is None else final(record.final),
         startTime=None if it.start_time is None else timestamp(it.start_time),
         endTime=None if it.end_time is None else timestamp(it.end_time),
@@ -68,6 +70,7 @@ def trial(record: TrialList, one: TrialRecord) -> Json:
         state=one.state.value,
         parameters=dict(it.parameters),
         value=it.value if it.value is not None and math.isfinite(it.value) else None,
+        **_all_values(it, record.criteria),
         step=it.step,
         metrics={name: json_number(value) for name, value in metrics.items()} if metrics else None,
         reason=record.reason_of(one) or None,
@@ -129,7 +132,9 @@ def study(it: Study, counts: Mapping[TrialState, int] | None, best: Trial | None
         direction=objective.direction.value,
         algorithm=it.spec.algorithm.name,
         trials=None if counts is None else {state.value: n for state, n in counts.items()},
-        best=None if best is None else _best(best),
+        objectives=_objectives(it.spec.criteria),
+        constraints=_constraints(it.spec.criteria),
+        best=None if best is None else _best(best, it.spec.criteria),
         labels=dict(it.labels) or None,
         createTime=None if it.create_time is None else timestamp(it.create_time),
     )
@@ -140,7 +145,7 @@ def whole_study(record: StudyTrials) -> Json:
     trials = []
     states = [one.state for one in record.trials]
     counts = {state: n for state in TrialState if (n := states.count(state))}
-    best = best_of(record.trials, record.study.spec.objective.direction)
+    best = next(iter(best_of(record.trials, record.study.spec.criteria)), None)
     for one in record.trials:
         measured = [measurement(each) for each in record.measurements.get(one.trial.number, ())]
         trials.append({**trial(record, one), "measurements": measured})
@@ -163,8 +168,30 @@ def event(it: Event) -> Json:
     )
 
 
-def _best(it: Trial) -> Json:
-    return _present(number=it.number, value=it.value, parameters=dict(it.parameters))
+def _best(it: Trial, criteria: Criteria) -> Json:
+    return _present(number=it.number, value=it.value, parameters=dict(it.parameters), **_all_values(it, criteria))
+
+
+def _all_values(it: Trial, criteria: Criteria) -> Json:
+    """Of several objectives, and of constraints, by their metrics."""
+    metrics = [each.metric for each in criteria.objectives]
+    bounded = [each.metric for each in criteria.constraints]
+    return _present(
+        values=dict(zip(metrics, it.values, strict=False)) if it.further else None,
+        constraintValues=dict(zip(bounded, it.constraint_values, strict=False)) or None,
+        feasible=criteria.violation(it) == 0 if it.constraint_values else None,
+    )
+
+
+def _objectives(criteria: Criteria) -> list[Json] | None:
+    """Where there are several."""
+    if len(criteria.objectives) == 1:
+        return None
+    return [{"metric": each.metric, "direction": each.direction.value} for each in criteria.objectives]
+
+
+def _constraints(criteria: Criteria) -> list[Json] | None:
+    return [_present(metric=each.metric, min=each.min, max=each.max) for each in criteria.constraints] or None
 
 
 def _gpu_seconds(record: ExperimentRecord, it: Attempt) -> float | None:

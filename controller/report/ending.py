@@ -10,17 +10,38 @@ from controller.report import formatting
 from controller.report.description import cure
 from controller.report.final import where_it_lies
 from controller.report.record import ExperimentRecord
+from controller.report.text_tables import aligned
 from suggest.trial import IMPORTED_FROM, Trial
 
 
 def result(experiment: Experiment, best: Trial) -> str:
     """`digits: best accuracy 0.9725 (trial 31)` and a line for each parameter."""
-    metric = experiment.spec.objective.metric
+    criteria = experiment.spec.criteria
+    several = len(criteria.objectives) > 1
+    which = f"best {criteria.objectives[0].metric} of the Pareto front:" if several else "best"
     whose = ", imported" if IMPORTED_FROM in best.labels else ""
-    lines = [f"{experiment.name}: best {metric} {formatting.number(best.value)} (trial {best.number}{whose})"]
+    lines = [f"{experiment.name}: {which} {formatting.scores(criteria, best)} (trial {best.number}{whose})"]
     width = max((len(name) for name in best.parameters), default=0)
     lines += [f"  {name:<{width}}  {formatting.parameter(value)}" for name, value in best.parameters.items()]
     return "\n".join(lines)
+
+
+def front(record: ExperimentRecord) -> str:
+    """The Pareto front as a table, by the first objective."""
+    spec = record.experiment.spec
+    metrics = [each.metric for each in spec.objectives] + [each.metric for each in spec.constraints]
+    rows = [
+        [
+            str(trial.number),
+            *map(formatting.number, (*trial.values, *trial.constraint_values)),
+            formatting.parameters(trial.parameters),
+        ]
+        for trial in record.front
+    ]
+    share = record.dominated_share
+    told = "" if share is None else f" and dominates {share:.1%} of the box between the best and the worst values"
+    title = f"{record.experiment.name}: the Pareto front has {quantity(len(rows), 'trial')}{told}\n"
+    return title + aligned(["TRIAL", *metrics, "PARAMETERS"], rows).rstrip("\n")
 
 
 def final_stage(record: ExperimentRecord) -> str:
@@ -59,9 +80,11 @@ def next_step(
         case ExperimentState.SUCCEEDED if best is not None and experiment.final is not None:
             return f"{name} succeeded: {reason}\nWhat its final stage left: {command('best', name)}"
         case ExperimentState.SUCCEEDED if best is not None:
-            return f"{name} succeeded: {reason}\nAll trials: {trials}"
+            front = f"The Pareto front: {command('best', name)}\n" if experiment.spec.further else ""
+            return f"{name} succeeded: {reason}\n{front}All trials: {trials}"
         case ExperimentState.SUCCEEDED:
-            return f"{name} finished without one succeeded trial: {reason}\nWhy: {trials}"
+            lacking = "trial that keeps the constraints" if experiment.spec.constraints else "succeeded trial"
+            return f"{name} finished without one {lacking}: {reason}\nWhy: {trials}"
         case ExperimentState.FAILED:
             retry = f"Run the failed trials again: {command('retry', name, '--failed')}"
             return f"{name} failed: {reason}\nWhy: {trials}\n{retry}{_without_them(experiment)}"

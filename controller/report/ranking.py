@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from controller.phrases import quantity
 from controller.report import formatting, text_tables
 from controller.report.effects import Effect, ParameterLevel, effects, succeeded
 from controller.report.record import ExperimentRecord, TrialRecord
@@ -27,14 +28,23 @@ _ORDER = (TrialState.SUCCEEDED, TrialState.PRUNED, TrialState.RUNNING, TrialStat
           TrialState.FAILED, TrialState.CANCELLED)  # fmt: skip
 
 
-def ranked(record: ExperimentRecord) -> ExperimentRecord:
-    """With its trials in order: what succeeded, best first; what was pruned, likewise; all else by number."""
-    sign = record.experiment.spec.objective.direction.sign
+_BETTER = {Direction.MAXIMIZE: "the higher the better", Direction.MINIMIZE: "the lower the better"}
 
-    def place(one: TrialRecord) -> tuple[int, float, int]:
+
+def ranked(record: ExperimentRecord) -> ExperimentRecord:
+    """With its trials in order: what succeeded, best first; what was pruned, likewise; all else by number.
+
+    With several objectives the Pareto front comes first. Trials that break a constraint come after those that keep it.
+    """
+    spec = record.experiment.spec
+    sign = spec.objective.direction.sign
+    best = {trial.number for trial in record.front}
+
+    def place(one: TrialRecord) -> tuple[int, bool, float, float, int]:
+        violation = spec.criteria.violation(one.trial) if one.state is TrialState.SUCCEEDED else 0.0
         value = one.trial.value if one.state in (TrialState.SUCCEEDED, TrialState.PRUNED) else None
         at = math.inf if value is None or not math.isfinite(value) else sign * value
-        return _ORDER.index(one.state), at, one.trial.number
+        return _ORDER.index(one.state), one.trial.number not in best, violation, at, one.trial.number
 
     return replace(record, trials=sorted(record.trials, key=place))
 
@@ -66,11 +76,12 @@ def text(record: ExperimentRecord, importances: Sequence[Importance] = (), *, mo
 
 
 def _headline(record: ExperimentRecord) -> str:
-    objective = record.experiment.spec.objective
+    spec = record.experiment.spec
     states = [one.state for one in record.trials]
     counts = ", ".join(f"{states.count(state)} {state.value}" for state in _ORDER if state in states)
-    better = "the higher the better" if objective.direction is Direction.MAXIMIZE else "the lower the better"
-    return f"{record.experiment.name}: {counts or 'no trials yet'}; {objective.metric}, {better}\n"
+    told = "; ".join(f"{each.metric}, {_BETTER[each.direction]}" for each in spec.objectives)
+    front = f"\nThe first {quantity(len(record.front), 'trial')} are the Pareto front." if len(record.front) > 1 else ""
+    return f"{record.experiment.name}: {counts or 'no trials yet'}; {told}{front}\n"
 
 
 def _rows(record: ExperimentRecord, most: int | None) -> str:

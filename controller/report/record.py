@@ -19,8 +19,9 @@ from controller.core.model import (
 )
 from controller.report.final import FinalRecord
 from controller.runtime.kubernetes.demand import demand_of, is_gpu
+from suggest import pareto
 from suggest.space import Value
-from suggest.study import Direction, Study
+from suggest.study import Criteria, Study
 from suggest.trial import IMPORTED_FROM, REUSED, Measurement, Trial, TrialState
 
 
@@ -108,21 +109,19 @@ class TrialList(Protocol):
     @property
     def parameter_names(self) -> list[str]: ...
 
+    @property
+    def criteria(self) -> Criteria: ...
+
     def trial_name(self, number: int) -> str: ...
 
     def reason_of(self, record: TrialRecord) -> str: ...
 
 
-def best_of(trials: Sequence[TrialRecord], direction: Direction) -> Trial | None:
-    """The best succeeded trial, imported ones included; of equals the first."""
-    found: Trial | None = None
-    for record in trials:
-        value = record.trial.value
-        if record.trial.state is not TrialState.SUCCEEDED or value is None:
-            continue
-        if found is None or found.value is None or direction.sign * value < direction.sign * found.value:
-            found = record.trial
-    return found
+def best_of(trials: Sequence[TrialRecord], criteria: Criteria) -> list[Trial]:
+    """The best succeeded trials, imported ones included, by the first objective: one, or the Pareto front."""
+    sign = criteria.objectives[0].direction.sign
+    found = criteria.best(record.trial for record in trials)
+    return sorted(found, key=lambda trial: sign * (trial.value or 0.0))
 
 
 def last_values(measured: Iterable[tuple[int, Measurement]], *, without: str) -> dict[int, dict[str, float]]:
@@ -155,6 +154,10 @@ class StudyTrials:
     @property
     def parameter_names(self) -> list[str]:
         return [parameter.name for parameter in self.study.spec.space.parameters]
+
+    @property
+    def criteria(self) -> Criteria:
+        return self.study.spec.criteria
 
     def trial_name(self, number: int) -> str:
         return f"{self.study.name}/trials/{number}"
@@ -195,8 +198,28 @@ class ExperimentRecord:
         return {state: n for state in TrialState if (n := shown.count(state))}
 
     @property
+    def criteria(self) -> Criteria:
+        return self.experiment.spec.criteria
+
+    @property
     def best(self) -> Trial | None:
-        return best_of(self.trials, self.experiment.spec.objective.direction)
+        """With several objectives the one of the Pareto front that is best in the first."""
+        return next(iter(self.front), None)
+
+    @property
+    def front(self) -> list[Trial]:
+        """The best trials, by the first objective: one, or the Pareto front."""
+        return best_of(self.trials, self.criteria)
+
+    @property
+    def dominated_share(self) -> float | None:
+        """See `pareto.dominated_share`: of the succeeded trials that keep the constraints; None with one objective."""
+        criteria = self.criteria
+        if len(criteria.objectives) == 1:
+            return None
+        succeeded = [one.trial for one in self.trials if one.trial.state is TrialState.SUCCEEDED]
+        kept = [losses for t in succeeded if (losses := criteria.losses(t)) and criteria.violation(t) == 0]
+        return pareto.dominated_share(kept)
 
     @property
     def gpus(self) -> float:

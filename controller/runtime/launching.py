@@ -15,6 +15,7 @@ from controller.runtime import processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from controller.runtime.forked_python import ForkedModule
     from controller.runtime.worker_group import WorkerGroup
 
 _CHANGED_SIGNALS = (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)  # by Python or by the supervisor
@@ -48,11 +49,13 @@ def launch(
     write_down: Callable[[int], None],
     workers: WorkerGroup | None = None,
     inherits: int | None = None,
+    forked: ForkedModule | None = None,
 ) -> int:
     """Run the command in a session of its own, in `folder`, with its output appended to `log`. Returns its pid.
 
     `workers`: it runs once for each of them; the pid is their leader's. `write_down` gets the pid when the process
     exists, before the command runs; if it raises, the command never does. `inherits`: a file that stays open in it.
+    `forked`: is called in place of the command where it is the same.
 
     Raises:
         Refused: the system would not run it. `write_down` had been called if the command itself was the problem.
@@ -72,7 +75,7 @@ def launch(
     if pid == 0:
         os.close(gate_write)  # else the gate would not close when the parent dies
         _run(command, env, folder=folder, log_fd=log_fd, gate=gate_read, fault=fault_write, workers=workers,
-             inherits=inherits)  # fmt: skip
+             inherits=inherits, forked=forked)  # fmt: skip
     for fd in (log_fd, gate_read, fault_write):
         os.close(fd)
     try:
@@ -101,7 +104,7 @@ def launch(
 
 
 def _run(command: list[str], env: dict[str, str], *, folder: str, log_fd: int, gate: int, fault: int,
-         workers: WorkerGroup | None, inherits: int | None) -> None:  # fmt: skip
+         workers: WorkerGroup | None, inherits: int | None, forked: ForkedModule | None) -> None:  # fmt: skip
     """The child's whole life until exec. Never returns; all other files close at exec."""
     stage = b"exec"
     try:
@@ -120,6 +123,9 @@ def _run(command: list[str], env: dict[str, str], *, folder: str, log_fd: int, g
             stage = b"exec"
             if workers is not None:
                 env = workers.divide(env, fault=fault, inherits=inherits)
+            elif forked is not None and forked.fits(command, env):
+                os.close(fault)
+                forked.run(env, kept=inherits)
             _execute(command, env)
     except OSError as error:
         os.write(fault, b"%s %d\n" % (stage, error.errno or errno.EINVAL))

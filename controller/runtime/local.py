@@ -29,10 +29,11 @@ class LocalRuntime:
     """Implements `controller.runtime.protocol.Runtime`. Nothing is started before the first call that needs it.
 
     experiment_dir: the experiment's own folder; must exist. One LocalRuntime at a time should act on it.
-    devices: the GPUs that the experiment's trials may use; none named: all that this machine lends.
+    devices: the GPUs that the experiment's trials may use; none named: all that this machine lends. module: a Python
+    module that the supervisor imports, and forks for trials whose command is `python -m` and its name.
     """
 
-    def __init__(self, experiment_dir: Path, *, devices: Sequence[str] = ()) -> None:
+    def __init__(self, experiment_dir: Path, *, devices: Sequence[str] = (), module: str = "") -> None:
         self._folder = experiment_dir.resolve()
         self._connection: SupervisorConnection | None = None
         self._connecting = asyncio.Lock()
@@ -44,6 +45,7 @@ class LocalRuntime:
         self._log_seen: dict[str, int] = {}
         self._log_times = log_file.LogTimes()
         self._devices = devices
+        self._module = module
         self._pool: tuple[gpus.Device, ...] | None = None
 
     @property
@@ -210,7 +212,7 @@ class LocalRuntime:
         """The connection, with all of its messages received; made again when it was lost."""
         async with self._connecting:
             if self._connection is None or self._connection.lost:
-                self._connection = await reach(self._folder, self._introduce)
+                self._connection = await reach(self._folder, self._introduce, module=self._module)
             return self._connection
 
     async def _introduce(self, path: str) -> SupervisorConnection:

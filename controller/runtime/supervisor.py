@@ -25,6 +25,7 @@ from controller.runtime.trials import Trials
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from controller.runtime.forked_python import ForkedModule
     from controller.runtime.supervised import Message
 
 ALONE_S = 2.0  # how long it stays with nobody connected and nothing running
@@ -32,7 +33,7 @@ LONG_S = 3600.0
 
 
 class Supervisor:
-    def __init__(self, folder: str, lock: int) -> None:
+    def __init__(self, folder: str, lock: int, forked: ForkedModule | None) -> None:
         self._folder = folder
         self._lock = lock
         self._clients: dict[int, ControllerConnection] = {}  # by file number
@@ -45,7 +46,7 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, self._hang_up)
-        self._trials = Trials(folder, tell=self._tell)
+        self._trials = Trials(folder, tell=self._tell, forked=forked)
         self._listen()
 
     def run(self) -> None:
@@ -147,8 +148,11 @@ class Supervisor:
 
 
 def main() -> None:
-    """Argument: the experiment's folder. Detaches. Prints "ready" when its lock file says where it is, or "held"."""
-    folder = sys.argv[-1]
+    """Arguments: a module to fork for trials, or "", and the experiment's folder.
+
+    Detaches. Prints "ready" when its lock file says where it is, or "held".
+    """
+    module, folder = sys.argv[-2:]
     lock = os.open(os.path.join(folder, "supervisor.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if os.fork():
         os._exit(0)  # our starter is not our parent: nobody has to wait for us
@@ -159,7 +163,7 @@ def main() -> None:
         os._exit(0)
     os.ftruncate(lock, 0)
     os.chdir("/")
-    supervisor = Supervisor(folder, lock)
+    supervisor = Supervisor(folder, lock, _imported(module) if module else None)
     os.write(1, b"ready\n")
     os.dup2(0, 1)  # /dev/null: lets go of the pipe
     supervisor.run()
@@ -167,3 +171,14 @@ def main() -> None:
         processes.kill(pid)  # escaped from trials, without their mark
     unlink(supervisor.socket_path)
     os._exit(0)
+
+
+def _imported(module: str) -> ForkedModule | None:
+    """None: it cannot be imported here, and each trial says why."""
+    from controller.runtime.forked_python import ForkedModule  # here: most experiments run commands
+
+    try:
+        return ForkedModule(module)
+    except Exception as error:
+        os.write(2, f"{module}: {error}\n".encode())
+        return None

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from controller.runtime.forked_python import placeholder
 from controller.runtime.protocol import RuntimeLost
 
 Message: TypeAlias = dict[str, Any]  # JSON; both ends of the socket are in this folder
@@ -26,6 +27,7 @@ Message: TypeAlias = dict[str, Any]  # JSON; both ends of the socket are in this
 _LINE_LIMIT = 1 << 28  # a list of 100,000 attempts fits
 _LEAVE_S = 5.0
 _BOOT = "import sys; sys.path.append(sys.argv[1]); from controller.runtime.supervisor import main; main()"
+_BOOT_TO_FORK = _BOOT.replace("sys.path.append(sys.argv[1])", "sys.path[0] = sys.argv[1]")  # not the current folder
 _ROOT = Path(__file__).parents[2]
 _GIVE_UP_S = 10.0
 _HANG_UP_S = 0.5  # longer than a supervisor takes to come or go
@@ -101,10 +103,13 @@ class SupervisorConnection:
             self._tell_lost()
 
 
-async def reach(folder: Path, introduce: Callable[[str], Awaitable[SupervisorConnection]]) -> SupervisorConnection:
+async def reach(
+    folder: Path, introduce: Callable[[str], Awaitable[SupervisorConnection]], *, module: str = ""
+) -> SupervisorConnection:
     """The living supervisor of the experiment in this folder, or a new one.
 
-    introduce: connects to a socket's path and says and hears what must be first; may raise OSError.
+    introduce: connects to a socket's path and says and hears what must be first; may raise OSError. module: what a new
+    one imports, to fork it for trials that run it.
 
     Raises:
         RuntimeLost: none can be started, or the one that lives does not answer.
@@ -116,7 +121,7 @@ async def reach(folder: Path, introduce: Callable[[str], Awaitable[SupervisorCon
         pid, path = _written_in_the_lock(folder)
         with contextlib.suppress(OSError):  # nobody there, or somebody who is just going
             return await introduce(path)
-        match await asyncio.to_thread(_spawn, folder):
+        match await asyncio.to_thread(_spawn, folder, module):
             case b"ready\n":
                 continue
             case b"held\n":  # one lives, and is just coming or going, or its socket was deleted under it
@@ -145,9 +150,11 @@ def _written_in_the_lock(folder: Path) -> tuple[int, str]:
         return 0, ""
 
 
-def _spawn(folder: Path) -> bytes:
+def _spawn(folder: Path, module: str) -> bytes:
     """What the new supervisor says for itself; it has left our process group and is not our child."""
-    arguments = ("-I", "-S", "-X", "utf8", "-c", _BOOT, str(_ROOT), str(folder))
+    # Trials that are forked from it inherit its flags: they need an interpreter such as their command would start.
+    flags = ("-c", _BOOT_TO_FORK) if module else ("-I", "-S", "-X", "utf8", "-c", _BOOT)
+    arguments = (*flags, str(_ROOT), module, str(folder))
     try:
         with (folder / "supervisor.log").open("ab") as log:
             started = subprocess.run(
@@ -157,6 +164,7 @@ def _spawn(folder: Path) -> bytes:
                 stderr=log,
                 start_new_session=True,
                 check=False,
+                env={**os.environ, **placeholder()} if module else None,
             )
     except OSError as error:
         raise RuntimeLost(f"cannot start the supervisor of the trials: {error}") from error

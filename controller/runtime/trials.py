@@ -17,6 +17,7 @@ from controller.runtime.supervised import MARK, NOTHING_KNOWN, SupervisedAttempt
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from controller.runtime.forked_python import ForkedModule
     from controller.runtime.gpu_claims import GpuClaim
     from controller.runtime.supervised import Message
     from controller.runtime.worker_group import WorkerGroup
@@ -27,10 +28,11 @@ LOOK_FOR_GPUS_S = 0.25  # a supervisor that gives some back wakes us; the kernel
 
 
 class Trials:
-    """`tell` hears of each end, once it is written down."""
+    """`tell` hears of each end, once it is written down. `forked`: forked for the trials whose command it is."""
 
-    def __init__(self, folder: str, *, tell: Callable[[Message], None]) -> None:
+    def __init__(self, folder: str, *, tell: Callable[[Message], None], forked: ForkedModule | None = None) -> None:
         self._tell = tell
+        self._forked = forked
         self._live = os.path.join(folder, "live")
         self._attempts: dict[str, SupervisedAttempt] = {}
         self._running: dict[int, SupervisedAttempt] = {}  # by pid, until the exit is written
@@ -144,7 +146,7 @@ class Trials:
         try:
             pid = launch(
                 request["command"], env, folder=request["folder"], log=log, write_down=write_down, workers=workers,
-                inherits=None if claim is None else claim.fd,
+                inherits=None if claim is None else claim.fd, forked=self._forked,
             )  # fmt: skip
         except Refused:
             unlink(facts_path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,11 +25,11 @@ from controller.core.model import (
 )
 from controller.spec.cluster_section import CLUSTER_KEYS, INSTEAD_OF_TEMPLATE
 from controller.spec.fields import fields_of
-from controller.spec.native import BUDGET, METRICS, SPEC
+from controller.spec.native import BUDGET, CONSTRAINT, METRICS, SPEC
 from controller.spec.quantities import parse_bytes
 from controller.spec.trial_section import TRIAL
 from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scale, Space
-from suggest.study import Algorithm, Direction, Pruning, ValueRule
+from suggest.study import Algorithm, Constraint, Direction, Pruning, ValueRule
 
 Json = dict[str, Any]  # plain data in the shape that `native.FILE` describes
 
@@ -79,20 +80,17 @@ def from_document(document: Mapping[str, object]) -> ExperimentSpec:
     """The experiment that a canonical document (`ExperimentSpec.document`) describes."""
     whole: Json = dict(document)
     metadata, spec = whole["metadata"], whole["spec"]
-    objective, metrics, budget = spec["objective"], spec["metrics"], spec["budget"]
+    metrics, budget = spec["metrics"], spec["budget"]
+    first, *further = map(_objective, spec.get("objectives") or [spec["objective"]])
     space = space_of(spec["parameters"])
-    target = objective.get("target")
     return ExperimentSpec(
         name=metadata["name"],
         namespace=metadata["namespace"],
         labels=metadata["labels"],
         space=space,
-        objective=ExperimentObjective(
-            objective["metric"],
-            Direction(objective["direction"]),
-            ValueRule(objective["value"]),
-            None if target is None else float(target),
-        ),
+        objective=first,
+        further=tuple(further),
+        constraints=tuple(Constraint(**fields_of(CONSTRAINT.keys, each)) for each in spec.get("constraints", ())),
         metrics=MetricsRule(**fields_of(METRICS.keys, metrics)),
         initial=tuple(space.canonical(point) for point in spec["initial"]),
         algorithm=Algorithm(spec["algorithm"]["name"], spec["algorithm"].get("seed"), spec["algorithm"]["settings"]),
@@ -102,6 +100,16 @@ def from_document(document: Mapping[str, object]) -> ExperimentSpec:
         final=None if "final" not in spec else _trial(completed(spec["final"], spec["trial"])),
         document=document,
         **fields_of(SPEC.keys, spec),
+    )
+
+
+def _objective(given: Json) -> ExperimentObjective:
+    target = given.get("target")
+    return ExperimentObjective(
+        given["metric"],
+        Direction(given["direction"]),
+        ValueRule(given["value"]),
+        None if target is None else float(target),
     )
 
 
@@ -195,7 +203,8 @@ def allowed_in_extension(change: Change) -> bool:
     """Whether `tuner extend` takes the change, for all that a file can tell: how parameters grow, the service knows."""
     if change.path == "spec.initial":
         return isinstance(change.new, list) and isinstance(change.old, list) and _begins_with(change.new, change.old)
-    return _under(change.path, (*REVISABLE, "spec.parameters", "spec.objective.target"))
+    is_target = re.fullmatch(r"spec\.(objective|objectives\[\d+\])\.target", change.path)
+    return bool(is_target) or _under(change.path, (*REVISABLE, "spec.parameters"))
 
 
 def _begins_with(new: list[object], old: list[object]) -> bool:

@@ -76,11 +76,12 @@ def _pattern(raw: str | int | float) -> str:
     return raw
 
 
+METRIC = Text("the name of a metric", r"[^\s=](?:[^\r\n=]*[^\s=])?", "a name in one line, without =")
 OBJECTIVE = Section(
     (
         Key(
             "metric",
-            Text("the name of a metric", r"[^\s=](?:[^\r\n=]*[^\s=])?", "a name in one line, without ="),
+            METRIC,
             "The metric to optimise, as the trial prints it.",
             REQUIRED,
         ),
@@ -89,6 +90,20 @@ OBJECTIVE = Section(
         Key("value", Word(("last", "best")), "Which of a trial's measurements is its value.", "last"),
     ),
     what="a mapping such as {metric: accuracy, direction: maximize}",
+)
+CONSTRAINT = Section(
+    (
+        Key(
+            "metric",
+            METRIC,
+            "The metric that is bounded, as the trial prints it; its last value counts.",
+            REQUIRED,
+            field="metric",
+        ),
+        Key("min", Number(), "It must be at least this.", says="none", field="min"),
+        Key("max", Number(), "It must be at most this.", says="none", field="max"),
+    ),
+    what="a mapping such as {metric: latency_ms, max: 20}",
 )
 METRICS = Section(
     (
@@ -148,12 +163,32 @@ BUDGET = Section(
             field="wall_clock_s",
             value=parse_duration,
         ),
+        Key(
+            "noImprovement",
+            Whole(1),
+            "So many trials in a row end without a new best one.",
+            says="none",
+            field="no_improvement",
+        ),
     ),
     elsewhere={"parallelism": "spec.parallelism", "timeout": "wallClock", "target": "spec.objective.target"},
 )
 SPEC = Section(
     (
-        Key("objective", OBJECTIVE, "What is optimised.", REQUIRED),
+        Key("objective", OBJECTIVE, "What is optimised.", ABSENT),
+        Key(
+            "objectives",
+            ListOf(OBJECTIVE, "a list of objectives"),
+            "What is optimised, where it is more than one metric; pruning watches the first.",
+            ABSENT,
+        ),
+        Key(
+            "constraints",
+            ListOf(CONSTRAINT, "a list of constraints"),
+            "Bounds on metrics that the best trials must keep.",
+            ABSENT,
+            says="none",
+        ),
         Key("metrics", METRICS, "How a trial's lines are read.", {}),
         Key("parameters", MapOf(ParameterKind(), "a mapping of names to parameters"), "The search space.", REQUIRED),
         Key(
@@ -182,9 +217,6 @@ SPEC = Section(
         ),
     ),
     what="a mapping with objective, parameters and trial",
-    refused={
-        "objectives": "several objectives are not supported yet; write one: objective: {metric: …, direction: maximize}"
-    },
     elsewhere={
         "trials": "budget.trials",
         "failedTrials": "budget.failedTrials",

@@ -11,7 +11,7 @@ from dataclasses import replace
 from controller.spec.document import Json, space_of
 from suggest.errors import Problem
 from suggest.space import NAME, Choice, Parameter, Space
-from suggest.study import Algorithm, Direction, Objective, Pruning, StudySpec
+from suggest.study import Algorithm, Constraint, Direction, Objective, Pruning, StudySpec, ValueRule
 
 _ANY_SPACE = Space((Parameter("any", Choice((0, 1))),))
 _ANY_OBJECTIVE = Objective("any", Direction.MINIMIZE)
@@ -52,7 +52,8 @@ def study_part(document: Json, written: Json) -> StudySpec:
     algorithm, pruning = spec.get("algorithm", {}), spec.get("pruning", {})
     return StudySpec(
         space=_non_empty(sound(space, space.problems())),
-        objectives=(_ANY_OBJECTIVE,),
+        objectives=_objectives(spec) or (_ANY_OBJECTIVE,),
+        constraints=_constraints(spec),
         algorithm=Algorithm(algorithm["name"], algorithm.get("seed"), algorithm.get("settings", {}))
         if "name" in algorithm
         else _ANY_ALGORITHM,
@@ -60,6 +61,21 @@ def study_part(document: Json, written: Json) -> StudySpec:
         if "name" in pruning
         else None,
     )
+
+
+def _objectives(spec: Json) -> tuple[Objective, ...]:
+    """Those of a file's list; a single one there is nothing to judge of."""
+    found = spec.get("objectives", ())
+    return tuple(
+        Objective(each["metric"], Direction(each["direction"]), ValueRule(each["value"]))
+        for each in found
+        if each.keys() >= {"metric", "direction", "value"}
+    )
+
+
+def _constraints(spec: Json) -> tuple[Constraint, ...]:
+    found = [each for each in spec.get("constraints", ()) if "metric" in each and each.keys() & {"min", "max"}]
+    return tuple(Constraint(each["metric"], each.get("min"), each.get("max")) for each in found)
 
 
 def _non_empty(space: Space) -> Space:

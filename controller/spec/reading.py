@@ -58,7 +58,7 @@ class Document:
 def _located(problems: Iterable[Problem], marks: Marks) -> list[Placed]:
     placed = []
     for problem in problems:
-        path = _file_path(problem.path)
+        path = _file_path(problem.path, several="spec.objectives" in marks.keys)
         if path not in marks.values and path not in marks.keys:
             path_in_list = re.sub(r"^(spec\.parameters\..+)\.values(\[[0-9]+\])?$", r"\1\2", path)
             path = path_in_list if path_in_list in marks.values else path
@@ -66,8 +66,10 @@ def _located(problems: Iterable[Problem], marks: Marks) -> list[Placed]:
     return placed
 
 
-def _file_path(path: str) -> str:
+def _file_path(path: str, *, several: bool) -> str:
     path = re.sub(r"^(study\.)?(spec\.)?", "", path)
+    if several and path.startswith("objectives"):
+        return f"spec.{path}"
     for pattern, place in _PLACES:
         if found := pattern.match(path):
             return place + path[found.end() :]

@@ -47,6 +47,7 @@ def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
         return
     raw_parameters = raw_spec.get("parameters")
     names = list(raw_parameters) if isinstance(raw_parameters, dict) else None
+    _objectives(spec, raw_spec, problems)
     _space(spec, raw_spec, problems)
     trial, raw_trial = spec.get("trial"), raw_spec.get("trial")
     if isinstance(trial, dict) and isinstance(raw_trial, dict):
@@ -61,6 +62,18 @@ def check(document: Json, raw: Json, problems: ProblemCollector) -> None:
         _given(final, "spec.final", problems)
         if names is not None:
             _placeholders(final, names, _conditional(raw_parameters), problems, section="spec.final")
+
+
+def _objectives(spec: Json, raw: Json, problems: ProblemCollector) -> None:
+    if "objective" in raw and "objectives" in raw:
+        problems.add("spec.objectives", "beside objective; write all of them under objectives", at_key=True)
+    elif "objective" not in raw and "objectives" not in raw:
+        problems.add("spec.objective", "is missing; write a mapping such as {metric: accuracy, direction: maximize}")
+    if raw.get("objectives") == []:
+        problems.add("spec.objectives", "expected a list of objectives, got an empty list")
+    for place, constraint in enumerate(spec.get("constraints", ())):
+        if "min" not in constraint and "max" not in constraint:
+            problems.add(f"spec.constraints[{place}]", "no bound; write min, max or both")
 
 
 def _space(spec: Json, raw: Json, problems: ProblemCollector) -> None:

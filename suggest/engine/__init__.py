@@ -1,5 +1,5 @@
 """One study in memory: what it proposes, what it knows of each trial, which trials should stop. No I/O."""
 
-from suggest.engine.engine import Engine, Proposal, Proposed, check_spec
+from suggest.engine.engine import Draft, Engine, Proposal, Proposed, check_spec
 
-__all__ = ["Engine", "Proposal", "Proposed", "check_spec"]
+__all__ = ["Draft", "Engine", "Proposal", "Proposed", "check_spec"]

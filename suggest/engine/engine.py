@@ -11,32 +11,37 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from suggest import pruners, samplers
 from suggest.curves import Curve, Report, TrialCurve
 from suggest.engine.trial_index import FinishedTrials, TrialIndex
 from suggest.errors import NotFound, Problem
 from suggest.pruners import Pruner
-from suggest.samplers import Distinct, PointRequest, Sampler, registry
+from suggest.samplers import Computation, Computed, Distinct, PointRequest, Sampler, registry
 from suggest.space import Assignment
-from suggest.study import Study, StudySpec, ValueRule
+from suggest.study import Constraint, Objective, Study, StudySpec, ValueRule
 from suggest.trial import IMPORTED_FROM, Measurement, StopAdvice, Trial, TrialState
 from suggest.workers import Workers
+
+MOST_OBJECTIVES = 8  # of which a Pareto front of any use can be made
+MOST_CONSTRAINTS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
     """A trial to hand out. `queued`: it was enqueued, and keeps its number; else it is new.
 
-    `known`: instead of running, it takes over the value of this trial, which has the same point.
+    `known`: instead of running, it takes over the value of this trial, which has the same point. `proposed_by`: another
+    sampler than the study's.
     """
 
     number: int
     parameters: Assignment
     queued: bool
     known: int | None = None
+    proposed_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,41 @@ class Proposal:
 
     trials: tuple[Proposed, ...]
     exhausted: bool
+
+
+class Draft:
+    """A proposal in the making. Until it has its `proposal`, it has a `computation`, whose points it is sent.
+
+    The computation touches nothing of the engine: its owner may let others change the study meanwhile, and then asks
+    the engine whether the draft still `fits`. Everything else needs the study's lock.
+    """
+
+    def __init__(self, steps: Computed[Proposal], *, first: int, queued: Sequence[Trial], basis: object, results: int):
+        """first: the number of the next trial; queued: the trials that it completes; basis: the sampler that is asked;
+        results: how many trials had ended."""
+        self.first = first
+        self.queued = queued
+        self.basis = basis
+        self.results = results
+        self.proposal: Proposal | None = None
+        self._steps = steps
+        self._computation: Computation | None = None
+        self._advance(lambda: next(steps))
+
+    @property
+    def computation(self) -> Computation:
+        assert self._computation is not None
+        return self._computation
+
+    def resume(self, points: list[Assignment]) -> None:
+        """With what the computation has returned."""
+        self._advance(lambda: self._steps.send(points))
+
+    def _advance(self, step: Callable[[], Computation]) -> None:
+        try:
+            self._computation = step()
+        except StopIteration as end:
+            self.proposal, self._computation = end.value, None
 
 
 class Engine:
@@ -73,7 +113,9 @@ class Engine:
         self._told: dict[
             int, tuple[Curve, int, StopAdvice]
         ] = {}  # of running trials: the curve, its length, the advice
-        self._sampler = self._new_sampler()
+        self._running: set[int] = set()
+        self._results = 0
+        self._new_samplers()
         for trial in self._trials.fill(trials):
             self._index(trial, None)
             self._show(trial)
@@ -102,15 +144,91 @@ class Engine:
         """Load what the first proposal would wait for; another thread may do it."""
         self._sampler.warm_up()
 
+    def warm_up_cheaper(self) -> None:
+        """The same for `propose_cheaper`."""
+        if self._cheaper is not None:
+            self._cheaper.warm_up()
+
+    @property
+    def is_repeatable(self) -> bool:
+        """A person gave the seed, to get the same points once more."""
+        return self._study.spec.algorithm.seed is not None
+
+    @property
+    def has_cheaper(self) -> bool:
+        """See `propose_cheaper`."""
+        return self._cheaper is not None
+
+    @property
+    def running(self) -> int:
+        """How many trials run."""
+        return len(self._running)
+
+    @property
+    def results(self) -> int:
+        """How many trials have ended while it knew them; it only grows."""
+        return self._results
+
     @property
     def is_prepared(self) -> bool:
         """Nothing has changed since prepare(), or it would save nobody any time."""
         return self._prepared is not None or not registry.learns(self._study.spec.algorithm)
 
-    def prepare(self) -> None:
-        """Make the next proposal now: if nothing changes meanwhile, who asks for one trial need not wait for it."""
+    def prepare(self) -> Draft | None:
+        """Make the next proposal now: if nothing changes meanwhile, who asks for one trial need not wait for it.
+
+        Returns the draft if a worker has to compute for it; its owner keeps what becomes of it.
+        """
         if self._prepared is None:
-            self._prepared = self._proposal(1)
+            draft = self.draft(1)
+            if draft.proposal is None:
+                return draft
+            self._prepared = draft.proposal
+        return None
+
+    def draft(self, count: int, *, to_run: bool = False) -> Draft:
+        """A proposal whose long computations are left to the caller."""
+        return Draft(
+            self._proposing(count, to_run=to_run),
+            first=self.next_number,
+            queued=self._chosen(count),
+            basis=self._sampler,
+            results=self._results,
+        )
+
+    def is_basis_of(self, draft: Draft) -> bool:
+        """Whether the draft comes from the sampler that is asked now: of this engine, and of the space as it is."""
+        return draft.basis is self._sampler
+
+    def fits(self, draft: Draft) -> bool:
+        """Whether its trials can be handed out as they are: at most trials have ended since, or reported."""
+        same = self.is_basis_of(draft) and draft.first == self.next_number
+        return same and self._chosen(len(draft.queued)) == draft.queued
+
+    def renumbered(self, draft: Draft) -> Proposal | None:
+        """A finished draft of one new trial, with the number that is next by now. None: it will not do any more, for
+        the space is another, or a trial that was begun meanwhile has the point."""
+        proposal = draft.proposal
+        if proposal is None or not self.is_basis_of(draft) or draft.queued:
+            return None
+        for number in range(draft.first, self.next_number):
+            begun = self.open_trial(number)
+            if begun is not None and any(begun.parameters == p.parameters for p in proposal.trials):
+                return None
+        trials = tuple(replace(p, number=self.next_number) for p in proposal.trials)
+        return Proposal(trials, proposal.exhausted)
+
+    def propose_cheaper(self) -> Proposal:
+        """One new trial, by a sampler that takes some milliseconds, and which is shown the same trials."""
+        assert self._cheaper is not None
+        sampler = self._sampler.beside(self._cheaper) if isinstance(self._sampler, Distinct) else self._cheaper
+        number = self.next_number
+        points = sampler.propose([PointRequest(number, {})])
+        known = self._value_of(to_run=False)
+        trials = tuple(
+            Proposed(number, point, queued=False, known=known(point), proposed_by=registry.CHEAPER) for point in points
+        )
+        return Proposal(trials, exhausted=not trials)
 
     def propose(self, count: int, *, to_run: bool = False, expired_only: bool = False) -> Proposal:
         """Queued trials first, completed where they are partial; then new ones. Changes no later answer.
@@ -122,23 +240,41 @@ class Engine:
             return Proposal(tuple(Proposed(t.number, t.parameters, queued=True) for t in again), exhausted=False)
         if count == 1 and not to_run and self._prepared is not None:
             return self._prepared
-        return self._proposal(count, to_run=to_run)
+        return samplers.completed(self._proposing(count, to_run=to_run))
 
-    def _proposal(self, count: int, *, to_run: bool = False) -> Proposal:
+    @property
+    def prepared(self) -> Proposal | None:
+        """What `prepare` has made, if nothing has changed since."""
+        return self._prepared
+
+    @property
+    def has_queued(self) -> bool:
+        """Trials wait to be handed out before any new one."""
+        return bool(self._queued)
+
+    def _chosen(self, count: int) -> list[Trial]:
+        return [self.trial(number) for number in self._queued[:count]]
+
+    def _value_of(self, *, to_run: bool) -> Callable[[Assignment], int | None]:
+        """Whose value a point takes over."""
+        return self._sampler.value_of if isinstance(self._sampler, Distinct) and not to_run else lambda point: None
+
+    def _proposing(self, count: int, *, to_run: bool) -> Computed[Proposal]:
         space = self._study.spec.space
-        chosen = [self.trial(number) for number in self._queued[:count]]
+        chosen = self._chosen(count)
         fixed = {t.number: space.canonical(t.parameters) for t in chosen}
         new = range(self.next_number, self.next_number + count - len(chosen))
         partial = [PointRequest(number, part, new=True) for number, part in fixed.items() if space.missing(part)]
         partial.sort(key=lambda one: not one.fixed)  # one that fixes nothing may find the space finished: not first
-        points = self._sampler.propose([*partial, *(PointRequest(number, {}, new=to_run) for number in new)])
+        wanted = [*partial, *(PointRequest(number, {}, new=to_run) for number in new)]
+        points = (yield from samplers.steps_of(self._sampler, wanted)) if wanted else []
         found = dict(zip([w.number for w in partial] + list(new), points, strict=False))
         proposed = [
             Proposed(number, found.get(number, part), queued=True)
             for number, part in fixed.items()
             if number in found or not space.missing(part)
         ]
-        known = self._sampler.value_of if isinstance(self._sampler, Distinct) and not to_run else lambda point: None
+        known = self._value_of(to_run=to_run)
         proposed += [
             Proposed(number, found[number], queued=False, known=known(found[number]))
             for number in new
@@ -209,10 +345,13 @@ class Engine:
             report.add_all(measurements)
         self.put(trial)
 
-    def value_of(self, number: int, further: Sequence[Measurement] = ()) -> tuple[float | None, int | None]:
-        """The trial's value by the objective's rule, None when that is not finite; and the value's step, without a
-        value the last one. `further` counts too: measurements that are not stored yet."""
-        objective = self._study.spec.objective
+    def value_of(
+        self, number: int, further: Sequence[Measurement] = (), *, objective: Objective | None = None
+    ) -> tuple[float | None, int | None]:
+        """Return the trial's value by the objective's rule, None when that is not finite; and the value's step,
+        without a value the last one. `further` counts too: measurements that are not stored yet. objective: by
+        default the first."""
+        objective = objective or self._study.spec.objective
         curve = self._report(number).newest_with(further, objective.metric)
         if curve is None:
             return None, None
@@ -221,6 +360,13 @@ class Engine:
             best = curve.best(objective.direction)
             return best, step if best is None else curve.steps[curve.values.index(best)]
         return (last if math.isfinite(last) else None), step
+
+    def constraint_value(
+        self, number: int, constraint: Constraint, further: Sequence[Measurement] = ()
+    ) -> float | None:
+        """Return the last value of the constraint's metric, None when that is not finite."""
+        curve = self._report(number).newest_with(further, constraint.metric)
+        return curve.values[-1] if curve is not None and math.isfinite(curve.values[-1]) else None
 
     def last_step(self, number: int, further: Sequence[Measurement] = ()) -> int | None:
         """Of the objective's metric, with what is not stored yet."""
@@ -254,6 +400,7 @@ class Engine:
             if self._source is not None and trial.number not in self._reports:
                 self._reports[trial.number] = self._source.report(trial.number)
             self._trials.put(trial)
+            self._running.add(trial.number)
         self._recompute()  # once for all: each time costs a look at every trial
 
     def _index(self, trial: Trial, old: TrialState | None) -> None:
@@ -265,7 +412,12 @@ class Engine:
             insort(self._queued, number)
             if trial.expired:
                 self._expired.add(number)
+        if trial.state is TrialState.RUNNING:
+            self._running.add(number)
+        else:
+            self._running.discard(number)
         if trial.finished:
+            self._results += old is None or not old.finished
             self._before.pop(number, None)
             self._told.pop(number, None)
 
@@ -284,7 +436,7 @@ class Engine:
 
     def _recompute(self) -> None:
         """What follows from all trials together, after a change that is too rare to follow it step by step."""
-        self._sampler = self._new_sampler()
+        self._new_samplers()
         for trial in self._trials.all():
             self._show(trial)
         self._pruner = self._new_pruner()
@@ -296,9 +448,13 @@ class Engine:
             trial.parameters, partial=False
         ):
             self._sampler.put(trial)
+            if self._cheaper is not None:
+                self._cheaper.put(trial)
 
-    def _new_sampler(self) -> Sampler:
-        return samplers.new_sampler(self._study.spec, self._study.seed, self._workers)
+    def _new_samplers(self) -> None:
+        spec, seed = self._study.spec, self._study.seed
+        self._sampler: Sampler = samplers.new_sampler(spec, seed, self._workers)
+        self._cheaper = None if self._workers is None else samplers.cheaper_sampler(spec, seed)
 
     def _new_pruner(self) -> Pruner | None:
         """It sees the curves when it is first asked: they may be half a million measurements."""
@@ -336,16 +492,38 @@ def check_spec(spec: StudySpec) -> tuple[Problem, ...]:
 def _spec_problems(spec: StudySpec) -> Iterator[Problem]:
     space = spec.space.problems()
     yield from _under("space", space)
-    if len(spec.objectives) != 1:
-        yield Problem("objectives", f"{len(spec.objectives)} objectives; a study has exactly one for now")
-    for place, objective in enumerate(spec.objectives):
-        if not objective.metric:
-            yield Problem(f"objectives[{place}].metric", "no metric; name the one that trials report")
+    yield from _objective_problems(spec)
     yield from _under("algorithm", samplers.algorithm_problems(spec.algorithm))
+    yield from _under("algorithm", samplers.objective_problems(spec))
     if not space:
         yield from _under("space", samplers.space_problems(spec))
     if spec.pruning is not None:
         yield from _under("pruning", pruners.pruning_problems(spec.pruning))
+
+
+def _objective_problems(spec: StudySpec) -> Iterator[Problem]:
+    if not 1 <= len(spec.objectives) <= MOST_OBJECTIVES:
+        yield Problem("objectives", f"{len(spec.objectives)} objectives; a study has 1 to {MOST_OBJECTIVES}")
+    known: set[str] = set()
+    for place, objective in enumerate(spec.objectives):
+        if not objective.metric:
+            yield Problem(f"objectives[{place}].metric", "no metric; name the one that trials report")
+        elif objective.metric in known:
+            yield Problem(f"objectives[{place}].metric", f"{objective.metric} is an objective already; name it once")
+        known.add(objective.metric)
+    if len(spec.constraints) > MOST_CONSTRAINTS:
+        yield Problem("constraints", f"{len(spec.constraints)} constraints; a study has at most {MOST_CONSTRAINTS}")
+    for place, constraint in enumerate(spec.constraints):
+        here, bounds = f"constraints[{place}]", (constraint.min, constraint.max)
+        if not constraint.metric:
+            yield Problem(f"{here}.metric", "no metric; name the one that trials report")
+        if bounds == (None, None):
+            yield Problem(here, "no bound; set min, max or both")
+        for word, bound in zip(("min", "max"), bounds, strict=True):
+            if bound is not None and not math.isfinite(bound):
+                yield Problem(f"{here}.{word}", f"{bound} is not finite; leave it out where there is no bound")
+        if constraint.min is not None and constraint.max is not None and constraint.min > constraint.max:
+            yield Problem(here, f"min {constraint.min:g} is above max {constraint.max:g}; no value keeps both")
 
 
 def _under(place: str, problems: Iterable[Problem]) -> Iterator[Problem]:

@@ -21,8 +21,8 @@ STUDY_NAME = "window"
 
 
 class WindowStorage(BaseStorage):
-    def __init__(self, direction: StudyDirection, trials: Sequence[FrozenTrial]) -> None:
-        self._direction = direction
+    def __init__(self, directions: Sequence[StudyDirection], trials: Sequence[FrozenTrial]) -> None:
+        self._directions = list(directions)
         self._trials = list(trials)
 
     def get_study_id_from_name(self, study_name: str) -> int:
@@ -32,7 +32,7 @@ class WindowStorage(BaseStorage):
         return STUDY_NAME
 
     def get_study_directions(self, study_id: int) -> list[StudyDirection]:
-        return [self._direction]
+        return self._directions
 
     # Any in attributes: Optuna's own type for them.
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
@@ -42,7 +42,7 @@ class WindowStorage(BaseStorage):
         return {}
 
     def get_all_studies(self) -> list[FrozenStudy]:
-        return [FrozenStudy(STUDY_NAME, self._direction, {}, {}, STUDY_ID)]
+        return [FrozenStudy(STUDY_NAME, None, {}, {}, STUDY_ID, directions=self._directions)]
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
         for trial in self._trials:
@@ -95,9 +95,9 @@ class OverlayStorage(WindowStorage):
     """Attributes of trials are set on the given trials themselves, those of the study in `study_attributes`."""
 
     def __init__(
-        self, direction: StudyDirection, trials: Sequence[FrozenTrial], study_attributes: dict[str, Any]
+        self, directions: Sequence[StudyDirection], trials: Sequence[FrozenTrial], study_attributes: dict[str, Any]
     ) -> None:
-        super().__init__(direction, trials)
+        super().__init__(directions, trials)
         self._study_attributes = study_attributes
 
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def _estimated(
 def _divergences(trials: Sequence[FrozenTrial], names: Sequence[str], direction: StudyDirection) -> dict[str, float]:
     there = [name for name in names if any(name in trial.params for trial in trials)]
     share = min(0.5, max(BEST_SHARE, LEAST_BEST / len(trials)))
-    study = OptunaStudy(STUDY_NAME, WindowStorage(direction, trials))
+    study = OptunaStudy(STUDY_NAME, WindowStorage([direction], trials))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of an experimental class, and of few trials, which is ours to say
         quantile: dict[str, Any] = {_QUANTILE: share}  # Any: other arguments have other types

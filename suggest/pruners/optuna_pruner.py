@@ -42,7 +42,7 @@ class _Window(WindowStorage):
     """Trials by their numbers. Pruners note at which rungs a trial has been; that is kept with the trial."""
 
     def __init__(self, direction: StudyDirection) -> None:
-        super().__init__(direction, ())
+        super().__init__([direction], ())
         self.by_number: dict[int, FrozenTrial] = {}
 
     def get_study_name_from_id(self, study_id: int) -> str:

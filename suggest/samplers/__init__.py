@@ -1,16 +1,30 @@
 """Samplers: one module for each family, and the registry that knows them by name."""
 
 from suggest.samplers.distinct import Distinct
-from suggest.samplers.registry import Family, algorithm_problems, algorithms, new_sampler, space_problems
-from suggest.samplers.sampler import PointRequest, Sampler
+from suggest.samplers.registry import (
+    Family,
+    algorithm_problems,
+    algorithms,
+    cheaper_sampler,
+    new_sampler,
+    objective_problems,
+    space_problems,
+)
+from suggest.samplers.sampler import Computation, Computed, PointRequest, Sampler, completed, steps_of
 
 __all__ = [
+    "Computation",
+    "Computed",
     "Distinct",
     "Family",
     "PointRequest",
     "Sampler",
     "algorithm_problems",
     "algorithms",
+    "cheaper_sampler",
+    "completed",
     "new_sampler",
+    "objective_problems",
     "space_problems",
+    "steps_of",
 ]

@@ -15,13 +15,14 @@ from suggest.samplers.frame import Dimension
 from suggest.samplers.normal import Floats
 from suggest.samplers.split import rank
 from suggest.space import Assignment, Choice, Domain, Float, Int, Parameter, Scale, Value
+from suggest.study import Criteria
 from suggest.trial import Trial, TrialState
 
 
 class Columns:
-    def __init__(self, parameters: Sequence[Parameter], sign: float) -> None:
+    def __init__(self, parameters: Sequence[Parameter], criteria: Criteria) -> None:
         self._domains = [(p.name, p.domain) for p in parameters]
-        self._sign = sign
+        self._criteria = criteria
         self._rows: dict[int, int] = {}  # trial number -> its column in _values
         self._ranked: set[int] = set()
         self._free: list[int] = []
@@ -47,7 +48,7 @@ class Columns:
         if unranked := set(numbers) - self._ranked:
             for trial in learnt:
                 if trial.number in unranked and trial.state is not TrialState.RUNNING:
-                    self._ranks[:, rows[trial.number]] = rank(trial, self._sign)
+                    self._ranks[:, rows[trial.number]] = rank(trial, self._criteria)
                     self._ranked.add(trial.number)
         finished = np.array([rows[n] for n in numbers], dtype=np.intp)
         pending = np.array([rows[n] for n in others], dtype=np.intp)

@@ -19,7 +19,7 @@ from suggest.samplers.hedge import HedgeSampler
 from suggest.samplers.sampler import Sampler
 from suggest.samplers.tpe import OwnSettings, tpe
 from suggest.settings import NoSettings, setting
-from suggest.space import Space, Value
+from suggest.space import Value
 from suggest.study import StudySpec
 from suggest.workers import Workers
 
@@ -43,18 +43,18 @@ def default(spec: StudySpec, seed: int, settings: DefaultSettings, *, workers: W
     return tpe(spec, seed, settings, workers=workers)
 
 
-def chosen_settings(space: Space, given: Mapping[str, Value]) -> dict[str, Value]:
-    """All settings of a search in this space, where these were given; those that name a choice are left as they are."""
+def chosen_settings(spec: StudySpec, given: Mapping[str, Value]) -> dict[str, Value]:
+    """All settings of a search for this spec, where these were given; those that name a choice are left as they are."""
     known = checked.read(DefaultSettings, given)
     if known.chosen != TO_CHOOSE:
         return dict(given)
-    finite = counted(space)
-    if finite and Grid(space, {}).total <= known.trials:
+    finite = counted(spec.space)
+    if finite and Grid(spec.space, {}).total <= known.trials:
         return {"trials": known.trials, "parallelism": known.parallelism, "chosen": GRID}
     every = {s.name: s.default for s in checked.declared(DefaultSettings)}
     return {
         **every,
         **({"duplicates": RESAMPLE} if finite else {}),
         **given,
-        "chosen": HEDGE,
+        "chosen": HEDGE if spec.criteria.is_plain else TPE,  # the Gaussian process has one value of a trial
     }

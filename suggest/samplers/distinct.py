@@ -8,6 +8,7 @@ any state but cancelled has it. Lookups use an index of points: bounded work, wh
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
 from bisect import bisect_left, insort
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from suggest import deadline
 from suggest.domain import identity
 from suggest.samplers.grid import Grid
-from suggest.samplers.sampler import PointRequest, Sampler
+from suggest.samplers.sampler import Computed, PointRequest, Sampler, Steps, completed, steps_of
 from suggest.samplers.uniform import draw_point
 from suggest.settings import setting
 from suggest.space import Assignment, Space
@@ -48,17 +49,26 @@ class Distinct:
         self._reuse = policy == REUSE
         self._known = _Known(spec.space)
 
+    def beside(self, sampler: Sampler) -> Distinct:
+        """The same with another sampler, which the caller shows the trials; the index of points is shared."""
+        other = copy.copy(self)
+        other._sampler = sampler
+        return other
+
     def put(self, trial: Trial) -> None:
         self._known.put(trial)
         self._sampler.put(trial)
 
     def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
+        return completed(self.steps(wanted))
+
+    def steps(self, wanted: Sequence[PointRequest]) -> Steps:
         taken = _Taken()
         points: list[Assignment] = []
-        drawn = self._sampler.propose(wanted)
+        drawn = yield from steps_of(self._sampler, wanted)
         for one, point in zip(wanted, drawn, strict=False):
             deadline.check()
-            found = self._another(one, point, taken)
+            found = yield from self._another(one, point, taken)
             if found is None:
                 break
             key = self._known.key(found)
@@ -75,7 +85,7 @@ class Distinct:
     def warm_up(self) -> None:
         self._sampler.warm_up()
 
-    def _another(self, one: PointRequest, point: Assignment, taken: _Taken) -> Assignment | None:
+    def _another(self, one: PointRequest, point: Assignment, taken: _Taken) -> Computed[Assignment | None]:
         """The point itself when it will do, else another; None: there is none left, and nobody insists."""
         known = self._known
         free = known.free(taken.fresh)
@@ -83,14 +93,15 @@ class Distinct:
             return point if one.fixed else None
         if self._will_do(one, point, taken):
             return point
-        again = self._sampler.propose([replace(one, again=k) for k in range(1, AGAIN + 1)])
+        again = yield from steps_of(self._sampler, [replace(one, again=k) for k in range(1, AGAIN + 1)])
         again += [draw_point(self._space, self._seed, replace(one, again=k)) for k in range(1, AGAIN + 1)]
         for other in again:
             if self._will_do(one, other, taken):
                 return other
+        free = known.free(taken.fresh)  # again: the study may have changed during the last step
         if free is None or one.fixed:
             return point
-        return known.free_point(one.source(self._seed, "free").randrange(free), taken.fresh)
+        return known.free_point(one.source(self._seed, "free").randrange(free), taken.fresh) if free else None
 
     def _will_do(self, one: PointRequest, point: Assignment, taken: _Taken) -> bool:
         key = self._known.key(point)

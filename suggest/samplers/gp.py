@@ -16,13 +16,13 @@ from itertools import islice
 
 from suggest.samplers.distinct import DrawSettings
 from suggest.samplers.running import LIARS, RunningTrials
-from suggest.samplers.sampler import PointRequest
+from suggest.samplers.sampler import PointRequest, Steps, completed
 from suggest.samplers.uniform import draw_points
 from suggest.settings import setting
 from suggest.space import Assignment
 from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
-from suggest.workers import Model, ModelSetup, Workers, model_of
+from suggest.workers import Model, ModelSetup, Workers, asked, model_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,17 @@ class GpSampler:
     def put(self, trial: Trial) -> None:
         self._trials.put(trial)
 
-    def propose(self, wanted: Sequence[PointRequest], *, beside: Sequence[Trial] = ()) -> list[Assignment]:
+    def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
+        return completed(self.steps(wanted))
+
+    def steps(self, wanted: Sequence[PointRequest], *, beside: Sequence[Trial] = ()) -> Steps:
         """beside: trials that will run too, with higher numbers than all that were put."""
         if self._trials.count < self._startup:
             return draw_points(self._spec.space, self._seed, wanted)
         if self._model is None:
             self._model = model_of(self._setup, self._workers)
-        return self._model.propose(self._trials.shown(), [*self._trials.running(), *beside], wanted)
+        running = [*self._trials.running(), *beside]
+        return (yield from asked(self._model, self._trials.shown(), running, wanted))
 
     def warm_up(self) -> None:
         if self._workers is None:

@@ -18,10 +18,10 @@ from suggest.samplers import gp_process
 from suggest.samplers.gp import GpSettings, fitted_below, teaches
 from suggest.samplers.gp_improvement import log_chance, log_improvement
 from suggest.samplers.gp_process import Hyperparameters, Posterior
-from suggest.samplers.gp_space import Features, Flags, Places
+from suggest.samplers.gp_space import Features, Places
 from suggest.samplers.gp_warp import scaled, warped
 from suggest.samplers.minimize import minimize
-from suggest.samplers.normal import Floats, Indexes
+from suggest.samplers.normal import Flags, Floats, Indexes
 from suggest.samplers.running import LIARS
 from suggest.samplers.sampler import PointRequest
 from suggest.samplers.uniform import draw_points

@@ -13,14 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from suggest.samplers.columns import decode, dimension, encode
 from suggest.samplers.frame import Dimension
-from suggest.samplers.normal import Floats, Indexes
+from suggest.samplers.normal import Flags, Floats, Indexes
 from suggest.space import Assignment, Domain, Parameter, Space, Value
-
-Flags = npt.NDArray[np.bool_]
 
 ARC = 2.5  # the angle that a span covers, in radians; its radius keeps the distance of neighbors that of their places
 FEW = 40  # values of a number, above which it is moved like a continuous one and rounded

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from suggest.samplers.gp import GpSampler, GpSettings
-from suggest.samplers.sampler import PointRequest
+from suggest.samplers.sampler import PointRequest, Steps, completed
 from suggest.samplers.tpe import OwnSettings, tpe
 from suggest.space import Assignment
 from suggest.study import StudySpec
@@ -41,13 +41,18 @@ class HedgeSampler:
         self._tpe.put(trial)
 
     def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
+        return completed(self.steps(wanted))
+
+    def steps(self, wanted: Sequence[PointRequest]) -> Steps:
         """TPE's come first: they vary by themselves, while the process keeps away from what it knows to be running."""
         turns = [gp_has_turn(one.number, self._parallelism) for one in wanted]
         theirs = [one for one, is_gp in zip(wanted, turns, strict=True) if not is_gp]
         ours = [one for one, is_gp in zip(wanted, turns, strict=True) if is_gp]
-        points = dict(zip(map(_key, theirs), self._tpe.propose(theirs) if theirs else [], strict=True))
+        found = (yield from self._tpe.steps(theirs)) if theirs else []
+        points = dict(zip(map(_key, theirs), found, strict=True))
         beside = [Trial(one.number, TrialState.RUNNING, points[_key(one)]) for one in theirs]
-        points.update(zip(map(_key, ours), self._gp.propose(ours, beside=beside) if ours else [], strict=True))
+        found = (yield from self._gp.steps(ours, beside=beside)) if ours else []
+        points.update(zip(map(_key, ours), found, strict=True))
         return [points[_key(one)] for one in wanted]
 
     def warm_up(self) -> None:

@@ -14,12 +14,12 @@ from dataclasses import replace
 from typing import Protocol
 
 from suggest.errors import FailedPrecondition
-from suggest.samplers.sampler import PointRequest
+from suggest.samplers.sampler import PointRequest, Steps, completed
 from suggest.samplers.tpe import Window
 from suggest.space import Assignment
 from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
-from suggest.workers import Model, ModelSetup, Workers, model_of
+from suggest.workers import Model, ModelSetup, Workers, asked, model_of
 
 
 def missing(requires: Sequence[str]) -> tuple[str, ...]:
@@ -63,13 +63,16 @@ class ModelSampler:
         self._shown.put(trial)
 
     def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
+        return completed(self.steps(wanted))
+
+    def steps(self, wanted: Sequence[PointRequest]) -> Steps:
         """Raises FailedPrecondition: a package is missing, which was there when the study was created."""
         if self._model is None:
             if packages := missing(self._requires):
                 name = self._setup.spec.algorithm.name
                 raise FailedPrecondition(missing_message(name, packages, ("another algorithm",)))
             self._model = model_of(self._setup, self._workers)
-        return self._model.propose(self._shown.learnt(), self._shown.running(), wanted)
+        return (yield from asked(self._model, self._shown.learnt(), self._shown.running(), wanted))
 
     def warm_up(self) -> None:
         if self._workers is None and not missing(self._requires):
@@ -80,7 +83,7 @@ class ValueWindow:
     """The best and the most recent of the trials that succeeded."""
 
     def __init__(self, spec: StudySpec, size: int) -> None:
-        self._window = Window(spec.objective.direction, size)
+        self._window = Window(spec, size)
 
     def put(self, trial: Trial) -> None:
         told = trial.state is not TrialState.PRUNED
@@ -108,7 +111,15 @@ class History:
         if self._finished.pop(number, None) is not None:
             del self._numbers[bisect_left(self._numbers, number)]
         # Without what no model asks for: there may be many.
-        kept = Trial(number, trial.state, trial.parameters, value=trial.value, step=trial.step)
+        kept = Trial(
+            number,
+            trial.state,
+            trial.parameters,
+            value=trial.value,
+            step=trial.step,
+            further=trial.further,
+            constraint_values=trial.constraint_values,
+        )
         if trial.state is TrialState.RUNNING:
             self._running[number] = kept
         elif self._teaches(trial):

@@ -60,7 +60,7 @@ class OptunaKind:
     """One sampler of Optuna. model: the class in `optuna_model`. requires: packages beyond Optuna, each an extra.
 
     points: it learns from the points of all trials that were not cancelled; else from the values of succeeded ones.
-    instead: what to use where it cannot be used; learns: from outcomes.
+    instead: what to use where it cannot be used; learns: from outcomes; several: objectives, and constraints.
     """
 
     name: str
@@ -70,6 +70,7 @@ class OptunaKind:
     instead: tuple[str, ...]
     learns: bool = True
     points: bool = False
+    several: bool = True
     requires: tuple[str, ...] = ()
     space_problems: Callable[[StudySpec], Iterator[Problem]] | None = None
 
@@ -163,19 +164,20 @@ KINDS = (
         OptunaCmaEsSettings,
         "OptunaCmaEsModel",
         ("tpe",),
+        several=False,
         requires=("cmaes",),
         space_problems=_cmaes_problems,
     ),
     OptunaKind(
         "nsgaii",
-        "Optuna's NSGAIISampler, a genetic algorithm, for one objective.",
+        "Optuna's NSGAIISampler, a genetic algorithm, for one objective or several.",
         OptunaGeneticSettings,
         "OptunaGeneticModel",
         ("tpe",),
     ),
     OptunaKind(
         "nsgaiii",
-        "Optuna's NSGAIIISampler, a genetic algorithm, for one objective.",
+        "Optuna's NSGAIIISampler, a genetic algorithm, for three objectives or more.",
         OptunaGeneticSettings,
         "OptunaGeneticModel",
         ("tpe",),

@@ -64,7 +64,7 @@ from suggest.samplers.tpe import TpeSettings, groups
 from suggest.samplers.uniform import draw
 from suggest.settings import NoSettings
 from suggest.space import Assignment, Choice, Value
-from suggest.study import Direction, StudySpec
+from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
 
 logging.getLogger("optuna").setLevel(logging.ERROR)  # what is wrong is ours to say
@@ -77,6 +77,8 @@ _STATES = {
     TrialState.INFEASIBLE: OptunaState.FAIL,
 }
 
+_CONSTRAINTS = "constraints"  # Optuna's own attribute of a trial
+
 # What the sampler says for a parameter, after the values before it; None: it leaves this one to chance.
 Ask = Callable[[str, BaseDistribution, Assignment], float | int | None]
 
@@ -88,8 +90,9 @@ class OptunaModel(ABC):
         self._space = spec.space
         self._seed = seed
         self._purpose = spec.algorithm.name
-        maximize = spec.objective.direction is Direction.MAXIMIZE
-        self._direction = StudyDirection.MAXIMIZE if maximize else StudyDirection.MINIMIZE
+        self._criteria = spec.criteria
+        self._directions = [StudyDirection[o.direction.name] for o in spec.objectives]
+        self._constraints = _excesses if spec.constraints else None
         self._distributions = {p.name: distribution(p.domain) for p in spec.space.parameters if p.domain.count != 1}
         self._frozen: dict[int, FrozenTrial] = {}  # finished trials, each built once
 
@@ -142,7 +145,7 @@ class OptunaModel(ABC):
 
     def _study(self, sampler: BaseSampler, trials: Sequence[FrozenTrial], attributes: dict[str, Any]) -> OptunaStudy:
         ordered = sorted(trials, key=lambda t: t.number)
-        return OptunaStudy(STUDY_NAME, OverlayStorage(self._direction, ordered, attributes), sampler=sampler)
+        return OptunaStudy(STUDY_NAME, OverlayStorage(self._directions, ordered, attributes), sampler=sampler)
 
     def _freeze(self, trial: Trial) -> FrozenTrial:
         params: dict[str, float | int] = {}
@@ -153,22 +156,45 @@ class OptunaModel(ABC):
                 if number is not None:
                     params[name] = number
         state, value = _STATES[trial.state], trial.value
-        if state is OptunaState.COMPLETE and (value is None or not math.isfinite(value)):
-            state, value = OptunaState.FAIL, None
+        several = len(self._criteria.objectives) > 1
+        # With several objectives Optuna has no place for a pruned trial.
+        is_complete = state is OptunaState.COMPLETE
+        if (is_complete and self._criteria.losses(trial) is None) or (several and state is OptunaState.PRUNED):
+            state, value, is_complete = OptunaState.FAIL, None, False
         reported = {} if value is None or trial.step is None else {trial.step: value}
         return FrozenTrial(
             number=trial.number,
             state=state,
-            value=value,
+            value=None if several else value,
+            values=trial.values if several and is_complete else None,
             datetime_start=None,
             datetime_complete=None,
             params=params,
             distributions={name: self._distributions[name] for name in params},
             user_attrs={},
-            system_attrs={},
+            system_attrs=self._attributes(trial),
             intermediate_values=reported,
             trial_id=trial.number,
         )
+
+    def _attributes(self, trial: Trial) -> dict[str, Any]:
+        """What Optuna keeps of the constraints: a number for each bound, above 0 where the trial breaks it."""
+        if len(trial.constraint_values) != len(self._criteria.constraints) or not self._criteria.constraints:
+            return {}
+        pairs = zip(self._criteria.constraints, trial.constraint_values, strict=True)
+        found = [
+            excess
+            for c, value in pairs
+            for excess in (None if c.min is None else c.min - value, None if c.max is None else value - c.max)
+            if excess is not None
+        ]
+        return {_CONSTRAINTS: tuple(found)}
+
+
+def _excesses(trial: FrozenTrial) -> Sequence[float]:
+    """What a sampler would ask after a trial; ours are shown what it keeps of the answer."""
+    found: Sequence[float] = trial.system_attrs.get(_CONSTRAINTS, ())
+    return found
 
 
 @contextmanager
@@ -198,9 +224,10 @@ class OptunaTpeModel(OptunaModel):
             n_ei_candidates=settings.candidates,
             multivariate=settings.multivariate,
             constant_liar=settings.constant_liar,
+            constraints_func=self._constraints,
             seed=wanted.source(self._seed, "tpe").getrandbits(32),
         )
-        storage = WindowStorage(self._direction, [*finished, *away[-LIARS:]])
+        storage = WindowStorage(self._directions, [*finished, *away[-LIARS:]])
         study = OptunaStudy(STUDY_NAME, storage, sampler=sampler)
         trial = self._freeze(Trial(wanted.number, TrialState.RUNNING, {}))
         values: dict[str, Value] = {}
@@ -371,6 +398,7 @@ class OptunaGpModel(OptunaModel):
             sampler = GPSampler(
                 n_startup_trials=settings.startup_trials,
                 deterministic_objective=settings.deterministic_objective,
+                constraints_func=self._constraints,
                 seed=self._random_seed(wanted),
             )
             trial = self._freeze(Trial(wanted.number, TrialState.RUNNING, {}))
@@ -391,7 +419,7 @@ def _always_active(
 
 def _with_attributes(trial: FrozenTrial, attributes: Mapping[str, Any]) -> FrozenTrial:
     made = copy.copy(trial)
-    made.system_attrs = dict(attributes)
+    made.system_attrs = {**trial.system_attrs, **attributes}
     return made
 
 
@@ -438,6 +466,7 @@ class OptunaGeneticModel(OptunaModel):
             mutation_prob=settings.mutation_prob or None,
             crossover_prob=settings.crossover_prob,
             swapping_prob=settings.swapping_prob,
+            constraints_func=self._constraints,
             seed=seed,
         )
 
@@ -447,7 +476,7 @@ class OptunaGeneticModel(OptunaModel):
             trial = self._freeze(Trial(0, TrialState.RUNNING, {}))
             sampler = self._sampler(0)
             sampler.get_trial_generation(self._study(sampler, [trial], {}), trial)
-            (self._generation_key,) = trial.system_attrs
+            (self._generation_key,) = trial.system_attrs  # a running trial has no other
         return self._generation_key
 
     def _parents(self, memory: Mapping[str, Any]) -> list[FrozenTrial]:

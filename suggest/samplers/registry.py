@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from suggest import settings as checked
 from suggest.errors import Problem
 from suggest.samplers.cmaes import CmaEsSettings, cmaes, cmaes_problems
-from suggest.samplers.default import GRID, NAME, DefaultSettings, chosen_settings, default
+from suggest.samplers.default import GRID, HEDGE, NAME, DefaultSettings, chosen_settings, default
 from suggest.samplers.distinct import ALLOW, REUSE, Distinct, DrawSettings
 from suggest.samplers.gp import GpSettings, gp
 from suggest.samplers.grid import GridSampler, grid_problems
@@ -36,6 +36,7 @@ class Family:
     build: Callable[..., Sampler]  # of spec, seed, settings; if it learns or is `in_workers`, also of `workers`
     learns: bool  # from outcomes
     space_problems: Callable[[StudySpec], Iterator[Problem]] | None = None
+    several: bool = False  # objectives, and constraints: it takes them as they are, or heeds no value at all
     in_workers: bool = False  # it takes `workers` though it does not learn
     requires: tuple[str, ...] = ()  # packages, each of which is also an extra
     instead: tuple[str, ...] = ()  # what to use where those are missing
@@ -52,9 +53,25 @@ _FAMILIES = (
         DefaultSettings,
         default,
         True,
+        several=True,
     ),
-    Family("random", "Independent points, uniform on each parameter's scale.", DrawSettings, RandomSampler, False),
-    Family("grid", "Every point of a finite space once, in order.", NoSettings, GridSampler, False, grid_problems),
+    Family(
+        "random",
+        "Independent points, uniform on each parameter's scale.",
+        DrawSettings,
+        RandomSampler,
+        False,
+        several=True,
+    ),
+    Family(
+        "grid",
+        "Every point of a finite space once, in order.",
+        NoSettings,
+        GridSampler,
+        False,
+        grid_problems,
+        several=True,
+    ),
     Family(
         "sobol",
         "Points that fill the space evenly: a scrambled Sobol' sequence.",
@@ -62,14 +79,23 @@ _FAMILIES = (
         sobol,
         False,
         sobol_problems,
+        several=True,
     ),
-    Family("halton", "Points that fill the space evenly: a scrambled Halton sequence.", DrawSettings, halton, False),
+    Family(
+        "halton",
+        "Points that fill the space evenly: a scrambled Halton sequence.",
+        DrawSettings,
+        halton,
+        False,
+        several=True,
+    ),
     Family(
         "tpe",
         "Models where good points are dense, from finished trials (Tree-structured Parzen Estimator).",
         OwnSettings,
         tpe,
         True,
+        several=True,
     ),
     Family(
         "gp", "Models values by a Gaussian process, for studies of up to some hundreds of trials.", GpSettings, gp, True
@@ -84,7 +110,9 @@ _FAMILIES = (
         requires=("cmaes",),
         instead=("tpe",),
     ),
-    Family("optuna:tpe", "Optuna's own TPESampler, which `tpe` reimplements.", TpeSettings, optuna_tpe, True),
+    Family(
+        "optuna:tpe", "Optuna's own TPESampler, which `tpe` reimplements.", TpeSettings, optuna_tpe, True, several=True
+    ),
     *(
         Family(
             PREFIX + kind.name,
@@ -93,6 +121,7 @@ _FAMILIES = (
             optuna_sampler,
             kind.learns,
             kind.space_problems,
+            several=kind.several,
             in_workers=True,
             requires=kind.requires,
             instead=kind.instead,
@@ -116,6 +145,16 @@ def algorithm_problems(algorithm: Algorithm) -> Iterator[Problem]:
         yield Problem("name", missing_message(family.name, packages, instead))
 
 
+def objective_problems(spec: StudySpec) -> Iterator[Problem]:
+    """Yield what keeps the algorithm from this study's objectives and constraints. Paths are the algorithm's fields."""
+    family = _BY_NAME.get(spec.algorithm.name)
+    if family is None or family.several or spec.criteria.is_plain:
+        return
+    what = "constraints" if len(spec.objectives) == 1 else f"{len(spec.objectives)} objectives"
+    others = ", ".join(f.name for f in _FAMILIES if f.several)
+    yield Problem("name", f"{family.name} takes one objective without constraints, and there are {what}; use {others}")
+
+
 def space_problems(spec: StudySpec) -> Iterator[Problem]:
     """What the algorithm asks of a space beyond being one; paths are relative to the space."""
     family = _BY_NAME.get(spec.algorithm.name)
@@ -134,7 +173,7 @@ def chosen(spec: StudySpec) -> StudySpec:
     algorithm = spec.algorithm
     if algorithm.name != NAME:
         return spec
-    return replace(spec, algorithm=replace(algorithm, settings=chosen_settings(spec.space, algorithm.settings)))
+    return replace(spec, algorithm=replace(algorithm, settings=chosen_settings(spec, algorithm.settings)))
 
 
 def new_sampler(spec: StudySpec, seed: int, workers: Workers | None = None) -> Sampler:
@@ -147,3 +186,17 @@ def new_sampler(spec: StudySpec, seed: int, workers: Workers | None = None) -> S
     if isinstance(settings, DrawSettings) and settings.duplicates != ALLOW:
         return Distinct(spec, seed, sampler, policy=settings.duplicates)
     return sampler
+
+
+CHEAPER = "tpe"
+
+
+def cheaper_sampler(spec: StudySpec, seed: int) -> Sampler | None:
+    """`tpe` at its own settings, computed in this process: for a trial that cannot wait for the study's algorithm.
+
+    None where it is no cheaper, or the algorithm visits points in an order of its own.
+    """
+    name, settings = spec.algorithm.name, chosen(spec).algorithm.settings
+    if name == CHEAPER or not _BY_NAME[name].learns or settings.get("chosen", HEDGE) != HEDGE:
+        return None
+    return tpe(spec, seed, OwnSettings())

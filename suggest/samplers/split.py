@@ -10,32 +10,106 @@ import math
 
 import numpy as np
 
-from suggest.samplers.normal import Floats, Indexes
+from suggest import pareto
+from suggest.samplers.normal import Flags, Floats, Indexes
+from suggest.study import Criteria
 from suggest.trial import Trial, TrialState
 
 MOST_GOOD = 25
+MOST_MEASURED = 4  # objectives
 AS_RECENT = 25  # so many of the most recent trials count fully
 
 
-def rank(trial: Trial, sign: float) -> tuple[float, float, float]:
+def rank(trial: Trial, criteria: Criteria) -> tuple[float, float, float]:
     """What good trials are least in; of equals, the smaller number.
 
-    Succeeded ones come first, by their loss; then pruned ones, those that came farther first; last those that were
-    pruned without a value.
+    Succeeded ones come first, by their first loss; then pruned ones, those that came farther first; then those that
+    were pruned without a value; last those that break a constraint, by how much (Optuna's order).
     """
+    sign = criteria.objectives[0].direction.sign
     if trial.state is TrialState.SUCCEEDED:
-        return 0.0, 0.0 if trial.value is None else sign * trial.value, 0.0
+        violation, loss = criteria.violation(trial), 0.0 if trial.value is None else sign * trial.value
+        return (0.0, loss, 0.0) if violation == 0 else (2.0, violation, loss)
     if trial.value is None or trial.step is None:
         return 1.0, 1.0, 0.0
     return 1.0, -float(trial.step), sign * trial.value
+
+
+def nondomination_ranks(losses: Floats) -> Indexes:
+    """Return for each of the trials how many fronts lie before its own. losses: (objectives, trials)."""
+    at_least: Flags = np.all(losses[:, :, None] <= losses[:, None, :], axis=0)
+    dominates: Flags = at_least & ~at_least.T
+    found = np.full(losses.shape[1], -1, dtype=np.intp)
+    for level in range(losses.shape[1]):
+        open_ = found < 0
+        if not open_.any():
+            break
+        beaten: Flags = np.any(dominates[open_], axis=0)
+        found[open_ & ~beaten] = level
+    return found
+
+
+def by_fronts(ranks: Floats, losses: Floats, good: int) -> Floats:
+    """Return the ranks of `rank` with those of succeeded trials by several objectives instead of one.
+
+    ranks: (3, trials). losses: (objectives, trials). Trials go front by front. Of the front that only a part of the
+    `good` best is taken from, those come first that dominate most beside the ones before (greedy hypervolume subset
+    selection; Ozaki et al., 2022).
+    """
+    found = ranks.copy()
+    kept = np.flatnonzero(ranks[0] == 0.0)
+    levels = nondomination_ranks(losses[:, kept])
+    found[1, kept], found[2, kept] = levels, 0.0
+    before = 0
+    for level in range(int(levels.max(initial=-1)) + 1):
+        members = kept[levels == level]
+        if before < good < before + len(members):
+            for place, k in enumerate(most_spread(losses[:, members], good - before)):
+                found[2, members[k]] = place - len(members)
+        before += len(members)
+    return found
+
+
+def most_spread(losses: Floats, count: int) -> list[int]:
+    """Return the places of so many points, greedily those that add most hypervolume. losses: (objectives, points).
+
+    With more than four objectives, where hypervolumes take too long, those with the least sum of normalized losses.
+    """
+    low, high = losses.min(axis=1, keepdims=True), losses.max(axis=1, keepdims=True)
+    normalized = (losses - low) / np.where(high > low, high - low, 1.0)
+    if len(losses) > MOST_MEASURED:
+        return [int(k) for k in np.argsort(normalized.sum(axis=0), kind="stable")[:count]]
+    points = normalized.T.tolist()
+    reference = [1.1] * len(losses)
+    chosen: list[int] = []
+    held = 0.0
+    gains = dict.fromkeys(range(len(points)), np.inf)
+    for _ in range(min(count, len(points))):
+        best, most = -1, -1.0
+        # A gain only falls as others are chosen, so an old gain bounds the new one.
+        for place in sorted(gains, key=lambda place: -gains[place]):
+            if gains[place] <= most:
+                break
+            gain = pareto.hypervolume([points[k] for k in (*chosen, place)], reference) - held
+            gains[place] = gain
+            if gain > most:
+                best, most = place, gain
+        chosen.append(best)
+        held += most
+        del gains[best]
+    return chosen
 
 
 def good_and_other(ranks: Floats, share: float) -> tuple[Indexes, Indexes]:
     """ranks: (3, trials). This share of them are good; both in the order of the trials."""
     count = ranks.shape[1]
     order = np.lexsort(ranks[::-1])
-    good = min(math.ceil(share * count), MOST_GOOD)
+    good = good_count(count, share)
     return np.sort(order[:good]), np.sort(order[good:])
+
+
+def good_count(count: int, share: float) -> int:
+    return min(math.ceil(share * count), MOST_GOOD)
 
 
 @functools.lru_cache(maxsize=64)

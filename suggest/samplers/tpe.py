@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 from suggest.samplers.distinct import DrawSettings
 from suggest.samplers.running import LIARS, RunningTrials
-from suggest.samplers.sampler import PointRequest
+from suggest.samplers.sampler import PointRequest, Steps, completed
 from suggest.samplers.uniform import draw_points
 from suggest.settings import setting
 from suggest.space import Assignment, Parameter, Space
-from suggest.study import Direction, StudySpec
+from suggest.study import StudySpec
 from suggest.trial import Trial, TrialState
-from suggest.workers import Model, ModelSetup, RemoteModel, Workers
+from suggest.workers import Model, ModelSetup, RemoteModel, Workers, asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class TpeSampler:
         self._settings = settings
         self._setup = ModelSetup(model, spec, seed, settings)
         self._workers = workers
-        self._window = Window(spec.objective.direction, settings.window)
+        self._window = Window(spec, settings.window)
         self._model: Model | None = None
         self._remote: Model | None = None
 
@@ -66,10 +66,13 @@ class TpeSampler:
         self._window.put(trial)
 
     def propose(self, wanted: Sequence[PointRequest]) -> list[Assignment]:
+        return completed(self.steps(wanted))
+
+    def steps(self, wanted: Sequence[PointRequest]) -> Steps:
         if self._window.finished < self._settings.startup_trials:
             return draw_points(self._spec.space, self._seed, wanted)
         model = self._model_for(len(wanted))
-        return model.propose(self._window.learnt(), self._window.running(), wanted)
+        return (yield from asked(model, self._window.learnt(), self._window.running(), wanted))
 
     def warm_up(self) -> None:
         if self._workers is None or not self._is_optunas:
@@ -115,19 +118,27 @@ BEST = 25  # as many as Optuna's gamma ever takes for good ones
 
 
 class Window:
-    def __init__(self, direction: Direction, size: int) -> None:
+    """The trials that a model learns from: the best and the most recent.
+
+    With several objectives the best are the most recent BEST of the Pareto front, or while no trial keeps the
+    constraints, those that break them least.
+    """
+
+    def __init__(self, spec: StudySpec, size: int) -> None:
         self.finished = 0  # how many trials there were to learn from, those that have left the window too
-        self._sign = direction.sign
+        self._criteria = spec.criteria
+        self._sign = spec.objective.direction.sign
         self._size = size
         self._finished: dict[int, Trial] = {}
         self._numbers: list[int] = []
-        self._succeeded: list[tuple[float, int]] = []  # (loss, number), the BEST lowest
+        self._succeeded: list[tuple[float, float, int]] = []  # (violation, loss, number), the BEST lowest
+        self._front: list[Trial] = []  # with several objectives; by number
         self._pruned: list[tuple[float, float, int]] = []  # (-step, loss, number): Optuna's order of pruned trials
         self._running = RunningTrials()
 
     def put(self, trial: Trial) -> None:
         number = trial.number
-        if not self._running.put(trial) and _teaches(trial):
+        if not self._running.put(trial) and self._teaches(trial):
             self.finished += 1
             self._finished[number] = trial
             insort(self._numbers, number)
@@ -141,13 +152,16 @@ class Window:
                 return
             insort(self._pruned, (-trial.step, self._sign * trial.value, trial.number))
             del self._pruned[BEST:]
+        elif len(self._criteria.objectives) > 1 and self._criteria.violation(trial) == 0:
+            self._front = self._criteria.best([*self._front, trial])
         elif trial.value is not None:
-            insort(self._succeeded, (self._sign * trial.value, trial.number))
+            insort(self._succeeded, (self._criteria.violation(trial), self._sign * trial.value, trial.number))
             del self._succeeded[BEST:]
 
     def _forget(self) -> None:
         """Those that are neither recent nor among the best: no trial that comes later makes them so again."""
         ranked = {number for *_, number in self._succeeded} | {number for *_, number in self._pruned}
+        ranked.update(trial.number for trial in self._front)
         for number in self._numbers[: -self._size]:
             if number not in ranked:
                 del self._finished[number]
@@ -155,7 +169,8 @@ class Window:
 
     def learnt(self) -> Iterator[Trial]:
         """Finished trials in the order of their numbers, at most the window's size."""
-        ranked = [number for *_, number in self._succeeded] + [number for *_, number in self._pruned]
+        ranked = [trial.number for trial in reversed(self._front)]
+        ranked += [number for *_, number in self._succeeded] + [number for *_, number in self._pruned]
         chosen = set(ranked[:BEST])
         earliest = len(self._numbers)
         while earliest and len(chosen) < self._size:  # some of the recent ones are among the best
@@ -167,9 +182,8 @@ class Window:
         """The most recent running trials, in the order of their numbers."""
         return self._running.trials
 
-
-def _teaches(trial: Trial) -> bool:
-    """Succeeded with a finite value, or pruned; failed, infeasible and cancelled ones have nothing to tell a model."""
-    if trial.state is TrialState.PRUNED:
-        return trial.value is None or math.isfinite(trial.value)
-    return trial.state is TrialState.SUCCEEDED and trial.value is not None and math.isfinite(trial.value)
+    def _teaches(self, trial: Trial) -> bool:
+        """Succeeded with finite values, or pruned; failed, infeasible and cancelled ones have nothing to tell."""
+        if trial.state is TrialState.PRUNED:
+            return trial.value is None or math.isfinite(trial.value)
+        return trial.state is TrialState.SUCCEEDED and self._criteria.losses(trial) is not None

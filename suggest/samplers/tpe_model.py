@@ -22,7 +22,7 @@ from suggest.samplers.normal import Floats, Indexes, log_mass
 from suggest.samplers.parzen import Mixture, coefficients, correction, narrowest
 from suggest.samplers.running import LIARS
 from suggest.samplers.sampler import PointRequest
-from suggest.samplers.split import good_and_other
+from suggest.samplers.split import by_fronts, good_and_other, good_count
 from suggest.samplers.tpe import OwnSettings, groups
 from suggest.space import Assignment, Value
 from suggest.study import StudySpec
@@ -34,6 +34,7 @@ AT_A_TIME = 2**15  # densities of a kernel at a candidate
 
 class TpeModel:
     def __init__(self, spec: StudySpec, seed: int, settings: OwnSettings) -> None:
+        self._criteria = spec.criteria
         self._space = spec.space
         self._seed = seed
         self._settings = settings
@@ -43,7 +44,7 @@ class TpeModel:
         self._groups = tuple(groups(spec.space))
         self._frames: dict[tuple[str, ...], Frame] = {}
         self._good: dict[tuple[str, ...], tuple[bytes, Mixture]] = {}
-        self._columns = Columns(modelled, spec.objective.direction.sign)
+        self._columns = Columns(modelled, spec.criteria)
 
     def propose(
         self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
@@ -65,6 +66,9 @@ class TpeModel:
         finished = list(learnt)
         liars = list(running) if self._settings.constant_liar else []
         values, ranks, pending = self._columns.read(finished, liars)
+        if len(self._criteria.objectives) > 1:
+            losses = np.array([self._criteria.losses(t) or [np.inf] * len(self._criteria.objectives) for t in finished])
+            ranks = by_fronts(ranks, losses.T, good_count(len(finished), self._settings.good_share))
         good, other = good_and_other(ranks, self._settings.good_share)
         numbers = np.array([t.number for t in finished], dtype=np.intp)
         others = Others(Known(numbers[other], values[:, other]))

@@ -338,7 +338,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             )
 
         running = self._queue.run(
-            study if method.rpc.writes else "",
+            _turn(method, study),
             # The copied context tells the thread who calls, and until when. It does not get gRPC's context: gRPC
             # crashes when asked about a call that has gone meanwhile.
             functools.partial(contextvars.copy_context().run, work),
@@ -421,6 +421,13 @@ async def _message(context: Context) -> bytes:
     if serialized is grpc.aio.EOF:
         raise InvalidArgument([Problem("", "the call brought no request")])
     return bytes(serialized)
+
+
+def _turn(method: _Method, study: str) -> str:
+    """What it waits for in line: calls that propose wait for each other, and let all others of the study go on."""
+    if not method.rpc.writes or not study:
+        return ""
+    return f"{method.name} of {study}" if method.rpc.proposes else study
 
 
 def _kind(method: str, request: Any, about: str, caller: str, size: int) -> CallKind:

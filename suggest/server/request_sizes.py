@@ -82,7 +82,7 @@ def _look(message: Any, path: str, problems: list[Problem], values: list[_Values
                 continue
             if name == "measurements":
                 measured += count
-            if name == "values":
+            if name == "values" and inside:
                 values.append(_Values(path + name, held))
             elif inside:
                 if hasattr(held, "items"):

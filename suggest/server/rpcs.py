@@ -51,7 +51,8 @@ class Items:
 class Rpc:
     """`field`: of the request, with the name of the resource in the given form; "" if it names none.
 
-    audited: a call that writes is in the audit log.
+    audited: a call that writes is in the audit log. proposes: it may compute for long, without keeping other calls of
+    its study waiting.
     """
 
     verb: Verb
@@ -59,10 +60,11 @@ class Rpc:
     form: Form = Form.STUDY
     items: Items | None = None
     audited: bool = True
+    proposes: bool = False
 
     @property
     def writes(self) -> bool:
-        """Calls that write the same study run one at a time."""
+        """Calls that write the same study run one at a time, those that propose beside the others."""
         return self.verb is not Verb.READ
 
     @property
@@ -101,7 +103,7 @@ RPCS: Mapping[str, Rpc] = {
     "ListTrials": Rpc(Verb.READ, "parent"),
     "UpdateTrial": Rpc(Verb.RUN, "trial.name", Form.TRIAL),
     "DeleteTrial": Rpc(Verb.MANAGE, "name", Form.TRIAL),
-    "SuggestTrials": Rpc(Verb.RUN, "parent", items=Items("count", 1, 1000)),
+    "SuggestTrials": Rpc(Verb.RUN, "parent", items=Items("count", 1, 1000), proposes=True),
     "ReportMeasurements": Rpc(Verb.RUN, "name", Form.TRIAL, items=Items("measurements", 1, 10_000)),
     # Not audited: it stores nothing, and comes three times a minute from each running trial.
     "RenewLeases": Rpc(Verb.RUN, "parent", items=Items("leases", 1, 1000), audited=False),

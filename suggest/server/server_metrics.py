@@ -150,6 +150,12 @@ class _Collector:
             "Proposals that wait for a worker process.",
             of.studies.workers.waiting,
         )
+        points = CounterMetricFamily(
+            "tuner_suggest_points_given", "Points that worker processes computed, or did not in time.", labels=("kind",)
+        )
+        for given, count in of.studies.points_given().items():
+            points.add_metric((given,), count)
+        yield points
         errors = CounterMetricFamily(
             "tuner_suggest_store_errors", "Calls that failed because of the store.", labels=("kind",)
         )

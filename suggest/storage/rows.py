@@ -105,6 +105,8 @@ def outcome_columns(trial: Trial) -> Columns:
         "reason": trial.reason,
         "failure_class": trial.failure_class,
         "end_time_us": microseconds(trial.end_time),
+        "further": list(trial.further) or None,
+        "constraint_values": list(trial.constraint_values) or None,
     }
 
 
@@ -113,7 +115,7 @@ def trial_of(row: AnyRow) -> Trial:
     name takes as long as to read the rest of it."""
     columns: Sequence[Any] = row
     (_, _, number, word, parameters, value, step, reason, failure_class, client_id, request_id, _, labels, create_us,
-     end_us, deleted, tries, lease_us) = columns  # fmt: skip
+     end_us, deleted, tries, lease_us, further, constraint_values) = columns  # fmt: skip
     # A deleted trial only ever reaches an engine, for which it is one that nobody wants any more.
     return Trial(
         number,
@@ -130,6 +132,9 @@ def trial_of(row: AnyRow) -> Trial:
         moment(end_us),
         tries,
         None if lease_us is None else lease_us / 1e6,
+        None,
+        () if deleted or further is None else tuple(further),
+        () if deleted or constraint_values is None else tuple(constraint_values),
     )
 
 

@@ -222,6 +222,8 @@ class SqlStudyStore:
             "failure_class": "",
             "end_time_us": None,
             "lease_us": None,
+            "further": None,
+            "constraint_values": None,
         }
         with self._write(_REOPEN_TRIALS) as connection:
             for some in (numbers[k : k + _AT_A_TIME] for k in range(0, len(numbers), _AT_A_TIME)):

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scale, Space
-from suggest.study import Algorithm, Direction, Objective, Pruning, StudySpec, ValueRule
+from suggest.study import Algorithm, Constraint, Direction, Objective, Pruning, StudySpec, ValueRule
 
 # What json.loads gives: any of JSON's types at any depth.
 Document = dict[str, Any]
@@ -37,6 +37,8 @@ def spec_document(spec: StudySpec) -> Document:
             "settings": dict(spec.algorithm.settings),
         },
     }
+    if spec.constraints:  # else a fingerprint would not be what it was before there were any
+        document["constraints"] = [{"metric": c.metric, "min": c.min, "max": c.max} for c in spec.constraints]
     if spec.pruning is not None:
         document["pruning"] = {"name": spec.pruning.name, "settings": dict(spec.pruning.settings)}
     return document
@@ -51,6 +53,7 @@ def spec_of(document: Document) -> StudySpec:
         ),
         algorithm=Algorithm(algorithm["name"], algorithm["seed"], algorithm["settings"]),
         pruning=None if pruning is None else Pruning(pruning["name"], pruning["settings"]),
+        constraints=tuple(Constraint(c["metric"], c["min"], c["max"]) for c in document.get("constraints", ())),
     )
 
 

@@ -69,6 +69,9 @@ trials = Table(
     ),  # taken out of the study; the row keeps its number from being given again
     Column("tries", Integer, nullable=False, server_default="0"),  # how many times SuggestTrials handed it out
     Column("lease_us", BigInteger),  # how long its lease lasts from each renewal on; NULL: it has none
+    # Values of the objectives after the first, and of the constraints' metrics: lists; NULL where there are none.
+    Column("further", JSON(none_as_null=True)),
+    Column("constraint_values", JSON(none_as_null=True)),
     PrimaryKeyConstraint("namespace", "study", "number"),
     UniqueConstraint("namespace", "study", "add_request_id"),
     ForeignKeyConstraint(["namespace", "study"], ["studies.namespace", "studies.study"], ondelete="CASCADE"),

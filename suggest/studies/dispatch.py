@@ -14,7 +14,7 @@ from suggest.engine import Proposed
 from suggest.storage.store import StudyStore
 from suggest.studies import request_keys
 from suggest.studies.sessions import Writer
-from suggest.trial import REUSED, Trial, TrialState
+from suggest.trial import PROPOSED_BY, REUSED, Trial, TrialState
 
 MAX_REPLY_BYTES = 3 << 20  # clients in other languages take 4 MiB unless told otherwise
 TURNS = 8  # proposals of one request, each of which may bring known points; the last one is of points to run
@@ -105,7 +105,7 @@ class Dispatch:
             parameters=p.parameters,
             client_id=self.client_id,
             request_id=self.request_id,
-            labels={**base.labels, **self.labels},
+            labels={**base.labels, **self.labels, **_proposed_by(p)},
             tries=base.tries + 1,
             lease_s=self.lease_s,
         )
@@ -129,13 +129,17 @@ class Dispatch:
             p.parameters,
             value=self.writer.engine.trial(p.known).value,
             reason=f"not run: the value of trial {p.known}, which has the same parameters",
-            labels={**self.labels, REUSED: str(p.known)},
+            labels={**self.labels, **_proposed_by(p), REUSED: str(p.known)},
             create_time=now,
             end_time=now,
         )
         with self.writer.changing():
             self.store.add_trial(self.writer.lease, trial, request_id=request_keys.value_of(p.number), measurements=())
             self.writer.engine.put(trial)
+
+
+def _proposed_by(p: Proposed) -> dict[str, str]:
+    return {PROPOSED_BY: p.proposed_by} if p.proposed_by else {}
 
 
 def revived(store: StudyStore, writer: Writer, trials: Sequence[Trial]) -> dict[int, Trial]:

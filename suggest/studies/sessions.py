@@ -1,8 +1,11 @@
 """Study sessions: the studies that this process writes, each with its lease and engine, opened by the first write.
 
-A study has one writer at a time; studies do not wait for each other. An engine is a cache of the store: one that may
-have run ahead of the store is dropped and loaded again on demand. So are idle engines, and the least recently used
-when there are too many: each lease on SQLite takes a file descriptor, each engine memory.
+A study has one writer at a time; studies do not wait for each other. While a worker process computes for a study,
+others may write it: only `proposing` lasts until there is a proposal. Its lock is taken before the study's.
+
+An engine is a cache of the store: one that may have run ahead of the store is dropped and loaded again on demand. So
+are idle engines, and the least recently used when there are too many: each lease on SQLite takes a file descriptor,
+each engine memory.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ import math
 import resource
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -20,9 +24,10 @@ from datetime import UTC, datetime, timedelta
 from suggest import events
 from suggest.curves import Report, TrialCurve
 from suggest.deadline import locked
-from suggest.engine import Engine
+from suggest.engine import Draft, Engine
 from suggest.errors import LimitReached, NotFound, NotOwner, OutOfFiles, TunerError, Unavailable
 from suggest.storage.store import Lease, StudyRecord, StudyStore
+from suggest.studies.next_point import Computations, NextPoint
 from suggest.studies.prefetch import Prefetcher
 from suggest.studies.trial_leases import AwakeClock, TrialLeases
 from suggest.study import StudyName
@@ -59,6 +64,8 @@ class _Session:
     wanted: bool = False  # a further proposal is, soon
     trial_leases: TrialLeases = field(default_factory=TrialLeases)
     prepares: bool = True  # its proposals are quick enough to be made on the chance that they are wanted
+    next_point: NextPoint = field(default_factory=NextPoint)
+    proposing: threading.Lock = field(default_factory=threading.Lock)  # taken before `lock`, never within it
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +99,16 @@ class Writer:
     engine: Engine
     _clock: AwakeClock
     _session: _Session
+    _computations: Computations
+    count_point: Callable[[str], None]  # by kind: ready, fresh, outdated or cheaper
+
+    @property
+    def next_point(self) -> NextPoint:
+        return self._session.next_point
+
+    def compute(self, draft: Draft) -> None:
+        """In the background: `next_point` gets the result."""
+        self._computations.begin(self._session, self.engine, draft)
 
     def hold(self, trial: Trial) -> None:
         """Its lease, if it has one, begins now."""
@@ -135,6 +152,13 @@ class Writer:
         """Somebody has room for a further trial: the next proposal is made as soon as this is done."""
         self._session.wanted = not self.engine.is_prepared
 
+    def given(self, *, own: bool) -> None:
+        """Trials were handed out. own: their points are the study's sampler's, which would give the same again."""
+        if own:
+            self.next_point.drop()
+        if self.next_point.is_used and self.next_point.ahead(self.engine):
+            self.expect_more()
+
     def warm_up(self) -> None:
         """Load in the background, once, what the algorithm will need when it is first asked in earnest."""
         if not self._session.warm:
@@ -153,7 +177,10 @@ class StudySessions:
         self._sessions: dict[StudyName, _Session] = {}  # the least recently used first
         self._sessions_lock = threading.Lock()
         self._prefetcher = Prefetcher(self._prepare)
+        self._computations = Computations()
         self.workers = Workers()
+        self._points_given: Counter[str] = Counter()
+        self._points_lock = threading.Lock()
         self._clock = clock
         self._closing = threading.Event()
         self._closer: threading.Thread | None = None
@@ -165,10 +192,23 @@ class StudySessions:
             lease = self._lease(session)
             if session.engine is None:
                 session.engine = self._loaded(session)
-            yield Writer(lease, session.engine, self._clock, session)
+            yield Writer(lease, session.engine, self._clock, session, self._computations, self._count_point)
             if session.wanted:
                 session.wanted = False
-                self._prefetcher.later(name)
+                if session.next_point.is_used:  # a worker computes it, so it is worth while on a busy machine, too
+                    self._computations.later(session)
+                else:
+                    self._prefetcher.later(name)
+
+    @contextmanager
+    def proposing(self, name: StudyName) -> Iterator[None]:
+        """The caller alone proposes trials of the study; in between, others may be `writing` it."""
+        session = self._pin(name)
+        try:
+            with locked(session.proposing, late=Unavailable(f"{name} is busy with other calls; try again")):
+                yield
+        finally:
+            self._unpin(session)
 
     @contextmanager
     def deleting(self, name: StudyName) -> Iterator[Lease]:
@@ -177,6 +217,7 @@ class StudySessions:
             yield self._lease(session)
             session.lease = session.engine = None
             session.trial_leases = TrialLeases()
+            session.next_point.forget()
 
     def close(self) -> None:
         """Give back every study."""
@@ -184,6 +225,7 @@ class StudySessions:
         if self._closer is not None:
             self._closer.join()
         self.workers.close()
+        self._computations.close()
         self._prefetcher.close()
         self._clock.close()
         for session in list(self._sessions.values()):
@@ -194,6 +236,15 @@ class StudySessions:
         """Studies held in memory, and their trials: how many there were just now."""
         engines = [engine for session in list(self._sessions.values()) if (engine := session.engine) is not None]
         return len(engines), sum(engine.size for engine in engines)
+
+    def points_given(self) -> Counter[str]:
+        """Points for requests for one trial, by kind, of all studies whose sampler asks worker processes."""
+        with self._points_lock:
+            return self._points_given.copy()
+
+    def _count_point(self, kind: str) -> None:
+        with self._points_lock:
+            self._points_given[kind] += 1
 
     def with_expiry(self, name: StudyName, trials: list[Trial]) -> list[Trial]:
         """The same, with the times at which their leases expire; those of a study that others write have none."""
@@ -221,10 +272,13 @@ class StudySessions:
         if session is None or not session.lock.acquire(blocking=False):
             return  # its user asks for a trial or ends one, and gets here
         try:
-            if session.engine is not None and session.prepares:
+            engine = session.engine
+            if engine is not None and session.prepares and not session.next_point.is_computing(engine):
                 began = time.thread_time()
-                session.engine.prepare()
+                draft = engine.prepare()
                 session.prepares = time.thread_time() - began < WORTH_S
+                if draft is not None:
+                    self._computations.begin(session, engine, draft)
         finally:
             session.lock.release()
 
@@ -347,6 +401,7 @@ class StudySessions:
     def _leave(self, session: _Session, event: str) -> None:
         lease, session.lease, session.engine, session.doubtful = session.lease, None, None, False
         session.trial_leases = TrialLeases()
+        session.next_point.forget()
         if lease is not None:
             self._store.release(lease)
             events.tell(event, study=session.name, uid=lease.uid, epoch=lease.epoch)

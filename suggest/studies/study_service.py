@@ -8,6 +8,7 @@ caller, which is `suggest.server.service`; here is only what depends on the stud
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -25,13 +26,15 @@ from suggest.storage.store import Addition, StudyRecord, StudyStore
 from suggest.storage.study_json import fingerprint, spec_document
 from suggest.studies import request_keys, spec_rules
 from suggest.studies.dispatch import TURNS, Dispatch, ReplyBudget, revived
+from suggest.studies.proposing import Proposing
 from suggest.studies.sessions import IDLE_S, StudySessions, Writer
 from suggest.studies.space_growth import grown
 from suggest.studies.trial_leases import MAX_TRIES, AwakeClock
 from suggest.study import Pruning, Study, StudyName, StudySpec
-from suggest.trial import IMPORTED_FROM, NO_LABELS, Measurement, Outcome, StopAdvice, Trial, TrialState
+from suggest.trial import IMPORTED_FROM, NO_LABELS, PROPOSED_BY, Measurement, Outcome, StopAdvice, Trial, TrialState
 from suggest.workers import Workers
 
+PAGE = 1000  # trials that are read at a time
 INFRASTRUCTURE = "infrastructure"  # the failure class of a trial whose clients all went silent
 
 
@@ -62,6 +65,13 @@ class StudyService:
     def in_memory(self) -> tuple[int, int]:
         """(studies, trials) that are held in memory just now."""
         return self._sessions.in_memory()
+
+    def points_given(self) -> Counter[str]:
+        """How many new trials got a point that was `ready`, `fresh`, `outdated` or `cheaper`, since the server began.
+
+        Of algorithms that compute in worker processes, and requests for one trial.
+        """
+        return self._sessions.points_given()
 
     @property
     def workers(self) -> Workers:
@@ -114,8 +124,22 @@ class StudyService:
 
     def summaries(self, studies: Sequence[Study]) -> list[StudySummary]:
         counts = self._store.trial_counts([study.name for study in studies]) if studies else {}
-        best = [self._store.best_trial(study.name, study.spec.objective.direction) for study in studies]
+        best = [study.spec.criteria.first_best(self._best(study)) for study in studies]
         return [StudySummary(counts[study.name], one) for study, one in zip(studies, best, strict=True)]
+
+    def _best(self, study: Study) -> list[Trial]:
+        spec = study.spec
+        if spec.criteria.is_plain:
+            best = self._store.best_trial(study.name, spec.objective.direction)
+            return [] if best is None else [best]
+        found: list[Trial] = []
+        after = -1
+        # What is best of a page's trials and the best before it: a study's trials are never in memory all at once.
+        while page := self._store.trials(
+            study.name, states=[TrialState.SUCCEEDED], client_id="", after=after, limit=PAGE
+        ):
+            found, after = spec.criteria.best([*found, *page]), page[-1].number
+        return found
 
     def update_study(
         self,
@@ -169,25 +193,40 @@ class StudyService:
         expired_only: bool = False,
         size_of: Callable[[Trial], int] = _nothing,
     ) -> Suggestions:
-        """`size_of`: of a trial in the reply, in bytes, of which there is a limit."""
-        with self._sessions.writing(name) as writer:
-            engine = writer.engine
-            independent = not registry.learns(engine.study.spec.algorithm)
-            budget = ReplyBudget(size_of)
-            handout = Dispatch(self._store, writer, client_id, request_id, labels, lease_s, budget)
-            if known := engine.trials_of_request(request_id):
-                # A replay says nothing of the search: a client that wants more trials than it brings asks again.
-                replayed = self._sessions.with_expiry(name, handout.again(known))
-                return Suggestions(tuple(replayed), exhausted=False, independent=independent)
-            self._requeue_expired(name, writer)
-            trials: list[Trial] = []
-            for turn in range(TURNS):
-                proposal = engine.propose(count - len(trials), to_run=turn == TURNS - 1, expired_only=expired_only)
-                trials += handout.begin(proposal.trials)
-                if proposal.exhausted or len(trials) == count or budget.full or expired_only:
-                    break
-            exhausted = proposal.exhausted and not budget.full
-            return Suggestions(tuple(self._sessions.with_expiry(name, trials)), exhausted, independent)
+        """`size_of`: of a trial in the reply, in bytes, of which there is a limit.
+
+        The study's lock is not held while a worker process computes; then its other calls go on.
+        """
+        budget, proposing, trials, turn = ReplyBudget(size_of), Proposing(), list[Trial](), 0
+        with self._sessions.proposing(name):
+            while True:
+                with self._sessions.writing(name) as writer:
+                    engine = writer.engine
+                    independent = not registry.learns(engine.study.spec.algorithm)
+                    handout = Dispatch(self._store, writer, client_id, request_id, labels, lease_s, budget)
+                    if not trials and (known := engine.trials_of_request(request_id)):
+                        # A replay says nothing of the search: a client that wants more trials asks again.
+                        replayed = self._sessions.with_expiry(name, handout.again(known))
+                        return Suggestions(tuple(replayed), exhausted=False, independent=independent)
+                    self._requeue_expired(name, writer)
+                    while True:
+                        wanted, to_run = count - len(trials), turn == TURNS - 1
+                        proposal = (
+                            engine.propose(wanted, expired_only=True)
+                            if expired_only
+                            else proposing.step(writer, wanted, to_run=to_run)
+                        )
+                        if proposal is None:
+                            break
+                        trials += handout.begin(proposal.trials)
+                        if proposal.trials:
+                            writer.given(own=not any(p.proposed_by for p in proposal.trials))
+                        turn += 1
+                        if proposal.exhausted or len(trials) == count or budget.full or expired_only or turn == TURNS:
+                            exhausted = proposal.exhausted and not budget.full
+                            given = self._sessions.with_expiry(name, trials)
+                            return Suggestions(tuple(given), exhausted, independent)
+                proposing.wait()
 
     def renew_leases(self, name: StudyName, leases: Mapping[int, int]) -> frozenset[int]:
         """`leases`: the tries of trials, by their numbers. Those that could not be renewed."""
@@ -380,6 +419,8 @@ class StudyService:
                     failure_class="",
                     end_time=None,
                     lease_s=None,
+                    further=(),
+                    constraint_values=(),
                 )
                 for t in found
                 if t.finished
@@ -394,8 +435,11 @@ class StudyService:
         with self._sessions.writing(name) as writer:
             engine = writer.engine
             there = engine.trial(number)
-            if IMPORTED_FROM in there.labels:  # where it comes from, nobody changes
-                labels = {**labels, IMPORTED_FROM: there.labels[IMPORTED_FROM]}
+            # Where it and its point come from, nobody changes.
+            labels = {
+                **labels,
+                **{key: there.labels[key] for key in (IMPORTED_FROM, PROPOSED_BY) if key in there.labels},
+            }
             trial = replace(there, labels=dict(labels))
             self._existing(name, number)
             with writer.changing():
@@ -444,8 +488,8 @@ class StudyService:
         return found
 
     def optimal_trials(self, name: StudyName) -> list[Trial]:
-        best = self._store.best_trial(name, self._sessions.record(name).study.spec.objective.direction)
-        return [] if best is None else [best]
+        """The best trial, or with several objectives the Pareto front, in the order of their numbers."""
+        return self._best(self._sessions.record(name).study)
 
     def _existing(self, name: StudyName, number: int) -> Trial:
         """The trial, unless it was deleted (an engine still knows those)."""
@@ -472,22 +516,41 @@ def _setting_words(setting: Setting) -> str:
 
 def _difference(there: StudySpec, wanted: StudySpec) -> str:
     old, new = spec_document(there), spec_document(wanted)
-    parts = [key for key in ("parameters", "objectives", "algorithm", "pruning") if old.get(key) != new.get(key)]
+    parts = [
+        key
+        for key in ("parameters", "objectives", "constraints", "algorithm", "pruning")
+        if old.get(key) != new.get(key)
+    ]
     return f" with other {' and '.join(parts)}" if parts else ", created by another request"
 
 
 def finished_trial(engine: Engine, trial: Trial, outcome: Outcome, measurements: Sequence[Measurement]) -> Trial:
-    """`trial` as it ended; with these last measurements, which the engine does not know yet."""
+    """`trial` as it ended; with these last measurements, which the engine does not know yet.
+
+    Raises FailedPrecondition: it succeeded, and an objective or a constraint has no finite value.
+    """
+    spec = engine.study.spec
+    if outcome.further and len(outcome.further) != len(spec.objectives) - 1:
+        told = f"{len(outcome.further) + 1} values; the study has {len(spec.objectives)} objectives"
+        raise InvalidArgument([Problem("outcome.succeeded.values", f"{told}, give one value for each")])
     measured, step = engine.value_of(trial.number, measurements)
     value = measured if outcome.value is None else outcome.value
-    if outcome.state is TrialState.SUCCEEDED and value is None:
-        metric = engine.study.spec.objective.metric
-        raise FailedPrecondition(
-            f"{engine.study.name}: trial {trial.number} has no finite value of {metric!r}, so it has not succeeded; "
-            "report one, give a value, or complete it as failed"
-        )
+    others = [engine.value_of(trial.number, measurements, objective=each)[0] for each in spec.objectives[1:]]
+    further = tuple(v for v in outcome.further or others if v is not None)
+    bounded = [engine.constraint_value(trial.number, each, measurements) for each in spec.constraints]
+    constrained = tuple(v for v in bounded if v is not None)
+    if outcome.state is TrialState.SUCCEEDED:
+        metrics = [o.metric for o in spec.objectives[1:]]
+        lacking = [] if value is not None else [spec.objective.metric]
+        lacking += [m for m, v in zip(metrics, outcome.further or others, strict=True) if v is None]
+        lacking += [c.metric for c, v in zip(spec.constraints, bounded, strict=True) if v is None]
+        if lacking:
+            raise FailedPrecondition(
+                f"{engine.study.name}: trial {trial.number} has no finite value of {' and '.join(map(repr, lacking))}, "
+                "so it has not succeeded; report one, give a value, or complete it as failed"
+            )
     if outcome.state not in (TrialState.SUCCEEDED, TrialState.PRUNED):
-        value = None
+        value, further, constrained = None, (), ()
     return replace(
         trial,
         state=outcome.state,
@@ -496,6 +559,8 @@ def finished_trial(engine: Engine, trial: Trial, outcome: Outcome, measurements:
         reason=outcome.reason,
         failure_class=outcome.failure_class,
         end_time=datetime.now(UTC),
+        further=further if value is not None and len(further) == len(others) else (),
+        constraint_values=constrained if len(constrained) == len(bounded) else (),
     )
 
 
@@ -514,8 +579,9 @@ def taken(engine: Engine, trial: FinishedTrial, *, number: int, source: str) -> 
     try:
         finished = finished_trial(engine, opened, trial.outcome, engine.fresh(number, trial.measurements))
     except FailedPrecondition:
-        metric = engine.study.spec.objective.metric
-        message = f"has no finite value of {metric!r}; give one, or measurements, or import it as failed"
+        spec = engine.study.spec
+        metrics = " and ".join(map(repr, spec.criteria.metrics))
+        message = f"has no finite value of {metrics}; give one, or measurements, or import it as failed"
         return None, ImportResult(None, problems=(Problem("outcome", message),))
     return finished, ImportResult(number, problems=fitting.remarks)
 
@@ -523,6 +589,7 @@ def taken(engine: Engine, trial: FinishedTrial, *, number: int, source: str) -> 
 def same_way(trial: Trial, outcome: Outcome) -> bool:
     """Reasons are prose and may differ."""
     same_value = outcome.value is None or outcome.value == trial.value
+    same_value &= not outcome.further or outcome.further == trial.further
     return trial.state is outcome.state and same_value and trial.failure_class == outcome.failure_class
 
 

@@ -279,19 +279,24 @@ class StudySpec(google.protobuf.message.Message):
     OBJECTIVES_FIELD_NUMBER: builtins.int
     ALGORITHM_FIELD_NUMBER: builtins.int
     PRUNING_FIELD_NUMBER: builtins.int
+    CONSTRAINTS_FIELD_NUMBER: builtins.int
     @property
     def parameters(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Parameter]:
         """At least one. The order is kept, and means nothing."""
 
     @property
     def objectives(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Objective]:
-        """Exactly one, today."""
+        """1 to 8, each with another metric. The first one is the one that pruning watches, and `Trial.value` is its value."""
 
     @property
     def algorithm(self) -> Global___Algorithm: ...
     @property
     def pruning(self) -> Global___Pruning:
         """Absent: no trial is advised to stop."""
+
+    @property
+    def constraints(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Constraint]:
+        """At most 32. A trial that breaks one is never among the best."""
 
     def __init__(
         self,
@@ -300,10 +305,11 @@ class StudySpec(google.protobuf.message.Message):
         objectives: collections.abc.Iterable[Global___Objective] | None = ...,
         algorithm: Global___Algorithm | None = ...,
         pruning: Global___Pruning | None = ...,
+        constraints: collections.abc.Iterable[Global___Constraint] | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["algorithm", b"algorithm", "pruning", b"pruning"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["algorithm", b"algorithm", "objectives", b"objectives", "parameters", b"parameters", "pruning", b"pruning"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["algorithm", b"algorithm", "constraints", b"constraints", "objectives", b"objectives", "parameters", b"parameters", "pruning", b"pruning"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___StudySpec: typing_extensions.TypeAlias = StudySpec
@@ -487,6 +493,40 @@ class Objective(google.protobuf.message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___Objective: typing_extensions.TypeAlias = Objective
+
+@typing.final
+class Constraint(google.protobuf.message.Message):
+    """A bound on the last value of a metric; at least one of min and max."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    METRIC_FIELD_NUMBER: builtins.int
+    MIN_FIELD_NUMBER: builtins.int
+    MAX_FIELD_NUMBER: builtins.int
+    metric: builtins.str
+    min: builtins.float
+    max: builtins.float
+    def __init__(
+        self,
+        *,
+        metric: builtins.str = ...,
+        min: builtins.float | None = ...,
+        max: builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_max", b"_max", "_min", b"_min", "max", b"max", "min", b"min"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_max", b"_max", "_min", b"_min", "max", b"max", "metric", b"metric", "min", b"min"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max: typing_extensions.TypeAlias = typing.Literal["max"]
+    _WhichOneofArgType__max: typing_extensions.TypeAlias = typing.Literal["_max", b"_max"]
+    _WhichOneofReturnType__min: typing_extensions.TypeAlias = typing.Literal["min"]
+    _WhichOneofArgType__min: typing_extensions.TypeAlias = typing.Literal["_min", b"_min"]
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max) -> _WhichOneofReturnType__max | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min) -> _WhichOneofReturnType__min | None: ...
+
+Global___Constraint: typing_extensions.TypeAlias = Constraint
 
 @typing.final
 class Algorithm(google.protobuf.message.Message):
@@ -682,12 +722,14 @@ class Trial(google.protobuf.message.Message):
     TRIES_FIELD_NUMBER: builtins.int
     LEASE_DURATION_FIELD_NUMBER: builtins.int
     LEASE_EXPIRE_TIME_FIELD_NUMBER: builtins.int
+    VALUES_FIELD_NUMBER: builtins.int
+    CONSTRAINT_VALUES_FIELD_NUMBER: builtins.int
     name: builtins.str
     """namespaces/{namespace}/studies/{study}/trials/{number}"""
     number: builtins.int
     state: Global___TrialState.ValueType
     value: builtins.float
-    """Set when the trial has finished: always if it succeeded, if known when pruned, never otherwise."""
+    """Of the first objective. Set when the trial has finished: always if it succeeded, if known when pruned, never otherwise."""
     step: builtins.int
     """Set when the trial has finished: the step of its value, or where that was not measured, the objective's last step."""
     reason: builtins.str
@@ -721,6 +763,14 @@ class Trial(google.protobuf.message.Message):
         answers does not write the study.
         """
 
+    @property
+    def values(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """One for each objective of the study, in their order: set where `value` is and all are known."""
+
+    @property
+    def constraint_values(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """The last value of each constraint's metric, in the order of the constraints: set where all are known."""
+
     def __init__(
         self,
         *,
@@ -740,10 +790,12 @@ class Trial(google.protobuf.message.Message):
         tries: builtins.int = ...,
         lease_duration: google.protobuf.duration_pb2.Duration | None = ...,
         lease_expire_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        values: collections.abc.Iterable[builtins.float] | None = ...,
+        constraint_values: collections.abc.Iterable[builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_step", b"_step", "_value", b"_value", "create_time", b"create_time", "end_time", b"end_time", "lease_duration", b"lease_duration", "lease_expire_time", b"lease_expire_time", "step", b"step", "value", b"value"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_step", b"_step", "_value", b"_value", "client_id", b"client_id", "create_time", b"create_time", "end_time", b"end_time", "failure_class", b"failure_class", "labels", b"labels", "lease_duration", b"lease_duration", "lease_expire_time", b"lease_expire_time", "name", b"name", "number", b"number", "parameters", b"parameters", "reason", b"reason", "request_id", b"request_id", "state", b"state", "step", b"step", "tries", b"tries", "value", b"value"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_step", b"_step", "_value", b"_value", "client_id", b"client_id", "constraint_values", b"constraint_values", "create_time", b"create_time", "end_time", b"end_time", "failure_class", b"failure_class", "labels", b"labels", "lease_duration", b"lease_duration", "lease_expire_time", b"lease_expire_time", "name", b"name", "number", b"number", "parameters", b"parameters", "reason", b"reason", "request_id", b"request_id", "state", b"state", "step", b"step", "tries", b"tries", "value", b"value", "values", b"values"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__step: typing_extensions.TypeAlias = typing.Literal["step"]
     _WhichOneofArgType__step: typing_extensions.TypeAlias = typing.Literal["_step", b"_step"]
@@ -831,18 +883,24 @@ class Succeeded(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     VALUE_FIELD_NUMBER: builtins.int
+    VALUES_FIELD_NUMBER: builtins.int
     value: builtins.float
     """Finite. Absent: taken from the measurements by the objective's rule; if none of them is finite, the trial
     cannot succeed (FAILED_PRECONDITION).
     """
+    @property
+    def values(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """With several objectives: one for each, in their order, finite; then `value` is not set. Absent: as above, each."""
+
     def __init__(
         self,
         *,
         value: builtins.float | None = ...,
+        values: collections.abc.Iterable[builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_value", b"_value", "value", b"value"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_value", b"_value", "value", b"value"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_value", b"_value", "value", b"value", "values", b"values"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__value: typing_extensions.TypeAlias = typing.Literal["value"]
     _WhichOneofArgType__value: typing_extensions.TypeAlias = typing.Literal["_value", b"_value"]

@@ -282,7 +282,8 @@ class SuggestServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListOptimalTrials(self, request, context):
-        """The best succeeded trial, or none. (With several objectives: the Pareto front; there is one objective today.)
+        """The best succeeded trial that keeps the constraints, or none. With several objectives the Pareto front: each trial
+        that no other one dominates, ordered by number.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

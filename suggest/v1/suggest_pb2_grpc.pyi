@@ -100,7 +100,9 @@ class SuggestServiceStub:
     ListMeasurements: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ListMeasurementsRequest, suggest.v1.suggest_pb2.ListMeasurementsResponse]
     """In the order of the reports."""
     ListOptimalTrials: grpc.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ListOptimalTrialsRequest, suggest.v1.suggest_pb2.ListOptimalTrialsResponse]
-    """The best succeeded trial, or none. (With several objectives: the Pareto front; there is one objective today.)"""
+    """The best succeeded trial that keeps the constraints, or none. With several objectives the Pareto front: each trial
+    that no other one dominates, ordered by number.
+    """
 
 @typing.type_check_only
 class SuggestServiceAsyncStub(SuggestServiceStub):
@@ -159,7 +161,9 @@ class SuggestServiceAsyncStub(SuggestServiceStub):
     ListMeasurements: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ListMeasurementsRequest, suggest.v1.suggest_pb2.ListMeasurementsResponse]  # type: ignore[assignment]
     """In the order of the reports."""
     ListOptimalTrials: grpc.aio.UnaryUnaryMultiCallable[suggest.v1.suggest_pb2.ListOptimalTrialsRequest, suggest.v1.suggest_pb2.ListOptimalTrialsResponse]  # type: ignore[assignment]
-    """The best succeeded trial, or none. (With several objectives: the Pareto front; there is one objective today.)"""
+    """The best succeeded trial that keeps the constraints, or none. With several objectives the Pareto front: each trial
+    that no other one dominates, ordered by number.
+    """
 
 class SuggestServiceServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
@@ -335,6 +339,8 @@ class SuggestServiceServicer(metaclass=abc.ABCMeta):
         request: suggest.v1.suggest_pb2.ListOptimalTrialsRequest,
         context: _ServicerContext,
     ) -> typing.Union[suggest.v1.suggest_pb2.ListOptimalTrialsResponse, collections.abc.Awaitable[suggest.v1.suggest_pb2.ListOptimalTrialsResponse]]:
-        """The best succeeded trial, or none. (With several objectives: the Pareto front; there is one objective today.)"""
+        """The best succeeded trial that keeps the constraints, or none. With several objectives the Pareto front: each trial
+        that no other one dominates, ordered by number.
+        """
 
 def add_SuggestServiceServicer_to_server(servicer: SuggestServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

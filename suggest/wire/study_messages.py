@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from suggest import names
 from suggest.errors import Problem
 from suggest.space import Choice, Condition, Domain, Float, Int, Parameter, Scale, Space, Value
-from suggest.study import Algorithm, Direction, Objective, PastSpace, Pruning, Study, StudySpec, ValueRule
+from suggest.study import Algorithm, Constraint, Direction, Objective, PastSpace, Pruning, Study, StudySpec, ValueRule
 from suggest.v1 import suggest_pb2 as pb
 from suggest.wire.values import (
     Problems,
@@ -34,8 +34,12 @@ def read_spec(message: pb.StudySpec, path: str, problems: Problems) -> StudySpec
     objectives = tuple(
         _read_objective(o, f"{path}.objectives[{i}]", problems) for i, o in enumerate(message.objectives)
     )
-    if len(objectives) != 1:
-        problems.append(Problem(f"{path}.objectives", f"{len(objectives)} objectives; exactly one is supported"))
+    if not objectives:
+        problems.append(Problem(f"{path}.objectives", "missing; a study has at least one"))
+    constraints = tuple(
+        Constraint(c.metric, c.min if c.HasField("min") else None, c.max if c.HasField("max") else None)
+        for c in message.constraints
+    )
     if not message.algorithm.name:
         problems.append(Problem(f"{path}.algorithm.name", "missing; ListAlgorithms says which there are"))
     algorithm = Algorithm(
@@ -44,7 +48,7 @@ def read_spec(message: pb.StudySpec, path: str, problems: Problems) -> StudySpec
         settings=read_values(message.algorithm.settings, f"{path}.algorithm.settings", problems),
     )
     pruning = read_pruning(message.pruning, f"{path}.pruning", problems) if message.HasField("pruning") else None
-    return StudySpec(space, objectives, algorithm, pruning)
+    return StudySpec(space, objectives, algorithm, pruning, constraints)
 
 
 def write_spec(spec: StudySpec) -> pb.StudySpec:
@@ -55,6 +59,7 @@ def write_spec(spec: StudySpec) -> pb.StudySpec:
             for o in spec.objectives
         ],
         algorithm=pb.Algorithm(name=spec.algorithm.name),
+        constraints=[pb.Constraint(metric=c.metric, min=c.min, max=c.max) for c in spec.constraints],
     )
     if spec.algorithm.seed is not None:
         message.algorithm.seed = spec.algorithm.seed

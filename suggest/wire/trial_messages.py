@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from suggest import names
@@ -53,6 +54,8 @@ def write_trial(study: StudyName, trial: Trial) -> pb.Trial:
         tries=trial.tries,
         lease_duration=write_duration(trial.lease_s),
         lease_expire_time=write_time(trial.lease_expire_time),
+        values=trial.values,
+        constraint_values=trial.constraint_values,
     )
     write_values(trial.parameters, message.parameters)
     return message
@@ -77,6 +80,8 @@ def read_trial(message: pb.Trial) -> Trial:
         tries=message.tries,
         lease_s=read_duration(message.lease_duration) if message.HasField("lease_duration") else None,
         lease_expire_time=read_time(message.lease_expire_time) if message.HasField("lease_expire_time") else None,
+        further=tuple(message.values[1:]),
+        constraint_values=tuple(message.constraint_values),
     )
     raise_if(problems)
     return trial
@@ -164,8 +169,7 @@ def write_measurement(m: Measurement) -> pb.Measurement:
 def read_outcome(message: pb.Outcome, path: str, problems: Problems) -> Outcome:
     match message.WhichOneof("kind"):
         case "succeeded":
-            value = message.succeeded.value if message.succeeded.HasField("value") else None
-            return Outcome(TrialState.SUCCEEDED, value)
+            return _read_succeeded(message.succeeded, f"{path}.succeeded", problems)
         case "pruned":
             value = message.pruned.value if message.pruned.HasField("value") else None
             return Outcome(TrialState.PRUNED, value, reason=message.pruned.reason)
@@ -179,9 +183,22 @@ def read_outcome(message: pb.Outcome, path: str, problems: Problems) -> Outcome:
     return Outcome(TrialState.CANCELLED)
 
 
+def _read_succeeded(message: pb.Succeeded, path: str, problems: Problems) -> Outcome:
+    if not message.values:
+        return Outcome(TrialState.SUCCEEDED, message.value if message.HasField("value") else None)
+    if message.HasField("value"):
+        problems.append(Problem(f"{path}.values", "set beside value; set one of them"))
+    for place, value in enumerate(message.values):
+        if not math.isfinite(value):
+            problems.append(Problem(f"{path}.values[{place}]", f"{value} is not finite"))
+    return Outcome(TrialState.SUCCEEDED, message.values[0], further=tuple(message.values[1:]))
+
+
 def write_outcome(outcome: Outcome) -> pb.Outcome:
     match outcome.state:
         case TrialState.SUCCEEDED:
+            if outcome.value is not None and outcome.further:
+                return pb.Outcome(succeeded=pb.Succeeded(values=[outcome.value, *outcome.further]))
             return pb.Outcome(succeeded=pb.Succeeded(value=outcome.value))
         case TrialState.PRUNED:
             return pb.Outcome(pruned=pb.Pruned(value=outcome.value, reason=outcome.reason))

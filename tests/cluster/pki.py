@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,6 +39,13 @@ class Authority:
         signed_by = ("-CA", str(self.own.certificate), "-CAkey", str(self.own.key))
         _openssl("req", "-x509", *signed_by, *NEW_KEY, "-subj", subject, *_added(extensions), *_to(issued))
         return issued
+
+    def server_context(self) -> ssl.SSLContext:
+        """Return the TLS context of a server with a new certificate for api.example and 127.0.0.1."""
+        issued = self.issue("server", "/CN=server", ["api.example", "127.0.0.1"])
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self.own.certificate))
+        context.load_cert_chain(issued.certificate, issued.key)
+        return context
 
 
 def _names(hosts: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ import pytest
 from controller.core.model import TrialTemplate
 from controller.runtime.kubernetes.admission import AdmissionQueue
 from controller.runtime.kubernetes.client import KubernetesClient
-from controller.runtime.kubernetes.runtime import KubernetesRuntime, Place
+from controller.runtime.kubernetes.runtime import ClusterTarget, KubernetesRuntime
 from controller.runtime.protocol import ClusterPart, Launch, Runtime
 from tests.contract.runtime_contract import RuntimeContract, Script
 from tests.kube import fake_kubelet
@@ -45,8 +45,8 @@ class ClusterTestbed:
             self._api.refuse = self._refuse
         with kubeconfig_of(self._api.kubeconfig()):
             client = await KubernetesClient.connect()
-        place = Place(client, NAMESPACE, UID, ANCHOR, lambda trial, attempt: self._directory(trial))
-        return KubernetesRuntime(place, queue=AdmissionQueue(own=True))
+        target = ClusterTarget(client, NAMESPACE, UID, ANCHOR, lambda trial, attempt: self._directory(trial))
+        return KubernetesRuntime(target, queue=AdmissionQueue(own=True))
 
     async def leave(self) -> None:
         await self._alive.aclose()

@@ -75,7 +75,7 @@ def records_of(runtime: KubernetesRuntime) -> Sized:
 async def test_nothing_but_a_bounded_number_of_records_is_held_of_what_was_removed(
     experiment: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records, "_AT_HAND", 20)
+    monkeypatch.setattr(records, "_REMOVED_IN_MEMORY", 20)
     api = experiment.api
     api.kubelet.play(
         lambda job: FOREVER if int(job["metadata"]["labels"]["tuner.dev/trial"]) % 5 == 0 else Script(("x=1",))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from controller.runtime.kubernetes import admission, small_file
+from controller.runtime.kubernetes import admission, records
 from controller.runtime.protocol import RuntimeLost
 from tests.kube.experiment import NAMESPACE, Experiment, ended, look, look_until, on_a_loop, running, told_of
 from tests.kube.fake_kubelet import Script
@@ -248,14 +248,14 @@ async def test_an_opening_that_failed_halfway_leaves_nothing_running_and_is_repe
 
 @on_a_loop
 async def test_a_full_disk_is_told_and_waited_for(experiment: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
-    put, full = small_file.put, True
+    write, full = records.write_in_place, True
 
     def refused(path: Path, text: str) -> None:
         if full and path.name == "job.json":
             raise OSError(errno.ENOSPC, "No space left on device")
-        put(path, text)
+        write(path, text)
 
-    monkeypatch.setattr(small_file, "put", refused)
+    monkeypatch.setattr(records, "write_in_place", refused)
     experiment.api.kubelet.play(lambda job: Script(lines=("x=1",)))
     runtime, name, told = await experiment.open(), experiment.name(0), list[str]()
     await runtime.start(experiment.launch(0))

@@ -370,7 +370,64 @@ def test_the_shown_programs_run(scripts: Scripts, page: str) -> None:
     scripts.output("\n".join(programs))
 
 
-def test_importing_it_loads_neither_numpy_nor_grpc() -> None:
-    code = "import sys, tuner; tuner.minimize, tuner.Float; print('numpy' in sys.modules, 'grpc' in sys.modules)"
+@pytest.mark.parametrize(
+    ("imported", "absent"),
+    [
+        ("import tuner", {"numpy", "grpc", "google.protobuf", "sqlalchemy", "rich", "asyncio", "pandas"}),
+        ("import tuner; tuner.minimize, tuner.Float", {"numpy", "grpc", "google.protobuf", "sqlalchemy", "rich"}),
+        # The supervisor imports it, and each trial is a fork of that.
+        ("import tuner.worker", {"numpy", "grpc", "google.protobuf", "sqlalchemy", "rich", "asyncio"}),
+    ],
+)
+def test_importing_it_loads_nothing_large(imported: str, absent: set[str]) -> None:
+    code = f"{imported}\nimport sys, threading; print(*sys.modules, f'threads={{threading.active_count()}}')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False False\n"
+    loaded = set(done.stdout.split())
+    assert not loaded & absent
+    assert "threads=1" in loaded
+
+
+def test_tensors_with_one_element_are_numbers_and_others_are_named(scripts: Scripts) -> None:
+    out = scripts.output("""
+class Tensor:
+    def __init__(self, *values):
+        self.values = values
+
+    def __float__(self):
+        if len(self.values) != 1:
+            raise RuntimeError("a Tensor with 2 elements cannot be converted to Scalar")
+        return self.values[0]
+
+    def __repr__(self):
+        return f"tensor({list(self.values)})"
+
+def one(trial):
+    trial.report(0, loss=Tensor(0.5))
+    return Tensor(0.25)
+
+def two(trial):
+    return Tensor(1.0, 2.0)
+
+print(tuner.minimize(one, X, trials=1, progress=False).best.value)
+try:
+    tuner.minimize(two, X, trials=3, progress=False)
+except tuner.SearchFailed as error:
+    print(error)
+""")
+    assert out.startswith("0.25\n")
+    assert "the objective's return value: expected a number, got tensor([1.0, 2.0]) (Tensor)" in out
+
+
+def test_an_objective_that_prints_without_end_is_ended_by_its_timeout_and_harms_no_other(scripts: Scripts) -> None:
+    out = scripts.output("""
+def objective(trial):
+    while trial.number == 1:
+        print("x" * 10000)
+        time.sleep(0.001)
+    return 1.0
+
+spec = {"trial": {"gracePeriod": "1s"}}
+study = tuner.minimize(objective, X, trials=4, parallelism=2, trial_timeout=2, spec=spec, progress=False)
+print([r.state for r in study.results()], "timeout" in study.results()[1].reason, len(study.log(1)) > 10000)
+""")
+    assert out == "['succeeded', 'failed', 'succeeded', 'succeeded'] True True\n"

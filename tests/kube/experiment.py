@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from controller.core.model import Resources, TrialTemplate, attempt_name
 from controller.runtime.kubernetes.admission import AdmissionQueue
 from controller.runtime.kubernetes.client import KubernetesClient
-from controller.runtime.kubernetes.runtime import KubernetesRuntime, Place
+from controller.runtime.kubernetes.runtime import ClusterTarget, KubernetesRuntime
 from controller.runtime.protocol import AttemptStatus, ClusterPart, Launch, Runtime, RuntimeLost
 from tests.kube.fake_api import FakeApi, kubeconfig_of
 
@@ -48,8 +48,10 @@ class Experiment:
         """holder: whose controller it is; "": there is no other. own: room is not Kueue's business."""
         with kubeconfig_of(self.api.kubeconfig()):
             client = await KubernetesClient.connect()
-        place = Place(client, NAMESPACE, UID, ANCHOR, self.directory, template, (lambda: holder) if holder else None)
-        runtime = KubernetesRuntime(place, queue=AdmissionQueue(own=own))
+        target = ClusterTarget(
+            client, NAMESPACE, UID, ANCHOR, self.directory, template, (lambda: holder) if holder else None
+        )
+        runtime = KubernetesRuntime(target, queue=AdmissionQueue(own=own))
         self._alive.push_async_callback(runtime.close)
         return runtime
 

@@ -455,10 +455,8 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def serving(authority: Authority) -> ssl.SSLContext:
-    """Of a server that shows a certificate for api.example and 127.0.0.1, and looks at that of its client."""
-    issued = authority.issue("server", "/CN=server", ["api.example", "127.0.0.1"])
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority.own.certificate))
-    context.load_cert_chain(issued.certificate, issued.key)
+    """The TLS context of a server that verifies a client certificate if the client sends one."""
+    context = authority.server_context()
     context.verify_mode = ssl.CERT_OPTIONAL
     return context
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from suggest import deadline
 from suggest.samplers.sampler import PointRequest
+from suggest.samplers.uniform import draw_points
 from suggest.space import Assignment
 from suggest.study import StudySpec
 from suggest.trial import Trial
@@ -120,3 +122,42 @@ class Raises(Told):
         self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
     ) -> list[Assignment]:
         raise ZeroDivisionError("in the model")
+
+
+GATE = "TUNER_TEST_GATE"  # in the environment: the folder of `Gated`
+
+
+class Gated:
+    """Random points of the study's space. Its folder gets a line for each request, in `asked`: the numbers wanted, of
+    the finished and of the running trials, and the upper end of the first parameter. As long as `closed` is there, it
+    waits, but for a request for 2 and 3 when `answer 2,3` is there; while `broken` is there, it fails."""
+
+    def __init__(self, spec: StudySpec, seed: int, settings: object) -> None:
+        self._space = spec.space
+        self._seed = seed
+        self._folder = Path(os.environ[GATE])
+
+    def propose(
+        self, learnt: Iterable[Trial], running: Iterable[Trial], wanted: Sequence[PointRequest]
+    ) -> list[Assignment]:
+        line = {
+            "wanted": [one.number for one in wanted],
+            "finished": [t.number for t in learnt],
+            "running": [t.number for t in running],
+            "max": getattr(self._space.parameters[0].domain, "max", None),
+        }
+        with (self._folder / "asked").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        while (self._folder / "closed").exists() and not self._may_answer(wanted):
+            deadline.check()
+            time.sleep(0.002)  # the test decides how long it takes
+        if (self._folder / "broken").exists():
+            raise ZeroDivisionError("in the model")
+        return draw_points(self._space, self._seed + 1, wanted)  # no points that random search would give
+
+    def _may_answer(self, wanted: Sequence[PointRequest]) -> bool:
+        try:
+            (self._folder / "answer {}".format(",".join(str(one.number) for one in wanted))).unlink()
+        except FileNotFoundError:
+            return False
+        return True

@@ -1,9 +1,12 @@
 """When an experiment is over, as a table; which reason is named when several hold; how many trials may still start."""
 
+from dataclasses import replace
+
 import pytest
 
 from controller.core.budget import Ending, counted, ending, room
-from controller.core.model import ExperimentSpec, ExperimentState
+from controller.core.model import Budget, ExperimentObjective, ExperimentSpec, ExperimentState
+from suggest.study import Constraint, Direction
 from suggest.trial import TrialState
 from tests.unit.builders import a_spec, an_objective
 
@@ -19,10 +22,21 @@ def judged(
     best: float | None = None,
     s: float = 0.0,
     last: bool = False,
+    since_best: int = 0,
+    reached: str = "",
     suspended: bool = False,
 ) -> Ending | None:
     counts = {TrialState.SUCCEEDED: done, TrialState.FAILED: failed}
-    return ending(spec, counts, best=best, exhausted=last, running_s=s, suspended=suspended)
+    return ending(
+        spec,
+        counts,
+        best=best,
+        exhausted=last,
+        running_s=s,
+        since_best=since_best,
+        reached=reached,
+        suspended=suspended,
+    )
 
 
 UP, DOWN = an_objective(target=0.9), an_objective(target=0.1, maximize=False)
@@ -32,6 +46,9 @@ WALL = Ending(OK, "the time budget is used up (budget.wallClock: 60 s)", False)
 TRIALS = Ending(OK, "all 5 trials are done", True)
 SPACE = Ending(OK, "every point of the search space has been tried", True)
 NO_VALUE = Ending(BAD, "all 5 trials are done; no trial succeeded", True)
+PATIENCE = Ending(OK, "no improvement in 4 trials (budget.noImprovement: 4)", True)
+PATIENT = replace(a_spec(), budget=Budget(no_improvement=4))
+TWO = replace(a_spec(objective=UP), further=(ExperimentObjective("size", Direction.MINIMIZE, target=3.0),))
 EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)
 
 
@@ -56,6 +73,19 @@ EVERYTHING = a_spec(trials=5, failed_trials=3, wall_clock_s=60.0, objective=UP)
         ("the clock before the trials", judged(EVERYTHING, done=9, best=0.5, s=99, last=True), WALL),
         ("the trials before the space", judged(EVERYTHING, done=5, best=0.5, last=True), TRIALS),
         ("without one value it has failed", judged(EVERYTHING, done=5), NO_VALUE),
+        ("nothing better for some time", judged(PATIENT, done=9, best=0.5, since_best=4), PATIENCE),
+        ("nothing better, not long enough", judged(PATIENT, done=9, best=0.5, since_best=3), None),
+        ("the first of two targets is not enough", judged(TWO, done=1, best=0.95), None),
+        (
+            "both of two targets",
+            judged(TWO, done=1, best=0.95, reached="accuracy 0.95 and size 2"),
+            Ending(OK, "the target was reached: accuracy 0.95 and size 2", False),
+        ),
+        (
+            "trials that break a constraint have succeeded all the same",
+            judged(replace(a_spec(trials=5), constraints=(Constraint("ms", max=1),)), done=5),
+            TRIALS,
+        ),
         ("what the breaker has not judged", judged(EVERYTHING, failed=5, last=True, suspended=True), None),
         ("does not hold up the clock", judged(EVERYTHING, failed=5, best=0.5, s=60, suspended=True), WALL),
     ],

@@ -39,13 +39,13 @@ def spec(space: Space, **settings: Value) -> StudySpec:
 def test_a_grid_where_there_is_room_for_every_point_else_a_hedge(
     space: Space, given: dict[str, Value], chosen: str, duplicates: str | None
 ) -> None:
-    settings = chosen_settings(space, given)
+    settings = chosen_settings(spec(space), given)
     assert (settings["chosen"], settings.get("duplicates")) == (chosen, duplicates)
 
 
 @pytest.mark.parametrize("parallelism", [1, 8, 100])
 def test_tpe_has_optunas_settings(parallelism: int) -> None:
-    settings = chosen_settings(REAL, {"parallelism": parallelism})
+    settings = chosen_settings(spec(REAL), {"parallelism": parallelism})
     optunas = {s.name: s.default for s in checked.declared(OwnSettings)}
     assert {name: settings[name] for name in optunas} == optunas
 

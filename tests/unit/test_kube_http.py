@@ -139,11 +139,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def tls(authority: Authority) -> ssl.SSLContext:
-    """Of a server that shows a certificate for api.example and 127.0.0.1."""
-    issued = authority.issue("server", "/CN=server", ["api.example", "127.0.0.1"])
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority.own.certificate))
-    context.load_cert_chain(issued.certificate, issued.key)
-    return context
+    return authority.server_context()
 
 
 @pytest.fixture

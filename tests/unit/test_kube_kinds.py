@@ -17,7 +17,7 @@ from controller.runtime.kubernetes.kinds import (
     ByPath,
     ByType,
     Preset,
-    Speaker,
+    PrimaryPod,
     at,
     foreign_version,
     is_suspended,
@@ -605,4 +605,4 @@ def test_a_malformed_object_breaks_nothing(name: str, broken: object) -> None:
 
 
 def test_nobody_else_speaks_for_an_unknown_kind() -> None:
-    assert reading_of({"apiVersion": "example.org/v1", "kind": "Widget", "metadata": {}}).labels == Speaker().labels
+    assert reading_of({"apiVersion": "example.org/v1", "kind": "Widget", "metadata": {}}).labels == PrimaryPod().labels

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from controller.runtime.kubernetes import records as module
-from controller.runtime.kubernetes import small_file
-from controller.runtime.kubernetes.records import Record, Records
+from controller.runtime.kubernetes.records import Record, Records, write_in_place
 from controller.runtime.protocol import RuntimeLost
 
 
@@ -54,13 +53,13 @@ def test_a_shorter_text_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None:
 def test_a_text_that_was_taken_in_part_is_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "write", lambda _file, data: len(data) - 1)
     with pytest.raises(OSError, match="No space left on device"):
-        small_file.put(tmp_path / "x", "text")
+        write_in_place(tmp_path / "x", "text")
 
 
 def test_of_what_was_removed_the_latest_are_at_hand_and_the_others_still_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_AT_HAND", 3)
+    monkeypatch.setattr(module, "_REMOVED_IN_MEMORY", 3)
     records, folders = Records(), [tmp_path / str(number) for number in range(10)]
     for folder in folders:
         records.note(folder, uid=folder.name)

@@ -515,7 +515,7 @@ def test_the_overlay_keeps_what_a_sampler_sets_and_the_window_does_not() -> None
     trial = optuna.trial.create_trial(state=optuna.trial.TrialState.RUNNING)
     trial.number = trial._trial_id = 3
     attributes: dict[str, Any] = {}
-    storage = OverlayStorage(optuna.study.StudyDirection.MINIMIZE, [trial], attributes)
+    storage = OverlayStorage([optuna.study.StudyDirection.MINIMIZE], [trial], attributes)
     storage.set_trial_system_attr(3, "mine", 1)
     storage.set_study_system_attr(0, "ours", 2)
     assert (trial.system_attrs, attributes, storage.get_study_system_attrs(0)) == ({"mine": 1}, {"ours": 2}, attributes)

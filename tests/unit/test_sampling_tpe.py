@@ -22,7 +22,6 @@ from suggest.trial import Trial, TrialState
 from tests.unit.searches import (
     CHOICES,
     EDGES,
-    MAXIMIZE,
     MINIMIZE,
     MIXED,
     RUNNING,
@@ -125,7 +124,7 @@ def test_a_batch_spreads_and_running_trials_repel(algorithm: str) -> None:
 
 
 def window_of(*trials: Trial, size: int = 50) -> Window:
-    window = Window(MAXIMIZE, size)
+    window = Window(study(MIXED).spec, size)
     for trial in trials:
         window.put(trial)
     return window
@@ -221,7 +220,7 @@ def test_the_window_is_an_optuna_storage_that_only_reads() -> None:
     trials = [optuna.trial.create_trial(value=float(v), params={}, distributions={}) for v in range(3)]
     for number, trial in enumerate(trials):
         trial.number = trial._trial_id = number
-    storage = WindowStorage(optuna.study.StudyDirection.MAXIMIZE, trials)
+    storage = WindowStorage([optuna.study.StudyDirection.MAXIMIZE], trials)
     seen = optuna.Study(STUDY_NAME, storage, sampler=optuna.samplers.RandomSampler())
     assert (seen.best_trial.number, seen.direction.name, len(seen.trials)) == (2, "MAXIMIZE", 3)
     assert (storage.get_trial(1), storage.get_all_studies()[0].study_name) == (trials[1], STUDY_NAME)

@@ -79,7 +79,7 @@ class Both:
         self.distributions = wrapped._distributions
         frozen = [wrapped._freeze(t) for t in trials if t.finished or liar]
         self.sampler = TPESampler(constant_liar=liar)
-        self.study = optuna.Study(STUDY_NAME, WindowStorage(wrapped._direction, frozen), sampler=self.sampler)
+        self.study = optuna.Study(STUDY_NAME, WindowStorage(wrapped._directions, frozen), sampler=self.sampler)
         n = len(finished)
         self.split = theirs._split_trials(
             self.study, self.study.get_trials(deepcopy=False), theirs.default_gamma(n), *UNCONSTRAINED
@@ -202,4 +202,4 @@ def test_the_split_weights_and_settings_are_those_of_optunas_sampler() -> None:
         False,
     )
     assert parameters.weights is theirs.default_weights
-    assert WindowStorage(optuna.study.StudyDirection.MINIMIZE, []).get_all_trials(STUDY_ID) == []
+    assert WindowStorage([optuna.study.StudyDirection.MINIMIZE], []).get_all_trials(STUDY_ID) == []

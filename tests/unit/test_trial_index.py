@@ -177,7 +177,7 @@ def test_a_ledger_filled_at_once_is_as_one_filled_bit_by_bit() -> None:
 
 
 def test_a_window_holds_no_more_than_it_needs_and_shows_what_it_would() -> None:
-    small, all_ = Window(MINIMIZE, 50), Window(MINIMIZE, 50)
+    small, all_ = (Window(study(MIXED, direction=MINIMIZE).spec, 50) for _ in range(2))
     all_._forget = lambda: None  # type: ignore[method-assign]  # what it would be without
     for number in range(1000):
         # The best ones are old, and some end long after later ones.

@@ -67,9 +67,13 @@ StatusCondition: TypeAlias = ByType | ByPath
 
 
 @dataclass(frozen=True, slots=True)
-class Speaker:
-    """The pod whose log is the attempt's. labels: of it, or annotations; {} = the first pod. container: "" = the
-    trial's, else the first."""
+class PrimaryPod:
+    """The pod and container whose log is the attempt's log.
+
+    Attributes:
+        labels: labels or annotations of the pod; {} selects the first pod.
+        container: "" selects the trial's container if there is one, else the first.
+    """
 
     labels: Mapping[str, str] = field(default_factory=dict)
     container: str = ""
@@ -86,7 +90,7 @@ class Preset:
         suspended: holds while it is suspended; None: it never is.
         suspend: the field by which Kueue suspends it; "": Kueue does not know the kind.
         defaults: fields that an object is given where its writer has left them out, by path.
-        speaker: whose log is read, of an object as the server shows it.
+        primary_pod: the pod whose log is the attempt's log, derived from the object as the server returns it.
         places: where an object says what its pods are like: mappings with `metadata` and `spec`, added where they are
             missing. Labels and affinity go there.
         containers: where the environment goes.
@@ -104,7 +108,7 @@ class Preset:
     suspended: StatusCondition | None = ByType("Suspended")
     suspend: str = "spec.suspend"
     defaults: Mapping[str, Scalar] = field(default_factory=dict)
-    speaker: Callable[[Raw], Speaker] = lambda obj: Speaker()
+    primary_pod: Callable[[Raw], PrimaryPod] = lambda obj: PrimaryPod()
     places: Callable[[Raw], list[Raw]] = lambda obj: list(pod_templates(obj))
     containers: Callable[[Raw], list[Raw]] = lambda obj: list(_containers(obj))
     between: tuple[str, str, str] | None = None
@@ -123,12 +127,12 @@ _OVERRIDES = "spec.podTemplateOverrides"
 # Whose log is read
 
 
-def _master(container: str) -> Callable[[Raw], Speaker]:
+def _master(container: str) -> Callable[[Raw], PrimaryPod]:
     """Of the Training Operator, which marks the first worker where there is no master or chief."""
-    return lambda obj: Speaker({TRAINING_ROLE: "master"}, container)
+    return lambda obj: PrimaryPod({TRAINING_ROLE: "master"}, container)
 
 
-def _first_of_job_set(obj: Raw) -> Speaker:
+def _first_of_job_set(obj: Raw) -> PrimaryPod:
     """The coordinator, or the first pod of the first replicated job."""
     job, pod = 0, 0
     match obj.get("spec"):
@@ -137,32 +141,32 @@ def _first_of_job_set(obj: Raw) -> Speaker:
         case {"replicatedJobs": [{"name": str(name)}, *_]}:
             pass
         case _:
-            return Speaker()
+            return PrimaryPod()
     labels = {REPLICATED_JOB: name, REPLICATED_JOB_INDEX: str(job)}
     groups = [each for each in _mappings(at(obj, "spec.replicatedJobs")) if each.get("name") == name]
     if not groups or at(groups[0], "template.spec.completionMode") != "NonIndexed":
         labels[COMPLETION_INDEX] = str(pod)
-    return Speaker(labels)
+    return PrimaryPod(labels)
 
 
-def _rank_0_of_train_job(obj: Raw) -> Speaker:
+def _rank_0_of_train_job(obj: Raw) -> PrimaryPod:
     """Of the job `node`; the launcher where the file names it among the jobs that it overrides (runtimes with MPI)."""
     name = "launcher" if "launcher" in _overridden(obj) else "node"
-    return Speaker({REPLICATED_JOB: name, COMPLETION_INDEX: "0"}, "node")
+    return PrimaryPod({REPLICATED_JOB: name, COMPLETION_INDEX: "0"}, "node")
 
 
-def _submitter(obj: Raw) -> Speaker:
+def _submitter(obj: Raw) -> PrimaryPod:
     """It follows the log of the entrypoint, which runs on the head node."""
     if at(obj, "spec.submissionMode") == "SidecarMode":
-        return Speaker({RAY_NODE_TYPE: "head"}, _SUBMITTER)
-    return Speaker({JOB_NAME: str(at(obj, "metadata.name"))})
+        return PrimaryPod({RAY_NODE_TYPE: "head"}, _SUBMITTER)
+    return PrimaryPod({JOB_NAME: str(at(obj, "metadata.name"))})
 
 
-def _first_task(obj: Raw) -> Speaker:
+def _first_task(obj: Raw) -> PrimaryPod:
     match obj.get("spec"):
         case {"tasks": [{"name": str(name)}, *_]}:
-            return Speaker({VOLCANO_TASK: name, VOLCANO_TASK_INDEX: "0"})
-    return Speaker({VOLCANO_TASK_INDEX: "0"})
+            return PrimaryPod({VOLCANO_TASK: name, VOLCANO_TASK_INDEX: "0"})
+    return PrimaryPod({VOLCANO_TASK_INDEX: "0"})
 
 
 # How labels and the environment reach the pods
@@ -247,34 +251,34 @@ PRESETS = (
     JOB,
     Preset(
         f"{JOBSET_GROUP}/v1alpha2", "JobSet", "JobSet 0.10", (ByType("Completed"),), defaults=_TTL,
-        speaker=_first_of_job_set,
+        primary_pod=_first_of_job_set,
     ),
     Preset(
         f"{KUBEFLOW_GROUP}/v1", "PyTorchJob", _KUBEFLOW, _SUCCEEDED, suspend=_RUN_POLICY_SUSPEND, defaults=_RUN_POLICY,
-        speaker=_master("pytorch"), policy_beside=True, restarts=True,
+        primary_pod=_master("pytorch"), policy_beside=True, restarts=True,
     ),
     Preset(
         f"{KUBEFLOW_GROUP}/v1", "TFJob", _KUBEFLOW, _SUCCEEDED, suspend=_RUN_POLICY_SUSPEND, defaults=_RUN_POLICY,
-        speaker=_master("tensorflow"), policy_beside=True,
+        primary_pod=_master("tensorflow"), policy_beside=True,
     ),
     Preset(
         f"{KUBEFLOW_GROUP}/v1", "XGBoostJob", _KUBEFLOW, _SUCCEEDED, suspend=_RUN_POLICY_SUSPEND, defaults=_RUN_POLICY,
-        speaker=_master("xgboost"), policy_beside=True,
+        primary_pod=_master("xgboost"), policy_beside=True,
     ),
     # Kueue's MPIJob is the MPI Operator's.
     Preset(
         f"{KUBEFLOW_GROUP}/v1", "MPIJob", _KUBEFLOW, _SUCCEEDED, suspend="", defaults=_RUN_POLICY,
-        speaker=_master("mpi"), policy_beside=True,
+        primary_pod=_master("mpi"), policy_beside=True,
     ),
     # Its TTL would delete the launcher alone; its launcher is a Job, which by itself tries six more times.
     Preset(
         f"{KUBEFLOW_GROUP}/v2beta1", "MPIJob", "MPI Operator 0.6", _SUCCEEDED, suspend=_RUN_POLICY_SUSPEND,
         defaults={"spec.runPolicy.cleanPodPolicy": "Running", "spec.runPolicy.backoffLimit": 0},
-        speaker=lambda obj: Speaker({TRAINING_ROLE: "launcher"}), policy_beside=True, restarts=True,
+        primary_pod=lambda obj: PrimaryPod({TRAINING_ROLE: "launcher"}), policy_beside=True, restarts=True,
     ),
     Preset(
         f"{TRAINER_GROUP}/v1alpha1", "TrainJob", "Trainer 2.1", (ByType("Complete"),),
-        speaker=_rank_0_of_train_job, places=_overrides,
+        primary_pod=_rank_0_of_train_job, places=_overrides,
         containers=lambda obj: [below(below(obj, "spec"), "trainer")],
         between=(f"{JOBSET_GROUP}/v1alpha2", "jobsets", "JobSet"),
     ),
@@ -288,14 +292,14 @@ PRESETS = (
             ByPath("status.jobStatus", "STOPPED"),
         ),
         suspended=ByPath("status.jobDeploymentStatus", "Suspended"),
-        speaker=_submitter, places=_with_submitter, between=(f"{RAY_GROUP}/v1", "rayclusters", "RayCluster"),
+        primary_pod=_submitter, places=_with_submitter, between=(f"{RAY_GROUP}/v1", "rayclusters", "RayCluster"),
         unfit=_unfit_ray_job,
     ),
     # An aborted Job may be resumed by hand; policies abort it where a pod has failed, and then nobody does.
     Preset(
         f"{VOLCANO_GROUP}/v1alpha1", "Job", "Volcano 1.9", (ByPath("status.state.phase", "Completed"),),
         tuple(ByPath("status.state.phase", phase) for phase in ("Failed", "Terminated", "Aborted")),
-        suspended=None, suspend="", defaults=_TTL, speaker=_first_task, restarts=True,
+        suspended=None, suspend="", defaults=_TTL, primary_pod=_first_task, restarts=True,
     ),
 )  # fmt: skip
 
@@ -329,7 +333,7 @@ def foreign_version(obj: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How an object of an attempt is read: see Preset, for the conditions, and Speaker."""
+    """How an object of an attempt is read: see Preset, for the conditions, and PrimaryPod."""
 
     success: tuple[StatusCondition, ...]
     failure: tuple[StatusCondition, ...]
@@ -355,13 +359,13 @@ def reading_of(obj: Mapping[str, Any] | None) -> Reading:
         return _AS_A_JOB
     given = _given(str((obj.get("metadata", {}).get("annotations") or {}).get(READING, "{}")))
     preset = preset_of(obj) or JOB
-    speaker, primary = preset.speaker(dict(obj)), given.get("primary") or {}
+    primary_pod, primary = preset.primary_pod(dict(obj)), given.get("primary") or {}
     success, failure = _condition(given.get("success")), _condition(given.get("failure"))
     return Reading(
         preset.success if success is None else (success,),
         preset.failure if failure is None else (failure,),
-        primary.get("labels") or speaker.labels,
-        primary.get("container") or speaker.container,
+        primary.get("labels") or primary_pod.labels,
+        primary.get("container") or primary_pod.container,
     )
 
 

@@ -19,12 +19,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from controller.runtime.kubernetes import small_file
 from controller.runtime.kubernetes.client import LEASES, KubernetesClient
 from controller.runtime.kubernetes.errors import ApiError, NotAllowed
 from controller.runtime.kubernetes.labels import owner_reference
 from controller.runtime.kubernetes.objects import LeaseSpec, Raw
 from controller.runtime.kubernetes.pod_status import parse_time
+from controller.runtime.kubernetes.records import write_in_place
 from controller.runtime.protocol import RuntimeLost
 from suggest.errors import FailedPrecondition
 
@@ -248,7 +248,7 @@ def identity(folder: Path) -> str:
     if not known:
         known = secrets.token_hex(8)
         folder.mkdir(parents=True, exist_ok=True)
-        small_file.put(file, known)
+        write_in_place(file, known)
     return f"{socket.gethostname()}:{folder} {known}"
 
 

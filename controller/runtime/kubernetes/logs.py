@@ -30,9 +30,9 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
 from controller.runtime import log_file
-from controller.runtime.kubernetes import small_file
 from controller.runtime.kubernetes.client import KubernetesClient
 from controller.runtime.kubernetes.errors import ApiError, NotAllowed, rule_for
+from controller.runtime.kubernetes.records import write_in_place
 from controller.runtime.protocol import RuntimeLost
 from suggest.backoff import Backoff
 
@@ -117,7 +117,7 @@ def read_position(directory: Path, of: PodContainer) -> Position:
 
 def write_position(directory: Path, position: Position) -> None:
     """Raises OSError."""
-    small_file.put(directory / POSITION_FILE, json.dumps(asdict(position)))
+    write_in_place(directory / POSITION_FILE, json.dumps(asdict(position)))
 
 
 def _size(path: Path) -> int:

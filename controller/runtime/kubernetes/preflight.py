@@ -29,7 +29,6 @@ from controller.runtime.kubernetes.client import (
 from controller.runtime.kubernetes.credentials import Credentials, moment
 from controller.runtime.kubernetes.demand import demand_of, is_gpu, parse_quantity
 from controller.runtime.kubernetes.errors import ApiError, NotAllowed, Unreachable, rule_for, silent_webhook
-from controller.runtime.kubernetes.findings import Finding, Level, fail, ok, warn
 from controller.runtime.kubernetes.kinds import kind_of, pod_templates
 from controller.runtime.kubernetes.kubeconfig import Access
 from controller.runtime.kubernetes.kueue import NOT_INSTALLED, served
@@ -38,6 +37,40 @@ from controller.runtime.kubernetes.objects import Raw
 from controller.runtime.kubernetes.pod_status import condition
 from controller.runtime.kubernetes.resource_quota import never_fits
 from controller.runtime.kubernetes.rights import Right, list_allowed, missing_rights, rights_to
+
+
+class Level(enum.Enum):
+    """How a check ended. The value is the word that people see."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of a preflight check: what was checked, the outcome, and the cure.
+
+    rights: the check failed because a permission is missing.
+    """
+
+    level: Level
+    what: str
+    detail: str
+    rights: bool = False
+
+
+def ok(what: str, detail: str) -> Finding:
+    return Finding(Level.OK, what, detail)
+
+
+def warn(what: str, detail: str) -> Finding:
+    return Finding(Level.WARN, what, detail)
+
+
+def fail(what: str, detail: str, *, rights: bool = False) -> Finding:
+    return Finding(Level.FAIL, what, detail, rights)
+
 
 SKEW_S = 10.0
 OLDEST_MINOR = 29  # before that podReplacementPolicy is not there

@@ -1,28 +1,36 @@
-"""What this side keeps of an attempt's object on the cluster: one small file in the attempt's folder.
+"""Small files that the runtime keeps on disk, and the record of what was done with each attempt's object.
 
-It is how a restarted controller knows that an attempt was made once, though its object is gone: what was removed never
-starts again. Written before it is true of the cluster where a lost write would repeat something.
+The record tells a restarted controller that an attempt's object was created, even if that object no longer exists: an
+attempt whose object was deleted never starts again. Where a lost write would repeat an action, the record is written
+before the action.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from controller.runtime.kubernetes import small_file
 from controller.runtime.protocol import RuntimeLost
 
 FILE = "job.json"
-_AT_HAND = 1000
+_REMOVED_IN_MEMORY = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """uid: the object's; "" = not known. stopped: we asked it to end; timed_out: because of its timeout.
-    removed: we deleted it for good."""
+    """What was done with an attempt's object.
+
+    Attributes:
+        uid: the object's uid; "" if it is not known.
+        stopped: the controller asked the attempt to end.
+        timed_out: it did so because of the attempt's timeout.
+        removed: the controller deleted the object for good.
+    """
 
     uid: str = ""
     stopped: bool = False
@@ -31,32 +39,37 @@ class Record:
 
 
 class Records:
-    """By the folder of the attempt; read once, written through. Of what is removed the latest are kept at hand: the
-    end of its pods is heard of for a while."""
+    """Write-through cache of the records, by the folder of the attempt.
+
+    Only the latest records of removed objects stay in memory: events about their pods arrive for a while.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, Record | None] = {}
-        self._removed: dict[str, None] = {}  # which of them are, oldest first
+        self._removed: dict[str, None] = {}  # the keys of removed objects, oldest first
 
     def of(self, directory: Path) -> Record | None:
-        """None: nothing was ever made for it."""
+        """Return the record of an attempt; None if no object was ever created for it."""
         key = str(directory)
         if key not in self._known:
             self._keep(key, _read(directory / FILE))
         return self._known[key]
 
     def note(self, directory: Path, **facts: object) -> Record:
-        """Change some facts. Raises RuntimeLost: the disk is full."""
+        """Change some fields of the record. Raises RuntimeLost if the disk is full."""
         record = replace(self.of(directory) or Record(), **facts)  # type: ignore[arg-type]  # names of fields
         if record != self._known.get(str(directory)):
-            with _waited_for(directory / FILE):
+            with _lost_while_unwritable(directory / FILE):
                 _write(directory / FILE, record)
             self._keep(str(directory), record)
         return record
 
     def forget(self, directory: Path) -> None:
-        """Its object was taken back before it ran: it may be made again. Raises RuntimeLost, like note."""
-        with _waited_for(directory / FILE):
+        """Delete the record of an object that was withdrawn before it ran, so that it can be created again.
+
+        Raises RuntimeLost if the file cannot be deleted.
+        """
+        with _lost_while_unwritable(directory / FILE):
             (directory / FILE).unlink(missing_ok=True)
         self._known[str(directory)] = None
 
@@ -64,14 +77,14 @@ class Records:
         self._known[key] = record
         if record is not None and record.removed:
             self._removed[key] = None
-            if len(self._removed) > _AT_HAND:
+            if len(self._removed) > _REMOVED_IN_MEMORY:
                 oldest = next(iter(self._removed))
                 del self._removed[oldest], self._known[oldest]
 
 
 @contextlib.contextmanager
-def _waited_for(path: Path) -> Iterator[None]:
-    """A disk that is full or cannot be written may be fixed, and then the run continues."""
+def _lost_while_unwritable(path: Path) -> Iterator[None]:
+    """Raise RuntimeLost for an OSError: the run continues once the disk has room or is writable again."""
     try:
         yield
     except OSError as error:
@@ -82,15 +95,34 @@ def _read(path: Path) -> Record | None:
     try:
         text = path.read_bytes()
         if not text:
-            return None  # killed, or out of room, before the first word
+            return None  # the process was killed, or the disk was full, before the first write
         facts = json.loads(text)
         return Record(**{key: facts[key] for key in Record.__slots__ if key in facts})
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError):
-        return Record(uid="unreadable")  # something was there: rather no second start than two
+        return Record(uid="unreadable")  # a record existed: starting the attempt never is safer than starting it twice
 
 
 def _write(path: Path, record: Record) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    small_file.put(path, json.dumps(asdict(record)))
+    write_in_place(path, json.dumps(asdict(record)))
+
+
+def write_in_place(path: Path, text: str) -> None:
+    """Replace the content of a small file that changes often. A kill leaves the old content or the new.
+
+    One write of less than a page is whole or not at all. The usual way, a second file that is renamed over this one,
+    deletes a file each time, and a file system that has just deleted hundreds of files checks each of them before it
+    creates the next one.
+
+    Raises:
+        OSError: the file keeps its content, or is new and empty.
+    """
+    file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+    try:
+        data = text.encode().ljust(os.fstat(file).st_size)  # blanks overwrite the rest of a longer text
+        if os.write(file, data) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    finally:
+        os.close(file)

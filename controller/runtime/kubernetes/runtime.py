@@ -43,8 +43,8 @@ BEFORE_DELETE, AFTER_DELETE = failpoints.register("cluster.delete")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where an experiment's objects live, and what they belong to.
+class ClusterTarget:
+    """The cluster and namespace of one experiment's objects, and the objects that own them.
 
     anchor: the object that owns all others, so that deleting it deletes them. folder_of: of (trial, attempt).
     template: the file's own object, if its attempts are such. holder: who controls the experiment from here, to be told
@@ -72,8 +72,8 @@ class _OnCluster(NamedTuple):
 class KubernetesRuntime:
     """One experiment's. Nothing is asked of the cluster before the first call that needs it."""
 
-    def __init__(self, place: Place, *, queue: AdmissionQueue) -> None:
-        self._place = place
+    def __init__(self, target: ClusterTarget, *, queue: AdmissionQueue) -> None:
+        self._target = target
         self._queue = queue
         self._records = Records()
         self._wakeup = Wakeup()
@@ -81,7 +81,7 @@ class KubernetesRuntime:
         self._opening = asyncio.Lock()
         self._whose: dict[str, AttemptKey] = {}
         self._followers = LogFollowers(
-            place.client, place.namespace, grown=self._wakeup.notify_log_growth, ended=self._wakeup.notify
+            target.client, target.namespace, grown=self._wakeup.notify_log_growth, ended=self._wakeup.notify
         )
         self._made: set[str] = set()  # seen on the cluster in this life
         self._over: set[str] = set()  # of these, whose pods have ended
@@ -93,7 +93,7 @@ class KubernetesRuntime:
         self._lines_are_awaited = True
         self._log_times = log_file.LogTimes()
         self._lease = FencingLease(
-            place.client, place.namespace, place.anchor, place.holder, changed=self._wakeup.notify
+            target.client, target.namespace, target.anchor, target.holder, changed=self._wakeup.notify
         )
         self._strange: set[str] = set()  # uids of objects with an attempt's name that are not that attempt
 
@@ -103,7 +103,7 @@ class KubernetesRuntime:
 
     @property
     def _client(self) -> KubernetesClient:
-        return self._place.client
+        return self._target.client
 
     # The protocol
 
@@ -147,7 +147,7 @@ class KubernetesRuntime:
         """Raises CannotStart: somebody else made it, with other parameters under the same number."""
         if record is not None and record.uid == there["metadata"]["uid"]:
             return
-        if trouble := other_parameters(build_objects(launch)[-1], there, self._place.namespace):
+        if trouble := other_parameters(build_objects(launch)[-1], there, self._target.namespace):
             self._strange.add(there["metadata"]["uid"])
             self._forget(launch.name)
             raise CannotStart(trouble)
@@ -165,7 +165,7 @@ class KubernetesRuntime:
             return
         self._status_cache.forget(name)
         await self._ask(self._lease.check())
-        self._records.note(self._place.folder_of(*whose), stopped=True)
+        self._records.note(self._target.folder_of(*whose), stopped=True)
         if kind is not None and shown is not None:
             await self._ask(self._end(kind, name, shown, pods, grace_s=grace_s))
         else:
@@ -185,8 +185,8 @@ class KubernetesRuntime:
         whose = self._whose.get(name) or (attempt_of(found[1]) if found else None)
         # What is left of an attempt whose object was deleted without its pods.
         orphans = informer.pods_of(whose) if found is None and whose is not None and not self._is_removed(whose) else []
-        if whose is not None and (found or self._records.of(self._place.folder_of(*whose))):
-            self._records.note(self._place.folder_of(*whose), removed=True)
+        if whose is not None and (found or self._records.of(self._target.folder_of(*whose))):
+            self._records.note(self._target.folder_of(*whose), removed=True)
         if found is not None and not self._leaving.is_under_way(name):
             kind, shown = found
             running: Sequence[Raw] = []
@@ -211,7 +211,7 @@ class KubernetesRuntime:
         name = shown["metadata"]["name"]
         await self._delete_pods(running, grace_s=0)  # the garbage collector would give them their whole grace
         if service := shown.get("spec", {}).get("template", {}).get("spec", {}).get("subdomain"):
-            await self._client.delete(SERVICES, self._place.namespace, service)
+            await self._client.delete(SERVICES, self._target.namespace, service)
         failpoints.reach(BEFORE_DELETE)
         await self._delete(kind, name, shown)
         failpoints.reach(AFTER_DELETE)
@@ -259,7 +259,7 @@ class KubernetesRuntime:
         whose = self._whose.get(name)
         if whose is None:
             return b""
-        directory = self._place.folder_of(*whose)
+        directory = self._target.folder_of(*whose)
         if self._followers.size(name, directory) == offset:
             return b""
         data = await log_file.read(directory / "log.txt", offset, limit)
@@ -285,11 +285,11 @@ class KubernetesRuntime:
             await asyncio.gather(creations.close(), self._leaving.close())
             await self._lease.close()
             await informer.close()
-        await self._place.client.close()
+        await self._target.client.close()
 
     def _is_removed(self, whose: AttemptKey) -> bool:
         """By us, for good; it may take its time to go."""
-        record = self._records.of(self._place.folder_of(*whose))
+        record = self._records.of(self._target.folder_of(*whose))
         return record is not None and record.removed
 
     # Looking
@@ -299,16 +299,16 @@ class KubernetesRuntime:
             return self._opened
         async with self._opening:
             if self._opened is None:
-                place = self._place
-                stem = f"{place.anchor['metadata']['name']}-"
-                informer = Informer(place.client, place.namespace, place.uid, stem, changed=self._wakeup.notify)
+                target = self._target
+                stem = f"{target.anchor['metadata']['name']}-"
+                informer = Informer(target.client, target.namespace, target.uid, stem, changed=self._wakeup.notify)
                 try:
                     await self._ask(informer.open())
                     await self._ask(self._watch_template(informer))
                 except BaseException:
                     await informer.close()
                     raise
-                creator = JobCreator(place.client, place.namespace, place.anchor, self._lease)
+                creator = JobCreator(target.client, target.namespace, target.anchor, self._lease)
                 self._opened = (
                     informer,
                     JobCreations(self._queue, creator, informer, made=self._took_in, changed=self._wakeup.notify),
@@ -317,10 +317,10 @@ class KubernetesRuntime:
 
     async def _watch_template(self, informer: Informer) -> None:
         """Attempts of the file's own kind are seen from the start; that the server lacks it, the first one says."""
-        if self._place.template is None:
+        if self._target.template is None:
             return
         try:
-            kind = await kind_of(self._client, self._place.template)
+            kind = await kind_of(self._client, self._target.template)
         except ApiError as error:
             if error.status != 404:
                 raise
@@ -417,7 +417,7 @@ class KubernetesRuntime:
         refusal: str = "",
         mounts: str = "",
     ) -> AttemptStatus:
-        record = self._records.of(self._place.folder_of(*whose)) or Record()
+        record = self._records.of(self._target.folder_of(*whose)) or Record()
         now = datetime.now(UTC)
         status = status_of(
             name,
@@ -441,7 +441,7 @@ class KubernetesRuntime:
 
     async def _reconcile_attempt(self, informer: Informer, each: _OnCluster, kind: Kind, shown: Raw) -> bool:
         """Follow its log, end it at its timeout. False: taken back, for want of room for its pods; it waits again."""
-        name, pods, directory = each.name, each.pods, self._place.folder_of(*each.whose)
+        name, pods, directory = each.name, each.pods, self._target.folder_of(*each.whose)
         status = self._status_of(each)
         if status.suspended:
             informer.events.forget(name)
@@ -477,7 +477,7 @@ class KubernetesRuntime:
         return True
 
     def _finish_without_object(self, each: _OnCluster) -> None:
-        directory = self._place.folder_of(*each.whose)
+        directory = self._target.folder_of(*each.whose)
         follower = self._followers.follow(each.name, self._log_source(each), directory, at_once=True)
         if self._status_of(each).exit is not None:
             self._note_end(each.name, follower)
@@ -505,7 +505,7 @@ class KubernetesRuntime:
 
     async def _delete(self, kind: Kind, name: str, shown: Raw) -> None:
         await self._lease.check()
-        await self._client.delete(kind, self._place.namespace, name, uid=shown["metadata"]["uid"])
+        await self._client.delete(kind, self._target.namespace, name, uid=shown["metadata"]["uid"])
 
     async def _delete_pods(self, pods: Sequence[Raw], *, grace_s: float) -> None:
         await self._lease.check()
@@ -513,7 +513,7 @@ class KubernetesRuntime:
             about = pod["metadata"]
             # With none at all the object would go and leave the container to its node.
             least_s = max(1.0, grace_s)
-            await self._client.delete(PODS, self._place.namespace, about["name"], uid=about["uid"], grace_s=least_s)
+            await self._client.delete(PODS, self._target.namespace, about["name"], uid=about["uid"], grace_s=least_s)
 
     async def _ask(self, request: Any) -> Any:
         """What the cluster answers. Raises NotAllowed and RuntimeLost, see `ErrorClassifier`."""

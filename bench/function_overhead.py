@@ -1,0 +1,96 @@
+"""What a trial of a Python function costs that does nothing: `tuner.minimize` beside Optuna's `study.optimize`.
+
+Optuna calls the function in its own process and threads; ours is a process with a log for each trial, which survives a
+kill of the script. Random points for all, in turns: a machine drifts. Whole calls, so that
+the start of a search counts.
+`--quick` is a smoke test that keeps nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import optuna
+from record import keep, machine, median, table
+
+import tuner
+
+TRIALS, ROUNDS, JOBS = 200, 5, (1, 4)
+
+
+def ours(folder: Path, trials: int, jobs: int) -> None:
+    space = {"x": tuner.Float(0, 1)}
+    tuner.minimize(
+        lambda trial: trial["x"], space, trials=trials, parallelism=jobs, algorithm="random", state_dir=folder,
+        progress=False,
+    )  # fmt: skip
+
+
+def _optuna(trials: int, jobs: int, storage: str | None) -> None:
+    study = optuna.create_study(storage=storage, sampler=optuna.samplers.RandomSampler())
+
+    def objective(trial: Any) -> float:
+        return float(trial.suggest_float("x", 0, 1))
+
+    study.optimize(objective, n_trials=trials, n_jobs=jobs)
+
+
+def optuna_in_memory(folder: Path, trials: int, jobs: int) -> None:
+    _optuna(trials, jobs, None)
+
+
+def optuna_on_sqlite(folder: Path, trials: int, jobs: int) -> None:
+    _optuna(trials, jobs, f"sqlite:///{folder}/optuna.db")
+
+
+CONTESTANTS: dict[str, Callable[[Path, int, int], None]] = {
+    "tuner.minimize": ours,
+    "Optuna, SQLite": optuna_on_sqlite,
+    "Optuna, in memory": optuna_in_memory,
+}
+
+
+def measure(trials: int, rounds: int, jobs: int) -> dict[str, list[float]]:
+    """Milliseconds for each trial, of each round."""
+    found: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
+    for _ in range(rounds):
+        for name, search in CONTESTANTS.items():
+            with tempfile.TemporaryDirectory() as folder:
+                start_s = time.perf_counter()
+                search(Path(folder), trials, jobs)
+                found[name].append((time.perf_counter() - start_s) * 1000 / trials)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    quick = parser.parse_args().quick
+    trials, rounds = (5, 1) if quick else (TRIALS, ROUNDS)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    for name, search in CONTESTANTS.items():  # imports, and pages of the disk
+        with tempfile.TemporaryDirectory() as folder:
+            search(Path(folder), 2, 1)
+            print(name, "is ready")
+    rows = []
+    for jobs in JOBS:
+        found = measure(trials, rounds, jobs)
+        sqlite = found["Optuna, SQLite"]
+        for name, values in found.items():
+            ratio = median([own / other for own, other in zip(values, sqlite, strict=True)])
+            spread = f"{min(values):.1f} to {max(values):.1f}"
+            rows.append([str(jobs), name, f"{median(values):.1f}", spread, f"{ratio:.2f}"])
+    text = table(["at a time", "who", "ms per trial, median", "all", "over Optuna on SQLite"], rows)
+    if quick:
+        print(text)
+    else:
+        keep("function-overhead", f"{text}\n\n{machine()}")
+
+
+if __name__ == "__main__":
+    main()

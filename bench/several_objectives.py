@@ -1,0 +1,213 @@
+"""How good searches for several objectives are: the hypervolume that their Pareto fronts dominate, beside Optuna's.
+
+ZDT1 to 3 (Zitzler et al., 2000) and DTLZ2 (Deb et al., 2002) with shifted optima, and two models of scikit-learn: a
+decision tree (loss and leaves) and gradient boosting (loss and nodes). No setting of ours was tuned on any of them.
+One trial after the other; ours run in this process without a store. `--quick` is a smoke test that keeps nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import math
+import statistics
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import optuna
+from record import keep, machine, table
+from sklearn.datasets import load_diabetes
+from sklearn.ensemble import GradientBoostingRegressor
+from sklearn.model_selection import cross_val_score
+from sklearn.tree import DecisionTreeRegressor
+
+from suggest import pareto
+from suggest.engine import Engine
+from suggest.samplers import registry
+from suggest.space import Assignment, Float, Int, Parameter, Scale, Space
+from suggest.study import Algorithm, Direction, Objective, Study, StudyName, StudySpec
+from suggest.trial import Trial, TrialState
+
+BUDGETS = (50, 100, 200)
+SEEDS = 5
+OURS = ("default", "tpe", "random")
+PEERS: dict[str, Callable[[int], optuna.samplers.BaseSampler]] = {
+    "Optuna TPE": lambda seed: optuna.samplers.TPESampler(seed=seed),
+    "Optuna NSGA-II": lambda seed: optuna.samplers.NSGAIISampler(seed=seed),
+    "Optuna NSGA-III": lambda seed: optuna.samplers.NSGAIIISampler(seed=seed),
+}
+Losses = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """losses: of a point, each to be minimized. reference: what they are measured against; worse points count 0."""
+
+    name: str
+    space: Space
+    losses: Callable[[Assignment], Losses]
+    reference: Losses
+
+
+def _unit(count: int) -> Space:
+    return Space(tuple(Parameter(f"x{k}", Float(0, 1)) for k in range(count)))
+
+
+def _vector(point: Assignment) -> list[float]:
+    return [float(str(point[f"x{k}"])) for k in range(len(point))]
+
+
+def _shifted(rest: Sequence[float]) -> list[float]:
+    """The optimum is at 0.3, 0.45, … instead of at the edge, where some samplers draw more often."""
+    return [abs(v - (0.3 + 0.15 * (k % 4))) / 0.7 for k, v in enumerate(rest)]
+
+
+def _zdt(point: Assignment, form: Callable[[float, float], float]) -> Losses:
+    first, *rest = _vector(point)
+    g = 1 + 9 * sum(_shifted(rest)) / len(rest)
+    return first, g * form(first, g)
+
+
+def _dtlz2(point: Assignment) -> Losses:
+    x, y, *rest = _vector(point)
+    g = 1 + sum(v * v for v in _shifted(rest))
+    a, b = x * math.pi / 2, y * math.pi / 2
+    return g * math.cos(a) * math.cos(b), g * math.cos(a) * math.sin(b), g * math.sin(a)
+
+
+@functools.cache
+def _diabetes() -> tuple[object, object]:
+    data = load_diabetes(return_X_y=True)
+    return data[0], data[1]
+
+
+def _tree(point: Assignment) -> Losses:
+    x, y = _diabetes()
+    model = DecisionTreeRegressor(
+        max_leaf_nodes=point["leaves"], min_samples_leaf=point["least"], max_features=point["features"], random_state=0
+    )
+    loss = -float(cross_val_score(model, x, y, cv=3, scoring="neg_mean_squared_error").mean()) / 1000
+    return loss, math.log(float(model.fit(x, y).get_n_leaves()))
+
+
+def _boosting(point: Assignment) -> Losses:
+    x, y = _diabetes()
+    model = GradientBoostingRegressor(
+        n_estimators=point["trees"], max_depth=point["depth"], learning_rate=point["rate"], subsample=point["share"],
+        random_state=0,
+    )  # fmt: skip
+    loss = -float(cross_val_score(model, x, y, cv=3, scoring="neg_mean_squared_error").mean()) / 1000
+    nodes = sum(tree[0].tree_.node_count for tree in model.fit(x, y).estimators_)
+    return loss, math.log(float(nodes))
+
+
+TASKS = (
+    Task("ZDT1 6-D", _unit(6), lambda p: _zdt(p, lambda f, g: 1 - math.sqrt(f / g)), (1.1, 6.0)),
+    Task("ZDT2 6-D", _unit(6), lambda p: _zdt(p, lambda f, g: 1 - (f / g) ** 2), (1.1, 6.0)),
+    Task(
+        "ZDT3 6-D",
+        _unit(6),
+        lambda p: _zdt(p, lambda f, g: 1 - math.sqrt(f / g) - f / g * math.sin(10 * math.pi * f)),
+        (1.1, 6.0),
+    ),
+    Task("DTLZ2 7-D, 3 objectives", _unit(7), _dtlz2, (2.0, 2.0, 2.0)),
+    Task(
+        "decision tree: loss, leaves",
+        Space(
+            (
+                Parameter("leaves", Int(2, 200, Scale.LOG)),
+                Parameter("least", Int(1, 60, Scale.LOG)),
+                Parameter("features", Float(0.1, 1.0)),
+            )
+        ),
+        _tree,
+        (8.0, math.log(200)),
+    ),
+    Task(
+        "boosting: loss, nodes",
+        Space(
+            (
+                Parameter("trees", Int(5, 60, Scale.LOG)),
+                Parameter("depth", Int(1, 5)),
+                Parameter("rate", Float(0.01, 1.0, Scale.LOG)),
+                Parameter("share", Float(0.3, 1.0)),
+            )
+        ),
+        _boosting,
+        (6.0, math.log(2000)),
+    ),
+)
+
+
+def ours(task: Task, algorithm: str, seed: int, trials: int) -> list[Losses]:
+    objectives = tuple(Objective(f"loss{k}", Direction.MINIMIZE) for k in range(len(task.reference)))
+    settings = {"trials": trials} if algorithm == "default" else {}
+    spec = registry.chosen(StudySpec(task.space, objectives, Algorithm(algorithm, seed, settings)))
+    engine = Engine(Study(StudyName("default", "bench"), "uid", spec, seed), (), ())
+    found = []
+    for _ in range(trials):
+        (proposed,) = engine.propose(1).trials
+        running = Trial(proposed.number, TrialState.RUNNING, proposed.parameters)
+        engine.put(running)
+        losses = task.losses(proposed.parameters)
+        engine.put(replace(running, state=TrialState.SUCCEEDED, value=losses[0], step=1, further=losses[1:]))
+        found.append(losses)
+    return found
+
+
+def optunas(task: Task, peer: str, seed: int, trials: int) -> list[Losses]:
+    study = optuna.create_study(directions=["minimize"] * len(task.reference), sampler=PEERS[peer](seed))
+    found = []
+    for _ in range(trials):
+        trial = study.ask()
+        point = {p.name: _suggested(trial, p) for p in task.space.parameters}
+        losses = task.losses(point)
+        study.tell(trial, losses)
+        found.append(losses)
+    return found
+
+
+def _suggested(trial: optuna.Trial, parameter: Parameter) -> float | int:
+    domain = parameter.domain
+    assert isinstance(domain, Float | Int)
+    is_log = domain.scale is Scale.LOG
+    if isinstance(domain, Int):
+        return trial.suggest_int(parameter.name, domain.min, domain.max, log=is_log)
+    return trial.suggest_float(parameter.name, domain.min, domain.max, log=is_log)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small and short; keeps nothing")
+    quick = parser.parse_args().quick
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.simplefilter("ignore")
+    budgets, seeds, tasks = ((12,), 1, TASKS[:1]) if quick else (BUDGETS, SEEDS, TASKS)
+    names = [*OURS, *PEERS]
+    rows: list[list[str]] = []
+    ranks: dict[str, list[float]] = {name: [] for name in names}
+    for task in tasks:
+        volumes: dict[str, list[list[float]]] = {}
+        for name in names:
+            run = ours if name in OURS else optunas
+            runs = [run(task, name, seed, max(budgets)) for seed in range(seeds)]
+            volumes[name] = [[pareto.hypervolume(r[:b], task.reference) for r in runs] for b in budgets]
+        most = max(max(v[-1]) for v in volumes.values())
+        for place, budget in enumerate(budgets):
+            shares = {name: statistics.median(v[place]) / most for name, v in volumes.items()}
+            rows.append([task.name, str(budget), *(f"{shares[name]:.3f}" for name in names)])
+            for name in names:
+                above = sum(other > shares[name] for other in shares.values())
+                same = sum(other == shares[name] for other in shares.values())
+                ranks[name].append(1 + above + (same - 1) / 2)
+            print(*rows[-1], flush=True)
+    rows.append(["mean rank", "", *(f"{statistics.fmean(ranks[name]):.2f}" for name in names)])
+    print(*rows[-1])
+    if not quick:
+        told = table(["problem", "trials", *names], rows)
+        keep("several-objectives", f"{told}\n\n{machine()}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""`tuner ui`: the page, from a free port to Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import sys
+
+from controller.cli import terminal
+from controller.cli.exits import ExitCode
+from controller.cli.options import workspace_of
+from suggest.errors import FailedPrecondition, InvalidArgument, Problem
+
+LIBRARIES = ("starlette", "uvicorn")
+
+
+def ui(arguments: argparse.Namespace) -> ExitCode:
+    if arguments.port is not None and not 0 < arguments.port < 65536:
+        raise InvalidArgument([Problem("--port", f"{arguments.port} is not a port; write 1 to 65535")])
+    missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise FailedPrecondition(f"the page needs {' and '.join(missing)}; install with: pip install 'tuner[ui]'")
+    from controller.ui.server import serve
+
+    terminal.set_up_logging(arguments)
+
+    def say(link: str) -> None:
+        print(link, flush=True)
+        if not arguments.quiet:
+            print(
+                "Open this link in a browser; it is valid once. Ctrl-C ends the page, not the searches", file=sys.stderr
+            )
+
+    asyncio.run(serve(workspace_of(arguments), port=arguments.port, say=say))
+    return ExitCode.OK

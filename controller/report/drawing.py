@@ -1,0 +1,63 @@
+"""Figures to files and pages, by vl-convert: Vega-Lite without a browser and without a network.
+
+The package is optional (the extra `report`); each function says how to install it where it is missing. `bundle` is the
+JavaScript that draws figures in a page, with everything that it needs.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from suggest.errors import InvalidArgument, Problem
+
+FORMATS = ("svg", "png", "json")
+SCALE = 2.0  # pixels of a PNG for each of the figure's
+
+
+def bundle() -> str:
+    """Return the JavaScript of Vega, Vega-Lite and vega-embed, some 900 KB. Raises InvalidArgument: no package."""
+    text: str = _vl_convert().javascript_bundle()
+    return text
+
+
+def check_format(path: Path) -> str:
+    """Return the format that the file's name asks for. Raises InvalidArgument: there is no such format."""
+    form = path.suffix.removeprefix(".").lower()
+    if form not in FORMATS:
+        raise InvalidArgument([Problem("--to", f"{path.name}: not an {', '.join(FORMATS[:-1])} or {FORMATS[-1]} file")])
+    return form
+
+
+def write(figure: dict[str, Any], path: Path) -> None:
+    """Write a figure in the format that the file's name asks for. Raises InvalidArgument and OSError."""
+    form = check_format(path)
+    if form == "json":
+        path.write_text(json.dumps(figure, ensure_ascii=False), encoding="utf-8")
+    elif form == "svg":
+        path.write_text(svg(figure), encoding="utf-8")
+    else:
+        path.write_bytes(_vl_convert().vegalite_to_png(_without_choices(figure), scale=SCALE))
+
+
+def svg(figure: dict[str, Any]) -> str:
+    """Raises InvalidArgument: the package is missing."""
+    text: str = _vl_convert().vegalite_to_svg(_without_choices(figure))
+    return text
+
+
+def _without_choices(figure: dict[str, Any]) -> dict[str, Any]:
+    """A picture has no lists to choose from: the figure's own choices stay."""
+    kept = [{k: v for k, v in each.items() if k != "bind"} for each in figure.get("params", ())]
+    return {**figure, "params": kept} if kept else figure
+
+
+def _vl_convert() -> Any:  # Any: the package has no types
+    try:
+        import vl_convert  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    except ImportError:
+        cure = "pip install 'tuner[report]'"
+        message = f"figures need the package vl-convert-python, which is not installed; install with {cure}"
+        raise InvalidArgument([Problem("", message)]) from None
+    return vl_convert

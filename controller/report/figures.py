@@ -1,0 +1,508 @@
+"""The figures of a report, as Vega-Lite specifications: records in, plain JSON out. Pure and deterministic.
+
+A figure is an object of Vega-Lite 5 with its data inside, so that it can be drawn anywhere: in a page, in a notebook,
+or to SVG and PNG (`controller.report.drawing`). `FIGURES` names them all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from controller.report import formatting
+from controller.report.record import ExperimentRecord, TrialRecord
+from suggest.space import Choice, Domain, Scale
+from suggest.study import Direction, Importance
+from suggest.trial import TrialState
+
+Json = dict[str, Any]
+
+SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
+WIDTH, HEIGHT = 820, 280
+MOST_TRIALS = 5000  # that a figure has: the best, and of the others every n-th
+MOST_CURVES = 150
+MOST_POINTS = 40  # of a curve
+MOST_BARS = 400  # attempts in the timeline
+_LEGEND = {"orient": "top"}
+_GRADIENT = {"type": "gradient", "orient": "right"}
+DECADES = 3.0  # of positive values, from which an axis is logarithmic
+STATES = (
+    ("succeeded", "#2f6db5"),
+    ("pruned", "#e08a2c"),
+    ("infeasible", "#8a6fb0"),
+    ("failed", "#c8453c"),
+    ("cancelled", "#8a8f98"),
+    ("running", "#3a9a63"),
+    ("queued", "#b9bec6"),
+)
+
+
+def history(record: ExperimentRecord) -> Json:
+    """The value of each trial in the order of their numbers, and the best so far."""
+    spec = record.experiment.spec
+    sign, metric = spec.objective.direction.sign, spec.objective.metric
+    rows: list[Json] = []
+    best: float | None = None
+    for one in sorted(_valued(record), key=lambda one: one.trial.number):
+        value = _value(one)
+        keeps = one.state is TrialState.SUCCEEDED and record.criteria.violation(one.trial) == 0
+        if keeps and (best is None or sign * value < sign * best):
+            best = value
+        rows.append(
+            {
+                "trial": one.trial.number,
+                "value": value,
+                "state": one.state.value,
+                "best": best,
+                "parameters": formatting.parameters(one.trial.parameters),
+            }
+        )
+    y = {"type": "quantitative", "title": metric, "scale": _scale([row["value"] for row in rows])}
+    x = {"field": "trial", "type": "quantitative", "title": "trial", "axis": {"tickMinStep": 1}}
+    points: Json = {
+        "mark": {"type": "point", "filled": True, "size": 36, "opacity": 0.75},
+        "encoding": {
+            "x": x,
+            "y": {"field": "value", **y},
+            "color": _state_color(rows),
+            "tooltip": [_told("trial"), _told("value", metric), _told("state"), _told("parameters")],
+        },
+    }
+    line: Json = {
+        "transform": [{"filter": "datum.best != null"}],
+        "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2, "color": "#d9822b"},
+        "encoding": {"x": x, "y": {"field": "best", **y}},
+    }
+    return _figure(f"{metric} by trial; the line is the best so far", rows, {"layer": [points, line]})
+
+
+def curves(record: ExperimentRecord) -> Json:
+    """The first objective of each trial by step, as its newest attempt reported it."""
+    metric = record.experiment.spec.objective.metric
+    measured = [one for one in record.trials if record.measurements.get(one.trial.number)]
+    shown = _some(record, measured, MOST_CURVES)
+    rows: list[Json] = []
+    for one in shown:
+        found = record.measurements[one.trial.number]
+        newest = max(m.attempt for m in found)
+        told = sorted((m.step, m.value) for m in found if m.metric == metric and m.attempt == newest)
+        finite = [(step, value) for step, value in told if math.isfinite(value)]
+        stride = max(1, math.ceil(len(finite) / MOST_POINTS))
+        kept = [*finite[::stride], *(finite[-1:] if (len(finite) - 1) % stride else [])]
+        rows += [
+            {"trial": one.trial.number, "step": step, "value": value, "state": one.state.value} for step, value in kept
+        ]
+    if len({row["step"] for row in rows}) < 2:
+        rows = []  # one report of each trial is no curve
+    title = f"{metric} by step" + _of(shown, measured)
+    return _figure(
+        title,
+        rows,
+        {
+            "mark": {"type": "line", "opacity": 0.55, "strokeWidth": 1.2, "point": {"size": 12, "filled": True}},
+            "encoding": {
+                "x": {"field": "step", "type": "quantitative", "axis": {"tickMinStep": 1}},
+                "y": {
+                    "field": "value",
+                    "type": "quantitative",
+                    "title": metric,
+                    "scale": _scale([row["value"] for row in rows]),
+                },
+                "detail": {"field": "trial", "type": "nominal"},
+                "color": _state_color(rows),
+                "tooltip": [_told("trial"), _told("step"), _told("value", metric), _told("state")],
+            },
+        },
+    )
+
+
+def parallel(record: ExperimentRecord) -> Json:
+    """Parallel coordinates of the succeeded trials; drag over the strip of values to choose some."""
+    metric = record.experiment.spec.objective.metric
+    succeeded = [one for one in _valued(record) if one.state is TrialState.SUCCEEDED]
+    shown = _some(record, succeeded, MOST_CURVES * 2)
+    parameters = record.experiment.spec.space.parameters
+    rows: list[Json] = []
+    for one in shown:
+        point = one.trial.parameters
+        for parameter in parameters:
+            if parameter.name in point:
+                value = point[parameter.name]
+                rows.append(
+                    {
+                        "trial": one.trial.number,
+                        "value": _value(one),
+                        "parameter": parameter.name,
+                        "place": _place(parameter.domain, value),
+                        "is": formatting.parameter(value),
+                    }
+                )
+    names = [parameter.name for parameter in parameters]
+    values = _scale([_value(one) for one in shown])
+    color: Json = {
+        "field": "value",
+        "type": "quantitative",
+        "title": metric,
+        "scale": {**values, "scheme": "viridis", "reverse": _is_minimized(record)},
+        "legend": _GRADIENT,
+    }
+    chosen: Json = {"param": "chosen", "empty": True}
+    lines: Json = {
+        "width": WIDTH,
+        "height": HEIGHT,
+        "mark": {"type": "line", "strokeWidth": 1.2, "opacity": 0.6},
+        "transform": [{"filter": chosen}],
+        "encoding": {
+            "x": {"field": "parameter", "type": "ordinal", "sort": names, "title": None, "axis": {"labelAngle": -30}},
+            "y": {"field": "place", "type": "quantitative", "title": "place in its range", "scale": {"domain": [0, 1]}},
+            "detail": {"field": "trial", "type": "nominal"},
+            "color": {**color, "legend": None},  # the strip shows it
+            "tooltip": [_told("trial"), _told("value", metric), _told("parameter"), _told("is")],
+        },
+    }
+    strip: Json = {
+        "width": WIDTH,
+        "height": 40,
+        "params": [{"name": "chosen", "select": {"type": "interval", "encodings": ["x"]}}],
+        "mark": {"type": "tick", "thickness": 1.5},
+        "encoding": {
+            "x": {"field": "value", "type": "quantitative", "title": f"{metric}: drag to choose", "scale": values},
+            "color": color,
+        },
+    }
+    title = "Parameters of succeeded trials" + _of(shown, succeeded)
+    return _figure(title, rows, {"vconcat": [lines, strip]})
+
+
+def slice_(record: ExperimentRecord) -> Json:
+    """The value over each parameter, one small chart for each."""
+    metric = record.experiment.spec.objective.metric
+    shown = _some(record, _valued(record), MOST_TRIALS)
+    parameters = record.experiment.spec.space.parameters
+    rows = [_row(one, [parameter.name for parameter in parameters]) for one in shown]
+    y: Json = {"field": "value", "type": "quantitative", "title": metric, "scale": _scale([r["value"] for r in rows])}
+    charts: list[Json] = [
+        {
+            "width": 240,
+            "height": 170,
+            "transform": [{"filter": f"isValid(datum.p{place})"}],
+            "mark": {"type": "point", "filled": True, "size": 22, "opacity": 0.6},
+            "encoding": {
+                "x": _axis(parameter.domain, f"p{place}", parameter.name),
+                "y": y,
+                "color": _state_color(rows),
+                "tooltip": [_told("trial"), _told("value", metric), _told("state")],
+            },
+        }
+        for place, parameter in enumerate(parameters)
+    ]
+    return _figure(f"{metric} over each parameter", rows, {"concat": charts, "columns": 3})
+
+
+def contour(record: ExperimentRecord) -> Json:
+    """Two parameters against each other, chosen from lists where the figure is drawn in a page: the mean value of the
+    trials in each cell, and the trials."""
+    metric = record.experiment.spec.objective.metric
+    spec = record.experiment.spec
+    shown = _some(record, [one for one in _valued(record) if one.state is TrialState.SUCCEEDED], MOST_TRIALS)
+    parameters = spec.space.parameters
+    rows: list[Json] = [
+        {
+            "trial": one.trial.number,
+            "value": _value(one),
+            "parameters": formatting.parameters(one.trial.parameters),
+            "places": [
+                _place(p.domain, one.trial.parameters[p.name]) if p.name in one.trial.parameters else None
+                for p in parameters
+            ],
+        }
+        for one in shown
+    ]
+    names = [p.name for p in parameters]
+    color: Json = {
+        "type": "quantitative",
+        "title": metric,
+        "scale": {**_scale([r["value"] for r in rows]), "scheme": "viridis", "reverse": _is_minimized(record)},
+        "legend": _GRADIENT,
+    }
+    axes: Json = {
+        "x": {"field": "x", "type": "quantitative", "title": "place in the range of x", "scale": {"domain": [0, 1]}},
+        "y": {"field": "y", "type": "quantitative", "title": "place in the range of y", "scale": {"domain": [0, 1]}},
+    }
+    cells: Json = {
+        "mark": {"type": "rect", "opacity": 0.55},
+        "encoding": {
+            "x": {**axes["x"], "bin": {"maxbins": 12, "extent": [0, 1]}},
+            "y": {**axes["y"], "bin": {"maxbins": 12, "extent": [0, 1]}},
+            "color": {"aggregate": "mean", "field": "value", **color},
+        },
+    }
+    points: Json = {
+        "mark": {"type": "point", "filled": True, "size": 30, "stroke": "white", "strokeWidth": 0.4},
+        "encoding": {
+            **axes,
+            "color": {"field": "value", **color},
+            "tooltip": [_told("trial"), _told("value", metric), _told("parameters")],
+        },
+    }
+    choose = [
+        {
+            "name": axis,
+            "value": value,
+            "bind": {"input": "select", "options": list(range(len(names))), "labels": names, "name": f"{axis[0]}: "},
+        }
+        for axis, value in (("xParameter", 0), ("yParameter", min(1, len(names) - 1)))
+    ]
+    return _figure(
+        f"Mean {metric} over two parameters",
+        rows,
+        {
+            "params": choose,
+            "transform": [
+                {"calculate": "datum.places[xParameter]", "as": "x"},
+                {"calculate": "datum.places[yParameter]", "as": "y"},
+                {"filter": "isValid(datum.x) && isValid(datum.y)"},
+            ],
+            "layer": [cells, points],
+        },
+    )
+
+
+def importance(record: ExperimentRecord, importances: Sequence[Importance]) -> Json:
+    """How much each parameter matters for a good value, with the standard deviation of that."""
+    metric = record.experiment.spec.objective.metric
+    rows = [
+        {
+            "parameter": one.name,
+            "importance": one.value,
+            "low": max(0.0, one.value - (one.spread or 0.0)),
+            "high": one.value + (one.spread or 0.0),
+            "trials": one.trials,
+        }
+        for one in importances
+        if one.value is not None
+    ]
+    y = {"field": "parameter", "type": "nominal", "sort": [row["parameter"] for row in rows], "title": None}
+    bars: Json = {
+        "mark": {"type": "bar", "color": "#2f6db5"},
+        "encoding": {
+            "x": {"field": "importance", "type": "quantitative", "title": "share of 1"},
+            "y": y,
+            "tooltip": [_told("parameter"), _told("importance"), _told("trials")],
+        },
+    }
+    errors: Json = {
+        "mark": {"type": "rule", "color": "#d9822b", "strokeWidth": 2},
+        "encoding": {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}, "y": y},
+    }
+    figure = _figure(f"How much each parameter matters for a good {metric}", rows, {"layer": [bars, errors]})
+    return {**figure, "height": {"step": 24}}
+
+
+def timeline(record: ExperimentRecord) -> Json:
+    """Each attempt from its start to its end; one that still runs ends with the newest time that is known."""
+    attempts = [(one, each) for one in record.trials for each in one.attempts if each.start_time is not None]
+    stride = max(1, math.ceil(len(attempts) / MOST_BARS))
+    shown = attempts[::stride]
+    newest = max(
+        (moment for _, each in attempts for moment in (each.start_time, each.end_time) if moment), default=None
+    )
+    rows = [
+        {
+            "trial": one.trial.number,
+            "attempt": each.number,
+            "start": _moment(each.start_time),
+            "end": _moment(each.end_time or newest),
+            "state": each.state.value,
+            "node": each.node or "this machine",
+            "reason": each.reason[:80],
+        }
+        for one, each in shown
+    ]
+    title = "Attempts over time" + (f"; one of {stride}, {len(attempts)} in all" if stride > 1 else "")
+    figure = _figure(
+        title,
+        rows,
+        {
+            "mark": {"type": "bar", "height": {"band": 0.8}},
+            "encoding": {
+                "x": {"field": "start", "type": "temporal", "title": None},
+                "x2": {"field": "end"},
+                "y": {"field": "trial", "type": "ordinal", "title": "trial", "axis": {"labelOverlap": True}},
+                "color": _state_color(rows),
+                "tooltip": [
+                    _told("trial"), _told("attempt"), _told("state"), _told("node"), _told("start"), _told("end"),
+                    _told("reason"),
+                ],
+            },
+        },
+    )  # fmt: skip
+    return {**figure, "height": min(600, max(80, 8 * len({row["trial"] for row in rows})))}
+
+
+def front(record: ExperimentRecord) -> Json:
+    """Two objectives against each other; the Pareto front is drawn as a line."""
+    spec = record.experiment.spec
+    best = {trial.number for trial in record.front}
+    succeeded = [one for one in record.trials if one.state is TrialState.SUCCEEDED and one.trial.further]
+    rows: list[Json] = []
+    for one in _some(record, succeeded, MOST_TRIALS):
+        kept = record.criteria.violation(one.trial) == 0
+        which = "Pareto front" if one.trial.number in best else "dominated" if kept else "breaks a constraint"
+        first, second = one.trial.values[:2]
+        told = formatting.parameters(one.trial.parameters)
+        rows.append({"trial": one.trial.number, "x": first, "y": second, "is": which, "parameters": told})
+    names = [each.metric for each in spec.objectives[:2]]
+    axes = {
+        axis: {"field": axis, "type": "quantitative", "title": name, "scale": _scale([row[axis] for row in rows])}
+        for axis, name in zip("xy", names, strict=False)
+    }
+    points: Json = {
+        "mark": {"type": "point", "filled": True, "size": 40, "opacity": 0.8},
+        "encoding": {
+            **axes,
+            "color": {
+                "field": "is",
+                "type": "nominal",
+                "title": None,
+                "scale": {
+                    "domain": ["Pareto front", "dominated", "breaks a constraint"],
+                    "range": ["#c8453c", "#7f9cc0", "#c3c7cd"],
+                },
+                "legend": _LEGEND,
+            },
+            "tooltip": [_told("trial"), _told("x", names[0]), _told("y", names[-1]), _told("is"), _told("parameters")],
+        },
+    }
+    line: Json = {
+        "transform": [{"filter": "datum.is == 'Pareto front'"}],
+        "mark": {"type": "line", "color": "#c8453c", "interpolate": "step-after", "opacity": 0.5},
+        "encoding": {**axes, "order": {"field": "x"}},
+    }
+    layers = [points, line] if len(spec.objectives) == 2 else [points]  # of more the front is no line in two of them
+    return _figure(f"{names[0]} and {names[-1]}", rows, {"layer": layers})
+
+
+Figure = Callable[[ExperimentRecord, Sequence[Importance]], Json]
+FIGURES: dict[str, Figure] = {
+    "history": lambda record, _: history(record),
+    "front": lambda record, _: front(record),
+    "curves": lambda record, _: curves(record),
+    "parallel": lambda record, _: parallel(record),
+    "slice": lambda record, _: slice_(record),
+    "contour": lambda record, _: contour(record),
+    "importance": importance,
+    "timeline": lambda record, _: timeline(record),
+}
+
+
+def available(record: ExperimentRecord) -> list[str]:
+    """The figures that mean something for the experiment: a front needs several objectives."""
+    return [name for name in FIGURES if name != "front" or record.experiment.spec.further]
+
+
+def _figure(title: str, rows: Sequence[Json], body: Json) -> Json:
+    concatenated = "concat" in body or "vconcat" in body
+    size = {} if concatenated else {"width": WIDTH, "height": HEIGHT}
+    return {
+        "$schema": SCHEMA,
+        "title": {"text": title, "anchor": "start", "fontSize": 13},
+        "data": {"values": [{key: _short(value) for key, value in row.items()} for row in rows]},
+        **size,
+        **body,
+    }
+
+
+def _short(value: Any) -> Any:
+    """A number with six digits, as tables have it: pages stay small."""
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def _valued(record: ExperimentRecord) -> list[TrialRecord]:
+    wanted = (TrialState.SUCCEEDED, TrialState.PRUNED)
+    return [one for one in record.trials if one.state in wanted and _is_finite(one.trial.value)]
+
+
+def _is_finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def _value(one: TrialRecord) -> float:
+    assert one.trial.value is not None
+    return one.trial.value
+
+
+def _is_minimized(record: ExperimentRecord) -> bool:
+    return record.experiment.spec.objective.direction is Direction.MINIMIZE
+
+
+def _some(record: ExperimentRecord, trials: Sequence[TrialRecord], most: int) -> list[TrialRecord]:
+    """At most so many: half of them the best, the others evenly from the rest. By number."""
+    if len(trials) <= most:
+        return list(trials)
+    sign = record.experiment.spec.objective.direction.sign
+    ranked = sorted(trials, key=lambda one: (sign * one.trial.value) if _is_finite(one.trial.value) else math.inf)  # type: ignore[operator]
+    best, rest = ranked[: most // 2], ranked[most // 2 :]
+    left = most - len(best)
+    chosen = [*best, *(rest[k * len(rest) // left] for k in range(left))]
+    return sorted(chosen, key=lambda one: one.trial.number)
+
+
+def _of(shown: Sequence[object], there: Sequence[object]) -> str:
+    return "" if len(shown) == len(there) else f"; {len(shown)} of {len(there)} trials, half of them the best"
+
+
+def _row(one: TrialRecord, names: Sequence[str]) -> Json:
+    """Parameters are `p0`, `p1` and so on: a name of a person's may mean something in a path of Vega's."""
+    row: Json = {"trial": one.trial.number, "value": _value(one), "state": one.state.value}
+    for place, name in enumerate(names):
+        if name in one.trial.parameters:
+            value = one.trial.parameters[name]
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            row[f"p{place}"] = value if is_number else formatting.parameter(value)
+    return row
+
+
+def _place(domain: Domain, value: Any) -> float | None:
+    """Where in its range a value is, 0 to 1; a choice by its place in the list."""
+    if isinstance(domain, Choice):
+        index = domain.index_of(value)
+        return None if index is None else index / max(1, len(domain.values) - 1)
+    low, high, here = float(domain.min), float(domain.max), float(value)
+    if high <= low:
+        return 0.5
+    if domain.scale is Scale.LOG:
+        low, high, here = math.log(low), math.log(high), math.log(here) if here > 0 else low
+    return min(1.0, max(0.0, (here - low) / (high - low)))
+
+
+def _axis(domain: Domain, field: str, title: str) -> Json:
+    if isinstance(domain, Choice):
+        return {"field": field, "type": "nominal", "title": title}
+    scale: Json = {"type": "log"} if domain.scale is Scale.LOG else {"zero": False}
+    return {"field": field, "type": "quantitative", "title": title, "scale": scale}
+
+
+def _scale(values: Iterable[float]) -> Json:
+    """Logarithmic where the values are positive and spread over some decades."""
+    found = list(values)
+    if found and min(found) > 0 and math.log10(max(found) / min(found)) > DECADES:
+        return {"type": "log"}
+    return {"zero": False}
+
+
+def _state_color(rows: Sequence[Json]) -> Json:
+    there = {row["state"] for row in rows}
+    shown = [(state, color) for state, color in STATES if state in there]
+    scale = {"domain": [state for state, _ in shown], "range": [color for _, color in shown]}
+    return {"field": "state", "type": "nominal", "title": None, "scale": scale, "legend": _LEGEND}
+
+
+def _told(field: str, title: str = "") -> Json:
+    return {"field": field, "title": title or field}
+
+
+def _moment(moment: datetime | None) -> str | None:
+    return None if moment is None else formatting.timestamp(moment)

@@ -1,0 +1,296 @@
+"""`tuner report --html`: an experiment as one page that needs no network. Pure text; figures come from `figures`.
+
+Names, reasons and values are other people's text: each is escaped, and data lies in JSON that cannot end its element.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from controller.phrases import quantity
+from controller.report import formatting, text_tables
+from controller.report.description import describe_objective
+from controller.report.figures import FIGURES, available
+from controller.report.record import ExperimentRecord, TrialRecord
+from controller.spec.substitute import render
+from suggest.space import Choice, Int, Parameter, Scale
+from suggest.study import Importance
+from suggest.trial import TrialState
+
+MOST_ROWS = 1000  # of the table of trials
+
+_HEADINGS = {
+    "history": "History",
+    "front": "Pareto front",
+    "curves": "Learning curves",
+    "parallel": "Parallel coordinates",
+    "slice": "Each parameter",
+    "contour": "Two parameters",
+    "importance": "Importance",
+    "timeline": "Timeline",
+}
+
+_STYLE = """
+:root { color-scheme: light dark; --line: #d9dde3; --soft: #5d6673; --back: #fff; --card: #f6f7f9; --ink: #1c232b; }
+@media (prefers-color-scheme: dark) {
+  :root { --line: #3a424d; --soft: #a2acb8; --back: #14181d; --card: #1d232a; --ink: #e7ebf0; }
+}
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 1080px; padding: 1.5rem 1rem 4rem; background: var(--back); color: var(--ink);
+  font: 15px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.6rem; margin: 0; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
+.lead { color: var(--soft); margin: .2rem 0 1.2rem; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.2rem; margin: 0; }
+dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
+.card { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 1rem; }
+code, pre { font: 13px/1.5 ui-monospace, monospace; }
+pre { margin: .8rem 0 0; padding: .7rem; overflow-x: auto; background: var(--back); border: 1px solid var(--line);
+  border-radius: 6px; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; padding: .3rem .7rem .3rem 0; border-bottom: 1px solid var(--line); white-space: nowrap; }
+td.text { white-space: normal; overflow-wrap: anywhere; min-width: 14rem; }
+th button { all: unset; cursor: pointer; font-weight: 600; } th button:focus-visible { outline: 2px solid #2f6db5; }
+th[aria-sort=ascending] button::after { content: " ▲"; } th[aria-sort=descending] button::after { content: " ▼"; }
+.figure { min-height: 60px; } .vega-bind { display: inline-block; margin-right: 1rem; }
+@media (max-width: 500px) { dl { grid-template-columns: 1fr; } dt { margin-top: .4rem; } body { padding: 1rem .7rem; } }
+"""
+
+_SCRIPT = """
+const figures = JSON.parse(document.getElementById("figures").textContent);
+const dark = matchMedia("(prefers-color-scheme: dark)");
+function draw() {
+  for (const [name, spec] of Object.entries(figures)) {
+    vegaEmbed("#figure-" + name, spec, {
+      theme: dark.matches ? "dark" : undefined, actions: false, renderer: "svg",
+      config: {
+        background: "transparent", view: {stroke: null},
+        axis: {gridColor: dark.matches ? "#313943" : "#e3e6ea"},
+      },
+    }).catch(error => { document.getElementById("figure-" + name).textContent = String(error); });
+  }
+}
+draw();
+dark.addEventListener("change", draw);
+for (const table of document.querySelectorAll("table.sortable")) {
+  table.querySelectorAll("th").forEach((head, place) => head.querySelector("button").addEventListener("click", () => {
+    const down = head.getAttribute("aria-sort") === "ascending";
+    table.querySelectorAll("th").forEach(other => other.removeAttribute("aria-sort"));
+    head.setAttribute("aria-sort", down ? "descending" : "ascending");
+    const key = row => row.cells[place].textContent;
+    const rows = [...table.tBodies[0].rows].sort((a, b) => {
+      const [x, y] = [key(a), key(b)];
+      if (x === "" || y === "") return (x === "") - (y === "");
+      const order = isNaN(x) || isNaN(y) ? x.localeCompare(y) : x - y;
+      return down ? -order : order;
+    });
+    table.tBodies[0].append(...rows);
+  }));
+}
+"""
+
+
+def page(record: ExperimentRecord, importances: Sequence[Importance], *, javascript: str, now: datetime) -> str:
+    """Return the whole page.
+
+    Args:
+        record: Ranked, with measurements.
+        importances: The largest first.
+        javascript: What draws the figures (`drawing.bundle`).
+        now: When it is written; said in the page.
+    """
+    it = record.experiment
+    drawn = {name: FIGURES[name](record, importances) for name in available(record)}
+    # A figure without data says so in words.
+    figures = {name: figure for name, figure in drawn.items() if figure["data"]["values"]}
+    sections = [
+        f"<h2>{_HEADINGS[name]}</h2>\n<div class='card wide'><div class='figure' id='figure-{name}'></div></div>"
+        if name in figures
+        else f"<h2>{_HEADINGS[name]}</h2>\n<p class='lead'>There is nothing to draw yet.</p>"
+        for name in drawn
+    ]
+    title = html.escape(it.name)
+    code = javascript.replace("</script", "<\\/script")  # the same text in JavaScript, and no end of the element
+    sections_text = "\n".join(sections)
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title} - tuner report</title>
+<style>{_STYLE}</style>
+</head>
+<body>
+<header>
+<h1>{title}</h1>
+<p class="lead">{html.escape(_lead(record))}</p>
+</header>
+<main>
+{_facts(record)}
+{_best(record)}
+{sections_text}
+{_failures(record)}
+{_cost(record, now)}
+{_trials(record)}
+</main>
+<footer><p class="lead">Written {html.escape(formatting.timestamp(now))} by tuner.</p></footer>
+<script type="application/json" id="figures">{_json(figures)}</script>
+<script>{code}</script>
+<script>{_SCRIPT}</script>
+</body>
+</html>
+"""
+
+
+def _json(data: Any) -> str:
+    """JSON that is safe inside of a script element."""
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _lead(record: ExperimentRecord) -> str:
+    it = record.experiment
+    counts = ", ".join(f"{n} {state.value}" for state, n in record.counts.items()) or "no trials yet"
+    reason = f": {it.reason}" if it.reason else ""
+    return f"{it.state.value}{reason}. {counts}."
+
+
+def _facts(record: ExperimentRecord) -> str:
+    it, spec = record.experiment, record.experiment.spec
+    ranges = "; ".join(f"{p.name}: {_range(p)}" for p in spec.space.parameters)
+    facts = [
+        ("Objectives" if spec.further else "Objective", "; ".join(map(describe_objective, spec.objectives))),
+        ("Subject to", "; ".join(map(str, spec.constraints))),
+        ("Algorithm", spec.algorithm.name + (f", pruning {spec.pruning.name}" if spec.pruning else "")),
+        ("Parameters", ranges),
+        ("Runs", f"{spec.runtime}, {spec.parallelism} at a time"),
+        ("Started", "" if it.start_time is None else formatting.timestamp(it.start_time)),
+        ("Ended", "" if it.end_time is None else formatting.timestamp(it.end_time)),
+        ("Revision", str(it.revision)),
+        ("Study", it.study),
+    ]
+    return _definitions(facts)
+
+
+def _range(parameter: Parameter) -> str:
+    domain = parameter.domain
+    if isinstance(domain, Choice):
+        told = ", ".join(map(formatting.parameter, domain.values))
+    else:
+        log = ", log" if domain.scale is Scale.LOG else ""
+        step = f", step {domain.step:g}" if domain.step not in (None, 1) else ""
+        whole = "whole number " if isinstance(domain, Int) else ""
+        told = f"{whole}{domain.min:g} to {domain.max:g}{log}{step}"
+    when = " and ".join(f"{c.parameter} is {' or '.join(map(formatting.parameter, c.values))}" for c in parameter.when)
+    return f"{told} (when {when})" if when else told
+
+
+def _definitions(facts: Iterable[tuple[str, str]]) -> str:
+    rows = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in facts if value)
+    return f"<dl class='card'>{rows}</dl>"
+
+
+def _best(record: ExperimentRecord) -> str:
+    best = record.best
+    if best is None:
+        return "<h2>Best trial</h2>\n<p class='lead'>None yet.</p>"
+    spec = record.experiment.spec
+    one = next(each for each in record.trials if each.trial.number == best.number)
+    newest = one.newest
+    argv, _ = render(spec.trial, best.parameters)
+    front = f"; one of the Pareto front of {quantity(len(record.front), 'trial')}" if spec.further else ""
+    facts = [
+        ("Trial", f"{best.number}{front}"),
+        ("Value", formatting.scores(spec.criteria, best)),
+        *((name, formatting.parameter(value)) for name, value in best.parameters.items()),
+        ("Imported", one.imported_from and f"from {one.imported_from}"),
+        ("Node", "" if newest is None else newest.node),
+        ("Image", "" if newest is None else newest.image),
+        ("Ended", "" if one.end_time is None else formatting.timestamp(one.end_time)),
+    ]
+    command = f"<pre>{html.escape(shlex.join(argv))}</pre>" if argv and not one.imported_from else ""
+    return f"<h2>Best trial</h2>\n{_definitions(facts)}{command}"
+
+
+def _failures(record: ExperimentRecord) -> str:
+    reasons: Counter[tuple[str, str]] = Counter()
+    for one in record.trials:
+        if one.state in (TrialState.FAILED, TrialState.INFEASIBLE):
+            kind = one.trial.failure_class or one.state.value
+            reasons[kind, one.trial.reason.splitlines()[0] if one.trial.reason else ""] += 1
+    if not reasons:
+        return ""
+    rows = [[str(count), kind, reason] for (kind, reason), count in reasons.most_common()]
+    return f"<h2>Failures</h2>\n{_table(['TRIALS', 'CLASS', 'REASON'], rows, text={2})}"
+
+
+def _cost(record: ExperimentRecord, now: datetime) -> str:
+    spent: dict[str, list[float]] = {}
+    for one in record.trials:
+        for attempt in one.attempts:
+            if attempt.start_time is not None:
+                s = ((attempt.end_time or now) - attempt.start_time).total_seconds()
+                row = spent.setdefault(one.state.value, [0.0, 0.0, 0.0])
+                row[0] += 1
+                row[1] += s
+                row[2] += record.gpu_seconds(attempt, now=now)
+    if not spent:
+        return ""
+    whole = sum(row[1] for row in spent.values())
+    gpus = any(row[2] for row in spent.values())
+    rows = [
+        [
+            state,
+            str(int(row[0])),
+            formatting.duration(row[1]),
+            f"{row[1] / whole:.0%}" if whole else "",
+            *([f"{row[2] / 3600:.2f}"] if gpus else []),
+        ]
+        for state, row in spent.items()
+    ]
+    header = ["STATE", "ATTEMPTS", "TIME", "SHARE", *(["GPU HOURS"] if gpus else [])]
+    return f"<h2>Cost</h2>\n{_table(header, rows)}"
+
+
+def _trials(record: ExperimentRecord) -> str:
+    names = record.parameter_names
+    metrics = text_tables.metric_names(record)
+    rows = [_trial_row(record, one, names, metrics) for one in record.trials[:MOST_ROWS]]
+    left = len(record.trials) - len(rows)
+    more = f"<p class='lead'>The first {len(rows)} of {len(record.trials)}, best first.</p>" if left else ""
+    return f"<h2>Trials</h2>\n{more}{_table(['TRIAL', 'STATE', 'VALUE', 'SECONDS', *names, *metrics], rows)}"
+
+
+def _trial_row(record: ExperimentRecord, one: TrialRecord, names: Sequence[str], metrics: Sequence[str]) -> list[str]:
+    spent = text_tables.seconds(one)
+    value = one.trial.value
+    measured = record.metrics.get(one.trial.number, {})
+    return [
+        str(one.trial.number),
+        one.state.value,
+        "" if value is None or not math.isfinite(value) else formatting.number(value),
+        "" if spent is None else f"{spent:.1f}",
+        *(formatting.parameter(one.trial.parameters[n]) if n in one.trial.parameters else "" for n in names),
+        *(formatting.number(measured.get(name)) for name in metrics),
+    ]
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, text: Iterable[int] = ()) -> str:
+    """A table whose columns can be sorted. text: the columns that may wrap."""
+    wraps = set(text)
+    head = "".join(f"<th scope='col'><button type='button'>{html.escape(name)}</button></th>" for name in header)
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td{' class=text' if k in wraps else ''}>{html.escape(cell)}</td>" for k, cell in enumerate(row))
+        + "</tr>\n"
+        for row in rows
+    )
+    return (
+        f"<div class='wide'><table class='sortable'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )

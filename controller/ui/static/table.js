@@ -1,0 +1,175 @@
+// The table of trials: only the rows in sight are elements, so ten thousand are as fast as ten.
+import { h, badge, number, text, clock } from "./dom.js";
+
+const HEIGHT = 35; // of a row, with its line: page.css
+const TALL = 560; // of the table, at most: page.css
+const MORE = 8; // rows above and below those in sight
+const HIDDEN = new Set(["step", "attempts", "labels", "endTime"]);
+const COMPARISON = /^(.+?)(<=|>=|!=|=|<|>)(.+)$/;
+
+export class TrialTable {
+  // link(number): the address of a trial. choose(numbers): called when the ticked trials change.
+  constructor({ link, choose }) {
+    this.link = link;
+    this.choose = choose;
+    this.columns = [];
+    this.rows = new Map();
+    this.fresh = new Map();
+    this.sort = { key: "number", down: true };
+    this.ticked = new Set();
+    this.best = null;
+    this.hidden = null;
+    this.filter = h("input", { type: "search", "aria-label": "Filter trials", placeholder: "Filter: failed, lr<0.01, value>=0.9 …", oninput: () => this.select(true) });
+    this.state = h("select", { "aria-label": "State", onchange: () => this.select(true) }, h("option", { value: "" }, "all states"),
+      ["queued", "running", "succeeded", "pruned", "failed", "infeasible", "cancelled"].map((state) => h("option", { value: state }, state)));
+    this.choices = h("div");
+    this.count = h("span", { class: "count", role: "status" });
+    this.head = h("tr");
+    this.body = h("tbody");
+    this.grid = h("table", { "aria-label": "Trials" }, h("thead", {}, this.head), this.body);
+    this.scroll = h("div", { class: "scroll rows", tabindex: "0", role: "region", "aria-label": "Trials, scrollable", onscroll: () => this.draw() }, this.grid);
+    this.tools = h("div", { class: "tools" }, this.filter, this.state, h("details", {}, h("summary", {}, "Columns"), this.choices), this.count);
+    this.element = h("div", {}, this.tools, this.scroll);
+    new ResizeObserver(() => this.draw()).observe(this.scroll);
+  }
+
+  reset(columns, rows) {
+    const before = this.columns.map((column) => column.key).join("\n");
+    this.columns = columns;
+    this.at = new Map(columns.map((column, index) => [column.key, index]));
+    this.rows = new Map(rows.map((row) => [row[0], row]));
+    if (this.hidden === null) this.hidden = new Set(columns.filter((column) => HIDDEN.has(column.key) || column.hidden).map((column) => column.key));
+    if (before !== columns.map((column) => column.key).join("\n")) this.heading();
+    this.select();
+  }
+
+  update(rows) {
+    for (const row of rows) {
+      this.rows.set(row[0], row);
+      this.fresh.set(row[0], performance.now());
+    }
+    if (rows.length) this.select();
+  }
+
+  heading() {
+    this.choices.replaceChildren(...this.columns.slice(1).map((column) =>
+      h("label", {}, h("input", { type: "checkbox", checked: !this.hidden.has(column.key), onchange: (event) => {
+        if (event.target.checked) this.hidden.delete(column.key);
+        else this.hidden.add(column.key);
+        this.heading();
+        this.draw(true);
+      } }), ` ${column.title}`)));
+    this.shown = this.columns.map((column, index) => ({ ...column, index })).filter((column) => !this.hidden.has(column.key));
+    this.head.replaceChildren(
+      h("th", { scope: "col" }, h("span", { class: "visually-hidden" }, "Compare")),
+      ...this.shown.map((column) => h("th", {
+        scope: "col",
+        class: column.parameter || column.key === "value" || column.key.startsWith("metrics.") ? "number" : null,
+        "aria-sort": this.sort.key === column.key ? (this.sort.down ? "descending" : "ascending") : null,
+      }, h("button", { type: "button", onclick: () => this.order(column.key) }, column.title))));
+  }
+
+  order(key) {
+    this.sort = { key, down: this.sort.key === key ? !this.sort.down : false };
+    const at = this.shown.findIndex((column) => column.key === key);
+    this.heading();
+    this.select(true);
+    this.head.querySelectorAll("button")[at]?.focus();
+  }
+
+  // Which rows are shown, in which order.
+  select(top = false) {
+    const wanted = this.filter.value.trim().split(/\s+/).filter(Boolean).map((word) => this.condition(word));
+    const state = this.state.value;
+    const key = this.at?.get(this.sort.key) ?? 0;
+    const sign = this.sort.down ? -1 : 1;
+    this.list = [...this.rows.values()].filter((row) => (!state || row[1] === state) && wanted.every((holds) => holds(row)));
+    this.list.sort((one, other) => sign * compare(one[key], other[key], sign) || one[0] - other[0]);
+    const all = this.rows.size;
+    const words = this.list.length === all ? `${all} trial${all === 1 ? "" : "s"}` : `${this.list.length} of ${all} trials`;
+    if (this.count.textContent !== words) this.count.textContent = words;
+    if (top) this.scroll.scrollTop = 0;
+    this.draw(true);
+  }
+
+  condition(word) {
+    const found = COMPARISON.exec(word);
+    const column = found && this.columns.findIndex(({ key, title }) => [key, title, key.split(".").pop()].includes(found[1]));
+    if (!found || column < 0) {
+      const part = word.toLowerCase();
+      return (row) => row.some((cell) => cell !== null && text(cell).toLowerCase().includes(part));
+    }
+    const [, , operator, given] = found;
+    const numeric = given !== "" && !Number.isNaN(Number(given));
+    return (row) => {
+      const cell = row[column];
+      if (cell === null) return operator === "!=";
+      const [one, other] = numeric && typeof cell === "number" ? [cell, Number(given)] : [text(cell), given];
+      switch (operator) {
+        case "=": return one === other;
+        case "!=": return one !== other;
+        case "<": return one < other;
+        case ">": return one > other;
+        case "<=": return one <= other;
+        default: return one >= other;
+      }
+    };
+  }
+
+  draw(always = false) {
+    if (!this.list || !this.shown) return;
+    const first = Math.max(0, Math.floor(this.scroll.scrollTop / HEIGHT) - MORE);
+    const last = Math.min(this.list.length, first + Math.ceil(TALL / HEIGHT) + 2 * MORE);
+    if (!always && first === this.first && last === this.last) return;
+    [this.first, this.last] = [first, last];
+    const focused = this.body.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+    const space = (rows) => {
+      const cell = h("td", { colspan: this.shown.length + 1 });
+      cell.style.height = `${rows * HEIGHT}px`;
+      return h("tr", { class: "space", "aria-hidden": "true" }, cell);
+    };
+    this.grid.setAttribute("aria-rowcount", this.list.length + 1);
+    const now = performance.now();
+    const rows = this.list.slice(first, last).map((row, index) => this.row(row, first + index, now));
+    this.body.replaceChildren(...(first ? [space(first)] : []), ...rows, ...(last < this.list.length ? [space(this.list.length - last)] : []));
+    if (focused) this.body.querySelector(`[data-key="${focused}"]`)?.focus({ preventScroll: true });
+  }
+
+  row(row, index, now) {
+    const [trial] = row;
+    const fresh = now - (this.fresh.get(trial) ?? -Infinity) < 1500;
+    const tick = h("input", {
+      type: "checkbox", checked: this.ticked.has(trial), "aria-label": `Compare trial ${trial}`, "data-key": `tick${trial}`,
+      onchange: (event) => {
+        if (event.target.checked) this.ticked.add(trial);
+        else this.ticked.delete(trial);
+        this.choose([...this.ticked]);
+      },
+    });
+    return h("tr", { class: [trial === this.best ? "best" : "", fresh ? "fresh" : ""].join(" ").trim() || null, "aria-rowindex": index + 2 },
+      h("td", {}, tick), this.shown.map((column) => this.cell(column, row)));
+  }
+
+  cell(column, row) {
+    const value = row[column.index];
+    switch (column.key) {
+      case "number": return h("td", {}, h("a", { href: this.link(value), "data-key": `link${value}` }, String(value)), value === this.best ? " ★" : null);
+      case "state": return h("td", {}, badge(value));
+      case "startTime": case "endTime": return h("td", { title: value }, clock(value));
+      case "reason": case "labels": return h("td", { title: value || null }, value);
+      default: {
+        const words = typeof value === "number" ? number(value) : text(value);
+        return h("td", { class: typeof value === "number" || value === null ? "number" : null, title: words.length > 24 ? words : null }, words);
+      }
+    }
+  }
+}
+
+// Missing values last in either order; sign is the order's.
+function compare(one, other, sign) {
+  if (one === other) return 0;
+  if (one === null || one === undefined) return sign;
+  if (other === null || other === undefined) return -sign;
+  if (typeof one === "number" && typeof other === "number") return one - other;
+  return text(one) < text(other) ? -1 : 1;
+}

@@ -1,0 +1,82 @@
+// Requests to the server that gave this page, and streams that come back after it was restarted.
+
+const token = document.querySelector("meta[name=page-token]").content;
+const shown = document.getElementById("connection");
+
+export const place = (namespace, name) => `/api/experiments/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
+
+export async function get(path) {
+  return answered(await fetch(path));
+}
+
+export async function post(path, body = {}) {
+  return answered(await fetch(path, {
+    method: "POST",
+    headers: { "content-type": "application/json", "x-tuner-token": token },
+    body: JSON.stringify(body),
+  }));
+}
+
+async function answered(response) {
+  const body = await response.text();
+  let document = {};
+  try {
+    document = JSON.parse(body);
+  } catch {
+    document = { error: body };
+  }
+  if (!response.ok) throw new Error(document.error || `the server answered ${response.status}`);
+  return document;
+}
+
+function connection(state, words) {
+  shown.className = state;
+  if (shown.textContent !== words) shown.textContent = words;
+}
+
+// Calls handlers[event](data) until close(). A hidden page has none open: a browser allows six for all its tabs.
+export function stream(path, handlers, { quiet = false } = {}) {
+  let source = null;
+  let timer = 0;
+  let closed = false;
+  function open() {
+    if (closed || document.hidden || source) return;
+    source = new EventSource(path);
+    source.onopen = () => quiet || connection("live", "live");
+    source.onerror = () => {
+      if (!quiet) connection("lost", "reconnecting…");
+      if (source && source.readyState === EventSource.CLOSED) again();
+    };
+    for (const [name, handle] of Object.entries(handlers)) {
+      source.addEventListener(name, (event) => handle(JSON.parse(event.data)));
+    }
+  }
+  async function again() {
+    end();
+    try {
+      const answer = await fetch("/");
+      if (answer.status === 403 && !quiet) connection("lost", "signed out: open the link of tuner ui");
+    } catch {
+      // The server is away; the next try says so again.
+    }
+    timer = setTimeout(open, 1000);
+  }
+  function end() {
+    clearTimeout(timer);
+    source?.close();
+    source = null;
+  }
+  function look() {
+    if (document.hidden) end();
+    else open();
+  }
+  document.addEventListener("visibilitychange", look);
+  open();
+  return {
+    close() {
+      closed = true;
+      end();
+      document.removeEventListener("visibilitychange", look);
+    },
+  };
+}

@@ -1,0 +1,78 @@
+"""Several objectives at once: which points no other one dominates, and how much they dominate together.
+
+Pure functions on losses: the smaller, the better, in each objective. A point dominates another one if it is at least
+as good in each objective and better in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+Losses = Sequence[float]
+
+
+def dominates(one: Losses, other: Losses) -> bool:
+    return all(a <= b for a, b in zip(one, other, strict=True)) and tuple(one) != tuple(other)
+
+
+def front(points: Sequence[Losses]) -> list[int]:
+    """Return the places of the points that no other one dominates, rising; of equal points only the first.
+
+    The time grows with the number of points times that of the front.
+    """
+    kept: list[int] = []
+    # In lexicographic order no point is dominated by a later one.
+    for place in sorted(range(len(points)), key=lambda place: (tuple(points[place]), place)):
+        here = points[place]
+        if not any(all(a <= b for a, b in zip(points[other], here, strict=True)) for other in reversed(kept)):
+            kept.append(place)
+    return sorted(kept)
+
+
+def hypervolume(points: Sequence[Losses], reference: Losses) -> float:
+    """Return the volume of what the points dominate, as far as it dominates the reference point.
+
+    By slices along the last objective (HSO; While et al., 2006). Exact; for two objectives the time is that of
+    sorting, and each further one multiplies it with the number of points.
+    """
+    inside = [tuple(p) for p in points if all(a < b for a, b in zip(p, reference, strict=True))]
+    return _volume([inside[place] for place in front(inside)], tuple(reference))
+
+
+def dominated_share(points: Sequence[Losses]) -> float:
+    """Return the share of a box that the points dominate, 0 to 1: of the box between the best and the worst value of
+    each objective among all of them.
+
+    It needs no reference point of a person's, and says nothing across studies: the box is this study's own.
+    """
+    if not points:
+        return 0.0
+    axes = list(zip(*points, strict=True))
+    sides = [(min(axis), max(axis)) for axis in axes]
+    scaled = [
+        [(x - low) / (high - low) if high > low else 0.0 for x, (low, high) in zip(point, sides, strict=True)]
+        for point in points
+    ]
+    return hypervolume(scaled, [1.0] * len(sides))
+
+
+def _volume(points: list[tuple[float, ...]], reference: tuple[float, ...]) -> float:
+    """points: none of them dominates another one, and each dominates the reference."""
+    if not points:
+        return 0.0
+    if len(reference) == 1:
+        return reference[0] - min(points)[0]
+    if len(reference) == 2:
+        total, height = 0.0, reference[1]
+        for first, second in sorted(points):
+            total += (reference[0] - first) * (height - second)
+            height = second
+        return total
+    ordered = sorted(points, key=lambda p: p[-1])
+    total = 0.0
+    for place, point in enumerate(ordered):
+        end = ordered[place + 1][-1] if place + 1 < len(ordered) else reference[-1]
+        if end > point[-1]:
+            slab = [p[:-1] for p in ordered[: place + 1]]
+            total += _volume([slab[k] for k in front(slab)], reference[:-1]) * (end - point[-1])
+    return total

@@ -1,0 +1,341 @@
+"""The next point of a study whose sampler asks worker processes: computed ahead of need, while the study goes on.
+
+`choose` and `computes_ahead` are the rule, and pure. `NextPoint` is what a study has: a point that is ready, and the
+computation that will bring another. `Computations` does them in threads, which hold the study's lock only before and
+after. A point is computed from the trials at the beginning. It is handed out although others have ended since, but
+never for another space, and never beside a point that was computed from the same trials.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol, TypeVar
+
+from suggest import deadline
+from suggest.engine import Draft, Engine, Proposal
+from suggest.errors import TunerError, Unavailable
+from suggest.workers import thread_cpu_s
+
+FRESH_S = 0.05  # how long a call waits for a point that knows all results
+MAY_MISS = 1  # results that a point need not know, where several trials run
+THREADS = 8  # computations at a time; most wait for one of the worker processes
+_LOOK_S = 0.05  # how soon a waiting call notices that its deadline has passed or the server stops
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+# The rule
+
+
+class NextStep(enum.Enum):
+    GIVE = "give the point that is ready"
+    WAIT = "wait for a fresh one"
+    CHEAPER = "give a point of the cheaper sampler"
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """Of a study when one trial is wanted. missed: results that the ready point does not know, None if none is ready.
+
+    running: trials. slow: the last point took longer than FRESH_S. repeatable: a person gave the seed.
+    """
+
+    missed: int | None
+    running: int
+    slow: bool
+    repeatable: bool
+    has_cheaper: bool
+    waited_s: float = 0.0
+
+    @property
+    def is_exact(self) -> bool:
+        """One trial after the other, and a seed: the same points each time, however long they take."""
+        return self.repeatable and not self.running
+
+    @property
+    def is_good(self) -> bool:
+        """The ready point is as good as a fresh one, or the fresh one would come too late."""
+        if self.missed is None:
+            return False
+        may_miss = MAY_MISS if not self.is_exact and (self.running or self.slow) else 0
+        return self.missed <= may_miss
+
+    @property
+    def patience_s(self) -> float:
+        """How long to wait for a fresh point from here on."""
+        if self.is_exact or (self.missed is None and not self.has_cheaper):
+            return math.inf
+        return FRESH_S - self.waited_s
+
+
+def choose(now: Situation) -> NextStep:
+    """A good point at once; else a fresh one, if it comes within FRESH_S; else the ready one; else a cheaper one."""
+    if now.is_good:
+        return NextStep.GIVE
+    if now.patience_s > 0:
+        return NextStep.WAIT
+    return NextStep.CHEAPER if now.missed is None else NextStep.GIVE
+
+
+def computes_ahead(now: Situation) -> bool:
+    """Whether the next point is computed as soon as one is handed out, not when the next trial has ended.
+
+    `now.running` includes the trial that was handed out. Alone, it is the one whose result the next point should know.
+    """
+    return now.running > 1 or (now.slow and not now.repeatable)
+
+
+# What a study has
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    engine: Engine
+    draft: Draft
+    number: int
+    cpu_s: float
+
+
+@dataclass(slots=True)
+class NextPoint:
+    """Of one study. Needs the study's lock, but for `wait`."""
+
+    _ready: _Ready | None = None
+    _computing: tuple[Engine, Draft] | None = None
+    _void: bool = False  # what is being computed: a point was handed out that it does not know
+    _again: bool = False  # the next one is wanted as soon as that is done
+    _error: Exception | None = None
+    _took_s: float | None = None  # the last computation
+    _waiting: int = 0
+    _landings: int = 0
+    _landed: threading.Condition = field(default_factory=threading.Condition)
+
+    @property
+    def is_used(self) -> bool:
+        """A worker has computed points of this study."""
+        return self._took_s is not None or self._computing is not None
+
+    def situation(self, engine: Engine, *, waited_s: float = 0.0) -> Situation:
+        found = self.ready(engine)
+        return Situation(
+            missed=None if found is None or self._ready is None else engine.results - self._ready.draft.results,
+            running=engine.running,
+            slow=self._took_s is not None and self._took_s > FRESH_S,
+            repeatable=engine.is_repeatable,
+            has_cheaper=engine.has_cheaper,
+            waited_s=waited_s,
+        )
+
+    def ahead(self, engine: Engine) -> bool:
+        return computes_ahead(self.situation(engine))
+
+    def ready(self, engine: Engine) -> Proposal | None:
+        """The point that is ready, if it can still be handed out."""
+        ready = self._ready
+        if ready is None or ready.engine is not engine or ready.number != engine.next_number:
+            return None
+        found = engine.renumbered(ready.draft)
+        if found is not None and found.exhausted and ready.draft.results != engine.results:
+            return None  # a trial that was cancelled since has freed its point
+        return found
+
+    @property
+    def ready_cpu_s(self) -> float:
+        return 0.0 if self._ready is None else self._ready.cpu_s
+
+    def is_computing(self, engine: Engine) -> bool:
+        """A point for this engine and its space. One that will be of no use is followed by another."""
+        if self._computing is None or self._computing[0] is not engine or not engine.is_basis_of(self._computing[1]):
+            return False
+        self._again = self._again or self._void
+        return True
+
+    def begun(self, engine: Engine, draft: Draft) -> None:
+        """From now on, a computation that was begun earlier is of no use."""
+        self._computing = engine, draft
+        self._void = self._again = False
+
+    def is_current(self, draft: Draft) -> bool:
+        return self._computing is not None and self._computing[1] is draft
+
+    def ended(
+        self, draft: Draft, current: Engine | None, *, took_s: float, cpu_s: float, error: Exception | None
+    ) -> bool:
+        """A computation of a whole point has ended. current: the study's engine by now. Returns whether another one is
+        wanted at once."""
+        if not self.is_current(draft):
+            return False
+        assert self._computing is not None
+        engine, _ = self._computing
+        self._computing = None
+        self._took_s = took_s
+        void, again = self._void, self._again
+        if current is engine and not void:
+            self._error = error
+            if error is None and engine.renumbered(draft) is not None:
+                self._ready = _Ready(engine, draft, engine.next_number, cpu_s)
+        self._wake()
+        return current is engine and void and again
+
+    def drop(self) -> None:
+        """What is ready or being computed: it does not know a point that was handed out."""
+        self._ready = None
+        self._void = self._computing is not None
+
+    def forget(self) -> None:
+        """The study was closed: what is being computed is of no use, and nobody waits for it any longer."""
+        self._ready = self._computing = self._error = None
+        self._wake()
+
+    def _wake(self) -> None:
+        with self._landed:
+            self._landings += 1
+            self._landed.notify_all()
+
+    def take_error(self) -> Exception | None:
+        """Of the last computation; told once, to the call that waits or comes next."""
+        error, self._error = self._error, None
+        return error
+
+    @property
+    def landings(self) -> int:
+        return self._landings
+
+    @property
+    def is_awaited(self) -> bool:
+        return self._waiting > 0
+
+    def wait(self, seen: int, within_s: float) -> None:
+        """Without the study's lock, until a computation has ended since there were `seen` of them, or the time is up.
+
+        Raises TimedOut, Unavailable: the call's time is up, or the server is being stopped.
+        """
+        end = time.monotonic() + within_s
+        with self._landed:
+            self._waiting += 1
+            try:
+                while self._landings == seen and (left_s := end - time.monotonic()) > 0:
+                    deadline.check()
+                    self._landed.wait(min(_LOOK_S, left_s))
+            finally:
+                self._waiting -= 1
+
+
+# Computing
+
+
+class ComputingStudy(Protocol):
+    """An open study, as far as a computation needs one. Its engine is None once it is closed."""
+
+    lock: threading.Lock
+    engine: Engine | None
+    next_point: NextPoint
+
+
+class Computations:
+    """Computes points of all studies, in threads of its own, from the first one until close()."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="computation")
+        self._queued = 0  # those that no thread has begun
+        self._queued_lock = threading.Lock()
+
+    def begin(self, study: ComputingStudy, engine: Engine, draft: Draft) -> None:
+        """The caller holds the study's lock. Raises Unavailable: the server is being stopped."""
+        try:
+            if not study.next_point.is_used and engine.has_cheaper:
+                self._submit(engine.warm_up_cheaper)
+            self._submit(partial(self._compute, study, engine, draft))
+        except RuntimeError as error:  # it is closed, or no thread is left
+            raise Unavailable("this server computes no more points; send the request again") from error
+        study.next_point.begun(engine, draft)
+
+    def later(self, study: ComputingStudy) -> None:
+        """Soon, if it is wanted then, unless there is enough to do for those who wait. The study's lock may be held."""
+        if self._queued >= THREADS:
+            return
+        try:
+            self._submit(partial(self._prepare, study))
+        except RuntimeError:
+            log.debug("no point is computed ahead of need: there is no thread")
+
+    def _submit(self, work: Callable[[], None]) -> None:
+        def begun() -> None:
+            with self._queued_lock:
+                self._queued -= 1
+            work()
+
+        with self._queued_lock:
+            self._pool.submit(begun)
+            self._queued += 1
+
+    def close(self) -> None:
+        """Computations in progress must have been ended: by closing the worker processes."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _prepare(self, study: ComputingStudy) -> None:
+        next_point = study.next_point
+        with study.lock:
+            engine = study.engine
+            if engine is None or next_point.is_computing(engine) or next_point.situation(engine).is_good:
+                return
+            draft = self._draft(engine)
+            if draft is None:
+                return
+            next_point.begun(engine, draft)
+        self._compute(study, engine, draft)
+
+    def _compute(self, study: ComputingStudy, engine: Engine, draft: Draft) -> None:
+        following: Draft | None = draft
+        while following is not None:
+            following = self._computed(study, engine, following)
+
+    def _computed(self, study: ComputingStudy, engine: Engine, draft: Draft) -> Draft | None:
+        """Returns the draft to compute next, if one is wanted at once."""
+        next_point = study.next_point
+        began, cpu_began = time.monotonic(), thread_cpu_s()
+        while True:
+            points, error = _attempted(draft.computation)
+            with study.lock:
+                if points is not None and study.engine is engine and next_point.is_current(draft):
+                    error = _attempted(partial(draft.resume, points))[1]
+                    if error is None and draft.proposal is None:
+                        continue
+                if error is not None and not next_point.is_awaited:
+                    _tell(engine, error)
+                took_s, cpu_s = time.monotonic() - began, thread_cpu_s() - cpu_began
+                if not next_point.ended(draft, study.engine, took_s=took_s, cpu_s=cpu_s, error=error):
+                    return None
+                following = self._draft(engine)
+                if following is not None:
+                    next_point.begun(engine, following)
+                return following
+
+    def _draft(self, engine: Engine) -> Draft | None:
+        draft, error = _attempted(engine.prepare)
+        if error is not None:  # the caller who asks for it meets the same error
+            _tell(engine, error)
+        return draft
+
+
+def _attempted(work: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    try:
+        return work(), None
+    except Exception as error:  # it belongs to the call that waits for the point
+        return None, error
+
+
+def _tell(engine: Engine, error: Exception) -> None:
+    if isinstance(error, TunerError):  # it takes too long or too much memory, or the server is stopping
+        log.info("study=%s: the next point was not computed: %s", engine.study.name, error)
+    else:
+        log.error("study=%s: the next point was not computed", engine.study.name, exc_info=error)

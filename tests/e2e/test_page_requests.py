@@ -1,0 +1,335 @@
+"""What `tuner ui` answers: who may ask, what is read, what is done, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.cli import Cli, cli_in, ended, eventually, experiment
+from tests.ui.page import ServedPage, served, signed_in
+
+TINY = "/api/experiments/default/tiny"
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    with cli_in(tmp_path) as cli:
+        yield cli
+
+
+@pytest.fixture
+def page(cli: Cli) -> Iterator[ServedPage]:
+    with served(cli) as page:
+        yield page
+
+
+def first_event(client: httpx.Client, path: str, *, name: str = "") -> dict[str, Any]:
+    """The data of the first event, or of the first of that name."""
+    with client.stream("GET", path) as answer:
+        assert answer.status_code == 200, answer.read()
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        found = ""
+        for line in answer.iter_lines():
+            if line.startswith("event: "):
+                found = line.removeprefix("event: ")
+            if line.startswith("data: ") and name in ("", found):
+                data: dict[str, Any] = json.loads(line.removeprefix("data: "))
+                return data
+    raise AssertionError("the stream ended")
+
+
+def refused(answer: httpx.Response, *, status: int = 403) -> str:
+    assert answer.status_code == status, answer.text
+    return answer.text
+
+
+# Who may ask
+
+
+def test_without_the_link_nothing_is_answered(page: ServedPage) -> None:
+    for path in ("/", "/static/page.js", "/api/stream", f"{TINY}/stream", "/?token=wrong"):
+        assert "link" in refused(httpx.get(page.base + path))
+
+
+def test_the_link_is_valid_once(page: ServedPage) -> None:
+    client = signed_in(page)
+    assert "used before" in refused(httpx.get(page.link))
+    assert client.get("/", params={"token": page.token}).status_code == 303, "the browser that has used it comes in"
+
+
+def test_the_cookie_is_kept_from_scripts_and_other_sites(page: ServedPage) -> None:
+    cookie = httpx.get(page.link).headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:{port}", "127.0.0.1.evil.example", "", "[", "192.168.0.7"]
+)
+def test_another_host_is_refused(page: ServedPage, host: str) -> None:
+    client = signed_in(page)
+    answer = client.get("/", headers={"host": host.format(port=page.port)})
+    assert answer.status_code in (400, 403), "h11 refuses an empty one itself"
+
+
+@pytest.mark.parametrize("host", ["localhost:{port}", "localhost:9000", "127.0.0.1"])
+def test_names_of_this_machine_are_served_also_through_a_tunnel(page: ServedPage, host: str) -> None:
+    assert signed_in(page).get("/", headers={"host": host.format(port=page.port)}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-tuner-token": ""},
+        {"x-tuner-token": "0" * 64},
+        {"x-tuner-token": "é".encode("latin-1")},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:1"},
+        {"sec-fetch-site": "same-site"},
+        {"sec-fetch-site": "cross-site"},
+    ],
+    ids=str,
+)
+def test_another_page_cannot_act(cli: Cli, page: ServedPage, headers: dict[str, str | bytes]) -> None:
+    assert cli.tuner("run", cli.write(trials=1))[0] == 0
+    client = signed_in(page)
+    refused(client.post(f"{TINY}/delete", json={}, headers=headers))  # type: ignore[arg-type]  # bytes are sent as they are
+    assert cli.json("get", "experiments", "-o", "json")[0]["name"] == "tiny"
+
+
+def test_another_page_cannot_read(page: ServedPage) -> None:
+    client = signed_in(page)
+    refused(client.get("/api/stream", headers={"sec-fetch-site": "same-site", "sec-fetch-mode": "cors"}))
+    link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+    assert client.get("/", headers=link).status_code == 200, "a link to the page itself"
+
+
+def test_a_form_cannot_act(page: ServedPage) -> None:
+    refused(signed_in(page).post(f"{TINY}/delete", data={"a": "b"}), status=415)
+
+
+def test_a_long_body_is_refused(page: ServedPage) -> None:
+    refused(signed_in(page).post(f"{TINY}/extend", json={"trials": "9" * 100_000}), status=413)
+
+
+def test_every_answer_forbids_what_is_not_the_pages_own(page: ServedPage) -> None:
+    client = signed_in(page)
+    for path in ("/", "/static/page.js", f"{TINY}/file", "/no-such-page"):
+        policy = client.get(path).headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert "*" not in policy
+
+
+def test_the_page_names_no_other_host_and_has_no_inline_script(page: ServedPage) -> None:
+    client = signed_in(page)
+    index = client.get("/").text
+    assert "<script>" not in index
+    for file in Path("controller/ui/static").iterdir():
+        text = file.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+        assert "://" not in text, file
+        assert "innerHTML" not in text, file
+        assert "style=" not in text, file
+
+
+@pytest.mark.parametrize(
+    "name", ["..%2fguard.py", "%2e%2e", "..%2f..%2f__init__.py", "index.html", "%00", "/etc/passwd"]
+)
+def test_only_files_of_the_page_are_given(page: ServedPage, name: str) -> None:
+    assert signed_in(page).get(f"/static/{name}").status_code in (400, 404)
+
+
+def test_the_key_is_readable_by_its_owner_only(cli: Cli, page: ServedPage) -> None:
+    file = cli.folder / "state" / "ui.json"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+# Reading
+
+
+def test_a_state_directory_without_experiments_has_an_empty_list(page: ServedPage) -> None:
+    assert first_event(signed_in(page), "/api/stream")["experiments"] == []
+
+
+def test_an_experiment_that_ran_is_shown_with_its_trials(cli: Cli, page: ServedPage) -> None:
+    assert cli.tuner("run", cli.write(trials=3))[0] == 0
+    client = signed_in(page)
+    (listed,) = first_event(client, "/api/stream")["experiments"]
+    shown = first_event(client, f"{TINY}/stream")
+    best = max(trial["value"] for trial in cli.trials())
+    assert (listed["name"], listed["state"], listed["best"]["value"], listed["done"]) == ("tiny", "succeeded", best, 3)
+    columns = [column["key"] for column in shown["columns"]]
+    values = {row[columns.index("number")]: row[columns.index("value")] for row in shown["rows"]}
+    assert values == {trial["number"]: trial["value"] for trial in cli.trials()}
+
+
+def test_a_trial_is_shown_with_its_measurements_attempts_and_provenance(cli: Cli, page: ServedPage) -> None:
+    assert cli.tuner("run", cli.write(trials=1))[0] == 0
+    shown = signed_in(page).get(f"{TINY}/trials/0").json()
+    assert [(each["metric"], each["step"]) for each in shown["measurements"]] == [("score", 1)]
+    assert [each["state"] for each in shown["attempts"]] == ["succeeded"]
+    assert shown["provenance"]["1"]["command"][0].endswith("python")
+    assert "it ended with score" in shown["why"]
+
+
+def test_new_trials_come_by_themselves(cli: Cli, page: ServedPage) -> None:
+    cli.file.write_text(experiment(trials=2, waits=True))
+    running = cli.start("run", cli.file)
+    client = signed_in(page)
+    eventually(lambda: client.get(f"{TINY}/file").status_code == 200)
+    with client.stream("GET", f"{TINY}/stream") as answer:
+        states: set[str] = set()
+        for line in answer.iter_lines():
+            if line.startswith("data: "):
+                data = json.loads(line.removeprefix("data: "))
+                states |= {row[1] for row in data["rows"]}
+                if "running" in states:
+                    cli.let_go()
+                if data["summary"]["state"] == "succeeded":
+                    break
+    assert {"running", "succeeded"} <= states
+    assert ended(running)[0] == 0
+
+
+def test_a_log_is_followed_from_where_the_reader_was(cli: Cli, page: ServedPage) -> None:
+    assert cli.tuner("run", cli.write(trials=1))[0] == 0
+    client = signed_in(page)
+    whole = first_event(client, f"{TINY}/trials/0/log")
+    assert whole["text"].startswith("step=1 score=")
+    client.headers["last-event-id"] = "7"
+    assert first_event(client, f"{TINY}/trials/0/log")["text"] == whole["text"][7:]
+
+
+def test_of_a_long_log_the_end_is_shown(cli: Cli, page: ServedPage) -> None:
+    assert cli.tuner("run", cli.write(trials=1))[0] == 0
+    (log,) = (cli.folder / "state").glob("experiments/*/trials/0/1/log.txt")
+    log.write_bytes(b"x" * 5_000_000 + "é\nend\n".encode())
+    shown = first_event(signed_in(page), f"{TINY}/trials/0/log")
+    assert shown["skipped"] > 4_000_000
+    assert shown["id"] == shown["skipped"] + len(shown["text"])
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        (f"{TINY}/trials/99", 404), ("/api/experiments/default/nobody/file", 404), (f"{TINY}/trials/x", 404),
+        (f"{TINY}/trials/0/log?attempt=0", 400), (f"{TINY}/trials/0/log?attempt=../../..", 400),
+        ("/api/experiments/..%2f..%2fetc/passwd/file", 404), ("/api/experiments/default/%F0%9F%92%A9/file", 404),
+    ],
+)  # fmt: skip
+def test_what_is_not_there_is_said(cli: Cli, page: ServedPage, path: str, status: int) -> None:
+    assert cli.tuner("run", cli.write(trials=1))[0] == 0
+    assert signed_in(page).get(path).status_code == status
+
+
+def test_hostile_values_come_as_data(cli: Cli, page: ServedPage) -> None:
+    evil = "</script><img src=x onerror=alert(1)>\\n\\nevent: gone"
+    cli.file.write_text(experiment(trials=1, parameters=f'x: {{type: choice, values: ["{evil}"]}}'))
+    cli.tuner("run", cli.file)
+    shown = first_event(signed_in(page), f"{TINY}/stream")
+    (row,) = shown["rows"]
+    assert evil.replace("\\n", "\n") in row
+
+
+# Acting
+
+
+def test_a_search_is_stopped_resumed_and_extended(cli: Cli, page: ServedPage) -> None:
+    cli.file.write_text(experiment(trials=2, waits=True))
+    running = cli.start("run", cli.file)
+    client = signed_in(page)
+    eventually(lambda: len(cli.starts()) > 0)
+    assert client.post(f"{TINY}/stop", json={}).json() == {"message": "tiny is stopping"}
+    ended(running)
+    assert first_event(client, f"{TINY}/stream")["summary"]["state"] == "stopped"
+    answer = client.post(f"{TINY}/resume", json={})
+    assert answer.status_code == 200, answer.text
+    shown = first_event(client, f"{TINY}/stream")["summary"]
+    assert (shown["state"], bool(shown["controlledBy"])) == ("running", True)
+    assert "is being run" in refused(client.post(f"{TINY}/resume", json={}), status=409)
+    assert "runs" in refused(client.post(f"{TINY}/extend", json={"trials": 2}), status=409)
+    assert "cannot be deleted now" in refused(client.post(f"{TINY}/delete", json={}), status=409)
+    cli.let_go()
+    eventually(lambda: first_event(client, f"{TINY}/stream")["summary"]["state"] == "succeeded")
+    eventually(lambda: not first_event(client, f"{TINY}/stream")["summary"]["controlledBy"])
+    answer = client.post(f"{TINY}/extend", json={"trials": "2"})
+    assert answer.status_code == 200, answer.text
+    eventually(lambda: len([trial for trial in cli.trials() if trial["state"] == "succeeded"]) == 4)
+
+
+def test_a_resumed_search_outlives_the_page(cli: Cli) -> None:
+    cli.file.write_text(experiment(trials=1, waits=True))
+    running = cli.start("run", cli.file)
+    eventually(lambda: len(cli.starts()) == 1)
+    cli.tuner("stop", "tiny")
+    ended(running)
+    with served(cli) as page:
+        assert signed_in(page).post(f"{TINY}/resume", json={}).status_code == 200
+        eventually(lambda: len(cli.starts()) == 2)
+    (shown,) = cli.json("get", "experiments", "-o", "json")
+    assert shown["state"] == "running"
+    (log,) = (cli.folder / "state").glob("experiments/*/controller.log")
+    cli.let_go()
+    eventually(lambda: "succeeded" in log.read_text())
+
+
+@pytest.mark.parametrize("trials", [0, -1, 1.5, "all", True, None, 10**9, "１"])
+def test_an_extension_needs_a_number_of_trials(cli: Cli, page: ServedPage, trials: object) -> None:
+    assert cli.tuner("run", cli.write(trials=1))[0] == 0
+    assert "whole number" in refused(signed_in(page).post(f"{TINY}/extend", json={"trials": trials}), status=400)
+
+
+def test_labels_of_a_trial_are_stored(cli: Cli, page: ServedPage) -> None:
+    assert cli.tuner("run", cli.write(trials=1))[0] == 0
+    client = signed_in(page)
+    assert client.post(f"{TINY}/trials/0/labels", json={"labels": {"keep": "yes"}}).status_code == 200
+    assert cli.trials()[0]["labels"] == {"keep": "yes"}
+    assert client.post(f"{TINY}/trials/0/labels", json={"labels": ["keep"]}).status_code == 400
+
+
+def test_an_experiment_is_deleted(cli: Cli, page: ServedPage) -> None:
+    assert cli.tuner("run", cli.write(trials=1))[0] == 0
+    client = signed_in(page)
+    assert client.post(f"{TINY}/delete", json={}).json() == {"message": "tiny is deleted"}
+    assert cli.json("get", "experiments", "-o", "json") == []
+    assert first_event(client, "/api/stream")["experiments"] == []
+    assert first_event(client, f"{TINY}/stream", name="gone")["message"].startswith("there is no experiment tiny")
+
+
+# Beginning and end
+
+
+def test_ctrl_c_ends_it_while_pages_look(cli: Cli) -> None:
+    with served(cli) as page:
+        client = signed_in(page)
+        with client.stream("GET", "/api/stream") as answer:
+            next(answer.iter_lines())
+            assert page.end() == 0
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.1", page.port), timeout=5)
+
+
+def test_a_page_stays_signed_in_after_a_restart(cli: Cli) -> None:
+    with served(cli) as first:
+        before = signed_in(first)
+    with served(cli) as second, httpx.Client(base_url=second.base, cookies=before.cookies) as client:
+        client.headers["x-tuner-token"] = before.headers["x-tuner-token"]
+        assert second.port == first.port
+        assert first_event(client, "/api/stream")["experiments"] == []
+        assert client.post(f"{TINY}/stop", json={}).status_code == 404, "its token is valid"
+
+
+def test_a_port_that_is_in_use_is_said(cli: Cli, page: ServedPage) -> None:
+    code, _, err = cli.tuner("ui", "--port", str(page.port))
+    assert code == 6
+    assert f"port {page.port} of 127.0.0.1" in err
+    assert "--port" in err
+    assert cli.tuner("ui", "--port", "70000")[0] == 2

@@ -1,0 +1,421 @@
+"""While a worker process computes a point, its study goes on; and a call gets what is ready, or a cheaper point."""
+
+from __future__ import annotations
+
+import contextvars
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from suggest import deadline
+from suggest.client import Client
+from suggest.errors import NotFound, NotOwner, TimedOut
+from suggest.server.admin import open_store
+from suggest.space import Choice, Float, Parameter, Space
+from suggest.studies import StudyService, next_point
+from suggest.study import Algorithm, Direction, Objective, StudySpec
+from suggest.trial import PROPOSED_BY, Outcome, Trial, TrialState
+from tests.service.load import eventually
+from tests.service.running import NAME, a_server, score
+from tests.unit.slow_models import GATE
+
+SPACE = Space((Parameter("x", Float(-10.0, 10.0)), Parameter("kind", Choice(("a", "b")))))
+WIDER = Space((Parameter("x", Float(-10.0, 20.0)), Parameter("kind", Choice(("a", "b")))))
+STARTUP = 1
+DONE = Outcome(TrialState.SUCCEEDED, 0.5)
+
+
+def spec(*, seed: int | None = 7) -> StudySpec:
+    algorithm = Algorithm("gp", settings={"startupTrials": STARTUP}, seed=seed)
+    return StudySpec(SPACE, (Objective("score", Direction.MAXIMIZE),), algorithm)
+
+
+class Gate:
+    """What the model of `slow_models.Gated` looks at, and writes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def shut(self) -> None:
+        (self._folder / "closed").touch()
+
+    def open(self) -> None:
+        (self._folder / "closed").unlink(missing_ok=True)
+
+    def answer(self, *wanted: int) -> None:
+        """One request, and keep all others waiting."""
+        (self._folder / "answer {}".format(",".join(map(str, wanted)))).touch()
+
+    def spoil(self, broken: bool = True) -> None:
+        (self._folder / "broken").touch() if broken else (self._folder / "broken").unlink()
+
+    def asked(self) -> list[dict[str, object]]:
+        file = self._folder / "asked"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def is_asked_for(self, *wanted: int, times: int = 1) -> Callable[[], bool]:
+        return lambda: len(self.asked_for(*wanted)) >= times
+
+    def asked_for(self, *wanted: int) -> list[dict[str, object]]:
+        return [line for line in self.asked() if line["wanted"] == list(wanted)]
+
+
+@pytest.fixture
+def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
+    folder = tmp_path / "gate"
+    folder.mkdir()
+    monkeypatch.setenv(GATE, str(folder))
+    monkeypatch.setattr("suggest.samplers.gp.MODEL", "tests.unit.slow_models:Gated")
+    return Gate(folder)
+
+
+@contextmanager
+def serving(path: Path) -> Iterator[StudyService]:
+    with closing(open_store(f"sqlite:///{path}")) as store, closing(StudyService(store, address="")) as studies:
+        yield studies
+
+
+@pytest.fixture
+def studies(tmp_path: Path, gate: Gate) -> Iterator[StudyService]:
+    with serving(tmp_path / "s.db") as studies:
+        yield studies
+        gate.open()
+
+
+@pytest.fixture
+def threads(studies: StudyService, gate: Gate) -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(4) as threads:
+        yield threads
+        gate.open()
+
+
+def suggested(studies: StudyService, request_id: str, count: int = 1) -> list[Trial]:
+    return list(studies.suggest(NAME, count, client_id="c", request_id=request_id).trials)
+
+
+def begun(studies: StudyService, *, running: int = 0, seed: int | None = 7) -> list[Trial]:
+    """A study with one result, whose next points come from the model, and some running trials."""
+    studies.create_study(NAME, spec(seed=seed), request_id="create")
+    trials = suggested(studies, "first", STARTUP + running)
+    studies.complete(NAME, trials[0].number, DONE)
+    return trials[STARTUP:]
+
+
+def numbers(studies: StudyService) -> list[int]:
+    return [t.number for t in studies.list_trials(NAME, limit=1000)]
+
+
+def points(trials: list[Trial]) -> list[object]:
+    return [t.parameters for t in trials]
+
+
+def several(threads: ThreadPoolExecutor, studies: StudyService, request_id: str = "several") -> Future[list[Trial]]:
+    return threads.submit(suggested, studies, request_id, 2)
+
+
+# The study is free while a worker computes
+
+
+def test_reports_ends_and_reads_go_on_while_a_worker_computes(
+    studies: StudyService, threads: ThreadPoolExecutor, gate: Gate
+) -> None:
+    one, other = begun(studies, running=2)
+    gate.shut()
+    asking = several(threads, studies)
+    eventually(gate.is_asked_for(3, 4))
+    assert not studies.report(NAME, one.number, [score(1, 0.5)]).should_stop
+    assert studies.complete(NAME, one.number, DONE).state is TrialState.SUCCEEDED
+    assert studies.renew_leases(NAME, {other.number: 1}) == frozenset()
+    assert studies.relabel_trial(NAME, other.number, {"a": "b"}).labels == {"a": "b"}
+    assert numbers(studies) == [0, 1, 2]
+    assert studies.study(NAME).spec.algorithm.name == "gp"
+    assert not asking.done()
+    gate.open()
+    assert [t.number for t in asking.result(60)] == [3, 4]
+
+
+def test_a_call_of_a_server_is_answered_while_another_one_computes(tmp_path: Path, gate: Gate) -> None:
+    with (
+        a_server(tmp_path / "s.db") as server,
+        Client(server.address) as client,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        client.create_study(NAME, spec(), request_id="create")
+        first, second = client.suggest(NAME, 2, client_id="c", request_id="first").trials
+        client.complete(NAME, first.number, DONE)
+        gate.shut()
+        asking = threads.submit(client.suggest, NAME, 2, client_id="c", request_id="next")
+        try:
+            eventually(gate.is_asked_for(2, 3))
+            client.report(NAME, second.number, [score(1, 0.5)])
+            client.complete(NAME, second.number, DONE)
+            assert not asking.done()
+        finally:
+            gate.open()
+        assert [t.number for t in asking.result(60).trials] == [2, 3]
+
+
+def test_a_proposal_is_made_again_for_a_space_that_has_grown_meanwhile(
+    studies: StudyService, threads: ThreadPoolExecutor, gate: Gate
+) -> None:
+    begun(studies, running=1)
+    gate.shut()
+    asking = several(threads, studies)
+    eventually(gate.is_asked_for(2, 3))
+    studies.update_study(NAME, space=WIDER)
+    gate.open()
+    asking.result(60)
+    assert [line["max"] for line in gate.asked_for(2, 3)] == [10.0, 20.0]
+
+
+def test_numbers_that_others_take_meanwhile_are_not_given_twice(
+    studies: StudyService, threads: ThreadPoolExecutor, gate: Gate
+) -> None:
+    begun(studies, running=1)
+    gate.shut()
+    asking = several(threads, studies)
+    eventually(gate.is_asked_for(2, 3))
+    added = studies.add_trial(NAME, {"x": 1.0, "kind": "a"}, request_id="added")
+    gate.open()
+    given = asking.result(60)
+    assert (added.number, [t.number for t in given], given[0].parameters) == (2, [2, 3], added.parameters)
+    assert gate.asked_for(3)
+
+
+def test_a_study_that_changes_all_the_time_gets_its_proposal_at_last(
+    studies: StudyService, threads: ThreadPoolExecutor, gate: Gate
+) -> None:
+    begun(studies, running=1)
+    gate.shut()
+    asking = several(threads, studies)
+    for number in (2, 3, 4):
+        eventually(gate.is_asked_for(number, number + 1))
+        studies.add_trial(NAME, {"x": 1.0, "kind": "a"}, request_id=f"added {number}", outcome=DONE)
+        gate.answer(number, number + 1)
+    gate.open()
+    assert [t.number for t in asking.result(60)] == [5, 6]
+    assert len(gate.asked_for(5, 6)) == 1
+
+
+def test_a_study_deleted_meanwhile_is_not_found(studies: StudyService, threads: ThreadPoolExecutor, gate: Gate) -> None:
+    begun(studies, running=1)
+    gate.shut()
+    batch = several(threads, studies)
+    eventually(gate.is_asked_for(2, 3))
+    studies.delete_study(NAME)
+    gate.open()
+    with pytest.raises(NotFound):
+        batch.result(60)
+
+
+def test_a_repeated_request_that_comes_meanwhile_gets_the_same_trials(
+    studies: StudyService, threads: ThreadPoolExecutor, gate: Gate
+) -> None:
+    begun(studies, running=1)
+    gate.shut()
+    asking = [several(threads, studies, "same") for _ in range(2)]
+    eventually(gate.is_asked_for(2, 3))
+    gate.open()
+    first, again = (each.result(60) for each in asking)
+    assert [t.number for t in first] == [t.number for t in again] == [2, 3]
+    assert numbers(studies) == [0, 1, 2, 3]
+    assert points(suggested(studies, "same", 2)) == points(first)
+
+
+def test_a_trial_deleted_meanwhile_is_not_what_the_proposal_comes_from(
+    studies: StudyService, threads: ThreadPoolExecutor, gate: Gate
+) -> None:
+    begun(studies, running=1)
+    studies.complete(NAME, 1, DONE)
+    gate.shut()
+    asking = several(threads, studies)
+    eventually(gate.is_asked_for(2, 3))
+    studies.delete_trial(NAME, 1)
+    gate.open()
+    asking.result(60)
+    assert [line["finished"] for line in gate.asked_for(2, 3)] == [[0, 1], [0]]
+
+
+def test_a_study_that_another_server_takes_meanwhile_gets_no_trial_from_this_one(postgres_url: str, gate: Gate) -> None:
+    with (
+        closing(open_store(postgres_url)) as store,
+        closing(StudyService(store, address="here:1")) as studies,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        begun(studies, running=1)
+        gate.shut()
+        asking = several(threads, studies)
+        try:
+            eventually(gate.is_asked_for(2, 3))
+            with psycopg.connect(postgres_url.replace("+psycopg", ""), autocommit=True) as connection:
+                connection.execute("UPDATE studies SET owner_epoch = owner_epoch + 1, owner_address = 'there:1'")
+        finally:
+            gate.open()
+        with pytest.raises(NotOwner, match="taken over by there:1"):
+            asking.result(60)
+        assert numbers(studies) == [0, 1]
+
+
+# One trial at a time, with a seed: exact
+
+
+def test_a_seeded_study_without_running_trials_waits_for_its_own_point(
+    studies: StudyService, threads: ThreadPoolExecutor, gate: Gate
+) -> None:
+    gate.shut()
+    begun(studies)
+    asking = threads.submit(suggested, studies, "next")
+    eventually(gate.is_asked_for(1))
+    assert numbers(studies) == [0], "a read is answered, and nothing was handed out"
+    gate.open()
+    (trial,) = asking.result(60)
+    assert PROPOSED_BY not in trial.labels
+    assert gate.asked()[-1] == {"wanted": [1], "finished": [0], "running": [], "max": 10.0}
+
+
+def test_a_seeded_search_of_one_trial_at_a_time_repeats_itself(tmp_path: Path, gate: Gate) -> None:
+    def searched(name: str, restart_at: int) -> list[object]:
+        found: list[object] = []
+        for first, last in ((0, restart_at), (restart_at, 8)):
+            with serving(tmp_path / name) as studies:
+                studies.create_study(NAME, spec(), request_id="create")
+                for number in range(first, last):
+                    (trial,) = suggested(studies, f"{number}")
+                    found.append(trial.parameters)
+                    studies.complete(NAME, number, Outcome(TrialState.SUCCEEDED, float(number)))
+        return found
+
+    assert searched("a.db", 4) == searched("b.db", 6)
+
+
+def test_a_call_that_is_given_up_leaves_its_point_to_the_next(
+    studies: StudyService, threads: ThreadPoolExecutor, gate: Gate
+) -> None:
+    gate.shut()
+    begun(studies)
+
+    def impatient() -> None:
+        deadline.begin(0.1)
+        suggested(studies, "given up")
+
+    with pytest.raises(TimedOut):
+        threads.submit(contextvars.Context().run, impatient).result(60)
+    assert numbers(studies) == [0]
+    gate.open()
+    assert [t.number for t in suggested(studies, "given up")] == [1]
+    assert [line["wanted"] for line in gate.asked()] == [[1]], "it was not computed twice"
+
+
+# Ahead of need, and what is given when nothing is ready
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fresh point is waited for, however busy the machine is."""
+    monkeypatch.setattr(next_point, "FRESH_S", 60.0)
+
+
+def is_ready(studies: StudyService) -> bool:
+    with studies._sessions.writing(NAME) as writer:
+        return writer.next_point.ready(writer.engine) is not None
+
+
+def test_with_two_running_trials_the_next_point_is_computed_before_anybody_asks(
+    studies: StudyService, gate: Gate, patient: None
+) -> None:
+    begun(studies, running=1)
+    suggested(studies, "one more")
+    eventually(gate.is_asked_for(3))
+    assert gate.asked_for(3) == [{"wanted": [3], "finished": [0], "running": [1, 2], "max": 10.0}]
+
+
+def test_with_one_running_trial_nothing_is_computed_before_it_has_ended(
+    studies: StudyService, gate: Gate, patient: None
+) -> None:
+    begun(studies)
+    (given,) = suggested(studies, "next")
+    studies.complete(NAME, given.number, DONE)
+    eventually(gate.is_asked_for(2))
+    assert [line["finished"] for line in gate.asked_for(2)] == [[0, 1]]
+
+
+def test_a_point_that_is_ready_is_given_though_one_result_has_come_since(
+    studies: StudyService, gate: Gate, patient: None
+) -> None:
+    begun(studies, running=2)
+    suggested(studies, "one more")
+    eventually(lambda: is_ready(studies))
+    studies.complete(NAME, 1, DONE)
+    gate.shut()
+    (given,) = suggested(studies, "next")
+    assert (given.number, PROPOSED_BY in given.labels, studies.points_given()["ready"]) == (4, False, 1)
+    assert [line["finished"] for line in gate.asked_for(4)] == [[0]]
+
+
+def test_a_point_that_does_not_know_two_results_is_computed_again(
+    studies: StudyService, gate: Gate, patient: None
+) -> None:
+    begun(studies, running=3)
+    suggested(studies, "one more")
+    eventually(lambda: is_ready(studies))
+    studies.complete(NAME, 1, DONE)
+    studies.complete(NAME, 2, DONE)
+    (given,) = suggested(studies, "next")
+    assert [line["finished"] for line in gate.asked_for(given.number)] == [[0], [0, 1, 2]]
+
+
+def test_a_point_that_does_not_come_in_time_is_given_later_and_a_cheaper_one_now(
+    studies: StudyService, gate: Gate
+) -> None:
+    gate.shut()
+    begun(studies, running=1, seed=None)
+    (cheaper,) = suggested(studies, "now")
+    assert (cheaper.number, cheaper.labels[PROPOSED_BY], studies.points_given()["cheaper"]) == (2, "tpe", 1)
+    assert points(suggested(studies, "now")) == [cheaper.parameters], "a replay is exact"
+    gate.open()
+    eventually(lambda: is_ready(studies))
+    (own,) = suggested(studies, "later")
+    assert (own.number, PROPOSED_BY in own.labels) == (3, False)
+    assert gate.asked()[0]["wanted"] == [2], "what was computed is used under the next number"
+    assert not gate.asked_for(3)
+    assert own.parameters != cheaper.parameters
+
+
+def test_a_sequential_study_without_a_seed_does_not_wait_either(studies: StudyService, gate: Gate) -> None:
+    gate.shut()
+    begun(studies, seed=None)
+    (given,) = suggested(studies, "now")
+    assert given.labels[PROPOSED_BY] == "tpe"
+
+
+def test_an_error_of_the_model_is_told_to_the_call_that_waits_and_the_next_one_tries_again(
+    studies: StudyService, gate: Gate
+) -> None:
+    gate.spoil()
+    begun(studies)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError: in the model"):
+        suggested(studies, "next")
+    gate.spoil(False)
+    for again in range(2):  # the first may be told what was computed ahead of it
+        try:
+            assert [t.number for t in suggested(studies, "next")] == [1]
+            return
+        except RuntimeError:
+            assert not again
+
+
+def test_closing_ends_a_call_that_waits_for_its_point(tmp_path: Path, gate: Gate) -> None:
+    gate.shut()
+    with closing(open_store(f"sqlite:///{tmp_path}/s.db")) as store, ThreadPoolExecutor(1) as threads:
+        studies = StudyService(store, address="")
+        begun(studies)
+        asking: Future[list[Trial]] = threads.submit(suggested, studies, "next")
+        eventually(gate.is_asked_for(1))
+        studies.close()
+        with pytest.raises(Exception, match=r"worker process has ended|server is stopping|no more points"):
+            asking.result(60)

@@ -1,0 +1,71 @@
+"""What tests of the page in a browser are given. `make test` does not come here; `make test-ui` does.
+
+Without chromium or Playwright they are skipped with one line; with TUNER_TEST_UI_REQUIRED=1 they fail.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.cli import Cli, cli_in
+
+BROWSERS = ("chromium", "google-chrome", "chromium-browser")
+AXE = Path(__file__).parents[2] / "build" / "axe" / "package" / "axe.min.js"  # make ui-packages
+
+
+def lacks(what: str) -> None:
+    """Skip the test with this line, or fail it where it must run."""
+    if os.environ.get("TUNER_TEST_UI_REQUIRED") == "1":
+        pytest.fail(what, pytrace=False)
+    pytest.skip(what)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:  # Any: Playwright is not among the development packages
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        lacks("there is no Playwright here; make ui-packages installs it")
+        raise
+    program = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    if program is None:
+        lacks("there is no chromium here; make ui-packages installs it")
+    with sync_playwright() as playwright:
+        # Root has no sandbox, and shared memory is small in containers.
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def tab(chromium: Any) -> Iterator[Any]:
+    """A page of the browser; what it reports as an error fails the test. A lost server is no error of the page."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    tab = context.new_page()
+    tab.set_default_timeout(20_000)
+    errors: list[str] = []
+    tab.on("pageerror", lambda error: errors.append(str(error)))
+    tab.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    yield tab
+    context.close()
+    assert [error for error in errors if "net::ERR" not in error and "Failed to load resource" not in error] == []
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    with cli_in(tmp_path) as cli:
+        yield cli
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The accessibility checker's source."""
+    if not AXE.exists():
+        lacks("there is no axe-core here; make ui-packages downloads it")
+    return AXE.read_text(encoding="utf-8")

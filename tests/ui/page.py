@@ -1,0 +1,54 @@
+"""`tuner ui` as a process of the test, and its link."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+
+from tests.e2e.cli import Cli
+
+
+class ServedPage:
+    def __init__(self, cli: Cli, *flags: str) -> None:
+        self.process: subprocess.Popen[str] = cli.start("ui", *flags)
+        assert self.process.stdout is not None
+        self.link = self.process.stdout.readline().strip()
+        assert self.link.startswith("http://127.0.0.1:"), self.process.communicate(timeout=30)[1]
+        self.base = self.link.partition("/?")[0]
+        self.port = int(urlsplit(self.base).port or 0)
+        self.clients: list[httpx.Client] = []
+        self.token = parse_qs(urlsplit(self.link).query)["token"][0]
+
+    def end(self) -> int:
+        """As Ctrl-C does; its exit code."""
+        for client in self.clients:
+            client.close()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        self.process.communicate(timeout=30)
+        return self.process.returncode
+
+
+@contextmanager
+def served(cli: Cli, *flags: str) -> Iterator[ServedPage]:
+    page = ServedPage(cli, *flags)
+    try:
+        yield page
+    finally:
+        page.end()
+
+
+def signed_in(page: ServedPage) -> httpx.Client:
+    """A client that has followed the link, and sends what the page sends."""
+    client = httpx.Client(base_url=page.base, timeout=60)
+    page.clients.append(client)
+    answer = client.get("/", params={"token": page.token}, follow_redirects=True)
+    assert answer.status_code == 200, answer.text
+    token = answer.text.partition('name="page-token" content="')[2].partition('"')[0]
+    client.headers["x-tuner-token"] = token
+    return client

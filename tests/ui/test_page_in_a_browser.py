@@ -1,0 +1,212 @@
+"""A person opens `tuner ui`: what they see, what comes by itself, what their clicks do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.cli import Cli, ended, eventually, experiment
+from tests.ui.page import served
+
+MANY = 10_000
+PRINTS = """
+import pathlib, sys, time
+print("begins", flush=True)
+while not pathlib.Path("go").exists():
+    time.sleep(0.02)
+print("score=%s" % sys.argv[1], flush=True)
+"""
+
+
+def opened(tab: Any, link: str, experiment: str = "tiny") -> None:
+    tab.goto(link)
+    tab.click(f"main a:text-is('{experiment}')")
+    tab.wait_for_selector("table[aria-label=Trials]")
+
+
+def agreed(tab: Any, button: str) -> None:
+    """Press the button of the page, and that of the dialog which asks back."""
+    tab.click(f".actions button:text-is('{button}')")
+    tab.click(f"dialog button:text-is('{button}')")
+
+
+def test_the_link_shows_the_experiments(cli: Cli, tab: Any) -> None:
+    assert cli.tuner("run", cli.write(trials=2))[0] == 0
+    with served(cli) as page:
+        tab.goto(page.link)
+        tab.wait_for_selector(".list li")
+        assert tab.inner_text(".list .name") == "tiny"
+        assert tab.inner_text(".list .state") == "succeeded"
+        assert "token" not in tab.url, "a link that is copied from the address bar signs nobody in"
+
+
+def test_trials_appear_while_a_search_runs(cli: Cli, tab: Any) -> None:
+    cli.file.write_text(experiment(trials=3, waits=True))
+    running = cli.start("run", cli.file)
+    eventually(lambda: len(cli.starts()) == 1)
+    with served(cli) as page:
+        opened(tab, page.link)
+        tab.wait_for_selector("tbody .state.running")
+        cli.let_go()
+        tab.wait_for_selector("#state .state.succeeded")
+        tab.locator("tbody .state.succeeded").nth(2).wait_for()
+    ended(running)
+
+
+def test_a_search_is_stopped_and_resumed_by_clicking(cli: Cli, tab: Any) -> None:
+    cli.file.write_text(experiment(trials=2, waits=True))
+    running = cli.start("run", cli.file)
+    eventually(lambda: len(cli.starts()) == 1)
+    with served(cli) as page:
+        opened(tab, page.link)
+        tab.wait_for_selector("#state .state.running")
+        tab.click(".actions button:text-is('Stop')")
+        tab.keyboard.press("Escape")
+        assert tab.is_enabled(".actions button:text-is('Stop')"), "Escape is a no"
+        agreed(tab, "Stop")
+        tab.wait_for_selector("#state .state.stopped")
+        ended(running)
+        agreed(tab, "Resume")
+        tab.wait_for_selector(".said")
+        cli.let_go()
+        tab.wait_for_selector("#state .state.succeeded")
+        agreed(tab, "Extend")
+        tab.wait_for_selector(".fact:has-text('progress'):has-text('/ 22')")
+        tab.wait_for_selector("#state .state.succeeded")
+
+
+def test_figures_are_shown(cli: Cli, tab: Any) -> None:
+    assert cli.tuner("run", cli.write(trials=3))[0] == 0
+    with served(cli) as page:
+        opened(tab, page.link)
+        for figure in ("history", "curves", "parallel"):
+            tab.wait_for_selector(f"[data-figure={figure}] img")
+            assert tab.eval_on_selector(f"[data-figure={figure}] img", "it => it.naturalWidth") > 100
+        tab.click("tbody a")
+        tab.wait_for_selector("figure img[alt='Learning curve of the trial']")
+        tab.wait_for_selector("pre.log:has-text('score=')")
+        assert tab.eval_on_selector("figure img", "it => it.decode().then(() => it.naturalWidth)") > 100
+
+
+def test_an_experiment_is_deleted_by_clicking(cli: Cli, tab: Any) -> None:
+    assert cli.tuner("run", cli.write(trials=1))[0] == 0
+    with served(cli) as page:
+        opened(tab, page.link)
+        agreed(tab, "Delete")
+        tab.wait_for_selector("text=No experiments yet")
+
+
+def test_the_log_of_a_trial_grows(cli: Cli, tab: Any) -> None:
+    (cli.folder / "prints.py").write_text(PRINTS)
+    cli.file.write_text(experiment(["python", "prints.py", "${x}"], trials=1))
+    running = cli.start("run", cli.file)
+    with served(cli) as page:
+        eventually(lambda: bool(list((cli.folder / "state").glob("experiments/*/trials/0/1/log.txt"))))
+        opened(tab, page.link)
+        tab.click("tbody a")
+        tab.wait_for_selector("pre.log:has-text('begins')")
+        cli.let_go()
+        tab.wait_for_selector("pre.log:has-text('score=')")
+        tab.wait_for_selector("#state .state.succeeded")
+    ended(running)
+
+
+def test_an_open_page_misses_nothing_while_the_server_restarts(cli: Cli, tab: Any) -> None:
+    cli.file.write_text(experiment(trials=2, waits=True))
+    running = cli.start("run", cli.file)
+    eventually(lambda: len(cli.starts()) == 1)
+    with served(cli) as page:
+        opened(tab, page.link)
+        tab.wait_for_selector("tbody .state.running")
+    tab.wait_for_selector("#connection.lost")
+    cli.let_go()
+    assert ended(running)[0] == 0
+    with served(cli):
+        tab.wait_for_selector("#connection.live")
+        tab.locator("tbody .state.succeeded").nth(1).wait_for()
+
+
+def test_trials_are_compared(cli: Cli, tab: Any) -> None:
+    assert cli.tuner("run", cli.write(trials=3))[0] == 0
+    with served(cli) as page:
+        opened(tab, page.link)
+        tab.check("[aria-label='Compare trial 0']")
+        tab.check("[aria-label='Compare trial 2']")
+        tab.click("button:text-is('Compare 2')")
+        tab.wait_for_selector("tr.differs:has-text('x')")
+        assert tab.locator("thead a").all_inner_texts() == ["0", "2"]
+
+
+def test_ten_thousand_trials_are_filtered_and_sorted(cli: Cli, tab: Any) -> None:
+    (cli.folder / "many.csv").write_text("x,value\n" + "".join(f"{i / MANY},{i % 997}\n" for i in range(MANY)))
+    cli.write(trials=3)
+    assert cli.tuner("import", cli.file, "--from", "many.csv")[0] == 0
+    with served(cli) as page:
+        opened(tab, page.link)
+        tab.wait_for_selector(f".count:has-text('{MANY} trials')")
+        assert tab.locator("tbody tr").count() < 60, "only the rows in sight are elements"
+        tab.fill("input[type=search]", "x<0.5 score>=996")
+        tab.wait_for_selector(".count:has-text('5 of 10000')")
+        tab.fill("input[type=search]", "")
+        tab.click("th button:text-is('score')")
+        assert tab.inner_text("tbody tr:first-child td:nth-child(4)") == "0"
+        tab.click("th button:text-is('score')")
+        assert tab.inner_text("tbody tr:first-child td:nth-child(4)") == "996"
+        tab.eval_on_selector(".rows", "it => { it.scrollTop = it.scrollHeight }")
+        tab.wait_for_selector(f"tbody tr[aria-rowindex='{MANY + 1}']")
+
+
+def test_names_that_look_like_markup_are_text(cli: Cli, tab: Any) -> None:
+    evil = "<img src=x onerror=document.title=1>"
+    cli.file.write_text(experiment(trials=1, parameters=f'x: {{type: choice, values: ["{evil}"]}}'))
+    cli.tuner("run", cli.file)
+    with served(cli) as page:
+        opened(tab, page.link)
+        tab.wait_for_selector(f"td[title='{evil}']")
+        assert tab.locator("main img").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1280])
+def test_pages_are_accessible_and_fit(cli: Cli, chromium: Any, axe: str, width: int, scheme: str) -> None:
+    assert cli.tuner("run", cli.write(trials=2))[0] == 0
+    context = chromium.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, bypass_csp=True)
+    tab = context.new_page()
+    with served(cli) as page:
+        tab.goto(page.link)
+        for address in ("", "#/experiment/default/tiny", "#/experiment/default/tiny/trial/1",
+                        "#/experiment/default/tiny/compare/0,1"):  # fmt: skip
+            tab.goto(f"{page.base}/{address}")
+            tab.wait_for_selector("main .state, .list li")
+            tab.evaluate(axe)
+            found = tab.evaluate("axe.run()")
+            bad = {each["id"]: [node["html"][:150] for node in each["nodes"]] for each in found["violations"]}
+            assert bad == {}, f"{address}: {json.dumps(bad, indent=1)}"
+            assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    context.close()
+
+
+def test_the_page_works_by_keyboard(cli: Cli, tab: Any) -> None:
+    assert cli.tuner("run", cli.write(trials=2))[0] == 0
+    with served(cli) as page:
+        tab.goto(page.link)
+        tab.wait_for_selector(".list li")
+        for _ in range(10):
+            tab.keyboard.press("Tab")
+            if tab.evaluate("document.activeElement.className") == "name":
+                break
+        tab.keyboard.press("Enter")
+        tab.wait_for_selector("table[aria-label=Trials]")
+        tab.focus("th button:text-is('score')")
+        tab.keyboard.press("Enter")
+        tab.wait_for_selector("th[aria-sort=ascending]:has-text('score')")
+        assert tab.evaluate("document.activeElement.textContent") == "score", "the focus stays"
+
+
+def test_the_screenshots_of_the_docs_are_small() -> None:
+    images = list((Path(__file__).parents[2] / "docs" / "images").glob("ui-*.png"))
+    assert len(images) == 3
+    assert [image.name for image in images if image.stat().st_size > 150_000] == []

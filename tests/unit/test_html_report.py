@@ -1,0 +1,166 @@
+"""The report as a page and as figures: whole without a network, safe with other people's text, drawn by Vega-Lite."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from controller.core.model import Attempt, AttemptState, ExperimentObjective, ExperimentSpec
+from controller.report import drawing, figures, html_page, ranking
+from controller.report.record import ExperimentRecord, TrialRecord
+from suggest.errors import InvalidArgument
+from suggest.space import Choice, Condition, Float, Int, Parameter, Scale, Space
+from suggest.study import Constraint, Direction, Importance
+from suggest.trial import Measurement, Trial, TrialState
+from tests.unit.builders import a_spec, an_experiment
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+SPACE = Space(
+    (
+        Parameter("lr", Float(1e-5, 1.0, Scale.LOG)),
+        Parameter("a.b[0]", Int(1, 12)),
+        Parameter("opt'imizer", Choice(("sgd", "adam", None))),
+        Parameter("momentum", Float(0, 1), (Condition("opt'imizer", ("sgd",)),)),
+    )
+)
+SPEC = replace(a_spec(trials=100), space=SPACE)
+TWO = replace(
+    SPEC,
+    further=(ExperimentObjective("size", Direction.MINIMIZE),),
+    constraints=(Constraint("ms", max=0.5),),
+)
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & \"quotes\" 'too'"
+
+
+def a_record(spec: ExperimentSpec, trials: Sequence[TrialRecord], *, curves: int = 0) -> ExperimentRecord:
+    rng = random.Random(1)
+    measurements = {
+        one.trial.number: [Measurement(1, spec.objective.metric, step, rng.random()) for step in range(curves)]
+        for one in trials
+    }
+    experiment = replace(an_experiment(spec), end_time=NOW)
+    return ranking.ranked(ExperimentRecord(experiment, trials, (), measurements=measurements))
+
+
+def many(count: int, *, several: bool = False, state: TrialState | None = None) -> list[TrialRecord]:
+    rng = random.Random(count)
+    found = []
+    for number in range(count):
+        ended = state or rng.choice((TrialState.SUCCEEDED, TrialState.SUCCEEDED, TrialState.PRUNED, TrialState.FAILED))
+        has_value = ended in (TrialState.SUCCEEDED, TrialState.PRUNED)
+        optimizer = rng.choice(("sgd", "adam", None))
+        point = {"lr": 10 ** rng.uniform(-5, 0), "a.b[0]": rng.randint(1, 12), "opt'imizer": optimizer}
+        if optimizer == "sgd":
+            point["momentum"] = rng.random()
+        trial = Trial(
+            number,
+            ended,
+            point,
+            value=rng.random() if has_value else None,
+            reason=HOSTILE if ended is TrialState.FAILED else "",
+            further=(rng.random(),) if several and ended is TrialState.SUCCEEDED else (),
+            constraint_values=(rng.random(),) if several and ended is TrialState.SUCCEEDED else (),
+        )
+        start = NOW + timedelta(seconds=number)
+        attempt = Attempt(
+            number,
+            1,
+            AttemptState(ended.value),
+            start_time=start,
+            end_time=start + timedelta(seconds=3),
+            reason=HOSTILE,
+        )
+        found.append(TrialRecord(trial, (attempt,)))
+    return found
+
+
+IMPORTANCES = [Importance("lr", 50, 0.7, 0.1), Importance("a.b[0]", 50, 0.3, 0.2), Importance("momentum", 3)]
+RECORDS = {
+    "no trials": a_record(SPEC, ()),
+    "one trial": a_record(SPEC, many(1, state=TrialState.SUCCEEDED), curves=1),
+    "all failed": a_record(SPEC, many(5, state=TrialState.FAILED)),
+    "mixed": a_record(SPEC, many(60), curves=5),
+    "two objectives": a_record(TWO, many(60, several=True), curves=3),
+    "not a number": a_record(SPEC, [TrialRecord(Trial(0, TrialState.PRUNED, {"lr": 0.1}, value=math.nan))]),
+}
+
+
+@pytest.fixture(scope="module")
+def javascript() -> str:
+    pytest.importorskip("vl_convert", reason="the extra `report` is not installed")
+    return drawing.bundle()
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_vega_lite_draws_every_figure(name: str) -> None:
+    pytest.importorskip("vl_convert", reason="the extra `report` is not installed")
+    record = RECORDS[name]
+    for figure in figures.available(record):
+        drawn = drawing.svg(figures.FIGURES[figure](record, IMPORTANCES))
+        assert drawn.startswith("<svg")
+        assert "http" not in drawn.replace("http://www.w3.org/", "")
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_the_page_is_whole_and_asks_nobody(name: str, javascript: str) -> None:
+    page = html_page.page(RECORDS[name], IMPORTANCES, javascript=javascript, now=NOW)
+    own = page.replace(javascript.replace("</script", "<\\/script"), "")
+    assert not re.search(r"<[^>]*\s(src|href)\s*=|@import|url\(", own)
+    assert own.count("<script") == own.count("</script>") == 3
+    json.loads(re.findall(r'id="figures">(.*?)</script>', own, re.DOTALL)[0])
+
+
+def test_other_peoples_text_stays_text(javascript: str) -> None:
+    record = RECORDS["all failed"]
+    page = html_page.page(record, (), javascript="", now=NOW)
+    assert "<img" not in page
+    assert "&lt;img src=x onerror=alert(2)&gt;" in page
+    data = re.findall(r'id="figures">(.*?)</script>', page, re.DOTALL)[0]
+    assert "<" not in data
+
+
+def test_a_page_of_a_thousand_trials_is_below_two_megabytes(javascript: str) -> None:
+    page = html_page.page(a_record(SPEC, many(1000), curves=50), IMPORTANCES, javascript=javascript, now=NOW)
+    assert len(page.encode()) < 2_000_000
+
+
+def test_of_many_trials_some_are_drawn_and_the_figure_says_so() -> None:
+    record = a_record(SPEC, many(10_000, state=TrialState.SUCCEEDED))
+    figure = figures.parallel(record)
+    shown = {row["trial"] for row in figure["data"]["values"]}
+    assert len(shown) == 2 * figures.MOST_CURVES
+    assert f"{len(shown)} of 10000 trials" in figure["title"]["text"]
+    assert record.best is not None
+    assert record.best.number in shown
+
+
+def test_the_best_so_far_never_gets_worse() -> None:
+    rows = figures.history(RECORDS["mixed"])["data"]["values"]
+    best = [row["best"] for row in rows if row["best"] is not None]
+    assert best == sorted(best)  # accuracy is maximized
+    assert [row["trial"] for row in rows] == sorted(row["trial"] for row in rows)
+
+
+def test_only_several_objectives_have_a_front() -> None:
+    assert "front" not in figures.available(RECORDS["mixed"])
+    record = RECORDS["two objectives"]
+    rows = figures.front(record)["data"]["values"]
+    assert {row["trial"] for row in rows if row["is"] == "Pareto front"} == {trial.number for trial in record.front}
+
+
+def test_a_figure_is_written_in_the_format_of_its_name(tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert", reason="the extra `report` is not installed")
+    figure = figures.contour(RECORDS["mixed"])
+    for name, begin in (("a.svg", b"<svg"), ("a.png", b"\x89PNG"), ("a.json", b"{")):
+        drawing.write(figure, tmp_path / name)
+        assert (tmp_path / name).read_bytes().startswith(begin)
+    with pytest.raises(InvalidArgument, match="not an svg, png or json file"):
+        drawing.write(figure, tmp_path / "a.pdf")

@@ -26,6 +26,13 @@ _WITHOUT_SEED = ("sobol",)
 _DEFAULT_PARALLEL = 3
 _PLACEHOLDER = re.compile(r"\$\{trialParameters\.([^{}]*)\}")
 _WHOLE = re.compile(r"[+-]?[0-9]+")
+_RESOURCES = {"cpu": "cpu", "memory": "memory", "nvidia.com/gpu": "gpu"}
+_CONTAINER = ("name", "image", "imagePullPolicy", "command", "args", "env", "resources")
+_NOT_ON_THIS_MACHINE = {
+    "volumeMounts": "volumes are not mounted on this machine; remove it, and give the command a path that is there",
+    "envFrom": "is not read; write the variables out under env",
+    "workingDir": "is not read; trials start in the file's folder",
+}
 Json = dict[str, Any]  # a file's plain data, whose shape is not checked yet
 
 _SPEC = {"parameters", "objective", "algorithm", "parallelTrialCount", "maxTrialCount", "maxFailedTrialCount"}
@@ -268,6 +275,10 @@ class KatibReader:
             self._problems.add(where, f"{wanted!r} is not a container of the Job; write the name of one")
             return {}
         index, container = found[0]
+        for i in range(len(containers)):
+            if i != index:
+                self._problems.add(f"{at}[{i}]", "only the primary container runs on this machine; remove the others")
+        self._only(container, f"{at}[{index}]", _CONTAINER, _NOT_ON_THIS_MACHINE)
         used: set[str] = set()
         words = {
             key: [self._filled(word, f"{at}[{index}].{key}[{i}]", names, used) for i, word in enumerate(given_words)]
@@ -285,7 +296,36 @@ class KatibReader:
             self._problems.add(f"{at}[{index}].command", "is missing; a local trial cannot ask the image for it")
         for name in names.keys() - used:
             self._problems.add("spec.trialTemplate.trialParameters", f"{name} is not used in the container; remove it")
-        return {**words, "env": env}
+        image = {"image": container["image"]} if isinstance(container.get("image"), str) else {}
+        return {**words, "env": env, **image, **self._resources(container, f"{at}[{index}].resources")}
+
+    def _resources(self, container: Json, at: str) -> Json:
+        """The limits, else the requests: what Kubernetes gives at most."""
+        given = container.get("resources")
+        if given is None:
+            return {}
+        if not isinstance(given, dict):
+            self._problems.add(at, "expected a mapping with limits or requests")
+            return {}
+        amounts = given.get("limits") or given.get("requests") or {}
+        native: Json = {}
+        for key, amount in amounts.items() if isinstance(amounts, dict) else ():
+            if key not in _RESOURCES:
+                self._problems.add(f"{at}.{key}", f"{key} is not read; remove it")
+            elif key == "memory":
+                native["memory"] = amount
+            else:
+                native[_RESOURCES[key]] = self._amount(amount, f"{at}.{key}")
+        return {"resources": native} if native else {}
+
+    def _amount(self, amount: object, at: str) -> float | None:
+        """Kubernetes writes a half of a processor as 0.5 or 500m."""
+        text = str(amount)
+        try:
+            return float(text[:-1]) / 1000 if text.endswith("m") else float(text)
+        except ValueError:
+            self._problems.add(at, f"expected a number, got {amount!r}")
+            return None
 
     def _filled(self, text: object, at: str, names: dict[str, str], used: set[str]) -> str:
         if not isinstance(text, str):

@@ -24,6 +24,14 @@ def test_an_experiment_of_katib_means_the_same_as_its_native_file() -> None:
     assert spec.trial.args[0] == "--lr=${lr}"
 
 
+def test_limits_of_the_container_are_those_of_a_trial() -> None:
+    limits = "resources: {limits: {cpu: 500m, memory: 1Gi, nvidia.com/gpu: 1}, requests: {cpu: 100m}}"
+    spec = read(TEXT.replace("image: tuner-digits", limits), source="katib.yaml").spec
+    given = spec.trial.resources
+    assert (given.cpu, given.memory_bytes, given.gpu) == (0.5, 2**30, 1)
+    assert read(TEXT, source="katib.yaml").spec.trial.image == "tuner-digits"
+
+
 BAD = [
     ('min: "0.001"', 'min: "0.9"', "spec.parameters[0].feasibleSpace: min 0.9 is above max 0.5"),
     ('min: "0.001"', 'min: "0"', "spec.parameters[0].feasibleSpace.min: must be above 0"),
@@ -44,6 +52,15 @@ BAD = [
     ("primaryContainerName: training", "primaryContainerName: main", "spec.trialTemplate.primaryContainerName: 'main'"),
     ("[loss]", "3", "spec.objective.additionalMetricNames: expected a list"),
     ("algorithmName: random", "algorithmName: [random]", "spec.algorithm.algorithmName: ['random'] is not read"),
+    ("image: tuner-digits", "volumeMounts: []", "containers[0].volumeMounts: volumes are not mounted on this machine"),
+    ("image: tuner-digits", "envFrom: []", "containers[0].envFrom: is not read"),
+    ("image: tuner-digits", "resources: {limits: {example.com/fpga: 1}}", "resources.example.com/fpga: "),
+    ("image: tuner-digits", "resources: {limits: {cpu: many}}", "resources.cpu: expected a number, got 'many'"),
+    (
+        "- name: training",
+        "- {name: sidecar}\n              - name: training",
+        "containers[0]: only the primary container",
+    ),
     ("${trialParameters.function}", "tanh", "spec.trialTemplate.trialParameters: function is not used"),
 ]
 

@@ -27,9 +27,7 @@ Message: TypeAlias = dict[str, Any]  # JSON; both ends of the socket are in this
 _LINE_LIMIT = 1 << 28  # a list of 100,000 attempts fits
 _LEAVE_S = 5.0
 _BOOT = "import sys; sys.path.append(sys.argv[1]); from controller.runtime.supervisor import main; main()"
-_BOOT_TO_FORK = _BOOT.replace(
-    "sys.path.append(sys.argv[1])", "sys.path[0] = sys.argv[1]"
-)  # replaces the current folder
+_BOOT_TO_FORK = _BOOT.replace("sys.path.append(sys.argv[1])", "sys.path[0] = sys.argv[1]")  # replaces the empty path
 _ROOT = Path(__file__).parents[2]
 _GIVE_UP_S = 10.0
 _HANG_UP_S = 0.5  # longer than a supervisor takes to start or exit

@@ -75,7 +75,8 @@ test-clients: $(VENV)/dev.stamp  ## run the tests of clients in other languages,
 .PHONY: ui-packages
 ui-packages: $(VENV)/dev.stamp  ## as root, on Debian: install what the tests of the page in a browser need
 	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium npm </dev/null
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium </dev/null
+	command -v npm >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends npm </dev/null
 	$(PIP) install 'playwright>=1.55,<2'
 	mkdir -p $(AXE)
 	cd $(AXE) && npm pack --silent axe-core@4.14.1 && tar -xzf axe-core-4.14.1.tgz package/axe.min.js

@@ -16,7 +16,8 @@ from controller.core.model import ExperimentSpec
 from controller.phrases import command
 from controller.spec import rules
 from controller.spec.document import Json, fill_defaults, from_document
-from controller.spec.native import API_VERSION, FILE
+from controller.spec.katib import KatibReader
+from controller.spec.native import FILE
 from controller.spec.overrides import apply
 from controller.spec.problems import NOWHERE, Mark, Marks, Placed, ProblemCollector, SpecErrors
 from controller.spec.readable import study_part
@@ -111,7 +112,8 @@ def read(
     document = _check(data, problems)
     wrong += problems.placed(marks)
     if wrong:
-        if service is not None and document and isinstance(data, dict):
+        # The service's problems have the places of a native file, which Katib's file lacks.
+        if service is not None and document and isinstance(data, dict) and not _is_katib(data):
             wrong += _asked(service, document, data, marks)
         raise SpecErrors(source, wrong)
     return Document(source, text, from_document(document), rules.warnings(document), marks, bool(overrides))
@@ -135,11 +137,15 @@ def _asked(service: Service, document: Json, data: Json, marks: Marks) -> list[P
     return []
 
 
+def _is_katib(data: Json) -> bool:
+    return str(data.get("apiVersion", "")).startswith("kubeflow.org/")
+
+
 def _check(data: Data, problems: ProblemCollector) -> Json:
-    if isinstance(data, dict) and str(data.get("apiVersion", "")).startswith("kubeflow.org/"):
-        cure = f"write it with apiVersion: {API_VERSION} ({command('init', '-')} shows how)"
-        problems.add("apiVersion", f"{data['apiVersion']} is Katib's, and Katib's files are not read yet; {cure}")
-        return {}
+    if isinstance(data, dict) and _is_katib(data):
+        data = KatibReader(data, problems).native()
+        if data is None:
+            return {}
     document = FILE.take(data, "", problems)
     if not isinstance(document, dict) or not isinstance(data, dict):
         return {}

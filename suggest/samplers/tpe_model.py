@@ -117,7 +117,9 @@ class TpeModel:
                     free.append(name)
                 else:
                     values[name] = parameter.domain.at(0)
-            together = [tuple(free)] if self._settings.multivariate else [(name,) for name in free]
+            # Along a front some parameters depend on each other and others do not: each kind of model fails on one.
+            jointly = self._settings.multivariate and (len(self._criteria.objectives) == 1 or one.number % 2 == 0)
+            together = [tuple(free)] if jointly else [(name,) for name in free]
             for names in together:
                 if names:
                     chosen = self._draw(batch, names, wanted)

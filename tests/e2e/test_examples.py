@@ -142,3 +142,12 @@ def test_training_ends_when_it_is_asked_to() -> None:
         process.stdout.readline()
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 143
+
+
+def test_a_file_of_katibs_runs_as_it_is(tmp_path: Path) -> None:
+    file = DIGITS.parent / "katib" / "random.yaml"
+    done = tuner("run", file, state=tmp_path)
+    assert done.returncode == 0, done.stderr
+    trials = trials_of("katib-random", state=tmp_path)
+    assert [trial["state"] for trial in trials] == ["succeeded"] * 4
+    assert {trial["parameters"]["width"] for trial in trials} <= {16, 32, 48, 64}

@@ -176,7 +176,6 @@ KEYS = [
     ("name: digits", f"name: {'x' * 41}", "3:18 metadata.name: 41 characters are too many; use at most 40"),
     ("team: vision", "team: 3", '3:41 metadata.labels.team: expected a label\'s value, got the number 3; put quotes around it: "3"'),
     ("tuner.dev/v1", "tuner.dev/v2", "1:13 apiVersion: 'tuner.dev/v2' is not tuner.dev/v1; did you mean tuner.dev/v1?"),
-    ("tuner.dev/v1", "kubeflow.org/v1beta1", "1:13 apiVersion: kubeflow.org/v1beta1 is Katib's, and Katib's files are not read yet; write it with apiVersion: tuner.dev/v1 (`tuner init -` shows how)"),
     ("kind: Experiment\n", "", "1:1 kind: is missing; write Experiment"),
     ("  budget:", "  metrics: {pattern: '(a)(b)(c)'}\n  budget:", "12:22 spec.metrics.pattern: '(a)(b)(c)' has 3 groups where two are needed, name and value; (?:…) groups without one"),
     ("  budget:", "  metrics: {pattern: '(a'}\n  budget:", "12:22 spec.metrics.pattern: '(a' is not a regular expression: missing ), unterminated subpattern at position 0; write one such as '(\\w+)=(\\S+)'"),

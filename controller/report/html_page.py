@@ -1,6 +1,6 @@
 """`tuner report --html`: an experiment as one page that needs no network. Pure text; figures come from `figures`.
 
-Names, reasons and values are untrusted text, so they are escaped. Data is written as JSON that cannot close its element.
+Names, reasons and values are untrusted text, so they are escaped. Data is written as JSON that cannot close its tag.
 """
 
 from __future__ import annotations
